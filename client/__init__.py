@@ -1,6 +1,6 @@
 """A small asyncio client over `ottla.protocol`: producer, transactions, consumer, admin.
 
-Names are imported when first used.
+Each name is imported on first use, so that a consumer does not import the producer.
 
     async with Producer(transactional_id="orders") as producer:
         async with producer.transaction():

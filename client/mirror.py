@@ -1,7 +1,7 @@
-"""Copying partitions from a running broker byte for byte: nothing is converted, offsets and old formats stay (KIP-724).
+"""Copies partitions from a running broker byte for byte: offsets and old message formats are kept (KIP-724).
 
-Owns what is asked of the source and in which order its batches are handed on: from where a copy ends, or from the
-source's log start, up to the high watermark that the first answer told. Knows nothing of how a copy is kept.
+Owns the requests to the source and the order of batches: from the end of the copy, or from the source's log start
+offset, up to the high watermark of the first response. How a copy is stored belongs to the implementation of `Copy`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .producer.log_tail import EARLIEST, Fetched, LogTail
 __all__ = ["Copied", "Copy", "Diverged", "Mirror"]
 
 FETCH_BYTES = 8 << 20
-FETCH_BYTES_MAX = 1 << 30  # of one batch, for brokers that send none that is larger than what was asked for
+FETCH_BYTES_MAX = 1 << 30  # of one batch, for brokers that send no batch larger than the requested size
 T = TypeVar("T")
-ATTEMPTS = 8  # of one request
+ATTEMPTS = 8  # for each request
 
 OnProgress = Callable[[str, int, int], None]
-"""Told of each answer: topic, partition, bytes of records."""
+"""Called with each response: topic, partition, bytes of records."""
 
 
 class Copy(Protocol):
-    """Where a partition is copied to."""
+    """The copy of a partition that a Mirror appends to."""
 
     @property
     def is_compacted(self) -> bool:
-        """Whether a cleaner may be at work at the source."""
+        """Whether the source may be compacted."""
         ...
 
     @property
@@ -43,24 +43,24 @@ class Copy(Protocol):
     def log_end_offset(self) -> int: ...
 
     def begin_at(self, offset: int) -> None:
-        """Makes an empty copy begin and end there; it may be called again while that is empty."""
+        """Sets the start and end offset of an empty copy. May be called again while the copy is empty."""
         ...
 
     def delete_records_before(self, offset: int) -> object:
-        """Moves the log start up to an offset that was copied."""
+        """Raises the log start offset to an offset that was copied."""
         ...
 
     def append(self, records: bytes | memoryview) -> int:
-        """Appends the whole batches, whatever their format; how many. Raises CorruptRecords for what is not sound."""
+        """Appends the whole batches of any format and returns their number. Raises CorruptRecords."""
         ...
 
     def last_batch(self) -> bytes:
-        """The newest batch as it is stored; empty if there is none."""
+        """Returns the newest batch as it is stored, or empty bytes without one."""
         ...
 
 
 class Copied(NamedTuple):
-    """What was done: offsets of the copy now, what it got, and how many offsets the source had deleted in between."""
+    """The result of a copy: its offsets, the amount copied, and the number of offsets that the source had deleted."""
 
     log_start_offset: int
     log_end_offset: int
@@ -70,11 +70,11 @@ class Copied(NamedTuple):
 
 
 class Diverged(Exception):
-    """The copy is of another log, or was written to by somebody else: nothing was copied."""
+    """The copy does not match the source: of another log, or written to by another program. Nothing was copied."""
 
 
 class Mirror:
-    """Copies from one cluster; partitions may be copied at the same time."""
+    """Copies partitions of one cluster, also concurrently."""
 
     def __init__(self, cluster: Cluster, on_progress: OnProgress = lambda topic, partition, size_bytes: None) -> None:
         self._cluster = cluster
@@ -82,30 +82,36 @@ class Mirror:
         self._on_progress = on_progress
 
     async def copy(self, topic: str, partition: int, to: Copy) -> Copied:
-        """Brings a copy up to the high watermark of now. Raises ClientError, Diverged, CorruptRecords, and what the
-        copy raises; what was copied before stays."""
+        """Copies up to the high watermark at the time of the call.
+
+        Raises ClientError, Diverged, CorruptRecords, and the errors of `to`; batches copied before the error stay.
+        """
         offset, skipped = await self._begin(topic, partition, to)
         goal, batches, size_bytes, max_bytes = -1, 0, 0, FETCH_BYTES
         while goal < 0 or offset < goal:
             fetched = await self._fetch(topic, partition, offset, max_bytes)
             goal = fetched.high_watermark if goal < 0 else goal
-            if offset >= goal or not len(fetched.records):  # what lies behind was taken by a cleaner
+            if offset >= goal or not len(fetched.records):  # the remaining offsets were removed by compaction
                 break
             count = _append(to, fetched)
             if count == 0 and max_bytes >= FETCH_BYTES_MAX:
-                raise ClientError(f"{topic}-{partition} at offset {offset}: no batch comes")
-            # Before Fetch v3 a batch that is larger than what is asked for comes cut.
+                text = f"no batch in a response of {FETCH_BYTES_MAX} bytes"
+                raise ClientError(f"{topic}-{partition} at offset {offset}: {text}")
+            # Before Fetch v3 a batch larger than the requested size is cut (KIP-74).
             max_bytes = FETCH_BYTES if count else max_bytes * 2
             offset = max(offset, to.log_end_offset)
             batches, size_bytes = batches + count, size_bytes + len(fetched.records)
             self._on_progress(topic, partition, len(fetched.records))
-            await asyncio.sleep(0)  # appending blocks: let the others have their turn
+            await asyncio.sleep(0)  # appending blocks the event loop: yields to the other copies
         if _is_empty(to):
             to.begin_at(offset)
         return Copied(to.log_start_offset, to.log_end_offset, batches, size_bytes, skipped)
 
     async def _begin(self, topic: str, partition: int, to: Copy) -> tuple[int, int]:
-        """(offset to go on from, how many behind the copy's end the source does not have any more)."""
+        """Returns (offset to resume from, number of offsets after the copy's end that the source deleted).
+
+        Raises Diverged.
+        """
         where = f"{topic}-{partition}"
         start = await self._again(lambda: self._tail.offset(topic, partition, EARLIEST), topic)
         end = await self._again(lambda: self._tail.offset(topic, partition), topic)
@@ -119,7 +125,7 @@ class Mirror:
         last = to.last_batch()
         fetched = await self._fetch(topic, partition, offset - 1, FETCH_BYTES)
         there = _first_batch(fetched.records)
-        # A cleaner may have taken it since, or made it smaller.
+        # Compaction may have removed the batch since, or made it smaller.
         if there and there != last and (not to.is_compacted or len(there) == len(last)):
             raise Diverged(f"{where}: at offset {offset - 1} the copy has another batch than the source")
         return offset, 0
@@ -127,10 +133,10 @@ class Mirror:
     async def _fetch(self, topic: str, partition: int, offset: int, max_bytes: int) -> Fetched:
         return await self._again(lambda: self._tail.fetch(topic, partition, offset, max_bytes), topic)
 
-    async def _again(self, ask: Callable[[], Awaitable[T]], topic: str) -> T:
-        """The result of `ask`, with new metadata for each further attempt. Raises ClientError."""
+    async def _again(self, attempt: Callable[[], Awaitable[T]], topic: str) -> T:
+        """Returns the result of `attempt`, retried with new metadata. Raises ClientError."""
         backoff_s, expire = self._cluster.retry_backoff_s, self._cluster.expire
-        return await retry(ask, backoff_s, attempts=ATTEMPTS, on_failure=lambda error: expire(topic))
+        return await retry(attempt, backoff_s, attempts=ATTEMPTS, on_failure=lambda error: expire(topic))
 
 
 def _is_empty(to: Copy) -> bool:
@@ -138,14 +144,14 @@ def _is_empty(to: Copy) -> bool:
 
 
 def _append(to: Copy, fetched: Fetched) -> int:
-    """Appends an answer. Its first batch may begin before the log start, which lies inside of it then."""
+    """Appends the batches of a response. The log start offset may be inside the first batch."""
     if not _is_empty(to):
         return to.append(fetched.records)
     try:
         first = next((header.base_offset for _, header in formats.headers(fetched.records)), None)
     except CorruptRecords:
         first = None
-    if first is None:  # a part of one
+    if first is None:  # an incomplete batch
         return 0
     to.begin_at(min(first, fetched.log_start_offset) if fetched.log_start_offset >= 0 else first)
     count = to.append(fetched.records)

@@ -1,1 +1,1 @@
-"""The admin client: one module for each kind of request, and `Admin`, which has them all."""
+"""The admin client: a module for each subject, and `Admin` with all calls."""

@@ -1,4 +1,4 @@
-"""The admin's calls about access control lists: described, added, removed (KIP-140, KIP-290)."""
+"""Calls of `Admin` on access control lists: describe, create, delete (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from ..net.errors import ClientError, UnsupportedVersion
 from .calls import Calls, failure, of_one
 from .types import AclBinding, AclFilter
 
-PATTERNS = 1  # the version that has patterns; before, a name is the name alone
+PATTERNS = 1  # the first version with pattern types; before, all patterns are literal
 _Code = TypeVar("_Code", bound=IntEnum)
 
 
 class AclCalls:
-    """A part of `Admin`."""
+    """The ACL calls of `Admin`."""
 
     _calls: Calls
 
     async def describe_acls(
         self, wanted: AclFilter | None = None, *, timeout_s: float | None = None
     ) -> list[AclBinding]:
-        """The bindings that match, all by default, in order (Kafka 0.11 and later). Raises ClientError."""
-        asked = AclFilter() if wanted is None else wanted
+        """Returns the matching bindings, by default all, sorted (Kafka 0.11 and later). Raises ClientError."""
+        criteria = AclFilter() if wanted is None else wanted
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, list[AclBinding] | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, list[AclBinding] | ClientError]:
             version = connection.version_of(DescribeAclsRequest)
             request = DescribeAclsRequest(
-                resource_type_filter=asked.resource_type,
-                resource_name_filter=asked.resource_name,
-                pattern_type_filter=_pattern(asked.pattern_type, version),
-                principal_filter=asked.principal,
-                host_filter=asked.host,
-                operation=asked.operation,
-                permission_type=asked.permission,
+                resource_type_filter=criteria.resource_type,
+                resource_name_filter=criteria.resource_name,
+                pattern_type_filter=_pattern(criteria.pattern_type, version),
+                principal_filter=criteria.principal,
+                host_filter=criteria.host,
+                operation=criteria.operation,
+                permission_type=criteria.permission,
             )
             response = await connection.request(request, version)
-            found = sorted(_binding(of, told) for of in response.resources for told in of.acls)
+            found = sorted(_binding(of, result) for of in response.resources for result in of.acls)
             return dict.fromkeys(keys, failure(response.error_code, response.error_message) or found)
 
-        return of_one(await self._calls.at_any(["acls"], ask, timeout_s))
+        return of_one(await self._calls.at_any(["acls"], send, timeout_s))
 
     async def create_acls(
         self, bindings: Iterable[AclBinding], *, timeout_s: float | None = None
     ) -> dict[AclBinding, ClientError | None]:
-        """Adds bindings (Kafka 0.11 and later); one that is there already is no error."""
+        """Adds bindings (Kafka 0.11 and later). A binding that exists is not an error."""
 
-        async def ask(connection: Connection, left: list[AclBinding]) -> dict[AclBinding, ClientError | None]:
+        async def send(connection: Connection, left: list[AclBinding]) -> dict[AclBinding, ClientError | None]:
             version = connection.version_of(CreateAclsRequest)
             creations = [
                 CreateAclsRequest.AclCreation(
@@ -69,20 +69,22 @@ class AclCalls:
             ]
             response = await connection.request(CreateAclsRequest(creations=creations), version)
             return {
-                one: failure(told.error_code, told.error_message)
-                for one, told in zip(left, response.results, strict=False)
+                one: failure(result.error_code, result.error_message)
+                for one, result in zip(left, response.results, strict=False)
             }
 
-        return await self._calls.at_any(bindings, ask, timeout_s)
+        return await self._calls.at_any(bindings, send, timeout_s)
 
     async def delete_acls(
         self, filters: Iterable[AclFilter], *, timeout_s: float | None = None
     ) -> dict[AclFilter, list[AclBinding] | ClientError]:
-        """Removes the bindings that match any filter; those that went by each (Kafka 0.11 and later)."""
+        """Removes the bindings that match a filter, and returns them by filter (Kafka 0.11 and later)."""
 
-        async def ask(connection: Connection, left: list[AclFilter]) -> dict[AclFilter, list[AclBinding] | ClientError]:
+        async def send(
+            connection: Connection, left: list[AclFilter]
+        ) -> dict[AclFilter, list[AclBinding] | ClientError]:
             version = connection.version_of(DeleteAclsRequest)
-            asked = [
+            entries = [
                 DeleteAclsRequest.DeleteAclsFilter(
                     resource_type_filter=one.resource_type,
                     resource_name_filter=one.resource_name,
@@ -94,44 +96,44 @@ class AclCalls:
                 )
                 for one in left
             ]
-            response = await connection.request(DeleteAclsRequest(filters=asked), version)
-            return {one: _deleted(told) for one, told in zip(left, response.filter_results, strict=False)}
+            response = await connection.request(DeleteAclsRequest(filters=entries), version)
+            return {one: _deleted(result) for one, result in zip(left, response.filter_results, strict=False)}
 
-        return await self._calls.at_any(filters, ask, timeout_s)
+        return await self._calls.at_any(filters, send, timeout_s)
 
 
 def _pattern(pattern: PatternType, version: int) -> int:
-    """A pattern as the version says it. Raises UnsupportedVersion."""
+    """Returns a pattern type as the version has it. Raises UnsupportedVersion."""
     if version >= PATTERNS:
         return pattern
     if pattern not in (PatternType.ANY, PatternType.LITERAL):
-        raise UnsupportedVersion(f"the broker knows no patterns of type {pattern.name}: it is older than 2.0")
+        raise UnsupportedVersion(f"the broker (before Kafka 2.0) has no pattern type {pattern.name}")
     return PatternType.LITERAL
 
 
-def _deleted(told: DeleteAclsResponse.DeleteAclsFilterResult) -> list[AclBinding] | ClientError:
-    wrong = failure(told.error_code, told.error_message)
+def _deleted(result: DeleteAclsResponse.DeleteAclsFilterResult) -> list[AclBinding] | ClientError:
+    wrong = failure(result.error_code, result.error_message)
     found: list[AclBinding] = []
-    for one in told.matching_acls:
+    for one in result.matching_acls:
         wrong = wrong or failure(one.error_code, one.error_message)
         found.append(_binding(one, one))
     return wrong or sorted(found)
 
 
-def _binding(of: Any, told: Any) -> AclBinding:
+def _binding(of: Any, result: Any) -> AclBinding:
     return AclBinding(
         _code(AclResourceType, of.resource_type),
         of.resource_name,
         _code(PatternType, of.pattern_type),
-        told.principal,
-        told.host,
-        _code(AclOperation, told.operation),
-        _code(PermissionType, told.permission_type),
+        result.principal,
+        result.host,
+        _code(AclOperation, result.operation),
+        _code(PermissionType, result.permission_type),
     )
 
 
 def _code(kind: type[_Code], number: int) -> _Code:
-    """A code by its number; UNKNOWN for one that is newer than this client."""
+    """Returns a code by its number; UNKNOWN for one that is newer than this client."""
     try:
         return kind(number)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The admin: what an application sees of topics, configs, logs and groups beside reading and writing them.
+"""The admin client: describes and changes topics, configs, logs, groups and the cluster.
 
-Owns its life alone. The calls are in the modules `topics.py`, `groups.py` and so on, how they find their
-brokers and are tried again in `calls.py`, what they take and answer in `types.py`.
+Owns start and stop. The calls are in `topics.py`, `groups.py` and so on, routing and retries in `calls.py`, parameters
+and results in `types.py`.
 """
 
 from __future__ import annotations
@@ -139,19 +139,19 @@ __all__ = [
 class Admin(
     TopicCalls, ConfigCalls, LogCalls, GroupCalls, TransactionCalls, AclCalls, QuotaCalls, UserCalls, ClusterCalls
 ):
-    """Looks at a cluster and changes it.
+    """Describes and changes a cluster.
 
         async with Admin("127.0.0.1:9092") as admin:
             checked(await admin.create_topics([NewTopic("orders", 3)]))
             print(await admin.list_topics())
 
-    A call for several things answers a dict with a result for each, or the ClientError that it met: a KafkaError if a
-    broker said it, UnsupportedVersion if brokers are too old for it. Success without a result is None. `checked` raises
-    the first error instead. A call for one thing (the cluster, one group, a whole list) raises. Every call goes to the
-    controller, leader or coordinator that it belongs to, and is tried again while that moves, until
-    `default_api_timeout_ms` or its own `timeout_s` is over.
+    A call on several items returns a dict with a result or a ClientError for each: a KafkaError for an error response,
+    UnsupportedVersion if the broker is too old. Success without a result is None. `checked` raises the first error
+    instead. A call on one item (the cluster, one group, a whole list) raises its error. Every call is sent to the
+    responsible controller, leader or coordinator, and retried while that moves, until `default_api_timeout_ms` or its
+    own `timeout_s`.
 
-    Options are those of `ClientOptions`; `from_config` takes Kafka's names for them. `random` is for back-off.
+    Options are those of `ClientOptions`; `from_config` accepts Kafka's names. `random` is for back-off.
     """
 
     def __init__(
@@ -164,19 +164,19 @@ class Admin(
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, random: Random | None = None) -> Admin:
-        """An admin by Kafka's names: `{"bootstrap.servers": ...}`. Raises ConfigError."""
+        """Creates an admin client from Kafka's option names: `{"bootstrap.servers": ...}`. Raises ConfigError."""
         values = field_values(ClientOptions, config)
         return cls(values.pop("bootstrap", "127.0.0.1:9092"), random=random, **values)
 
     async def start(self) -> None:
-        """Finds the cluster. Raises ConnectionLost if no broker answers; that may be tried again."""
+        """Connects to the cluster. Raises ConnectionLost if no broker is reachable; it may then be called again."""
         if self._was_started:
-            raise ClientError("an admin is started once")
+            raise ClientError("an admin client can be started only once")
         await self._cluster.start()
         self._was_started = True
 
     async def stop(self) -> None:
-        """Closes; calls under way fail with ClientClosed. May be called again."""
+        """Closes the client; running calls fail with ClientClosed. May be called again."""
         await self._cluster.close()
 
     async def __aenter__(self) -> Admin:

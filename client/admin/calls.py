@@ -1,8 +1,8 @@
-"""How the admin asks: many things at once, each at the broker that it belongs to, again until time is over.
+"""Routing and retries of the admin client's calls.
 
-Owns routing and retries. A call is `ask(connection, keys) -> {key: result or error}`, one request for some of the keys;
-a route finds the connections for them. Whatever fails in a way that a later try may mend is tried again with back-off
-until `default_api_timeout_ms` (or the call's `timeout_s`), by a route that is found anew.
+A call is `send(connection, keys) -> {key: result or error}`, one request for some of the keys; a route maps keys to
+connections. Keys with a retriable error are retried with back-off and a new route, until `default_api_timeout_ms` or
+the call's `timeout_s`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, 
 
 K = TypeVar("K")
 R = TypeVar("R")
-Ask = Callable[[Connection, list[K]], Awaitable[Mapping[K, R | ClientError]]]
-Targets = tuple[dict[Connection, list[K]], dict[K, ClientError]]  # whom to ask for what, and what nobody can be asked
+Send = Callable[[Connection, list[K]], Awaitable[Mapping[K, R | ClientError]]]
+Targets = tuple[dict[Connection, list[K]], dict[K, ClientError]]  # keys by connection, and errors of keys without one
 Route = Callable[[list[K], Mapping[K, ClientError]], Awaitable[Targets[K]]]
 PURPOSE = "control"
 
-# Retried by Kafka's own admin for each kind of call; other codes are an answer.
+# The codes that Kafka's own admin client retries, by kind of call; other codes are results.
 CONTROLLER_RETRIES = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
 LEADER_RETRIES = frozenset(
     {
@@ -50,12 +50,12 @@ ANY_RETRIES = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAIL
 
 
 def failure(code: int, message: str | None = None) -> KafkaError | None:
-    """The error that a broker answered, if it is one."""
+    """Returns the error of an error code, or None for code 0."""
     return KafkaError(code, message or None) if code else None
 
 
 def of_one(results: Mapping[Any, R | ClientError]) -> R:
-    """The result of the only thing that was asked for. Raises what went wrong with it."""
+    """Returns the only result. Raises it if it is an error."""
     (result,) = results.values()
     if isinstance(result, ClientError):
         raise result
@@ -63,7 +63,7 @@ def of_one(results: Mapping[Any, R | ClientError]) -> R:
 
 
 def checked(results: Mapping[K, R | ClientError]) -> dict[K, R]:
-    """All results, if nothing failed. Raises the first error."""
+    """Returns the results. Raises the first error among them."""
     found: dict[K, R] = {}
     for key, result in results.items():
         if isinstance(result, ClientError):
@@ -73,33 +73,33 @@ def checked(results: Mapping[K, R | ClientError]) -> dict[K, R]:
 
 
 class Calls:
-    """The calls of one admin."""
+    """The calls of one admin client."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    # Whom to ask
+    # Routes
 
     async def at_controller(
-        self, keys: Iterable[K], ask: Ask[K, R], timeout_s: float | None
+        self, keys: Iterable[K], send: Send[K, R], timeout_s: float | None
     ) -> dict[K, R | ClientError]:
-        """Asks the controller, looked up again if it is not any more."""
+        """Sends to the controller, which is looked up again after a failure."""
 
         async def route(left: list[K], failed: Mapping[K, ClientError]) -> Targets[K]:
             if failed:
                 await self.cluster.refresh()
             return {await self.cluster.controller(): left}, {}
 
-        return await self.each(keys, ask, route, CONTROLLER_RETRIES, timeout_s)
+        return await self.each(keys, send, route, CONTROLLER_RETRIES, timeout_s)
 
     async def at_any(
         self,
         keys: Iterable[K],
-        ask: Ask[K, R],
+        send: Send[K, R],
         timeout_s: float | None,
         node_of: Callable[[K], int] = lambda _: NO_NODE,
     ) -> dict[K, R | ClientError]:
-        """Asks any broker, or the one that `node_of` tells for a key."""
+        """Sends to any broker, or to the one that `node_of` returns for a key."""
 
         async def route(left: list[K], failed: Mapping[K, ClientError]) -> Targets[K]:
             by_node: dict[int, list[K]] = {}
@@ -109,12 +109,12 @@ class Calls:
                 await self.cluster.refresh()
             return await self._connected(by_node)
 
-        return await self.each(keys, ask, route, ANY_RETRIES | COORDINATOR_RETRIES, timeout_s)
+        return await self.each(keys, send, route, ANY_RETRIES | COORDINATOR_RETRIES, timeout_s)
 
     async def at_leaders(
-        self, keys: Iterable[tuple[str, int]], ask: Ask[tuple[str, int], R], timeout_s: float | None
+        self, keys: Iterable[tuple[str, int]], send: Send[tuple[str, int], R], timeout_s: float | None
     ) -> dict[tuple[str, int], R | ClientError]:
-        """Asks the leader of each partition, as the metadata has it at each try."""
+        """Sends to the leader of each partition, with new metadata for each attempt."""
 
         async def route(left: list[tuple[str, int]], failed: Mapping[Any, ClientError]) -> Targets[tuple[str, int]]:
             known = {t.name: t for t in (await self.cluster.metadata({topic for topic, _ in left})).topics}
@@ -137,12 +137,12 @@ class Calls:
             targets, unreachable = await self._connected(by_node)
             return targets, errors | unreachable
 
-        return await self.each(keys, ask, route, LEADER_RETRIES, timeout_s)
+        return await self.each(keys, send, route, LEADER_RETRIES, timeout_s)
 
     async def at_coordinators(
-        self, groups: Iterable[str], ask: Ask[str, R], timeout_s: float | None, kind: int = GROUP
+        self, groups: Iterable[str], send: Send[str, R], timeout_s: float | None, kind: int = GROUP
     ) -> dict[str, R | ClientError]:
-        """Asks the coordinator of each group, or of what else `kind` says, looked up again if it has moved."""
+        """Sends to the coordinator of each group (or key of `kind`), which is looked up again if it has moved."""
         cluster = self.cluster
 
         async def route(left: list[str], failed: Mapping[str, ClientError]) -> Targets[str]:
@@ -154,10 +154,10 @@ class Calls:
             found = await asyncio.gather(*(cluster.coordinator(group, kind) for group in left), return_exceptions=True)
             return _sorted_out(zip(left, found, strict=True))
 
-        return await self.each(groups, ask, route, COORDINATOR_RETRIES, timeout_s)
+        return await self.each(groups, send, route, COORDINATOR_RETRIES, timeout_s)
 
     async def _connected(self, by_node: Mapping[int, list[K]]) -> Targets[K]:
-        """Connections to nodes, all at once; NO_NODE is any."""
+        """Opens the connections to nodes concurrently; NO_NODE means any broker."""
         cluster = self.cluster
         found = await asyncio.gather(
             *(
@@ -170,12 +170,17 @@ class Calls:
             (key, outcome) for keys, outcome in zip(by_node.values(), found, strict=True) for key in keys
         )
 
-    # Tries
+    # Attempts
 
     async def each(
-        self, keys: Iterable[K], ask: Ask[K, R], route: Route[K], retried: frozenset[ErrorCode], timeout_s: float | None
+        self,
+        keys: Iterable[K],
+        send: Send[K, R],
+        route: Route[K],
+        retried: frozenset[ErrorCode],
+        timeout_s: float | None,
     ) -> dict[K, R | ClientError]:
-        """What became of each key. Raises ClientClosed alone."""
+        """Returns the result or error of each key. Raises only ClientClosed."""
         loop = asyncio.get_running_loop()
         options = self.cluster.options
         seconds = options.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -186,24 +191,24 @@ class Calls:
         failed: dict[K, ClientError] = {}
         attempt = 0
         while left:
-            answers: dict[K, R | ClientError] = {}
+            outcomes: dict[K, R | ClientError] = {}
             is_late = False
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._try(left, failed, ask, route, answers)
+                    await self._try(left, failed, send, route, outcomes)
             except TimeoutError:
                 is_late = True
             except ClientClosed:
                 raise
             except ClientError as error:
-                answers |= dict.fromkeys(left, error)
-            for key, answer in answers.items():
-                if isinstance(answer, ClientClosed):
-                    raise answer
-                if _may_retry(answer, retried):
-                    failed[key] = answer  # type: ignore[assignment]
+                outcomes |= dict.fromkeys(left, error)
+            for key, outcome in outcomes.items():
+                if isinstance(outcome, ClientClosed):
+                    raise outcome
+                if _may_retry(outcome, retried):
+                    failed[key] = outcome  # type: ignore[assignment]
                 else:
-                    results[key] = answer
+                    results[key] = outcome
             left = [key for key in left if key not in results]
             attempt += 1
             delay = self.cluster.retry_backoff_s(attempt)
@@ -212,31 +217,31 @@ class Calls:
             if left:
                 await asyncio.sleep(delay)
         for key in left:
-            results[key] = failed.get(key) or RequestTimedOut(f"no answer within {seconds:g} s")
+            results[key] = failed.get(key) or RequestTimedOut(f"no response within {seconds:g} s")
         return {key: results[key] for key in order}
 
     async def _try(
         self,
         left: list[K],
         failed: Mapping[K, ClientError],
-        ask: Ask[K, R],
+        send: Send[K, R],
         route: Route[K],
-        answers: dict[K, R | ClientError],
+        outcomes: dict[K, R | ClientError],
     ) -> None:
-        """One try for all that is left; `answers` has what came, also if this is cancelled."""
+        """Makes one attempt for all remaining keys; stores what arrives in `outcomes`, also if it is cancelled."""
         targets, errors = await route(left, failed)
-        answers |= errors
+        outcomes |= errors
 
-        async def asked(connection: Connection, keys: list[K]) -> None:
+        async def call(connection: Connection, keys: list[K]) -> None:
             try:
-                found = await ask(connection, keys)
+                found = await send(connection, keys)
             except ClientError as error:
-                answers.update(dict.fromkeys(keys, error))
+                outcomes.update(dict.fromkeys(keys, error))
                 return
-            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker did not answer for it")
-            answers.update({key: found.get(key, missing) for key in keys})
+            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not have this key")
+            outcomes.update({key: found.get(key, missing) for key in keys})
 
-        tasks = [asyncio.ensure_future(asked(connection, keys)) for connection, keys in targets.items()]
+        tasks = [asyncio.ensure_future(call(connection, keys)) for connection, keys in targets.items()]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -244,18 +249,18 @@ class Calls:
                 task.cancel()
 
     async def nodes(self, timeout_s: float | None) -> list[int]:
-        """The node ids of the brokers, asked now. Raises ClientError."""
+        """Fetches the node ids of the brokers. Raises ClientError."""
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, Any]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, Any]:
             await self.cluster.metadata([])
             return dict.fromkeys(keys)
 
-        of_one(await self.at_any(["nodes"], ask, timeout_s))
+        of_one(await self.at_any(["nodes"], send, timeout_s))
         return sorted(self.cluster.nodes)
 
 
 def _sorted_out(found: Iterable[tuple[K, Connection | BaseException]]) -> Targets[K]:
-    """Connections with their keys, and errors by key. Raises what is no ClientError."""
+    """Returns keys by connection, and errors by key. Raises errors other than ClientError."""
     targets: dict[Connection, list[K]] = {}
     errors: dict[K, ClientError] = {}
     for key, outcome in found:
@@ -268,7 +273,7 @@ def _sorted_out(found: Iterable[tuple[K, Connection | BaseException]]) -> Target
     return targets, errors
 
 
-def _may_retry(answer: Any, retried: frozenset[ErrorCode]) -> bool:
-    if isinstance(answer, KafkaError):
-        return answer.code in retried
-    return isinstance(answer, ConnectionLost)
+def _may_retry(outcome: Any, retried: frozenset[ErrorCode]) -> bool:
+    if isinstance(outcome, KafkaError):
+        return outcome.code in retried
+    return isinstance(outcome, ConnectionLost)

@@ -1,6 +1,6 @@
-"""The admin's calls about the cluster: leaders and replicas that move, features, the quorum of controllers.
+"""Calls of `Admin` on the cluster: leader elections, reassignments, features, the quorum of controllers.
 
-There are none for delegation tokens: every broker without SASL refuses them.
+There are no calls for delegation tokens, which every broker without SASL refuses.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .types import (
     VersionRange,
 )
 
-ELECT_UNCLEAN, FACTOR_MAY_CHANGE, UPDATE_VALIDATES, UPDATE_TELLS_ALL_ONLY = 1, 1, 1, 2
+ELECT_UNCLEAN, FACTOR_MAY_CHANGE, UPDATE_VALIDATES, UPDATE_IS_ATOMIC = 1, 1, 1, 2
 METADATA_PARTITION = ("__cluster_metadata", 0)
 Outcomes = dict[TopicPartition, ClientError | None]
 
 
 class ClusterCalls:
-    """A part of `Admin`."""
+    """The cluster calls of `Admin`."""
 
     _calls: Calls
 
@@ -51,17 +51,17 @@ class ClusterCalls:
         *,
         timeout_s: float | None = None,
     ) -> Outcomes:
-        """Makes partitions, all by default, be led by whom `election` says (Kafka 2.2, any but PREFERRED 2.4).
+        """Elects the leaders of partitions, by default of all (Kafka 2.2; elections other than PREFERRED 2.4).
 
-        ELECTION_NOT_NEEDED is the answer where they are already; with all partitions those are left out.
-        Raises ClientError for the whole.
+        The result of a partition is ELECTION_NOT_NEEDED if it has that leader already; with all partitions such are
+        omitted. Raises ClientError if the whole request fails.
         """
         wanted = None if partitions is None else list(partitions)
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
             version = connection.version_of(ElectLeadersRequest)
             if election != ElectionType.PREFERRED and version < ELECT_UNCLEAN:
-                raise UnsupportedVersion("the broker elects preferred leaders alone: it is older than 2.4")
+                raise UnsupportedVersion("the broker (before Kafka 2.4) elects preferred leaders only")
             cls = ElectLeadersRequest.TopicPartitions
             some = [cls(topic=name, partitions=numbers) for name, numbers in by_topic(wanted or ()).items()]
             request = ElectLeadersRequest(
@@ -70,18 +70,18 @@ class ClusterCalls:
                 timeout_ms=self._calls.cluster.options.request_timeout_ms,
             )
             response = await connection.request(request, version)
-            told: Outcomes = {
+            outcomes: Outcomes = {
                 (topic.topic, one.partition_id): failure(one.error_code, one.error_message)
                 for topic in response.replica_election_results
                 for one in topic.partition_result
             }
             if wanted is None:
-                told = {where: error for where, error in told.items() if not _is_needless(error)}
-            return dict.fromkeys(keys, failure(response.error_code) or told)
+                outcomes = {where: error for where, error in outcomes.items() if not _is_needless(error)}
+            return dict.fromkeys(keys, failure(response.error_code) or outcomes)
 
         if wanted == []:
             return {}
-        return of_one(await self._calls.at_controller(["leaders"], ask, timeout_s))
+        return of_one(await self._calls.at_controller(["leaders"], send, timeout_s))
 
     async def alter_partition_reassignments(
         self,
@@ -90,12 +90,17 @@ class ClusterCalls:
         allow_replication_factor_change: bool = True,
         timeout_s: float | None = None,
     ) -> Outcomes:
-        """Moves replicas to nodes, or for None stops a move (Kafka 2.4; to forbid another number of them 4.0)."""
+        """Reassigns replicas to nodes; None cancels a reassignment (Kafka 2.4).
 
-        async def ask(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, ClientError | None]:
+        `allow_replication_factor_change` False needs Kafka 4.0.
+        """
+
+        async def send(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, ClientError | None]:
             version = connection.version_of(AlterPartitionReassignmentsRequest)
             if not allow_replication_factor_change and version < FACTOR_MAY_CHANGE:
-                raise UnsupportedVersion("the broker cannot forbid another number of replicas: it is older than 4.0")
+                raise UnsupportedVersion(
+                    "the broker (before Kafka 4.0) cannot forbid a change of the replication factor"
+                )
             cls = AlterPartitionReassignmentsRequest.ReassignableTopic
             topics = [
                 cls(
@@ -122,17 +127,17 @@ class ClusterCalls:
                 for one in topic.partitions
             }
 
-        return await self._calls.at_controller(targets, ask, timeout_s)
+        return await self._calls.at_controller(targets, send, timeout_s)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """The moves under way, of some partitions or of all (Kafka 2.4 and later). Raises ClientError."""
+        """Returns the reassignments in progress, by default of all partitions (Kafka 2.4). Raises ClientError."""
         cls = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
         wanted = None if partitions is None else list(by_topic(partitions).items())
         topics = None if wanted is None else [cls(name=name, partition_indexes=numbers) for name, numbers in wanted]
 
-        async def ask(
+        async def send(
             connection: Connection, keys: list[str]
         ) -> dict[str, dict[TopicPartition, Reassignment] | ClientError]:
             response = await connection.request(
@@ -149,14 +154,14 @@ class ClusterCalls:
             }
             return dict.fromkeys(keys, failure(response.error_code, response.error_message) or found)
 
-        return of_one(await self._calls.at_controller(["reassignments"], ask, timeout_s))
+        return of_one(await self._calls.at_controller(["reassignments"], send, timeout_s))
 
     async def alter_replica_log_dirs(
         self, targets: Mapping[Replica, str], *, timeout_s: float | None = None
     ) -> dict[Replica, ClientError | None]:
-        """Has brokers move partitions to other directories of theirs (Kafka 1.0 and later); success is its begin."""
+        """Moves replicas to other log directories of their broker (Kafka 1.0); returns when the moves have begun."""
 
-        async def ask(connection: Connection, left: list[Replica]) -> dict[Replica, ClientError | None]:
+        async def send(connection: Connection, left: list[Replica]) -> dict[Replica, ClientError | None]:
             cls = AlterReplicaLogDirsRequest.AlterReplicaLogDir
             by_path: dict[str, list[TopicPartition]] = {}
             for replica in left:
@@ -178,37 +183,37 @@ class ClusterCalls:
                 for one in topic.partitions
             }
 
-        return await self._calls.at_any(targets, ask, timeout_s, lambda replica: replica.node_id)
+        return await self._calls.at_any(targets, send, timeout_s, lambda replica: replica.node_id)
 
     async def describe_features(self, *, timeout_s: float | None = None) -> Features:
-        """The features of the cluster; none of a broker before Kafka 2.7. Raises ClientError."""
+        """Returns the features of the cluster; none before Kafka 2.7. Raises ClientError."""
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, Features | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, Features | ClientError]:
             try:
                 version = connection.version_of(ApiVersionsRequest)
             except UnsupportedVersion:  # before Kafka 0.10
                 return dict.fromkeys(keys, Features({}, {}, -1))
             name, release = SOFTWARE
             request = ApiVersionsRequest(client_software_name=name, client_software_version=release)
-            told = await connection.request(request, version)
-            supported = {f.name: VersionRange(f.min_version, f.max_version) for f in told.supported_features}
+            response = await connection.request(request, version)
+            supported = {f.name: VersionRange(f.min_version, f.max_version) for f in response.supported_features}
             finalized = {
-                f.name: VersionRange(f.min_version_level, f.max_version_level) for f in told.finalized_features
+                f.name: VersionRange(f.min_version_level, f.max_version_level) for f in response.finalized_features
             }
-            found = Features(supported, finalized, told.finalized_features_epoch)
-            return dict.fromkeys(keys, failure(told.error_code) or found)
+            found = Features(supported, finalized, response.finalized_features_epoch)
+            return dict.fromkeys(keys, failure(response.error_code) or found)
 
-        return of_one(await self._calls.at_any(["features"], ask, timeout_s))
+        return of_one(await self._calls.at_any(["features"], send, timeout_s))
 
     async def update_features(
         self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False, timeout_s: float | None = None
     ) -> dict[str, ClientError | None]:
-        """Sets the levels of features (Kafka 2.7; to only validate 3.3). From Kafka 4.0 on it is all or nothing."""
+        """Sets the levels of features (Kafka 2.7; `validate_only` 3.3). From Kafka 4.0 on all or none are set."""
 
-        async def ask(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
+        async def send(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
             version = connection.version_of(UpdateFeaturesRequest)
             if validate_only and version < UPDATE_VALIDATES:
-                raise UnsupportedVersion("the broker cannot only validate features: it is older than 3.3")
+                raise UnsupportedVersion("the broker (before Kafka 3.3) cannot validate features without updating them")
             response = await connection.request(
                 UpdateFeaturesRequest(
                     timeout_ms=self._calls.cluster.options.request_timeout_ms,
@@ -218,38 +223,38 @@ class ClusterCalls:
                 version,
             )
             wrong = failure(response.error_code, response.error_message)
-            if wrong is not None or version >= UPDATE_TELLS_ALL_ONLY:
+            if wrong is not None or version >= UPDATE_IS_ATOMIC:
                 return dict.fromkeys(left, wrong)
-            return {told.feature: failure(told.error_code, told.error_message) for told in response.results}
+            return {result.feature: failure(result.error_code, result.error_message) for result in response.results}
 
-        return await self._calls.at_controller(updates, ask, timeout_s)
+        return await self._calls.at_controller(updates, send, timeout_s)
 
     async def describe_metadata_quorum(self, *, timeout_s: float | None = None) -> Quorum:
-        """The controllers and how far each has come (Kafka 3.3 and later, without ZooKeeper). Raises ClientError."""
+        """Returns the controllers with their log end offsets (KRaft, Kafka 3.3 and later). Raises ClientError."""
         name, number = METADATA_PARTITION
         cls = DescribeQuorumRequest.TopicData
         topics = [cls(topic_name=name, partitions=[cls.PartitionData(partition_index=number)])]
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, Quorum | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, Quorum | ClientError]:
             response = await connection.request(DescribeQuorumRequest(topics=topics))
             wrong = failure(response.error_code, response.error_message)
             if wrong is not None:
                 return dict.fromkeys(keys, wrong)
             for topic in response.topics:
-                for told in topic.partitions:
-                    return dict.fromkeys(keys, failure(told.error_code, told.error_message) or _quorum(told))
+                for result in topic.partitions:
+                    return dict.fromkeys(keys, failure(result.error_code, result.error_message) or _quorum(result))
             return {}
 
-        return of_one(await self._calls.at_any(["quorum"], ask, timeout_s))
+        return of_one(await self._calls.at_any(["quorum"], send, timeout_s))
 
     async def unregister_broker(self, node_id: int, *, timeout_s: float | None = None) -> None:
-        """Has the cluster forget a broker that does not run (Kafka 2.8 and later). Raises ClientError."""
+        """Removes a stopped broker from the cluster (Kafka 2.8 and later). Raises ClientError."""
 
-        async def ask(connection: Connection, left: list[int]) -> dict[int, ClientError | None]:
+        async def send(connection: Connection, left: list[int]) -> dict[int, ClientError | None]:
             response = await connection.request(UnregisterBrokerRequest(broker_id=node_id))
             return dict.fromkeys(left, failure(response.error_code, response.error_message))
 
-        of_one(await self._calls.at_any([node_id], ask, timeout_s))
+        of_one(await self._calls.at_any([node_id], send, timeout_s))
 
 
 def _is_needless(error: ClientError | None) -> bool:
@@ -271,7 +276,7 @@ def _feature_update(name: str, update: FeatureUpdate, version: int) -> UpdateFea
     )
 
 
-def _quorum(told: Any) -> Quorum:
+def _quorum(result: Any) -> Quorum:
     def replicas(states: Any) -> tuple[QuorumReplica, ...]:
         return tuple(
             QuorumReplica(
@@ -285,5 +290,9 @@ def _quorum(told: Any) -> Quorum:
         )
 
     return Quorum(
-        told.leader_id, told.leader_epoch, told.high_watermark, replicas(told.current_voters), replicas(told.observers)
+        result.leader_id,
+        result.leader_epoch,
+        result.high_watermark,
+        replicas(result.current_voters),
+        replicas(result.observers),
     )

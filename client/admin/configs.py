@@ -1,7 +1,8 @@
-"""The admin's calls about configs: described and changed, each resource at the broker that has it.
+"""Calls of `Admin` on configs: describe and alter, each resource at the responsible broker.
 
-Owns the change where a broker can only replace all configs of a resource (before Kafka 2.3): what is set there is read
-first, and written again with the change. What another admin changes in between is lost then, as with Kafka's tools.
+Owns the emulation of a change for brokers that can only replace all configs of a resource (before Kafka 2.3): the set
+configs are described first, and written again with the change. A concurrent change of another client is lost, as with
+Kafka's tools.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from .types import (
 
 Entries = dict[str, ConfigEntry]
 Changes = Mapping[str, str | ConfigChange | None]
-DESCRIBE_TELLS_SOURCES, DESCRIBE_TELLS_MORE, LIST_BY_TYPE = 1, 3, 1
-# What a broker of 0.11 or 1.0 calls not default is set where such a resource is set.
+DESCRIBE_HAS_SOURCES, DESCRIBE_HAS_DOCUMENTATION, LIST_BY_TYPE = 1, 3, 1
+# Kafka 0.11 and 1.0 only return whether a value is a default: the source of others depends on the resource.
 _SOURCE_OF_OLD = {ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC, ResourceType.BROKER: ConfigSource.STATIC_BROKER}
 
 
 class ConfigCalls:
-    """A part of `Admin`."""
+    """The config calls of `Admin`."""
 
     _calls: Calls
 
@@ -49,15 +50,15 @@ class ConfigCalls:
         include_documentation: bool = False,
         timeout_s: float | None = None,
     ) -> dict[ConfigResource, Entries | ClientError]:
-        """The configs of resources by name, or those of `names` (Kafka 0.11 and later)."""
+        """Returns the configs of resources by name, or only those of `names` (Kafka 0.11 and later)."""
         keys = None if names is None else list(names)
 
-        async def ask(
+        async def send(
             connection: Connection, left: list[ConfigResource]
         ) -> dict[ConfigResource, Entries | ClientError]:
             return await _describe(connection, left, keys, include_synonyms, include_documentation)
 
-        return await self._calls.at_any(resources, ask, timeout_s, _node_of)
+        return await self._calls.at_any(resources, send, timeout_s, _node_of)
 
     async def alter_configs(
         self,
@@ -66,20 +67,20 @@ class ConfigCalls:
         validate_only: bool = False,
         timeout_s: float | None = None,
     ) -> dict[ConfigResource, ClientError | None]:
-        """Changes configs and leaves the others as they are (Kafka 0.11 and later).
+        """Changes some configs of resources (Kafka 0.11 and later).
 
-        A text sets a config, None brings it back to its default; `ConfigChange` can also append to a list and take
-        from it.
+        A text sets a config, None resets it to its default; a `ConfigChange` can also append to a list and remove from
+        it.
         """
         wanted = {resource: _changes(change) for resource, change in changes.items()}
 
-        async def ask(connection: Connection, left: list[ConfigResource]) -> dict[ConfigResource, ClientError | None]:
+        async def send(connection: Connection, left: list[ConfigResource]) -> dict[ConfigResource, ClientError | None]:
             try:
                 version = connection.version_of(IncrementalAlterConfigsRequest)
             except UnsupportedVersion:
                 return await _replace(connection, {resource: wanted[resource] for resource in left}, validate_only)
             cls = IncrementalAlterConfigsRequest.AlterConfigsResource
-            asked = [
+            entries = [
                 cls(
                     resource_type=resource.type,
                     resource_name=resource.name,
@@ -90,39 +91,39 @@ class ConfigCalls:
                 )
                 for resource in left
             ]
-            request = IncrementalAlterConfigsRequest(resources=asked, validate_only=validate_only)
+            request = IncrementalAlterConfigsRequest(resources=entries, validate_only=validate_only)
             return _altered(await connection.request(request, version))
 
-        return await self._calls.at_any(wanted, ask, timeout_s, _node_of)
+        return await self._calls.at_any(wanted, send, timeout_s, _node_of)
 
     async def list_config_resources(
         self, types: Iterable[ResourceType] | None = None, *, timeout_s: float | None = None
     ) -> list[ConfigResource]:
-        """The resources that have, or may have, configs, in order (Kafka 4.1; of CLIENT_METRICS alone 3.7).
+        """Returns the resources that may have configs, sorted (Kafka 4.1; CLIENT_METRICS alone 3.7).
 
         All types by default. Raises ClientError.
         """
         wanted = [] if types is None else list(types)
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, list[ConfigResource] | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, list[ConfigResource] | ClientError]:
             version = connection.version_of(ListConfigResourcesRequest)
             request = ListConfigResourcesRequest()
             if version >= LIST_BY_TYPE:
                 request.resource_types = [int(kind) for kind in wanted]
             elif wanted != [ResourceType.CLIENT_METRICS]:
-                raise UnsupportedVersion("the broker lists resources of client metrics alone: it is older than 4.1")
+                raise UnsupportedVersion("the broker (before Kafka 4.1) lists resources of client metrics only")
             response = await connection.request(request, version)
             found = [
-                ConfigResource(ResourceType(told.resource_type), told.resource_name)
-                for told in response.config_resources
+                ConfigResource(ResourceType(result.resource_type), result.resource_name)
+                for result in response.config_resources
             ]
             return dict.fromkeys(keys, failure(response.error_code) or sorted(found))
 
-        return of_one(await self._calls.at_any(["resources"], ask, timeout_s))
+        return of_one(await self._calls.at_any(["resources"], send, timeout_s))
 
 
 def _node_of(resource: ConfigResource) -> int:
-    """The broker that a resource belongs to."""
+    """Returns the node id of the broker that is responsible for a resource, or NO_NODE for any."""
     if resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal():
         return int(resource.name)
     return NO_NODE
@@ -140,10 +141,10 @@ def _changes(changes: Changes) -> dict[str, ConfigChange]:
 
 def _altered(response: Any) -> dict[ConfigResource, ClientError | None]:
     return {
-        ConfigResource(ResourceType(told.resource_type), told.resource_name): failure(
-            told.error_code, told.error_message
+        ConfigResource(ResourceType(result.resource_type), result.resource_name): failure(
+            result.error_code, result.error_message
         )
-        for told in response.responses
+        for result in response.responses
     }
 
 
@@ -158,33 +159,35 @@ async def _describe(
             )
             for resource in resources
         ],
-        include_synonyms=synonyms and version >= DESCRIBE_TELLS_SOURCES,
-        include_documentation=more and version >= DESCRIBE_TELLS_MORE,
+        include_synonyms=synonyms and version >= DESCRIBE_HAS_SOURCES,
+        include_documentation=more and version >= DESCRIBE_HAS_DOCUMENTATION,
     )
-    answers: dict[ConfigResource, Entries | ClientError] = {}
-    for told in (await connection.request(request, version)).results:
-        resource = ConfigResource(ResourceType(told.resource_type), told.resource_name)
-        answers[resource] = failure(told.error_code, told.error_message) or {
-            config.name: _entry(config, resource.type, version) for config in told.configs
+    outcomes: dict[ConfigResource, Entries | ClientError] = {}
+    for result in (await connection.request(request, version)).results:
+        resource = ConfigResource(ResourceType(result.resource_type), result.resource_name)
+        outcomes[resource] = failure(result.error_code, result.error_message) or {
+            config.name: _entry(config, resource.type, version) for config in result.configs
         }
-    return answers
+    return outcomes
 
 
 def _entry(
-    told: DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult, kind: ResourceType, version: int
+    result: DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult,
+    kind: ResourceType,
+    version: int,
 ) -> ConfigEntry:
-    source = ConfigSource(max(0, told.config_source))
-    if version < DESCRIBE_TELLS_SOURCES:
-        source = ConfigSource.DEFAULT if told.is_default else _SOURCE_OF_OLD.get(kind, ConfigSource.UNKNOWN)
+    source = ConfigSource(max(0, result.config_source))
+    if version < DESCRIBE_HAS_SOURCES:
+        source = ConfigSource.DEFAULT if result.is_default else _SOURCE_OF_OLD.get(kind, ConfigSource.UNKNOWN)
     return ConfigEntry(
-        told.name,
-        told.value,
+        result.name,
+        result.value,
         source,
-        told.read_only,
-        told.is_sensitive,
-        ConfigType(told.config_type),
-        tuple(ConfigSynonym(s.name, s.value, ConfigSource(s.source)) for s in told.synonyms),
-        told.documentation or None,
+        result.read_only,
+        result.is_sensitive,
+        ConfigType(result.config_type),
+        tuple(ConfigSynonym(s.name, s.value, ConfigSource(s.source)) for s in result.synonyms),
+        result.documentation or None,
     )
 
 
@@ -194,40 +197,42 @@ def _entry(
 async def _replace(
     connection: Connection, wanted: Mapping[ConfigResource, Mapping[str, ConfigChange]], validate_only: bool
 ) -> dict[ConfigResource, ClientError | None]:
-    answers: dict[ConfigResource, ClientError | None] = {}
+    outcomes: dict[ConfigResource, ClientError | None] = {}
     cls = AlterConfigsRequest.AlterConfigsResource
-    asked: list[AlterConfigsRequest.AlterConfigsResource] = []
+    alterable: list[AlterConfigsRequest.AlterConfigsResource] = []
     for resource, entries in (await _describe(connection, wanted, None, False, False)).items():
         try:
             if isinstance(entries, ClientError):
                 raise entries
             values = _changed(resource, entries, wanted.get(resource, {}))
         except ClientError as error:
-            answers[resource] = error
+            outcomes[resource] = error
             continue
         configs = [cls.AlterableConfig(name=name, value=value) for name, value in values.items()]
-        asked.append(cls(resource_type=resource.type, resource_name=resource.name, configs=configs))
-    if asked:
-        request = AlterConfigsRequest(resources=asked, validate_only=validate_only)
-        answers |= _altered(await connection.request(request))
-    return answers
+        alterable.append(cls(resource_type=resource.type, resource_name=resource.name, configs=configs))
+    if alterable:
+        request = AlterConfigsRequest(resources=alterable, validate_only=validate_only)
+        outcomes |= _altered(await connection.request(request))
+    return outcomes
 
 
 def _level_of(resource: ConfigResource) -> ConfigSource:
-    """Where values stand that were set for a resource."""
+    """Returns the source of values that are set for a resource."""
     if resource.type == ResourceType.TOPIC:
         return ConfigSource.DYNAMIC_TOPIC
     return ConfigSource.DYNAMIC_BROKER if resource.name else ConfigSource.DYNAMIC_DEFAULT_BROKER
 
 
 def _changed(resource: ConfigResource, entries: Entries, changes: Mapping[str, ConfigChange]) -> dict[str, str | None]:
-    """All that is to be set afterwards. Raises InvalidRequest where a secret that is set would be lost."""
+    """Returns all configs to set. Raises InvalidRequest if the value of a sensitive config would be lost."""
     level = _level_of(resource)
     values: dict[str, str | None] = {}
     for name, entry in entries.items():
         if entry.source == level and name not in changes:
             if entry.is_sensitive:
-                raise InvalidRequest(f"{name} is set and secret: a broker before 2.3 cannot keep it in a change")
+                raise InvalidRequest(
+                    f"{name} is sensitive and set: a change at a broker before Kafka 2.3 would delete it"
+                )
             values[name] = entry.value
     for name, change in changes.items():
         if change.operation == ConfigOperation.SET:

@@ -1,7 +1,7 @@
-"""The admin's calls about groups: listed, described, deleted, and their committed offsets read, set and removed.
+"""Calls of `Admin` on groups: list, describe, delete, and their committed offsets: list, alter, delete.
 
-What is asked of one group raises what is wrong with the group; what is wrong with one partition is its answer.
-Offsets are those that brokers keep (Kafka 0.8.2 and later), never those in ZooKeeper.
+A call on one group raises the error of the group; the error of a partition is in its result. Offsets are those stored
+in Kafka (0.8.2 and later), never those in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -25,66 +25,66 @@ from .logs import by_topic
 from .types import GroupDescription, GroupListing, MemberDescription, TopicPartition
 
 LIST_BY_STATE, LIST_BY_TYPE = 4, 5
-FETCH_FROM_KAFKA, FETCH_ALL, FETCH_STABLE, FETCH_OF_GROUPS = 1, 2, 7, 8  # v0 is of ZooKeeper
+FETCH_FROM_KAFKA, FETCH_ALL, FETCH_STABLE, FETCH_OF_GROUPS = 1, 2, 7, 8  # v0 reads from ZooKeeper
 COMMIT_TO_KAFKA = 1
-WITHOUT_IDS = 9  # v10 of both takes topic ids in place of names, and does nothing more
+WITHOUT_IDS = 9  # v10 of both only replaces topic names by ids
 DEAD = "Dead"  # the state of a group that does not exist, before DescribeGroups v6 had an error for it
 PartitionOffsets = dict[TopicPartition, OffsetAndMetadata | ClientError | None]
 Outcomes = dict[TopicPartition, ClientError | None]
 
 
 class GroupCalls:
-    """A part of `Admin`."""
+    """The group calls of `Admin`."""
 
     _calls: Calls
 
     async def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_s: float | None = None
     ) -> list[GroupListing]:
-        """The groups of all brokers, by name; those in some states (2.6 and later) or of some types (3.8) if asked for.
+        """Returns the groups of all brokers, sorted; filtered by state (Kafka 2.6) or type (3.8) if given.
 
-        Raises ClientError, also if one broker alone could not be asked.
+        Raises ClientError, also if only one broker fails.
         """
         wanted_states, wanted_types = list(states), list(types)
 
-        async def ask(connection: Connection, left: list[int]) -> dict[int, list[GroupListing] | ClientError]:
+        async def send(connection: Connection, left: list[int]) -> dict[int, list[GroupListing] | ClientError]:
             version = connection.version_of(ListGroupsRequest)
             if (wanted_states and version < LIST_BY_STATE) or (wanted_types and version < LIST_BY_TYPE):
-                raise UnsupportedVersion("the broker cannot list groups by what was asked: state is from 2.6, type 3.8")
+                raise UnsupportedVersion("the broker cannot filter groups by state (Kafka 2.6) or type (3.8)")
             request = ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
             response = await connection.request(request, version)
             found = [
-                GroupListing(told.group_id, told.protocol_type, told.group_state, told.group_type)
-                for told in response.groups
+                GroupListing(result.group_id, result.protocol_type, result.group_state, result.group_type)
+                for result in response.groups
             ]
             return dict.fromkeys(left, failure(response.error_code) or found)
 
         nodes = await self._calls.nodes(timeout_s)
-        by_node = checked(await self._calls.at_any(nodes, ask, timeout_s, int))
+        by_node = checked(await self._calls.at_any(nodes, send, timeout_s, int))
         return sorted({group for found in by_node.values() for group in found})
 
     async def describe_groups(
         self, groups: Iterable[str], *, timeout_s: float | None = None
     ) -> dict[str, GroupDescription | ClientError]:
-        """Groups with their members (0.9 and later). Of any release, GROUP_ID_NOT_FOUND is one that does not exist."""
+        """Describes groups with their members (0.9 and later); the error is GROUP_ID_NOT_FOUND in all releases."""
 
-        async def ask(connection: Connection, left: list[str]) -> dict[str, GroupDescription | ClientError]:
+        async def send(connection: Connection, left: list[str]) -> dict[str, GroupDescription | ClientError]:
             response = await connection.request(DescribeGroupsRequest(groups=left))
             node_id = self._node_of(connection)
-            return {told.group_id: _described(told, node_id) for told in response.groups}
+            return {result.group_id: _described(result, node_id) for result in response.groups}
 
-        return await self._calls.at_coordinators(groups, ask, timeout_s)
+        return await self._calls.at_coordinators(groups, send, timeout_s)
 
     async def delete_groups(
         self, groups: Iterable[str], *, timeout_s: float | None = None
     ) -> dict[str, ClientError | None]:
         """Deletes groups without members, with their offsets (1.1 and later)."""
 
-        async def ask(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
+        async def send(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
             response = await connection.request(DeleteGroupsRequest(groups_names=left))
-            return {told.group_id: failure(told.error_code) for told in response.results}
+            return {result.group_id: failure(result.error_code) for result in response.results}
 
-        return await self._calls.at_coordinators(groups, ask, timeout_s)
+        return await self._calls.at_coordinators(groups, send, timeout_s)
 
     async def list_group_offsets(
         self,
@@ -94,21 +94,21 @@ class GroupCalls:
         require_stable: bool = False,
         timeout_s: float | None = None,
     ) -> PartitionOffsets:
-        """What a group has committed: for `partitions`, None where nothing is, or for all (OffsetFetch v2).
+        """Returns the committed offsets of `partitions`, None without one; by default of all (OffsetFetch v2).
 
-        `require_stable` waits for those of open transactions (2.5 and later). Raises ClientError for the group.
+        `require_stable` waits for offsets in open transactions (2.5 and later). Raises ClientError for the group.
         """
         wanted = None if partitions is None else list(partitions)
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, PartitionOffsets | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, PartitionOffsets | ClientError]:
             version = connection.version_of(OffsetFetchRequest, WITHOUT_IDS)
             if version < (FETCH_FROM_KAFKA if wanted is not None else FETCH_ALL):
-                raise UnsupportedVersion("the broker cannot tell all offsets of a group: it has no OffsetFetch v2")
+                raise UnsupportedVersion("the broker cannot list all offsets of a group: this needs OffsetFetch v2")
             request = _fetch_request(group, wanted, version, require_stable and version >= FETCH_STABLE)
             response = await connection.request(request, version)
             return {group: _offsets(response, wanted, version)}
 
-        return of_one(await self._calls.at_coordinators([group], ask, timeout_s))
+        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
 
     async def alter_group_offsets(
         self,
@@ -117,26 +117,26 @@ class GroupCalls:
         *,
         timeout_s: float | None = None,
     ) -> Outcomes:
-        """Commits offsets for a group without members; UNKNOWN_MEMBER_ID for a partition means that it has some.
+        """Commits offsets of a group without members; UNKNOWN_MEMBER_ID means that the group has members.
 
         Raises ClientError for the group.
         """
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
             version = connection.version_of(OffsetCommitRequest, WITHOUT_IDS)
             if version < COMMIT_TO_KAFKA:
-                raise UnsupportedVersion("the broker keeps no offsets: it is older than 0.8.2")
+                raise UnsupportedVersion("the broker (before Kafka 0.8.2) stores no offsets")
             response = await connection.request(_commit_request(group, offsets), version)
             return {group: _outcomes(response, offsets)}
 
         if not offsets:
             return {}
-        return of_one(await self._calls.at_coordinators([group], ask, timeout_s))
+        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
 
     async def delete_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> Outcomes:
-        """Removes committed offsets (2.4 and later); GROUP_SUBSCRIBED_TO_TOPIC means that members read the topic.
+        """Deletes committed offsets (2.4 and later); GROUP_SUBSCRIBED_TO_TOPIC means that a member has the topic.
 
         Raises ClientError for the group.
         """
@@ -147,42 +147,44 @@ class GroupCalls:
             for name, numbers in by_topic(wanted).items()
         ]
 
-        async def ask(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
+        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
             response = await connection.request(OffsetDeleteRequest(group_id=group, topics=topics))
             return {group: failure(response.error_code) or _outcomes(response, wanted)}
 
         if not topics:
             return {}
-        return of_one(await self._calls.at_coordinators([group], ask, timeout_s))
+        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
 
     def _node_of(self, connection: Connection) -> int:
-        """The node id of a connection's broker."""
+        """Returns the node id of a connection's broker, or -1."""
         address = connection.host, connection.port
         return next((n.node_id for n in self._calls.cluster.nodes.values() if (n.host, n.port) == address), -1)
 
 
-def _described(told: DescribeGroupsResponse.DescribedGroup, node_id: int) -> GroupDescription | ClientError:
-    if told.error_code:
-        return KafkaError(told.error_code, told.error_message or None)
-    if told.group_state == DEAD:
-        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {told.group_id!r} does not exist")
+def _described(result: DescribeGroupsResponse.DescribedGroup, node_id: int) -> GroupDescription | ClientError:
+    if result.error_code:
+        return KafkaError(result.error_code, result.error_message or None)
+    if result.group_state == DEAD:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {result.group_id!r} does not exist")
     members = tuple(
         MemberDescription(
             member.member_id,
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            _assigned(bytes(member.member_assignment), told.protocol_type),
+            _assigned(bytes(member.member_assignment), result.protocol_type),
             bytes(member.member_assignment),
             bytes(member.member_metadata),
         )
-        for member in told.members
+        for member in result.members
     )
-    return GroupDescription(told.group_id, told.group_state, told.protocol_type, told.protocol_data, node_id, members)
+    return GroupDescription(
+        result.group_id, result.group_state, result.protocol_type, result.protocol_data, node_id, members
+    )
 
 
 def _assigned(data: bytes, protocol_type: str) -> tuple[TopicPartition, ...]:
-    """The partitions in an assignment; none of what is not a consumer's, or cannot be read."""
+    """Returns the partitions of a consumer's assignment; none for other protocols and malformed assignments."""
     if protocol_type != "consumer":
         return ()
     try:
@@ -200,10 +202,12 @@ def _fetch_request(
         some = [cls.OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in topics or ()]
         one = cls(group_id=group, topics=None if topics is None else some)
         return OffsetFetchRequest(groups=[one], require_stable=require_stable)
-    asked = OffsetFetchRequest.OffsetFetchRequestTopic
+    topic_class = OffsetFetchRequest.OffsetFetchRequestTopic
     return OffsetFetchRequest(
         group_id=group,
-        topics=None if topics is None else [asked(name=name, partition_indexes=numbers) for name, numbers in topics],
+        topics=None
+        if topics is None
+        else [topic_class(name=name, partition_indexes=numbers) for name, numbers in topics],
         require_stable=require_stable,
     )
 
@@ -211,20 +215,20 @@ def _fetch_request(
 def _offsets(
     response: OffsetFetchResponse, wanted: list[TopicPartition] | None, version: int
 ) -> PartitionOffsets | ClientError:
-    told: Any = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
-    if told.error_code:
-        return KafkaError(told.error_code)
+    group: Any = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
+    if group.error_code:
+        return KafkaError(group.error_code)
     found: PartitionOffsets = dict.fromkeys(wanted or ())
-    for topic in told.topics:
-        for answer in topic.partitions:
-            where = topic.name, answer.partition_index
-            if answer.error_code in COORDINATOR_RETRIES:  # before v2 those of the group stand here, too
-                return KafkaError(answer.error_code)
-            if answer.error_code:
-                found[where] = KafkaError(answer.error_code)
-            elif answer.committed_offset >= 0:
+    for topic in group.topics:
+        for partition in topic.partitions:
+            where = topic.name, partition.partition_index
+            if partition.error_code in COORDINATOR_RETRIES:  # before v2 the partitions have the error of the group
+                return KafkaError(partition.error_code)
+            if partition.error_code:
+                found[where] = KafkaError(partition.error_code)
+            elif partition.committed_offset >= 0:
                 found[where] = OffsetAndMetadata(
-                    answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch
+                    partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                 )
     return found
 
@@ -235,14 +239,14 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, int | OffsetAnd
     for name, numbers in by_topic(offsets).items():
         partitions: list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition] = []
         for number in numbers:
-            told = offsets[name, number]
-            told = told if isinstance(told, OffsetAndMetadata) else OffsetAndMetadata(told)
+            result = offsets[name, number]
+            result = result if isinstance(result, OffsetAndMetadata) else OffsetAndMetadata(result)
             partitions.append(
                 cls.OffsetCommitRequestPartition(
                     partition_index=number,
-                    committed_offset=told.offset,
-                    committed_leader_epoch=told.leader_epoch,
-                    committed_metadata=told.metadata,
+                    committed_offset=result.offset,
+                    committed_leader_epoch=result.leader_epoch,
+                    committed_metadata=result.metadata,
                 )
             )
         topics.append(cls(name=name, partitions=partitions))
@@ -250,9 +254,11 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, int | OffsetAnd
 
 
 def _outcomes(response: Any, wanted: Iterable[TopicPartition]) -> Outcomes | ClientError:
-    """One outcome per partition, in the order asked; a code that is about the coordinator is the group's."""
+    """Returns the outcome of each wanted partition; a coordinator's error is that of the whole group."""
     codes = {
-        (topic.name, told.partition_index): told.error_code for topic in response.topics for told in topic.partitions
+        (topic.name, result.partition_index): result.error_code
+        for topic in response.topics
+        for result in topic.partitions
     }
     moved = next((code for code in codes.values() if code in COORDINATOR_RETRIES), None)
     if moved is not None:

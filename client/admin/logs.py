@@ -1,4 +1,4 @@
-"""The admin's calls about logs: offsets, deleted records, producers, and the directories of brokers."""
+"""Calls of `Admin` on logs: offsets, deletion of records, producers, and log directories."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -3, -4, -5  # KIP-734, KIP-405, KIP-1005
-HIGH_WATERMARK = -1  # as an offset to delete records before
+HIGH_WATERMARK = -1  # an offset of `delete_records`
 _NEEDS_VERSION = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.4"), LATEST_TIERED: (9, "3.9")}
 _ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topics with the numbers of their partitions."""
+    """Groups partitions by topic."""
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
@@ -40,7 +40,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 class LogCalls:
-    """A part of `Admin`."""
+    """The log calls of `Admin`."""
 
     _calls: Calls
 
@@ -51,38 +51,40 @@ class LogCalls:
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, FoundOffset | ClientError]:
-        """The first offset whose record is of a time (milliseconds) or later, -1 if there is none; or one of the
-        constants: EARLIEST, LATEST, MAX_TIMESTAMP (3.0 and later), EARLIEST_LOCAL, LATEST_TIERED.
+        """Returns the first offset whose timestamp (ms) is at least the wanted one, -1 if there is none.
 
-        Times can be looked up from Kafka 0.10.1 on. Raises ConfigError for another isolation.
+        A wanted timestamp may be one of the constants EARLIEST, LATEST, MAX_TIMESTAMP (3.0 and later), EARLIEST_LOCAL
+        (3.5), LATEST_TIERED (3.9); other timestamps need Kafka 0.10.1. Raises ConfigError for an unknown isolation.
         """
         if isolation not in _ISOLATIONS:
-            raise ConfigError(f"isolation is one of {', '.join(_ISOLATIONS)}, not {isolation!r}")
+            raise ConfigError(f"isolation must be one of {', '.join(_ISOLATIONS)}, not {isolation!r}")
         lookup = OffsetLookup(self._calls.cluster, isolation == "read_committed")
 
-        async def ask(
+        async def send(
             connection: Connection, left: list[TopicPartition]
         ) -> dict[TopicPartition, FoundOffset | ClientError]:
             version = connection.version_of(ListOffsetsRequest)
-            answers: dict[TopicPartition, FoundOffset | ClientError] = {}
+            outcomes: dict[TopicPartition, FoundOffset | ClientError] = {}
             for where in left:
                 needed, since = _NEEDS_VERSION.get(wanted[where], (1 if wanted[where] >= 0 else 0, "0.10.1"))
                 if version < needed:
-                    answers[where] = UnsupportedVersion(f"the broker cannot look that up: it is older than {since}")
-            served = {where: wanted[where] for where in left if where not in answers}
-            return answers | (await lookup.ask(connection, served) if served else {})
+                    outcomes[where] = UnsupportedVersion(
+                        f"the broker cannot look up this timestamp: new in Kafka {since}"
+                    )
+            served = {where: wanted[where] for where in left if where not in outcomes}
+            return outcomes | (await lookup.send(connection, served) if served else {})
 
-        return await self._calls.at_leaders(wanted, ask, timeout_s)
+        return await self._calls.at_leaders(wanted, send, timeout_s)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int | ClientError]:
-        """Deletes the records below offsets, or all for HIGH_WATERMARK; the new log start offsets (0.11 and later)."""
+        """Deletes records below offsets, all for HIGH_WATERMARK; returns the log start offsets (0.11 and later)."""
         timeout_ms = self._calls.cluster.options.request_timeout_ms
 
-        async def ask(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, int | ClientError]:
+        async def send(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, int | ClientError]:
             cls = DeleteRecordsRequest.DeleteRecordsTopic
-            asked = [
+            topics = [
                 cls(
                     name=name,
                     partitions=[
@@ -92,31 +94,31 @@ class LogCalls:
                 )
                 for name, numbers in by_topic(left).items()
             ]
-            response = await connection.request(DeleteRecordsRequest(topics=asked, timeout_ms=timeout_ms))
+            response = await connection.request(DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms))
             return {
-                (topic.name, told.partition_index): failure(told.error_code) or told.low_watermark
+                (topic.name, result.partition_index): failure(result.error_code) or result.low_watermark
                 for topic in response.topics
-                for told in topic.partitions
+                for result in topic.partitions
             }
 
-        return await self._calls.at_leaders(before, ask, timeout_s)
+        return await self._calls.at_leaders(before, send, timeout_s)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, tuple[ProducerState, ...] | ClientError]:
-        """What the leaders know of idempotent producers, by producer id (Kafka 2.8 and later)."""
+        """Returns the producer state of partitions, sorted by producer id (Kafka 2.8 and later)."""
 
-        async def ask(
+        async def send(
             connection: Connection, left: list[TopicPartition]
         ) -> dict[TopicPartition, tuple[ProducerState, ...] | ClientError]:
-            asked = [
+            topics = [
                 DescribeProducersRequest.TopicRequest(name=name, partition_indexes=numbers)
                 for name, numbers in by_topic(left).items()
             ]
-            response = await connection.request(DescribeProducersRequest(topics=asked))
-            answers: dict[TopicPartition, tuple[ProducerState, ...] | ClientError] = {}
+            response = await connection.request(DescribeProducersRequest(topics=topics))
+            outcomes: dict[TopicPartition, tuple[ProducerState, ...] | ClientError] = {}
             for topic in response.topics:
-                for told in topic.partitions:
+                for result in topic.partitions:
                     states = sorted(
                         ProducerState(
                             p.producer_id,
@@ -126,39 +128,39 @@ class LogCalls:
                             p.current_txn_start_offset,
                             p.last_timestamp,
                         )
-                        for p in told.active_producers
+                        for p in result.active_producers
                     )
-                    where = topic.name, told.partition_index
-                    answers[where] = failure(told.error_code, told.error_message) or tuple(states)
-            return answers
+                    where = topic.name, result.partition_index
+                    outcomes[where] = failure(result.error_code, result.error_message) or tuple(states)
+            return outcomes
 
-        return await self._calls.at_leaders(partitions, ask, timeout_s)
+        return await self._calls.at_leaders(partitions, send, timeout_s)
 
     async def describe_log_dirs(
         self, node_ids: Iterable[int] | None = None, *, timeout_s: float | None = None
     ) -> dict[int, tuple[LogDir, ...] | ClientError]:
-        """The directories of brokers, of all by default, with the partitions in them (Kafka 1.0 and later)."""
+        """Returns the log directories of brokers, by default of all, with their partitions (Kafka 1.0 and later)."""
 
-        async def ask(connection: Connection, left: list[int]) -> dict[int, tuple[LogDir, ...] | ClientError]:
+        async def send(connection: Connection, left: list[int]) -> dict[int, tuple[LogDir, ...] | ClientError]:
             response = await connection.request(DescribeLogDirsRequest(topics=None))
-            outcome = failure(response.error_code) or tuple(_log_dir(told) for told in response.results)
+            outcome = failure(response.error_code) or tuple(_log_dir(result) for result in response.results)
             return dict.fromkeys(left, outcome)
 
         wanted = await self._calls.nodes(timeout_s) if node_ids is None else node_ids
-        return await self._calls.at_any(wanted, ask, timeout_s, int)
+        return await self._calls.at_any(wanted, send, timeout_s, int)
 
 
-def _log_dir(told: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDir:
+def _log_dir(result: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDir:
     partitions = {
         (topic.name, p.partition_index): LogDirPartition(p.offset_lag, p.is_future_key, p.partition_size)
-        for topic in told.topics
+        for topic in result.topics
         for p in topic.partitions
     }
     return LogDir(
-        told.log_dir,
+        result.log_dir,
         partitions,
-        failure(told.error_code),
-        told.is_cordoned,
-        told.total_bytes,
-        told.usable_bytes,
+        failure(result.error_code),
+        result.is_cordoned,
+        result.total_bytes,
+        result.usable_bytes,
     )

@@ -1,4 +1,4 @@
-"""The admin's calls about quotas: of users, client ids and addresses (KIP-546, KIP-612)."""
+"""Calls of `Admin` on quotas of users, client ids and IPs (KIP-546, KIP-612)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
-    """An entity by the names of its types, in Kafka's order; types that Kafka has not come last."""
+    """Returns the entity of names by type, with the types in Kafka's order; unknown types are last."""
     known = [kind for kind in QUOTA_ENTITY_TYPES if kind in names]
     return tuple((kind, names[kind]) for kind in [*known, *sorted(names.keys() - set(known))])
 
 
 class QuotaCalls:
-    """A part of `Admin`."""
+    """The quota calls of `Admin`."""
 
     _calls: Calls
 
@@ -32,10 +32,10 @@ class QuotaCalls:
         strict: bool = False,
         timeout_s: float | None = None,
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """The quotas of entities, all by default (Kafka 2.6 and later).
+        """Returns the quotas of matching entities, by default of all (Kafka 2.6 and later).
 
-        `wanted` has a name for each type that entities are to have, None for the default, ANY_NAME for all; with
-        `strict` they have no other type. Raises ClientError.
+        `wanted` has a name for each type that an entity must have: None for the default, ANY_NAME for all. With
+        `strict` an entity must have no other types. Raises ClientError.
         """
         components = [
             DescribeClientQuotasRequest.ComponentData(
@@ -46,19 +46,19 @@ class QuotaCalls:
             for kind, name in (wanted or {}).items()
         ]
 
-        async def ask(
+        async def send(
             connection: Connection, keys: list[str]
         ) -> dict[str, dict[QuotaEntity, dict[str, float]] | ClientError]:
             response = await connection.request(DescribeClientQuotasRequest(components=components, strict=strict))
             found = {
-                quota_entity({of.entity_type: of.entity_name for of in told.entity}): {
-                    one.key: one.value for one in told.values
+                quota_entity({of.entity_type: of.entity_name for of in result.entity}): {
+                    one.key: one.value for one in result.values
                 }
-                for told in response.entries or ()
+                for result in response.entries or ()
             }
             return dict.fromkeys(keys, failure(response.error_code, response.error_message) or found)
 
-        return of_one(await self._calls.at_any(["quotas"], ask, timeout_s))
+        return of_one(await self._calls.at_any(["quotas"], send, timeout_s))
 
     async def alter_client_quotas(
         self,
@@ -67,11 +67,11 @@ class QuotaCalls:
         validate_only: bool = False,
         timeout_s: float | None = None,
     ) -> dict[QuotaEntity, ClientError | None]:
-        """Sets quotas of entities, or removes those that are None (Kafka 2.6 and later)."""
+        """Sets quotas of entities, or removes those with the value None (Kafka 2.6 and later)."""
         wanted = {quota_entity(dict(entity)): change for entity, change in changes.items()}
         cls = AlterClientQuotasRequest.EntryData
 
-        async def ask(connection: Connection, left: list[QuotaEntity]) -> dict[QuotaEntity, ClientError | None]:
+        async def send(connection: Connection, left: list[QuotaEntity]) -> dict[QuotaEntity, ClientError | None]:
             entries = [
                 cls(
                     entity=[cls.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
@@ -84,10 +84,10 @@ class QuotaCalls:
             ]
             response = await connection.request(AlterClientQuotasRequest(entries=entries, validate_only=validate_only))
             return {
-                quota_entity({of.entity_type: of.entity_name for of in told.entity}): failure(
-                    told.error_code, told.error_message
+                quota_entity({of.entity_type: of.entity_name for of in result.entity}): failure(
+                    result.error_code, result.error_message
                 )
-                for told in response.entries
+                for result in response.entries
             }
 
-        return await self._calls.at_any(wanted, ask, timeout_s)
+        return await self._calls.at_any(wanted, send, timeout_s)

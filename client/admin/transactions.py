@@ -1,4 +1,4 @@
-"""The admin's calls about transactions: the ids that coordinators know, and what they know of one (KIP-664)."""
+"""Calls of `Admin` on transactions: list, describe, abort (KIP-664)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIST_BY_DURATION, LIST_BY_PATTERN = 1, 2
 
 
 class TransactionCalls:
-    """A part of `Admin`."""
+    """The transaction calls of `Admin`."""
 
     _calls: Calls
 
@@ -30,17 +30,17 @@ class TransactionCalls:
         pattern: str | None = None,
         timeout_s: float | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids of all brokers in order (Kafka 3.0 and later), by what is asked for.
+        """Returns the matching transactional ids of all brokers, sorted (Kafka 3.0 and later).
 
-        `duration_ms` are those that run for longer (3.8), `pattern` is a regular expression for the id (4.1). A state
-        that the broker does not know matches nothing. Raises ClientError, also if one broker could not be asked.
+        `duration_ms` selects transactions that run longer (3.8), `pattern` is a regular expression for the id (4.1). A
+        state that the broker does not have matches nothing. Raises ClientError, also if only one broker fails.
         """
         wanted_states, wanted_ids = list(states), list(producer_ids)
 
-        async def ask(connection: Connection, left: list[int]) -> dict[int, list[TransactionListing] | ClientError]:
+        async def send(connection: Connection, left: list[int]) -> dict[int, list[TransactionListing] | ClientError]:
             version = connection.version_of(ListTransactionsRequest)
             if (duration_ms >= 0 and version < LIST_BY_DURATION) or (pattern is not None and version < LIST_BY_PATTERN):
-                raise UnsupportedVersion("the broker cannot filter by that: duration is from 3.8, pattern from 4.1")
+                raise UnsupportedVersion("the broker cannot filter by duration (Kafka 3.8) or pattern (4.1)")
             request = ListTransactionsRequest(state_filters=wanted_states, producer_id_filters=wanted_ids)
             if version >= LIST_BY_DURATION:
                 request.duration_filter = duration_ms
@@ -48,41 +48,41 @@ class TransactionCalls:
                 request.transactional_id_pattern = pattern
             response = await connection.request(request, version)
             found = [
-                TransactionListing(told.transactional_id, told.producer_id, told.transaction_state)
-                for told in response.transaction_states
+                TransactionListing(result.transactional_id, result.producer_id, result.transaction_state)
+                for result in response.transaction_states
             ]
             return dict.fromkeys(left, failure(response.error_code) or found)
 
         nodes = await self._calls.nodes(timeout_s)
-        by_node = checked(await self._calls.at_any(nodes, ask, timeout_s, int))
+        by_node = checked(await self._calls.at_any(nodes, send, timeout_s, int))
         return sorted({one for found in by_node.values() for one in found})
 
     async def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout_s: float | None = None
     ) -> dict[str, TransactionDescription | ClientError]:
-        """What coordinators know of ids (Kafka 3.0 and later); TRANSACTIONAL_ID_NOT_FOUND for one without a state."""
+        """Describes transactional ids (Kafka 3.0); the error of an unknown id is TRANSACTIONAL_ID_NOT_FOUND."""
 
-        async def ask(connection: Connection, left: list[str]) -> dict[str, TransactionDescription | ClientError]:
+        async def send(connection: Connection, left: list[str]) -> dict[str, TransactionDescription | ClientError]:
             response = await connection.request(DescribeTransactionsRequest(transactional_ids=left))
             address = connection.host, connection.port
             nodes = self._calls.cluster.nodes.values()
             node_id = next((n.node_id for n in nodes if (n.host, n.port) == address), -1)
             return {
-                told.transactional_id: failure(told.error_code)
+                result.transactional_id: failure(result.error_code)
                 or TransactionDescription(
-                    told.transactional_id,
+                    result.transactional_id,
                     node_id,
-                    told.transaction_state,
-                    told.producer_id,
-                    told.producer_epoch,
-                    told.transaction_timeout_ms,
-                    told.transaction_start_time_ms,
-                    tuple((of.topic, number) for of in told.topics for number in of.partitions),
+                    result.transaction_state,
+                    result.producer_id,
+                    result.producer_epoch,
+                    result.transaction_timeout_ms,
+                    result.transaction_start_time_ms,
+                    tuple((of.topic, number) for of in result.topics for number in of.partitions),
                 )
-                for told in response.transaction_states
+                for result in response.transaction_states
             }
 
-        return await self._calls.at_coordinators(transactional_ids, ask, timeout_s, TRANSACTION)
+        return await self._calls.at_coordinators(transactional_ids, send, timeout_s, TRANSACTION)
 
     async def abort_transaction(
         self,
@@ -93,15 +93,15 @@ class TransactionCalls:
         coordinator_epoch: int = -1,
         timeout_s: float | None = None,
     ) -> None:
-        """Ends a transaction in one partition, whatever its coordinator knows: for one that hangs (KIP-664).
+        """Writes an ABORT marker for a hanging transaction into one partition, without its coordinator (KIP-664).
 
-        The numbers are those of `describe_producers`. Raises ClientError: INVALID_PRODUCER_EPOCH for another epoch than
-        the producer's, TRANSACTION_COORDINATOR_FENCED for an older one than its coordinator's.
+        `producer_id` and the epochs are those of `describe_producers`. Raises ClientError: INVALID_PRODUCER_EPOCH for
+        another epoch than the producer's, TRANSACTION_COORDINATOR_FENCED for an older coordinator epoch.
         """
         name, number = partition
         kind = WriteTxnMarkersRequest.WritableTxnMarker
 
-        async def ask(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, ClientError | None]:
+        async def send(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, ClientError | None]:
             marker = kind(
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
@@ -111,10 +111,10 @@ class TransactionCalls:
             )
             response = await connection.request(WriteTxnMarkersRequest(markers=[marker]))
             return {
-                (topic.name, told.partition_index): failure(told.error_code)
+                (topic.name, result.partition_index): failure(result.error_code)
                 for one in response.markers
                 for topic in one.topics
-                for told in topic.partitions
+                for result in topic.partitions
             }
 
-        checked(await self._calls.at_leaders([partition], ask, timeout_s))
+        checked(await self._calls.at_leaders([partition], send, timeout_s))

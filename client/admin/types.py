@@ -1,4 +1,4 @@
-"""What the admin takes and answers: plain values in Kafka's words, units last. Who fills them is `admin.py`."""
+"""The parameters and results of the admin client: plain values with Kafka's names, units last."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...protocol.acls import ResourceType as AclResourceType
 from ..net.errors import ClientError
 from ..net.metadata import Node
 
-DEFAULT_COUNT = -1  # of partitions or replicas: what the broker is configured to (KIP-464)
+DEFAULT_COUNT = -1  # of partitions or replicas: the broker's default (KIP-464)
 TopicPartition = tuple[str, int]
 
 
-class _Told(IntEnum):
-    """A number of the protocol; one that is newer than this client reads as UNKNOWN."""
+class _Code(IntEnum):
+    """A code of the protocol; one that is newer than this client becomes UNKNOWN."""
 
     @classmethod
     def _missing_(cls, value: object) -> IntEnum:
@@ -24,7 +24,7 @@ class _Told(IntEnum):
 
 
 class NewTopic(NamedTuple):
-    """A topic to make. `assignments` are the node ids of each partition's replicas; counts are left out with them."""
+    """A topic to create. `assignments` are the node ids of each partition's replicas; they replace the counts."""
 
     name: str
     partition_count: int = DEFAULT_COUNT
@@ -34,9 +34,9 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """A topic that was made, or could be. Before Kafka 2.4 brokers tell only that: -1 and None stand for the rest.
+    """A topic that was created or validated. Before Kafka 2.4 only the name is known: counts are -1, `configs` None.
 
-    `configs` is None as well where the caller may not read them. `id` is zeros before 2.8.
+    `configs` is also None if the client is not authorized to describe them. `id` is zeros before 2.8.
     """
 
     name: str
@@ -47,14 +47,14 @@ class CreatedTopic(NamedTuple):
 
 
 class NewPartitions(NamedTuple):
-    """How many partitions a topic is to have; `assignments` are the node ids for each new one."""
+    """The total partition count of a topic; `assignments` are the node ids of each new partition's replicas."""
 
     total_count: int
     assignments: Sequence[Sequence[int]] | None = None
 
 
 class TopicListing(NamedTuple):
-    """A topic's name, its id (zeros before Kafka 2.8), and whether it is one of Kafka's own."""
+    """A topic in a list; `id` is zeros before Kafka 2.8."""
 
     name: str
     id: bytes
@@ -62,7 +62,7 @@ class TopicListing(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """Node ids; `leader` is -1 while there is none, `leader_epoch` -1 where it is not told (before Kafka 2.1)."""
+    """A partition; replicas are node ids. `leader` is -1 without one, `leader_epoch` is -1 before Kafka 2.1."""
 
     index: int  # pyright: ignore[reportIncompatibleMethodOverride] - Kafka's word, which a tuple has as a method
     leader: int
@@ -73,7 +73,7 @@ class PartitionDescription(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """A topic with its partitions in order."""
+    """A topic with its partitions, sorted."""
 
     name: str
     id: bytes
@@ -82,7 +82,7 @@ class TopicDescription(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """`cluster_id` is None before Kafka 0.10.1, `controller` where none is told."""
+    """A cluster. `cluster_id` is None before Kafka 0.10.1, `controller` is None if the response has none."""
 
     cluster_id: str | None
     controller: Node | None
@@ -92,8 +92,8 @@ class ClusterDescription(NamedTuple):
 # Configs
 
 
-class ResourceType(_Told):
-    """What a config belongs to."""
+class ResourceType(_Code):
+    """The type of a resource with configs."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -103,8 +103,8 @@ class ResourceType(_Told):
     GROUP = 32
 
 
-class ConfigSource(_Told):
-    """Where the value of a config comes from."""
+class ConfigSource(_Code):
+    """The source of a config's value."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -117,8 +117,8 @@ class ConfigSource(_Told):
     GROUP = 8
 
 
-class ConfigType(_Told):
-    """What a value has to be; told from Kafka 2.6 on."""
+class ConfigType(_Code):
+    """The type of a config's value (Kafka 2.6 and later)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -133,24 +133,24 @@ class ConfigType(_Told):
 
 
 class ConfigResource(NamedTuple):
-    """What has configs. The name of a broker is its node id as text; empty for what holds for all brokers."""
+    """A resource with configs. The name of a broker is its node id as text, empty for the cluster-wide default."""
 
     type: ResourceType
     name: str
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
-        """A topic's."""
+        """Returns the resource of a topic."""
         return cls(ResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, node_id: int | None = None) -> ConfigResource:
-        """One broker's, or all brokers'."""
+        """Returns the resource of a broker, or of the cluster-wide default."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
 
 class ConfigSynonym(NamedTuple):
-    """A config of another level, which would hold if the ones before it were not set."""
+    """A config of another level, which is effective if the synonyms before it are not set."""
 
     name: str
     value: str | None
@@ -158,7 +158,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A config as it holds now; `value` is None if it has none or is secret. Synonyms come from Kafka 1.1 on."""
+    """A config. `value` is None if it is unset or sensitive. `synonyms` are returned by Kafka 1.1 and later."""
 
     name: str
     value: str | None
@@ -171,7 +171,7 @@ class ConfigEntry(NamedTuple):
 
 
 class ConfigOperation(IntEnum):
-    """What is done to a config (KIP-339); the last two are for lists."""
+    """An operation on a config (KIP-339); APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -180,7 +180,7 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigChange(NamedTuple):
-    """A change of one config: `value` of DELETE is None."""
+    """A change of a config; `value` is None for DELETE."""
 
     operation: ConfigOperation
     value: str | None
@@ -190,7 +190,7 @@ class ConfigChange(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a partition knows of a producer. -1 is what is not known: no batch, no transaction, no coordinator."""
+    """The state of a producer in a partition. -1 means none: no batch, no transaction, no coordinator epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -201,7 +201,7 @@ class ProducerState(NamedTuple):
 
 
 class LogDirPartition(NamedTuple):
-    """A partition's log in a directory. `is_future`: it is being moved there; `offset_lag` is how far it is behind."""
+    """A partition's log in a directory. `is_future`: it is being moved there, `offset_lag` offsets are left to copy."""
 
     offset_lag: int
     is_future: bool
@@ -209,7 +209,7 @@ class LogDirPartition(NamedTuple):
 
 
 class LogDir(NamedTuple):
-    """A directory of a broker; `error` if it is out of order. The sizes of its volume are -1 before Kafka 3.3."""
+    """A log directory of a broker; `error` if it is offline. The sizes of its volume are -1 before Kafka 3.3."""
 
     path: str
     partitions: Mapping[TopicPartition, LogDirPartition]
@@ -223,7 +223,7 @@ class LogDir(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group that a coordinator knows. `state` is empty before Kafka 2.6, `type` before 3.8."""
+    """A group in a list. `state` is empty before Kafka 2.6, `type` before 3.8."""
 
     group: str
     protocol_type: str
@@ -232,8 +232,11 @@ class GroupListing(NamedTuple):
 
 
 class MemberDescription(NamedTuple):
-    """A member of a group. `partitions` are those assigned, in a group of consumers; `assignment` what they were read
-    from, `metadata` what the member said of itself (empty unless the group is stable)."""
+    """A member of a group.
+
+    `partitions` are the assigned ones, parsed from `assignment` in a consumer group. `metadata` is the subscription of
+    the member, empty unless the group is stable.
+    """
 
     member_id: str
     instance_id: str | None
@@ -245,7 +248,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group; `protocol` is the chosen assignor, `state` Kafka's word (Empty, Stable, ...)."""
+    """A group. `protocol` is the chosen assignor, `state` Kafka's name (Stable, ...), `coordinator` a node id."""
 
     group: str
     state: str
@@ -259,7 +262,7 @@ class GroupDescription(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id that a coordinator knows; `state` is Kafka's word (Ongoing, CompleteCommit, ...)."""
+    """A transactional id in a list; `state` is Kafka's name (Ongoing, CompleteCommit, ...)."""
 
     transactional_id: str
     producer_id: int
@@ -267,7 +270,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """A transactional id; `start_ms` is -1 while no transaction is open, `coordinator` a node id."""
+    """A transactional id. `start_ms` is -1 without an open transaction, `coordinator` is a node id."""
 
     transactional_id: str
     coordinator: int
@@ -283,14 +286,14 @@ class TransactionDescription(NamedTuple):
 
 
 class ElectionType(IntEnum):
-    """Who is to lead: the first of the replicas, or any that runs, in sync or not (KIP-460)."""
+    """The new leader: the preferred replica, or any live replica, in sync or not (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class Reassignment(NamedTuple):
-    """Where a partition's replicas are while they move: node ids, and those of them that come and go."""
+    """A reassignment in progress: node ids of the replicas, and those of them to be added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -298,7 +301,7 @@ class Reassignment(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A partition's replica on one broker."""
+    """A replica of a partition on a broker."""
 
     topic: str
     partition: int
@@ -306,14 +309,14 @@ class Replica(NamedTuple):
 
 
 class VersionRange(NamedTuple):
-    """From and to, both included."""
+    """A range of versions, inclusive."""
 
     least: int
     most: int
 
 
 class Features(NamedTuple):
-    """What a broker supports and the cluster has agreed on, by name; the epoch is -1 where nothing is agreed on."""
+    """The supported features of a broker and the finalized ones of the cluster; the epoch is -1 without the latter."""
 
     supported: Mapping[str, VersionRange]
     finalized: Mapping[str, VersionRange]
@@ -321,7 +324,7 @@ class Features(NamedTuple):
 
 
 class UpgradeType(IntEnum):
-    """Which way a feature may go: up, down without loss, down with it."""
+    """The allowed direction of a feature update: upgrade, downgrade without loss, downgrade with loss of metadata."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -329,14 +332,14 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """The level that a feature is to have; 0 removes it."""
+    """The new level of a feature; 0 deletes it."""
 
     level: int
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
 
 
 class QuorumReplica(NamedTuple):
-    """A voter or observer; times are epoch milliseconds, -1 where they are not told (before Kafka 3.3)."""
+    """A voter or observer; times are epoch milliseconds, -1 before Kafka 3.3."""
 
     node_id: int
     directory_id: bytes
@@ -346,7 +349,7 @@ class QuorumReplica(NamedTuple):
 
 
 class Quorum(NamedTuple):
-    """The controllers of a cluster without ZooKeeper, as `__cluster_metadata` has them."""
+    """The quorum of controllers of a KRaft cluster."""
 
     leader: int
     leader_epoch: int
@@ -359,7 +362,7 @@ class Quorum(NamedTuple):
 
 
 class AnyName(Enum):
-    """Stands for every name of an entity's type, the default too."""
+    """Matches every name of an entity's type, including the default."""
 
     ANY = "any"
 
@@ -367,14 +370,14 @@ class AnyName(Enum):
 ANY_NAME = AnyName.ANY
 QUOTA_ENTITY_TYPES = ("user", "client-id", "ip")
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Types of `QUOTA_ENTITY_TYPES` with a name each, None for the default: `(("user", "anna"), ("client-id", None))`."""
+"""Types of `QUOTA_ENTITY_TYPES` with names, None for the default: `(("user", "anna"), ("client-id", None))`."""
 
 
 # Access control lists
 
 
 class AclBinding(NamedTuple):
-    """Who may, or may not, do what with which resources: all whose name is, or begins with, `resource_name`."""
+    """A permission or prohibition of an operation on resources whose name is, or begins with, `resource_name`."""
 
     resource_type: AclResourceType
     resource_name: str
@@ -386,7 +389,7 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """What bindings are to be like; None and ANY match all. The pattern MATCH finds what affects a name."""
+    """A filter of bindings; None and ANY match all. The pattern type MATCH finds all bindings that affect a name."""
 
     resource_type: AclResourceType = AclResourceType.ANY
     resource_name: str | None = None
@@ -400,8 +403,8 @@ class AclFilter(NamedTuple):
 # Users
 
 
-class ScramMechanism(_Told):
-    """How a password is stored."""
+class ScramMechanism(_Code):
+    """The SCRAM mechanism of a credential."""
 
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
@@ -409,14 +412,14 @@ class ScramMechanism(_Told):
 
 
 class ScramCredential(NamedTuple):
-    """What a broker tells of a stored password: how often it was hashed."""
+    """A stored credential, as brokers describe it."""
 
     mechanism: ScramMechanism
     iterations: int
 
 
 class ScramUpsertion(NamedTuple):
-    """A password to store. `salt` is made up if it is None."""
+    """A credential to store. `salt` is random if it is None."""
 
     user: str
     mechanism: ScramMechanism
@@ -426,7 +429,7 @@ class ScramUpsertion(NamedTuple):
 
 
 class ScramDeletion(NamedTuple):
-    """A password to forget."""
+    """A credential to delete."""
 
     user: str
     mechanism: ScramMechanism

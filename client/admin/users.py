@@ -1,6 +1,6 @@
-"""The admin's calls about how users' passwords are stored, for SCRAM (KIP-554).
+"""Calls of `Admin` on SCRAM credentials of users (KIP-554).
 
-Owns the hashing (RFC 5802): a password does not leave the process, what a broker may store in its place does.
+Owns the hashing (RFC 5802): the salted password is sent, the password itself is not.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ Credentials = tuple[ScramCredential, ...]
 
 
 class UserCalls:
-    """A part of `Admin`."""
+    """The user calls of `Admin`."""
 
     _calls: Calls
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout_s: float | None = None
     ) -> dict[str, Credentials | ClientError]:
-        """The stored passwords of users, of all that have one by default (Kafka 2.7 and later). Raises ClientError."""
+        """Returns the credentials of users, by default of all that have some (Kafka 2.7). Raises ClientError."""
         cls = DescribeUserScramCredentialsRequest
         wanted = None if users is None else [cls.UserName(name=name) for name in dict.fromkeys(users)]
 
-        async def ask(
+        async def send(
             connection: Connection, keys: list[str]
         ) -> dict[str, dict[str, Credentials | ClientError] | ClientError]:
             response = await connection.request(cls(users=wanted))
             found: dict[str, Credentials | ClientError] = {}
-            for told in response.results:
+            for result in response.results:
                 stored = sorted(
-                    ScramCredential(ScramMechanism(info.mechanism), info.iterations) for info in told.credential_infos
+                    ScramCredential(ScramMechanism(info.mechanism), info.iterations) for info in result.credential_infos
                 )
-                found[told.user] = failure(told.error_code, told.error_message) or tuple(stored)
+                found[result.user] = failure(result.error_code, result.error_message) or tuple(stored)
             return dict.fromkeys(keys, failure(response.error_code, response.error_message) or found)
 
-        return of_one(await self._calls.at_any(["users"], ask, timeout_s))
+        return of_one(await self._calls.at_any(["users"], send, timeout_s))
 
     async def alter_user_scram_credentials(
         self, changes: Iterable[ScramUpsertion | ScramDeletion], *, timeout_s: float | None = None
     ) -> dict[str, ClientError | None]:
-        """Stores and forgets passwords, the outcome by user (Kafka 2.7 and later).
+        """Stores and deletes credentials; returns the outcome by user (Kafka 2.7 and later).
 
-        Raises ConfigError for a mechanism or number of iterations that cannot be.
+        Raises ConfigError for an invalid mechanism or number of iterations.
         """
         cls = AlterUserScramCredentialsRequest
         deletions: dict[str, list[AlterUserScramCredentialsRequest.ScramCredentialDeletion]] = {}
@@ -76,22 +76,24 @@ class UserCalls:
                 )
             )
 
-        async def ask(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
+        async def send(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
             request = cls(
                 deletions=[one for user in left for one in deletions.get(user, ())],
                 upsertions=[one for user in left for one in upsertions.get(user, ())],
             )
             response = await connection.request(request)
-            return {told.user: failure(told.error_code, told.error_message) for told in response.results}
+            return {result.user: failure(result.error_code, result.error_message) for result in response.results}
 
-        return await self._calls.at_controller(dict.fromkeys([*deletions, *upsertions]), ask, timeout_s)
+        return await self._calls.at_controller(dict.fromkeys([*deletions, *upsertions]), send, timeout_s)
 
 
 def salted(wanted: ScramUpsertion, salt: bytes) -> bytes:
-    """What RFC 5802 calls SaltedPassword. Raises ConfigError."""
+    """Returns the SaltedPassword of RFC 5802. Raises ConfigError."""
     name = HASHES.get(wanted.mechanism)
     if name is None:
-        raise ConfigError(f"mechanism is one of {', '.join(known.name for known in HASHES)}")
+        raise ConfigError(
+            f"mechanism must be one of {', '.join(known.name for known in HASHES)}, not {wanted.mechanism!r}"
+        )
     if not 0 < wanted.iterations <= INT32_MAX:
-        raise ConfigError(f"iterations is a number above 0, not {wanted.iterations}")
+        raise ConfigError(f"iterations must be above 0, not {wanted.iterations}")
     return hashlib.pbkdf2_hmac(name, wanted.password.encode(), salt, wanted.iterations)

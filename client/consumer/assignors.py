@@ -1,7 +1,7 @@
-"""Who of a group reads which partition: Java's range and roundrobin, computed by the group's leader.
+"""Partition assignors: range and roundrobin of the Java client, computed by the group's leader.
 
-Owns two pure functions. Members are ordered as Java orders them: those with an instance id first, by it, the others by
-member id; so whoever leads a mixed group comes to the same result.
+Two pure functions. Members are ordered as in Java: static members first, by instance id, the others by member id. So
+the result does not depend on which client leads a mixed group.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TopicPartition = tuple[str, int]
 
 
 class Member(NamedTuple):
-    """A member as its leader sees it."""
+    """A member of the group, as in the leader's JoinGroup response."""
 
     member_id: str
     topics: Iterable[str]
@@ -31,9 +31,9 @@ def _order(member: Member) -> tuple[bool, str]:
 
 
 def range_assignor(members: list[Member], counts: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
-    """Each topic by itself: its partitions in equal stretches, the first members get one more.
+    """Assigns each topic separately, in contiguous ranges; the first members get one more.
 
-    `counts` says how many partitions each topic has; one that is missing there has none. Member id -> partitions.
+    `counts` are the partition counts of topics, 0 for missing ones. Returns member id -> partitions.
     """
     assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     by_topic: dict[str, list[str]] = {}
@@ -52,7 +52,10 @@ def range_assignor(members: list[Member], counts: Mapping[str, int]) -> dict[str
 
 
 def roundrobin_assignor(members: list[Member], counts: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
-    """All partitions of all topics in order, one to each member in turn, passing over those who do not want it."""
+    """Assigns all partitions of all topics in order, one to each member, skipping members without that topic.
+
+    Parameters and result are those of `range_assignor`.
+    """
     assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     ordered = sorted(members, key=_order)
     wanted = {member.member_id: frozenset(member.topics) for member in ordered}

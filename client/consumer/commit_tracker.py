@@ -1,8 +1,9 @@
-"""How far the application has come: which records it holds, what may be committed, and committing it.
+"""The progress of the application: the records that it has, the offsets that may be committed, and the commits.
 
-Owns the difference between handed out and done. A record is done when the application asks for the next ones, or stops
-the consumer; only that is committed by itself, every `auto_commit_interval_ms`, before a rebalance and at the end. An
-explicit commit without offsets takes all that was handed out.
+Owns the distinction between returned and processed records. A record counts as processed when the application requests
+the next records, or stops the consumer. The automatic commit includes processed records only; it runs every
+`auto_commit_interval_ms`, before a rebalance, and at the end. An explicit commit without offsets includes all returned
+records.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ _log = logging.getLogger("ottla.client")
 
 
 class Progress:
-    """Of one consumer. `held` are the partitions of which the application has records; `offsets` is None without a
-    group. To a `Group` it is its `Reader`."""
+    """The progress of one consumer; implements `Reader` for its `Group`.
+
+    `held` are the partitions with returned records that are not processed yet. `offsets` is None without a group.
+    """
 
     def __init__(self, fetcher: Fetcher, options: ConsumerOptions, offsets: GroupOffsets | None) -> None:
         self.held: list[PartitionState] = []
@@ -37,58 +40,58 @@ class Progress:
         self._offsets = offsets
         self._loop = asyncio.get_running_loop()
         self._handed_at_s = self._loop.time()
-        self._committing = asyncio.Lock()  # one after the other: an older one tried again must not undo a newer one
+        self._committing = asyncio.Lock()  # one at a time: the retry of an older commit must not undo a newer one
         self._task: asyncio.Task[None] | None = None
         if offsets is not None and options.enable_auto_commit:
             self._task = self._loop.create_task(self._commit_by_itself())
 
     async def close(self) -> None:
-        """Ends the commits by itself."""
+        """Stops the automatic commits."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     def handed(self, state: PartitionState) -> None:
-        """The application gets records of a partition."""
+        """Notes that records of a partition are returned to the application."""
         self.held.append(state)
         self._handed_at_s = self._loop.time()
 
     def come_back(self) -> None:
-        """The application is done with what it got last."""
+        """Marks all returned records as processed."""
         for state in self.held:
             state.committable = state.position
         self.held.clear()
 
-    # What a group asks
+    # Reader
 
     def is_idle(self) -> bool:
-        """See `Reader`."""
+        """Implements `Reader.is_idle`."""
         return not self.held
 
     def is_absent(self) -> bool:
-        """See `Reader`."""
+        """Implements `Reader.is_absent`."""
         return bool(self.held) and self._loop.time() - self._handed_at_s > self._options.max_poll_interval_ms / 1000
 
     async def revoke(self, is_lost: bool) -> None:
-        """See `Reader`."""
+        """Implements `Reader.revoke`."""
         if not is_lost and self._task is not None:
-            # No heartbeats are sent meanwhile, so that this must not take as long as the session.
+            # No heartbeats are sent meanwhile: a commit of the length of the session would end the membership.
             await self.commit_done(self._options.session_timeout_ms / 2000)
         self._fetcher.assign([])
         self.held.clear()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """See `Reader`."""
+        """Implements `Reader.assign`."""
         self._fetcher.assign(partitions)
 
     def follow(self, topics: frozenset[str]) -> None:
-        """See `Reader`."""
+        """Implements `Reader.follow`."""
         self._fetcher.follow(topics)
 
     # Committing
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_s: float) -> None:
-        """Commits these, or all that was handed out. Raises KafkaError."""
+        """Commits offsets, by default of all returned records. Raises KafkaError."""
         if offsets is None:
             for state in self._fetcher.states.values():
                 state.committable = state.position
@@ -96,15 +99,15 @@ class Progress:
         await self._commit(offsets, timeout_s)
 
     async def commit_done(self, timeout_s: float) -> None:
-        """Commits what is done and not committed yet; a failure is logged, and the next time makes up for it."""
+        """Commits processed records that are not committed yet. A failure is logged; the next commit includes them."""
         states = self._fetcher.states
-        offsets = {where: told for where, told in self._done().items() if states[where].committed != told.offset}
+        offsets = {where: found for where, found in self._done().items() if states[where].committed != found.offset}
         if not offsets:
             return
         try:
             await self._commit(offsets, timeout_s)
         except ClientError as error:
-            _log.warning("group %s: what is done could not be committed: %s", self._options.group, error)
+            _log.warning("group %s: commit of processed records failed: %s", self._options.group, error)
 
     def _done(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
@@ -115,12 +118,12 @@ class Progress:
 
     async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
         if self._offsets is None:
-            raise ClientError("nothing can be committed without a group")
+            raise ClientError("a commit needs a group: none is set")
         group = self.group
         generation = group.membership.generation if group is not None else None
         async with self._committing:
             if group is not None and (group.is_joining or group.membership.generation != generation):
-                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the partitions may be others' by now")
+                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the partitions may be assigned to other members now")
             try:
                 membership = group.membership if group is not None else NOT_A_MEMBER
                 await self._offsets.commit(offsets, membership, timeout_s)
@@ -128,9 +131,9 @@ class Progress:
                 if group is not None:
                     group.lost(error.code)
                 raise
-        for where, told in offsets.items():
+        for where, committed in offsets.items():
             if where in self._fetcher.states:
-                self._fetcher.states[where].committed = told.offset
+                self._fetcher.states[where].committed = committed.offset
 
     async def _commit_by_itself(self) -> None:
         interval_s = self._options.auto_commit_interval_ms / 1000

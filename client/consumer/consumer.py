@@ -1,7 +1,7 @@
-"""The consumer: what an application sees of fetching, positions and groups.
+"""The consumer: reading, positions, commits and group membership for an application.
 
-Owns the calls that read, and what belongs to them: deserializers, waiting, which records the application has come back
-from. Fetching is `fetcher.py`'s.
+Owns the public calls, deserializers and waiting. Fetch requests are in `fetcher.py`, processed records in
+`commit_tracker.py`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Consumer:
                 print(record.value)
 
     `topics` are names; with `group` their partitions are shared with the other members, without it all are read.
-    `assign` names (topic, partition)s instead; with `group` offsets can be committed without being a member. Options
-    are those of `ConsumerOptions` and `ClientOptions`; `from_config` takes Kafka's names for them. Everything raised is
-    a ClientError. A failure of one partition is raised by the call that would have read it; the next call tries again.
+    `assign` are (topic, partition)s instead; with `group` offsets can be committed without a membership. Options are
+    those of `ConsumerOptions` and `ClientOptions`; `from_config` accepts Kafka's names. All errors are ClientErrors.
+    The error of a partition is raised by the call that would have returned its records; the next call retries.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Consumer:
         random: Random | None = None,
         **options: Any,
     ) -> None:
-        # By their names, so that a mistake is told with the nearest known one.
+        # Checked here, so that the error for an unknown name has the nearest known one.
         values = field_values(ConsumerOptions, with_own_names(options))
         self.options = ConsumerOptions(bootstrap=bootstrap, **values)
         if (topics is None) == (assign is None):
-            raise ConfigError("a consumer reads either topics or assign, one of them has to be given")
+            raise ConfigError("expected either topics or assign")
         self.topics = _topics(topics)
         self._assigned = _partitions(assign or ())
         self._key_deserializer = key_deserializer
@@ -67,7 +67,7 @@ class Consumer:
         self._is_raw = key_deserializer is None and value_deserializer is None
         self._cluster = Cluster(self.options, rng=random if random is not None else Random())
         self._fetcher: Fetcher | None = None
-        self._reading: PartitionState | None = None  # of getone: whose decoded records it goes on with
+        self._reading: PartitionState | None = None  # the partition whose decoded records getone() returns next
         self._progress: Progress | None = None
         self._group: Group | None = None
         self._offsets: GroupOffsets | None = None
@@ -76,19 +76,19 @@ class Consumer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **more: Any) -> Consumer:
-        """A consumer by Kafka's names: `{"bootstrap.servers": ..., "group.id": ..., "auto.offset.reset": "earliest"}`.
+        """Creates a consumer from Kafka's option names, such as `{"bootstrap.servers": ..., "group.id": ...}`.
 
-        `more` is what has no text: topics or assign, deserializers. Raises ConfigError.
+        `more` are the other parameters: topics or assign, deserializers. Raises ConfigError.
         """
         values = field_values(ConsumerOptions, with_own_names(config))
         return cls(values.pop("bootstrap", "127.0.0.1:9092"), **values, **more)
 
-    # Life
+    # Start and stop
 
     async def start(self) -> None:
-        """Finds the cluster, and begins to fetch. Raises ConnectionLost if no broker answers."""
+        """Connects to the cluster, and starts fetching. Raises ConnectionLost if no broker is reachable."""
         if self._is_open or self._stopping is not None:
-            raise ClientError("a consumer is started once")
+            raise ClientError("a consumer can be started only once")
         await self._cluster.start()
         options = self.options
         if options.group is not None:
@@ -106,9 +106,9 @@ class Consumer:
             self._group.start()
 
     async def stop(self) -> None:
-        """Ends: commits what was handed out if that is to be done by itself, leaves the group, closes.
+        """Commits all returned records (with automatic commits), leaves the group, and closes.
 
-        Whoever waits for records gets ClientClosed. May be called again.
+        Calls that wait for records fail with ClientClosed. May be called again.
         """
         if self._stopping is None:
             self._is_open = False
@@ -143,7 +143,7 @@ class Consumer:
         return self._fetcher
 
     def _follow(self) -> None:
-        """Reads all partitions that the topics have now."""
+        """Assigns all current partitions of the topics."""
         if self._fetcher is None or not self._is_open:
             return
         found = [
@@ -161,7 +161,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record; ends when the consumer is stopped."""
+        """Returns the next record; ends the iteration when the consumer is stopped."""
         try:
             return await self.getone()
         except ClientClosed:
@@ -170,7 +170,7 @@ class Consumer:
             raise
 
     async def getone(self) -> ConsumerRecord:
-        """The next record, waited for."""
+        """Waits for the next record and returns it."""
         fetcher, progress, group = self._open(), self._progress, self._group
         assert progress is not None
         if progress.held:
@@ -194,9 +194,9 @@ class Consumer:
     async def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """What is there, at most `max_records` (default `max_poll_records`), by partition; waited for if nothing is.
+        """Returns available records by partition, at most `max_records` (default `max_poll_records`).
 
-        Returns {} when nothing came within `timeout_ms`.
+        Waits for records if there are none; returns {} after `timeout_ms`.
         """
         fetcher, progress, group = self._open(), self._progress, self._group
         assert progress is not None
@@ -204,7 +204,7 @@ class Consumer:
             progress.come_back()
         room = self.options.max_poll_records if max_records is None else max_records
         if room < 1:
-            raise ConfigError(f"max_records has to be 1 or more, not {room}")
+            raise ConfigError(f"max_records must be 1 or more, not {room}")
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         while True:
             try:
@@ -234,7 +234,7 @@ class Consumer:
                 state, records = found
                 records = self._given(state, records)
             except ClientError:
-                if taken:  # what was read before it comes first; the failure is met again
+                if taken:  # the records read before are returned first; the next call raises the error
                     break
                 raise
             room -= len(records)
@@ -264,14 +264,14 @@ class Consumer:
                 if read:
                     return read
                 where = f"{record.topic}-{record.partition} at offset {record.offset}"
-                raise ClientError(f"the deserializer refused the record of {where}: {error}") from error
+                raise ClientError(f"deserializer failed for the record of {where}: {error}") from error
             read.append(record._replace(key=key, value=value))
         return read
 
     # Positions
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read now."""
+        """Returns the assigned partitions."""
         return sorted(self._open().states)
 
     def _state(self, topic: str, partition: int) -> PartitionState:
@@ -281,19 +281,19 @@ class Consumer:
         return state
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Reads a partition from an offset on. One that the log does not have is `offset_reset`'s affair."""
+        """Sets the position of a partition. An offset out of range is reset by `offset_reset`."""
         if offset < 0:
-            raise ConfigError(f"an offset has to be 0 or more, not {offset}")
+            raise ConfigError(f"an offset must be 0 or more, not {offset}")
         self._state(topic, partition).jump(offset)
         self._open().changed.set()
         self._open().wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Reads partitions (default: all) from the log start on, which is looked up before the next record is read."""
+        """Sets partitions (default: all) to the log start offset, which is looked up before the next read."""
         self._lose(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Reads partitions (default: all) from the end on; of read_committed, from the last stable offset on."""
+        """Sets partitions (default: all) to the high watermark; with read_committed to the last stable offset."""
         self._lose(partitions, LATEST)
 
     def _lose(self, partitions: Sequence[TopicPartition], which: int) -> None:
@@ -303,7 +303,7 @@ class Consumer:
         fetcher.wake()
 
     async def position(self, topic: str, partition: int) -> int:
-        """The offset of the next record to hand out; looked up, if it is not known yet."""
+        """Returns the offset of the next record; waits for its lookup if it is unknown."""
         fetcher = self._open()
         deadline = asyncio.get_running_loop().time() + self.options.default_api_timeout_ms / 1000
         while True:
@@ -317,15 +317,15 @@ class Consumer:
                 async with asyncio.timeout_at(deadline):
                     await fetcher.changed.wait()
             except TimeoutError:
-                raise ClientError(f"the position of {topic}-{partition} was not found in time") from None
+                raise ClientError(f"no position of {topic}-{partition} within the timeout") from None
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hands out nothing more of these partitions, and fetches no more, until `resume`. Positions stay."""
+        """Stops reading and fetching partitions until `resume`. Positions are kept."""
         for where in partitions:
             self._state(*where).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Ends what `pause` began."""
+        """Resumes paused partitions."""
         fetcher = self._open()
         for where in partitions:
             self._state(*where).is_paused = False
@@ -333,11 +333,11 @@ class Consumer:
         fetcher.wake()
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused now."""
+        """Returns the paused partitions."""
         return sorted(where for where, state in self._open().states.items() if state.is_paused)
 
     def highwater(self, topic: str, partition: int) -> int:
-        """The high watermark as the last answer told it, -1 if there was none."""
+        """Returns the high watermark of the last response, -1 without one."""
         return self._state(topic, partition).high_watermark
 
     # Committing
@@ -345,46 +345,46 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata] | None = None
     ) -> None:
-        """Commits offsets of the group: these (of the next record to read), or the positions of all partitions.
+        """Commits offsets (of the next record to read), by default the positions of all partitions.
 
-        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS where the partitions may be
-        others' by now; ClientError without a group.
+        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS if the partitions may be
+        assigned to other members now. Raises ClientError without a group.
         """
         self._open()
         assert self._progress is not None
-        told = None if offsets is None else read_offsets(offsets)
-        await self._progress.commit(told, self.options.default_api_timeout_ms / 1000)
+        parsed = None if offsets is None else read_offsets(offsets)
+        await self._progress.commit(parsed, self.options.default_api_timeout_ms / 1000)
 
     def group_metadata(self) -> GroupMetadata:
-        """For whom `Producer.send_offsets_to_transaction` commits: the group, and what this member is now (KIP-447).
+        """Returns the group and the current member for `Producer.send_offsets_to_transaction` (KIP-447).
 
-        To be asked for each transaction: a rebalance makes it another. Without `topics` there is no member, only the
+        To be called for each transaction: it changes with each rebalance. With `assign` it has no member, only the
         group. Raises ClientError without a group.
         """
         self._open()
         if self.options.group is None:
-            raise ClientError("nothing is committed without a group")
+            raise ClientError("committed offsets need a group: none is set")
         return GroupMetadata(self.options.group, *(NOT_A_MEMBER if self._group is None else self._group.membership))
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing."""
+        """Returns the committed offsets of the group, None without one. Raises ClientError without a group."""
         self._open()
         if self._offsets is None:
-            raise ClientError("nothing is committed without a group")
+            raise ClientError("committed offsets need a group: none is set")
         return await self._offsets.fetch(_partitions(partitions), self.options.default_api_timeout_ms / 1000)
 
     async def _restored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         found = await self.committed(partitions)
-        return {where: told.offset for where, told in found.items() if told is not None}
+        return {where: committed.offset for where, committed in found.items() if committed is not None}
 
-    # Looking up
+    # Lookups
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each log begins. Raises NoSuchTopic, KafkaError, ConnectionLost."""
+        """Returns the log start offset of partitions. Raises NoSuchTopic, KafkaError, ConnectionLost."""
         return await self._ends(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of each log's next record; of read_committed, the last stable offset."""
+        """Returns the high watermark of partitions; with read_committed the last stable offset."""
         return await self._ends(partitions, LATEST)
 
     async def _ends(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
@@ -394,12 +394,12 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """The first record of each partition with that timestamp or a later one, None where there is none.
+        """Returns the first offset of each partition with that timestamp or a later one, None without one.
 
         Raises UnsupportedVersion before 0.10.1.
         """
         if any(timestamp < 0 for timestamp in timestamps_ms.values()):
-            raise ConfigError("a timestamp has to be 0 or more")
+            raise ConfigError("a timestamp must be 0 or more")
         found = await self._looked_up(timestamps_ms)
         return {where: one if one.offset >= 0 else None for where, one in found.items()}
 
@@ -410,7 +410,7 @@ class Consumer:
 def _topics(topics: str | Iterable[Any] | None) -> list[str]:
     names: list[Any] = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics or ()))
     if topics is not None and (not names or not all(isinstance(name, str) and name for name in names)):
-        raise ConfigError(f"topics are names, at least one, not {topics!r}")
+        raise ConfigError(f"topics must be at least one name, not {topics!r}")
     return names
 
 
@@ -419,6 +419,6 @@ def _partitions(partitions: Iterable[tuple[Any, Any]]) -> list[TopicPartition]:
     for each in partitions:
         topic, partition = each
         if not isinstance(topic, str) or isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
-            raise ConfigError(f"a partition is (topic, number), not {each!r}")
+            raise ConfigError(f"a partition must be (topic, number), not {each!r}")
         found.append((topic, partition))
     return list(dict.fromkeys(found))

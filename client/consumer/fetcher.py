@@ -1,11 +1,11 @@
-"""Fetching: which partitions are asked for at which node, when, and what becomes of the answers.
+"""Sends Fetch requests for the assigned partitions, and processes the responses.
 
-Owns the states of the assigned partitions, the requests under way (at most two at a node, each with other partitions,
-so that one that waits for records does not hold up those that have some), the search for positions (committed, or by
-`offset_reset`), back-off and leader changes. No task runs while nothing is asked: whatever changes calls `wake`, and
-one pass over the states sends what can be sent.
+Owns the states of the assigned partitions, the requests in flight (at most two at a node with disjoint partitions, so
+that a partition without records does not delay others), the lookup of positions (committed offsets, or by
+`offset_reset`), back-off and leader changes. No task runs while no request is in flight: every change calls `wake`, and
+one pass over the states sends the possible requests.
 
-Sessions (KIP-227) are not used: every request names all its partitions.
+Fetch sessions (KIP-227) are not used: every request is a full one.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from .records import Chunk, ConsumerRecord
 
 __all__ = ["RESETS", "Fetcher"]
 
-SLOTS = 2  # requests under way at one node
+SLOTS = 2  # requests in flight at one node
 FETCH_WITHOUT_IDS = 12
-WARN_ATTEMPTS = 5  # to find a leader
+WARN_ATTEMPTS = 5  # metadata refreshes without a leader before a warning
 RESETS = {"latest": LATEST, "earliest": EARLIEST, "none": None}
 Committed = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
 _log = logging.getLogger("ottla.client")
 
 
 class Fetcher:
-    """Fetches for one consumer. `committed` asks for the group's offsets (-1: none), None where there is no group."""
+    """The fetcher of one consumer. `committed` fetches the committed offsets of the group, None without a group."""
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions, committed: Committed | None = None) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
-        self._topics: frozenset[str] = frozenset()  # whose partitions have to be known, beside those of `states`
-        self._failure: ClientError | None = None  # of one of them
+        self._topics: frozenset[str] = frozenset()  # topics whose metadata is kept, besides those of `states`
+        self._failure: ClientError | None = None  # of one of the topics
         self.lookup = OffsetLookup(cluster, options.isolation == "read_committed")
-        self.changed = asyncio.Event()  # something to read, or to raise, may have come
+        self.changed = asyncio.Event()  # set when records or an error may be available
         self._cluster = cluster
         self._options = options
         self._committed = committed
@@ -63,7 +63,7 @@ class Fetcher:
         cluster.add_listener(self.wake)
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels the requests in flight."""
         self._is_open = False
         if self._timer is not None:
             self._timer.cancel()
@@ -75,10 +75,10 @@ class Fetcher:
         self.states.clear()
         self.changed.set()
 
-    # Which partitions
+    # Assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Makes these the partitions, keeps the states of those that were."""
+        """Replaces the assigned partitions; those that stay keep their state."""
         wanted = dict.fromkeys(partitions)
         for where in [where for where in self.states if where not in wanted]:
             self.drop(where)
@@ -90,22 +90,22 @@ class Fetcher:
         self.wake()
 
     def follow(self, topics: frozenset[str]) -> None:
-        """Has the metadata of these topics kept up to date, whether anything of them is read or not."""
+        """Keeps the metadata of these topics up to date, also without an assigned partition."""
         self._topics = topics
         self.wake()
 
     def drop(self, where: TopicPartition) -> None:
-        """Forgets a partition, and answers that are still to come."""
+        """Removes a partition; its responses in flight are ignored."""
         self.states.pop(where).refetch()
 
     def _begin(self, state: PartitionState) -> None:
         if self._committed is not None:
             state.lose(COMMITTED)
         else:
-            self.apply_reset(state, "it has no position")
+            self.apply_reset(state, "no position")
 
     def apply_reset(self, state: PartitionState, why: str) -> None:
-        """Lets `offset_reset` tell the position; for "none" it is an error of the next read."""
+        """Resets the position by `offset_reset`; for "none" the next read raises an error."""
         policy = RESETS[self._options.offset_reset]
         if policy is not None:
             state.lose(policy)
@@ -117,9 +117,9 @@ class Fetcher:
     # Reading
 
     def take(self, room: int) -> tuple[PartitionState, list[ConsumerRecord]] | None:
-        """Up to `room` records of one partition, or None if there are none. Raises what a partition failed with, once.
+        """Returns up to `room` records of one partition, or None without any. Raises the error of a partition once.
 
-        Partitions are read in turn, one batch each.
+        Partitions are read round-robin, one batch each.
         """
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -142,23 +142,23 @@ class Fetcher:
             if found:
                 records = state.handed_out(room)
                 if state.index >= len(state.records):
-                    del self.states[where]  # to the end of the queue
+                    del self.states[where]  # moved to the end of the round-robin order
                     self.states[where] = state
                 return state, records
         return None
 
     def raise_failure(self, state: PartitionState, failure: ClientError) -> NoReturn:
-        """Tells the application; whoever reads on tries again."""
+        """Raises the error of a partition; the next read retries."""
         state.refetch()
         if state.position < 0 and state.reset is None:
             self._begin(state)
         self.wake()
         raise failure
 
-    # What to send
+    # Requests
 
     def wake(self) -> None:
-        """Looks, in the next turn of the loop, what can be asked."""
+        """Schedules a pass in the next iteration of the event loop."""
         if not self._is_awake and self._is_open:
             self._is_awake = True
             self._loop.call_soon(self._pass)
@@ -188,9 +188,9 @@ class Fetcher:
                 else:
                     (searching if is_searching else fetching).setdefault(leader, []).append(state)
         if restoring:
-            self._ask(restoring, partial(self._restore, restoring))
+            self._run(restoring, partial(self._restore, restoring))
         for node_id, states in searching.items():
-            self._ask(states, partial(self._search, node_id, states))
+            self._run(states, partial(self._search, node_id, states))
         for node_id, states in fetching.items():
             self._begin_fetch(node_id, states)
         if not leaderless:
@@ -211,13 +211,13 @@ class Fetcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _ask(self, states: list[PartitionState], work: Callable[[], Awaitable[None]]) -> None:
-        """Runs a request for states, which are busy as long and wait after a failure."""
+    def _run(self, states: list[PartitionState], work: Callable[[], Awaitable[None]]) -> None:
+        """Runs a request for partitions, which are busy meanwhile; after a failure they back off."""
         versions = [state.version for state in states]
         for state in states:
             state.is_busy = True
 
-        async def asked() -> None:
+        async def run() -> None:
             failure: ClientError | None = None
             try:
                 await work()
@@ -230,10 +230,10 @@ class Fetcher:
                         self._failed(state, failure)
             self.wake()
 
-        self._task(asked())
+        self._task(run())
 
     def _failed(self, state: PartitionState, error: ClientError) -> None:
-        """Tries again after a while, with new metadata, or tells the application."""
+        """Schedules a retry with new metadata, or stores a fatal error for the next read."""
         if isinstance(error, ClientClosed):
             return
         if not error.retriable:
@@ -250,7 +250,7 @@ class Fetcher:
     # Leaders
 
     def _learn(self, topics: set[str], now: float) -> float:
-        """Asks for the leaders of topics that have none; when to look again, 0 for not by itself."""
+        """Refreshes the metadata of topics without a leader; returns the time of the next refresh, or 0."""
         if self._learning:
             return 0.0
         if self._learn_not_before <= now:
@@ -264,14 +264,14 @@ class Fetcher:
         try:
             await self._cluster.refresh(topics)
         except ClientError as error:
-            _log.debug("no metadata: %s", error)
+            _log.debug("metadata refresh failed: %s", error)
         for topic in sorted(topics):
             known = self._cluster.topics.get(topic)
             if known is not None and known.error and not is_retriable(known.error):
                 self._failure = KafkaError(known.error, f"topic {topic!r}")
                 self.changed.set()
         if self._learn_attempts == WARN_ATTEMPTS:
-            _log.warning("no leader is known of partitions of %s so far", ", ".join(sorted(topics)))
+            _log.warning("partitions without a leader: topics %s", ", ".join(sorted(topics)))
         self._learning = False
         self._learn_not_before = self._loop.time() + self._cluster.retry_backoff_s(self._learn_attempts)
         self.wake()
@@ -291,21 +291,21 @@ class Fetcher:
                 state.committed = offset
                 self.changed.set()
             else:
-                self.apply_reset(state, "the group has committed no offset")
+                self.apply_reset(state, "no committed offset")
 
     async def _search(self, node_id: int, states: list[PartitionState]) -> None:
         versions = [state.version for state in states]
         wanted = {(state.topic, state.partition): state.reset or 0 for state in states}
         connection = await self._cluster.connection(node_id, "control")
-        answers = await self.lookup.ask(connection, wanted)
+        results = await self.lookup.send(connection, wanted)
         for state, version in zip(states, versions, strict=True):
-            answer = answers[state.topic, state.partition]
+            result = results[state.topic, state.partition]
             if state.version != version:
                 continue
-            if isinstance(answer, KafkaError):
-                self._failed(state, answer)
+            if isinstance(result, KafkaError):
+                self._failed(state, result)
             else:
-                state.jump(max(answer.offset, 0))
+                state.jump(max(result.offset, 0))
                 self.changed.set()
 
     # Fetch
@@ -317,12 +317,12 @@ class Fetcher:
             return
         slots.add(free)
         states.sort(key=lambda state: state.turn)
-        # As of now: a jump before the first step of the task has begun another fetch of the same, and voids this one.
-        asked = [(state, state.version, state.fetch_offset) for state in states]
-        self._ask(states, partial(self._fetch, node_id, free, asked))
+        # Versions are taken now: a seek before the first step of the task invalidates this fetch and starts another.
+        sent = [(state, state.version, state.fetch_offset) for state in states]
+        self._run(states, partial(self._fetch, node_id, free, sent))
 
-    async def _fetch(self, node_id: int, slot: int, asked: list[tuple[PartitionState, int, int]]) -> None:
-        states = [state for state, version_asked, _ in asked if state.version == version_asked]
+    async def _fetch(self, node_id: int, slot: int, sent: list[tuple[PartitionState, int, int]]) -> None:
+        states = [state for state, version_sent, _ in sent if state.version == version_sent]
         if not states:
             self._slots[node_id].discard(slot)
             return
@@ -335,28 +335,28 @@ class Fetcher:
             self._slots[node_id].discard(slot)
         if response.error_code:
             raise KafkaError(response.error_code)
-        answers: dict[TopicPartition, Any] = {}
+        responses: dict[TopicPartition, Any] = {}
         for topic in response.responses:
             name = topic.topic if version <= FETCH_WITHOUT_IDS else names.get(topic.topic_id, "")
-            answers.update({(name, answer.partition_index): answer for answer in topic.partitions})
-        for state, version_asked, offset in asked:
-            answer = answers.get((state.topic, state.partition))
-            if state.version != version_asked:
+            responses.update({(name, one.partition_index): one for one in topic.partitions})
+        for state, version_sent, offset in sent:
+            partition = responses.get((state.topic, state.partition))
+            if state.version != version_sent:
                 continue
-            if answer is None:
+            if partition is None:
                 self._delay(state)
-            elif answer.error_code:
-                self._refused(state, answer, offset)
+            elif partition.error_code:
+                self._refused(state, partition, offset)
             else:
-                self._arrived(state, answer, offset)
+                self._arrived(state, partition, offset)
 
     def _request(
         self, connection: Connection, states: list[PartitionState]
     ) -> tuple[FetchRequest, int, dict[bytes, str]]:
-        asked = FetchRequest.FetchTopic
+        topic_class = FetchRequest.FetchTopic
         by_topic: dict[str, list[FetchRequest.FetchTopic.FetchPartition]] = {}
         for state in states:
-            one = asked.FetchPartition(
+            one = topic_class.FetchPartition(
                 partition=state.partition,
                 current_leader_epoch=self.lookup.epoch(state.topic, state.partition),
                 fetch_offset=state.fetch_offset,
@@ -372,17 +372,22 @@ class Fetcher:
             min_bytes=options.fetch_min_bytes,
             max_bytes=options.fetch_max_bytes,
             isolation_level=int(self._committed_only),
-            topics=[asked(topic=name, topic_id=ids[name], partitions=some) for name, some in by_topic.items()],
+            topics=[topic_class(topic=name, topic_id=ids[name], partitions=some) for name, some in by_topic.items()],
         )
         return request, connection.version_of(FetchRequest, newest), {ids[name]: name for name in ids}
 
-    def _refused(self, state: PartitionState, answer: Any, offset: int) -> None:
-        error = KafkaError(answer.error_code, f"{state.topic}-{state.partition} at offset {offset}")
+    def _refused(self, state: PartitionState, response: Any, offset: int) -> None:
+        error = KafkaError(response.error_code, f"{state.topic}-{state.partition} at offset {offset}")
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if state.fetch_offset != state.position or state.chunks:
-                self._delay(state)  # what was fetched before is read first
+                self._delay(state)  # records fetched before are read first
             else:
-                _log.info("%s-%d has no offset %d: offset.reset decides", state.topic, state.partition, offset)
+                _log.info(
+                    "%s-%d: offset %d out of range, position reset by auto.offset.reset",
+                    state.topic,
+                    state.partition,
+                    offset,
+                )
                 self.apply_reset(state, f"offset {offset} is out of range")
         elif error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
             self._delay(state)
@@ -392,15 +397,15 @@ class Fetcher:
         else:
             self._failed(state, error)
 
-    def _arrived(self, state: PartitionState, answer: Any, offset: int) -> None:
-        state.high_watermark = answer.high_watermark
-        state.last_stable_offset = answer.last_stable_offset
-        state.log_start_offset = answer.log_start_offset
-        data = answer.records
+    def _arrived(self, state: PartitionState, response: Any, offset: int) -> None:
+        state.high_watermark = response.high_watermark
+        state.last_stable_offset = response.last_stable_offset
+        state.log_start_offset = response.log_start_offset
+        data = response.records
         if not data:
             state.attempts = 0
             return
-        aborted = answer.aborted_transactions or ()
+        aborted = response.aborted_transactions or ()
         chunk = Chunk(
             state.topic,
             state.partition,
@@ -413,7 +418,7 @@ class Fetcher:
         if chunk.needed_bytes:
             self._enlarge(state, chunk.needed_bytes, offset)
         elif chunk.is_empty or (chunk.next_offset <= offset and not chunk.is_broken):
-            self._delay(state)  # nothing of what was asked for: not at once again
+            self._delay(state)  # no requested record: not retried at once
         else:
             self._turn += 1
             state.turn = self._turn
@@ -423,12 +428,12 @@ class Fetcher:
             self.changed.set()
 
     def _enlarge(self, state: PartitionState, needed_bytes: int, offset: int) -> None:
-        """Fetch before v3 cuts at the limit, also the first entry: the limit has to grow, as far as it may."""
+        """Raises the size limit of a partition: Fetch before v3 also cuts the first batch at the limit (KIP-74)."""
         if state.limit_bytes < needed_bytes <= self._options.fetch_max_bytes:
             state.limit_bytes = needed_bytes
             return
         state.failure = MessageTooLarge(
-            f"{state.topic}-{state.partition}: the entry at offset {offset} has {needed_bytes} bytes, more than"
+            f"{state.topic}-{state.partition}: the batch at offset {offset} has {needed_bytes} bytes, more than"
             f" max.partition.fetch.bytes ({state.limit_bytes}) and fetch.max.bytes"
             f" ({self._options.fetch_max_bytes}) allow"
         )

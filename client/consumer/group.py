@@ -1,11 +1,11 @@
-"""Membership of a group (the classic protocol, KIP-62): joining, assigning as its leader, heartbeats, leaving.
+"""Membership of a consumer group (the classic protocol, KIP-62): join, assignment as leader, heartbeats, leave.
 
-Owns the life of one member: join, sync, heartbeats until a rebalance is called, join again. What is read and committed
-is the consumer's affair, told through `Reader`. All partitions are given up before each join (the eager protocol).
+Owns the cycle of one member: join, sync, heartbeats until a rebalance, join again. Reading and committing belong to the
+consumer, which is notified through `Reader`. All partitions are revoked before each join (the eager protocol).
 
-A rebalance waits until the application has come back from the records that it holds, as in Java, where both are one
-thread: so nothing is read twice by a rebalance alone. Heartbeats go on meanwhile; whoever does not come back within
-`max_poll_interval_ms` leaves.
+A rebalance waits until the application has processed its returned records, as in Java, where both run in one thread: so
+a rebalance alone causes no duplicates. Heartbeats continue meanwhile. A member whose application requests no records
+for `max_poll_interval_ms` leaves the group.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ __all__ = ["Group", "Reader"]
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1
 STATIC_JOIN, STATIC_SYNC, STATIC_HEARTBEAT, SEVERAL_LEAVE = 5, 3, 3, 3
-# JoinGroup v0 has no rebalance time-out, and the brokers that know no other allow no session of more than 30 s.
+# JoinGroup v0 has no rebalance timeout, and brokers with v0 only allow sessions of at most 30 s.
 V0_SESSION_MS = 30_000
-JOIN_SLACK_MS = 5_000  # a join is answered at the end of the rebalance time-out, at the latest
+JOIN_SLACK_MS = 5_000  # the response to a join may take the whole rebalance timeout
 OLD_BROKER_TRIES = 3
 GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 _log = logging.getLogger("ottla.client")
 
 
 class Reader(Protocol):
-    """What a group needs of its consumer."""
+    """The consumer as its group sees it."""
 
     def is_idle(self) -> bool:
-        """Whether the application has come back from all records that it got."""
+        """Returns whether the application has processed all returned records."""
         ...
 
     def is_absent(self) -> bool:
-        """Whether it has not come back for longer than `max_poll_interval_ms`."""
+        """Returns whether it has requested no records for longer than `max_poll_interval_ms`."""
         ...
 
     async def revoke(self, is_lost: bool) -> None:
-        """Commits, if that is to be and can be (not `is_lost`), and gives up all partitions."""
+        """Commits processed records (with automatic commits, unless `is_lost`), and revokes all partitions."""
         ...
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Begins to read these."""
+        """Starts reading partitions."""
         ...
 
     def follow(self, topics: frozenset[str]) -> None:
-        """Keeps the metadata of these topics up to date."""
+        """Keeps the metadata of topics up to date."""
         ...
 
 
 class Group:
-    """One member. `is_changing`: it has no assignment at the moment, or is to give it up; `settled` waits."""
+    """A member of a group. `is_changing`: it has no assignment or must revoke it; `settled` waits for the next."""
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions, topics: list[str], reader: Reader) -> None:
         assert options.group is not None
         self.group = options.group
         self.is_changing = True
-        self.is_joining = True  # it is no member of any generation just now
+        self.is_joining = True  # not a member of any generation
         self.membership = NOT_A_MEMBER._replace(instance_id=options.group_instance_id)
         self._cluster = cluster
         self._options = options
@@ -80,12 +80,14 @@ class Group:
         self._reader = reader
         self._loop = asyncio.get_running_loop()
         self._stable = asyncio.Event()
-        self._nudged = asyncio.Event()  # the application came back, or something is to be looked at
+        self._nudged = asyncio.Event()  # set when the application has processed its records, or the state has changed
         self._failure: ClientError | None = None
         self._owned: list[TopicPartition] = []
         self._last_generation: int = NO_GENERATION
-        self._is_gone = False  # the coordinator does not know this member any more
-        self._counts: dict[str, int] | None = None  # of the leader: what its assignment was computed from
+        self._is_gone = False  # the coordinator has removed this member
+        self._counts: dict[str, int] | None = (
+            None  # partition counts of the leader's assignment; None for other members
+        )
         self._followed: frozenset[str] = frozenset(topics)
         self._attempts = 0
         self._closed_joins = 0
@@ -94,38 +96,38 @@ class Group:
         cluster.add_listener(self._metadata_came)
 
     def start(self) -> None:
-        """Begins to join."""
+        """Starts joining."""
         self._reader.follow(frozenset(self._topics))
         self._task = self._loop.create_task(self._live())
 
     async def settled(self) -> None:
-        """Waits, on behalf of the application, until there is an assignment. Raises what ended the membership."""
+        """Waits until there is an assignment. Raises the error that ended the membership."""
         self._nudged.set()
         await self._stable.wait()
         if self._failure is not None:
             raise self._failure
 
     def lost(self, code: int) -> None:
-        """A commit was refused with that code: joins again if it means that there is no such member."""
+        """Joins again if the error code of a commit means that the membership has ended."""
         if code in GONE:
             self._is_gone = True
-            self._change("a commit was refused")
+            self._change("commit refused")
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._change("a commit met a rebalance")
+            self._change("commit during a rebalance")
 
     async def close(self, leave: bool) -> None:
-        """Ends; `leave` tells the coordinator, but for a static member, whose partitions wait for its return."""
+        """Ends the membership; `leave` sends LeaveGroup, except for a static member, which keeps its partitions."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._joining_at is not None:
-            self._joining_at.close()  # nothing is answered there before the join is
+            self._joining_at.close()  # the broker sends no other response before that of the join
         self._failure = self._failure or ClientClosed("the consumer is closed")
         self._stable.set()
         if leave and self.membership.instance_id is None:
             await self._leave("the consumer is being closed")
 
-    # The life of a member
+    # The cycle of a member
 
     async def _live(self) -> None:
         try:
@@ -136,7 +138,7 @@ class Group:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            failure = error if isinstance(error, ClientError) else ClientError(f"the group member failed: {error!r}")
+            failure = error if isinstance(error, ClientError) else ClientError(f"group member failed: {error!r}")
             if failure is not error:
                 failure.__cause__ = error
             self._failure = failure
@@ -146,13 +148,13 @@ class Group:
 
     def _change(self, why: str) -> None:
         if not self.is_changing:
-            _log.debug("group %s: joins again, %s", self.group, why)
+            _log.debug("group %s: joining again, %s", self.group, why)
             self.is_changing = True
             self._stable.clear()
         self._nudged.set()
 
     async def _give_up(self) -> None:
-        """Ends what this member reads, before it joins."""
+        """Revokes all partitions before a join."""
         await self._reader.revoke(self._is_gone)
         self.is_joining = True
         if self._is_gone:
@@ -165,7 +167,7 @@ class Group:
         self.membership = self.membership._replace(generation=NO_GENERATION, member_id=kept)
 
     async def _until_joined(self) -> None:
-        """Joins, tries again as long as that may help."""
+        """Joins, and retries after retriable errors."""
         while True:
             self._joining_at = None
             try:
@@ -185,25 +187,25 @@ class Group:
         self._reader.assign(assigned)
         self.is_changing = self.is_joining = False
         self._stable.set()
-        _log.debug("group %s: generation %d reads %s", self.group, self.membership.generation, assigned)
+        _log.debug("group %s: generation %d, assigned %s", self.group, self.membership.generation, assigned)
 
     def _check_version(self, connection: Connection) -> None:
         if self.membership.instance_id is not None and connection.version_of(JoinGroupRequest) < STATIC_JOIN:
-            raise UnsupportedVersion("group.instance.id: the broker knows no static members (before 2.3)")
+            raise UnsupportedVersion("group.instance.id: the broker (before Kafka 2.3) has no static members")
         connection.version_of(SyncGroupRequest)
 
     def _check_age(self, error: ClientError) -> None:
-        """A broker that tells no versions, and closes again and again, is older than groups of this kind."""
-        if isinstance(error, ConnectionLost) and self._joining_at is not None and not self._joining_at.tells_versions:
+        """Detects a broker before Kafka 0.9: it has no ApiVersions and closes the connection at each join."""
+        if isinstance(error, ConnectionLost) and self._joining_at is not None and not self._joining_at.has_negotiated:
             self._closed_joins += 1
             if self._closed_joins >= OLD_BROKER_TRIES:
                 raise UnsupportedVersion(
-                    "the broker closes when it is asked to let a member in: groups have members since 0.9;"
-                    " give `assign` instead of `topics`, offsets can be committed"
+                    "the broker (before Kafka 0.9) has no group membership: use `assign` instead of `topics`,"
+                    " offsets can still be committed"
                 ) from error
 
     async def _met(self, error: ClientError) -> None:
-        """What to do about a join that failed: raises it again if it always will, else waits for the next try."""
+        """Handles a failed join: raises fatal errors, otherwise waits for the back-off."""
         code = error.code if isinstance(error, KafkaError) else None
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             return
@@ -241,7 +243,7 @@ class Group:
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.membership = self.membership._replace(member_id=response.member_id)
         if response.error_code:
-            raise KafkaError(response.error_code, f"joining group {self.group!r}")
+            raise KafkaError(response.error_code, f"join of group {self.group!r}")
         self.membership = self.membership._replace(generation=response.generation_id, member_id=response.member_id)
         self._last_generation = response.generation_id
         self._counts = None
@@ -253,7 +255,7 @@ class Group:
         return await self._sync(connection, response, assignments)
 
     async def _assignments(self, joined: JoinGroupResponse) -> dict[str, bytes]:
-        """The leader's work: who reads what. Empty where the group keeps what it has (KIP-814)."""
+        """Computes the assignments as the leader. Empty if the group keeps its assignment (KIP-814)."""
         members = [
             Member(member.member_id, read_subscription(member.metadata).topics, member.group_instance_id)
             for member in joined.members
@@ -266,7 +268,7 @@ class Group:
             return {}
         assignor = ASSIGNORS.get(joined.protocol_name or "")
         if assignor is None:
-            raise ClientError(f"the group chose {joined.protocol_name!r}, which this member did not offer")
+            raise ClientError(f"the group chose the assignor {joined.protocol_name!r}, which this member does not have")
         assigned = assignor(members, self._counts)
         return {member_id: assignment_bytes(partitions) for member_id, partitions in assigned.items()}
 
@@ -293,13 +295,13 @@ class Group:
         timeout_s = max(self._options.request_timeout_ms, self._options.session_timeout_ms + JOIN_SLACK_MS) / 1000
         response = await connection.request(request, version, timeout_s=timeout_s)
         if response.error_code:
-            raise KafkaError(response.error_code, f"the assignment of group {self.group!r}")
+            raise KafkaError(response.error_code, f"assignment of group {self.group!r}")
         return read_assignment(response.assignment)
 
     # Heartbeats
 
     async def _beat(self) -> None:
-        """Sends heartbeats until this member has to join again, and may."""
+        """Sends heartbeats until this member must join again and its records are processed."""
         interval_s = self._options.heartbeat_interval_ms / 1000
         due = self._loop.time() + interval_s
         while True:
@@ -319,7 +321,7 @@ class Group:
             due = self._loop.time() + interval_s
 
     async def _beat_once(self) -> None:
-        """One heartbeat. What is wrong shows in the next join, unless the coordinator says it at once."""
+        """Sends a heartbeat. Raises a fatal error; others start a new join or are retried with the next heartbeat."""
         try:
             connection = await self._cluster.coordinator(self.group, timeout_s=self._options.session_timeout_ms / 1000)
             version = connection.version_of(HeartbeatRequest)
@@ -341,33 +343,33 @@ class Group:
             return
         code = response.error_code
         if code in GONE:
-            _log.info("group %s: the coordinator does not know this member any more", self.group)
+            _log.info("group %s: member removed by the coordinator", self.group)
             self._is_gone = True
-            self._change("its membership is over")
+            self._change("membership ended")
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._change("others come or go")
+            self._change("rebalance")
         elif code in MOVED:
             self._cluster.expire_coordinator(self.group)
         elif code and not KafkaError(code).retriable:
-            raise KafkaError(code, f"a heartbeat of group {self.group!r}")
+            raise KafkaError(code, f"heartbeat of group {self.group!r}")
 
     async def _stay_away(self) -> None:
-        """The application does not come back: leaves, so that others may read, and joins again when it does."""
+        """Leaves the group of an application that requests no records, and returns when it does again."""
         _log.warning(
-            "group %s: the application did not ask for records within max.poll.interval.ms (%d): this member leaves",
+            "group %s: no records requested within max.poll.interval.ms (%d), leaving the group",
             self.group,
             self._options.max_poll_interval_ms,
         )
-        self._is_gone = self.is_joining = True  # nothing can be committed from here on
-        self._change("the application is away")
+        self._is_gone = self.is_joining = True  # no more commits of this generation
+        self._change("max.poll.interval.ms exceeded")
         if self.membership.instance_id is None:
-            await self._leave("the application did not ask for records in time")
+            await self._leave("max.poll.interval.ms exceeded")
         while not self._reader.is_idle():
             self._nudged.clear()
             await self._nudged.wait()
 
     async def _leave(self, reason: str) -> None:
-        """Tells the coordinator; if that fails, its session time-out tells it."""
+        """Sends LeaveGroup; if that fails, the session timeout removes the member."""
         member_id = self.membership.member_id
         if not member_id:
             return
@@ -384,11 +386,11 @@ class Group:
                     request = LeaveGroupRequest(group_id=self.group, member_id=member_id)
                 await connection.request(request, version)
         except (ClientError, TimeoutError) as error:
-            _log.debug("group %s: could not leave: %s", self.group, error)
+            _log.debug("group %s: leave failed: %s", self.group, error)
 
     # Metadata
 
     def _metadata_came(self) -> None:
-        """The leader has the group rebalance when a topic has more partitions than it assigned, or appears."""
+        """Starts a rebalance, as the leader, when a topic was created or has more partitions than assigned."""
         if self._counts is not None and not self.is_changing and self._counted(self._followed) != self._counts:
-            self._change("topics have changed")
+            self._change("topics changed")

@@ -1,7 +1,6 @@
-"""The offsets that a group has committed: OffsetCommit and OffsetFetch over all their versions.
+"""The committed offsets of a group: OffsetCommit and OffsetFetch in all their versions.
 
-Owns both requests, and the tries until the coordinator has answered all. Whether who commits is a member of the group,
-and of which generation, is told by the caller.
+Owns both requests and their retries. The caller passes the member id and generation on whose behalf it commits.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCo
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: of the next record to read. `leader_epoch` is of the record before it, -1 if unknown."""
+    """A committed offset, which is that of the next record to read. `leader_epoch` is -1 if unknown."""
 
     offset: int
     metadata: str = ""
@@ -38,7 +37,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """On whose behalf an offset is committed."""
+    """The member on whose behalf an offset is committed."""
 
     generation: int = -1
     member_id: str = ""
@@ -49,9 +48,9 @@ NOT_A_MEMBER = Membership()
 
 
 class GroupMetadata(NamedTuple):
-    """On whose behalf a producer commits offsets with a transaction: a group, and which member of it (KIP-447).
+    """The group and member on whose behalf a producer commits offsets in a transaction (KIP-447).
 
-    A commit for a member that is no more one of that generation is refused. The group alone is never fenced.
+    The commit is refused if the member is no longer part of that generation. A group without a member is not fenced.
     """
 
     group: str
@@ -63,36 +62,36 @@ class GroupMetadata(NamedTuple):
 def read_offsets(
     offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as an application gives them. Raises ConfigError."""
+    """Parses the offsets of an application. Raises ConfigError."""
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for where, offset in offsets.items():
-        told = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata._make((*offset, -1)[:3])
-        if isinstance(told.offset, bool) or told.offset < 0:
-            raise ConfigError(f"an offset has to be 0 or more, not {told.offset!r}")
-        found[where] = told
+        parsed = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata._make((*offset, -1)[:3])
+        if isinstance(parsed.offset, bool) or parsed.offset < 0:
+            raise ConfigError(f"an offset must be 0 or more, not {parsed.offset!r}")
+        found[where] = parsed
     return found
 
 
 class GroupOffsets:
-    """The offsets of one group. `stable_only`: those of open transactions are waited for (KIP-447)."""
+    """The committed offsets of one group. `stable_only` waits for offsets in open transactions (KIP-447)."""
 
     def __init__(self, cluster: Cluster, group: str, stable_only: bool) -> None:
         self._cluster = cluster
         self._group = group
         self._stable_only = stable_only
 
-    async def _tried(self, ask: Callable[[Connection], Awaitable[T]], timeout_s: float) -> T:
-        """The result of `ask(connection)` with a connection to the coordinator. Raises KafkaError, ConnectionLost."""
+    async def _retried(self, send: Callable[[Connection], Awaitable[T]], timeout_s: float) -> T:
+        """Returns the result of `send(connection)` at the coordinator, retried. Raises KafkaError, ConnectionLost."""
 
         async def attempt() -> T:
-            return await ask(await self._cluster.coordinator(self._group))
+            return await send(await self._cluster.coordinator(self._group))
 
         def failed(error: ClientError) -> None:
             if isinstance(error, ConnectionLost) or (isinstance(error, KafkaError) and error.code in MOVED):
                 self._cluster.expire_coordinator(self._group)
 
         def late() -> ClientError:
-            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the coordinator did not answer in time")
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no response of the coordinator within the timeout")
 
         return await retry(attempt, self._cluster.retry_backoff_s, timeout_s, late=late, on_failure=failed)
 
@@ -101,25 +100,25 @@ class GroupOffsets:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_s: float
     ) -> None:
-        """Commits all of them. Raises KafkaError; one that is not of the generation is refused with 22, 25, 27, 82."""
+        """Commits offsets. Raises KafkaError; another generation is refused with error 22, 25, 27 or 82."""
 
         async def attempt(connection: Connection) -> None:
             await self._commit(connection, offsets, membership)
 
         if offsets:
-            await self._tried(attempt, timeout_s)
+            await self._retried(attempt, timeout_s)
 
     async def _commit(
         self, connection: Connection, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership
     ) -> None:
-        asked = OffsetCommitRequest.OffsetCommitRequestTopic
+        topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
         by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition]] = {}
-        for (topic, partition), told in offsets.items():
-            one = asked.OffsetCommitRequestPartition(
+        for (topic, partition), offset in offsets.items():
+            one = topic_class.OffsetCommitRequestPartition(
                 partition_index=partition,
-                committed_offset=told.offset,
-                committed_leader_epoch=told.leader_epoch,
-                committed_metadata=told.metadata,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                committed_metadata=offset.metadata,
             )
             by_topic.setdefault(topic, []).append(one)
         ids = self._ids(by_topic)
@@ -129,31 +128,31 @@ class GroupOffsets:
             generation_id_or_member_epoch=membership.generation,
             member_id=membership.member_id,
             group_instance_id=membership.instance_id if version >= STATIC_SINCE else None,
-            topics=[asked(name=name, topic_id=ids[name], partitions=some) for name, some in by_topic.items()],
+            topics=[topic_class(name=name, topic_id=ids[name], partitions=some) for name, some in by_topic.items()],
         )
         response = await connection.request(request, version)
         for topic in response.topics:
-            for answer in topic.partitions:
-                if answer.error_code:
+            for one in topic.partitions:
+                if one.error_code:
                     name = topic.name or next((n for n in ids if ids[n] == topic.topic_id), "")
-                    raise KafkaError(answer.error_code, f"the commit of {name}-{answer.partition_index}")
+                    raise KafkaError(one.error_code, f"commit of {name}-{one.partition_index}")
 
     def _ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         known = self._cluster.topics
         return {name: known[name].id if name in known else ZERO_UUID for name in topics}
 
-    # Asking
+    # Fetching
 
     async def fetch(
         self, partitions: Iterable[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What is committed, None where nothing is."""
+        """Fetches committed offsets, None without one. Raises KafkaError, ConnectionLost."""
         wanted = list(partitions)
 
         async def attempt(connection: Connection) -> dict[TopicPartition, OffsetAndMetadata | None]:
             return await self._fetch(connection, wanted)
 
-        return await self._tried(attempt, timeout_s) if wanted else {}
+        return await self._retried(attempt, timeout_s) if wanted else {}
 
     async def _fetch(
         self, connection: Connection, wanted: list[TopicPartition]
@@ -165,13 +164,13 @@ class GroupOffsets:
         version = connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS if ZERO_UUID in ids.values() else None)
         require_stable = self._stable_only and version >= FETCH_STABLE
         if version >= FETCH_OF_GROUPS:
-            asked = OffsetFetchRequest.OffsetFetchRequestGroup
+            group_class = OffsetFetchRequest.OffsetFetchRequestGroup
             topics = [
-                asked.OffsetFetchRequestTopics(name=name, topic_id=ids[name], partition_indexes=numbers)
+                group_class.OffsetFetchRequestTopics(name=name, topic_id=ids[name], partition_indexes=numbers)
                 for name, numbers in by_topic.items()
             ]
             request = OffsetFetchRequest(
-                groups=[asked(group_id=self._group, topics=topics)], require_stable=require_stable
+                groups=[group_class(group_id=self._group, topics=topics)], require_stable=require_stable
             )
         else:
             request = OffsetFetchRequest(
@@ -183,19 +182,19 @@ class GroupOffsets:
                 require_stable=require_stable,
             )
         response = await connection.request(request, version)
-        told = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
-        if told.error_code:
-            raise KafkaError(told.error_code, f"the offsets of group {self._group!r}")
+        group = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
+        if group.error_code:
+            raise KafkaError(group.error_code, f"committed offsets of group {self._group!r}")
         names = {topic_id: name for name, topic_id in ids.items()} if version > FETCH_WITHOUT_IDS else {}
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(wanted)
-        for topic in told.topics:
+        for topic in group.topics:
             name = names.get(topic.topic_id, "") if names else topic.name
-            for answer in topic.partitions:
-                code = answer.error_code
+            for one in topic.partitions:
+                code = one.error_code
                 if code and not (version == 0 and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                    raise KafkaError(code, f"the committed offset of {name}-{answer.partition_index}")
-                if not code and answer.committed_offset >= 0:
-                    found[name, answer.partition_index] = OffsetAndMetadata(
-                        answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch
+                    raise KafkaError(code, f"committed offset of {name}-{one.partition_index}")
+                if not code and one.committed_offset >= 0:
+                    found[name, one.partition_index] = OffsetAndMetadata(
+                        one.committed_offset, one.metadata or "", one.committed_leader_epoch
                     )
         return found

@@ -1,7 +1,7 @@
-"""What members of a consumer group tell each other: subscriptions and assignments, in the bytes of the Java client.
+"""The embedded consumer protocol: subscriptions and assignments in the format of the Java client.
 
-Owns ConsumerProtocolSubscription and ConsumerProtocolAssignment, v3 as written by Java 3.5 and later; every version is
-read, a newer one by the fields that are known, as its makers promise. The broker hands these bytes on unread.
+Owns ConsumerProtocolSubscription and ConsumerProtocolAssignment. v3 is written, as by Java 3.5 and later. All versions
+are read, newer ones by their known fields: new fields are only appended. Brokers do not parse these bytes.
 
     subscription: int16 version, topics (array of string), user data (bytes, -1 null), v1 owned partitions,
                   v2 int32 generation, v3 rack (string, -1 null)
@@ -27,7 +27,7 @@ TopicPartition = tuple[str, int]
 
 
 class Subscription(NamedTuple):
-    """What one member wants; `owned` and `generation` are of its last assignment."""
+    """The subscription of a member; `owned` and `generation` are those of its last assignment."""
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
@@ -35,7 +35,7 @@ class Subscription(NamedTuple):
 
 
 def subscription_bytes(topics: Iterable[str], owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """A subscription as Java writes it: names in order, no user data, no rack."""
+    """Builds a subscription as Java does: sorted topics, no user data, no rack."""
     names = sorted(topics)
     out = [_INT16.pack(VERSION), _INT32.pack(len(names)), *map(_text, names), _NULL_BYTES]
     out += [_partitions(owned), _INT32.pack(generation), _NULL_TEXT]
@@ -43,7 +43,7 @@ def subscription_bytes(topics: Iterable[str], owned: Iterable[TopicPartition], g
 
 
 def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
-    """One member's assignment."""
+    """Builds the assignment of a member."""
     return b"".join((_INT16.pack(VERSION), _partitions(partitions), _NULL_BYTES))
 
 
@@ -63,7 +63,7 @@ def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """A member's subscription. Raises ClientError for bytes that are none."""
+    """Parses a subscription. Raises ClientError for malformed bytes."""
     reader = _Reader(data)
     version = reader.version()
     topics = tuple(reader.text() for _ in range(reader.count(2)))
@@ -74,9 +74,9 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def read_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions of an assignment; none for empty bytes, which brokers send where the leader gave none.
+    """Parses an assignment. Empty bytes have no partitions: brokers send them to members that the leader omitted.
 
-    Raises ClientError.
+    Raises ClientError for malformed bytes.
     """
     if not data:
         return []
@@ -86,7 +86,7 @@ def read_assignment(data: bytes) -> list[TopicPartition]:
 
 
 class _Reader:
-    """Reads from the start; every count is bounded by the bytes that are left."""
+    """A sequential parser; every count is bounded by the remaining bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = bytes(data)
@@ -95,7 +95,9 @@ class _Reader:
     def _take(self, size: int) -> bytes:
         end = self._at + size
         if size < 0 or end > len(self._data):
-            raise ClientError(f"a member's {len(self._data)} bytes are cut: {size} more were expected at {self._at}")
+            raise ClientError(
+                f"{len(self._data)} bytes of the consumer protocol are cut: expected {size} more at byte {self._at}"
+            )
         taken = self._data[self._at : end]
         self._at = end
         return taken
@@ -103,17 +105,17 @@ class _Reader:
     def version(self) -> int:
         (version,) = _INT16.unpack(self._take(2))
         if version < 0:
-            raise ClientError(f"version {version} of a member's bytes")
+            raise ClientError(f"version {version} of the consumer protocol: expected 0 or more")
         return version
 
     def int32(self) -> int:
         return _INT32.unpack(self._take(4))[0]
 
     def count(self, least_bytes: int) -> int:
-        """The length of an array whose elements take at least so many bytes."""
+        """Reads the length of an array whose elements have at least `least_bytes` bytes."""
         count = self.int32()
         if not 0 <= count * least_bytes <= len(self._data) - self._at:
-            raise ClientError(f"{count} elements where {len(self._data) - self._at} bytes are left")
+            raise ClientError(f"an array of {count} elements in the remaining {len(self._data) - self._at} bytes")
         return count
 
     def text(self) -> str:
@@ -121,7 +123,7 @@ class _Reader:
         try:
             return self._take(size).decode()
         except UnicodeDecodeError as error:
-            raise ClientError(f"a topic's name that is no text: {error}") from error
+            raise ClientError(f"a topic name that is not UTF-8: {error}") from error
 
     def skip_bytes(self) -> None:
         size = self.int32()

@@ -1,6 +1,6 @@
-"""Where a log begins, ends, or has its first record of a time: ListOffsets, asked of the leaders.
+"""Lookup of offsets at the leaders with ListOffsets: log start, log end, or by timestamp.
 
-Owns the request in all its versions, and the tries until all partitions are answered. Knows no positions.
+Owns the request in all its versions, and the retries until all partitions have a result.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..net.retry import retry
 
 __all__ = ["EARLIEST", "LATEST", "FoundOffset", "OffsetLookup", "TopicPartition"]
 
-LATEST, EARLIEST = -1, -2  # timestamps that mean the log's end and start
-CONSUMER = -1  # the replica id of who is none
+LATEST, EARLIEST = -1, -2  # timestamps that mean the end and the start of the log
+CONSUMER = -1  # the replica id of a consumer
 TopicPartition = tuple[str, int]
 
 
 class FoundOffset(NamedTuple):
-    """`offset` is -1 where the log has no record of that time or later; `timestamp_ms` is the record's."""
+    """The result of a lookup. `offset` is -1 without a record of that time or later; `timestamp_ms` is the record's."""
 
     offset: int
     timestamp_ms: int = -1
@@ -32,55 +32,55 @@ class FoundOffset(NamedTuple):
 
 
 class OffsetLookup:
-    """Looks up offsets for one consumer. `committed_only`: the end is the last stable offset (read_committed)."""
+    """Lookups of one consumer. `committed_only`: the end is the last stable offset (read_committed)."""
 
     def __init__(self, cluster: Cluster, committed_only: bool) -> None:
         self._cluster = cluster
         self._committed_only = committed_only
 
-    async def ask(
+    async def send(
         self, connection: Connection, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, FoundOffset | KafkaError]:
-        """One request to the leader of these partitions; `wanted` are timestamps. Raises ClientError."""
+        """Sends one request to the leader of partitions; `wanted` are timestamps. Raises ClientError."""
         version = connection.version_of(ListOffsetsRequest)
         if version == 0 and any(timestamp >= 0 for timestamp in wanted.values()):
-            raise UnsupportedVersion("the broker cannot look up offsets by time: it is older than 0.10.1")
-        asked = ListOffsetsRequest.ListOffsetsTopic
+            raise UnsupportedVersion("the broker (before Kafka 0.10.1) cannot look up offsets by timestamp")
+        topic_class = ListOffsetsRequest.ListOffsetsTopic
         by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition]] = {}
         for (topic, partition), timestamp in wanted.items():
-            one = asked.ListOffsetsPartition(
+            one = topic_class.ListOffsetsPartition(
                 partition_index=partition, timestamp=timestamp, current_leader_epoch=self.epoch(topic, partition)
             )
             by_topic.setdefault(topic, []).append(one)
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
             isolation_level=int(self._committed_only and version >= 2),
-            topics=[asked(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+            topics=[topic_class(name=name, partitions=partitions) for name, partitions in by_topic.items()],
             timeout_ms=self._cluster.options.request_timeout_ms,
         )
         response = await connection.request(request, version)
-        answers: dict[TopicPartition, FoundOffset | KafkaError] = {}
+        results: dict[TopicPartition, FoundOffset | KafkaError] = {}
         for topic in response.topics:
             for found in topic.partitions:
                 where = topic.name, found.partition_index
                 if found.error_code:
-                    answers[where] = KafkaError(found.error_code, f"{where[0]}-{where[1]}")
+                    results[where] = KafkaError(found.error_code, f"{where[0]}-{where[1]}")
                 elif version == 0:
                     offset = found.old_style_offsets[0] if found.old_style_offsets else -1
-                    answers[where] = FoundOffset(offset)
+                    results[where] = FoundOffset(offset)
                 else:
-                    answers[where] = FoundOffset(found.offset, found.timestamp, found.leader_epoch)
-        missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an answer to ListOffsets without the partition")
-        return {where: answers.get(where, missing) for where in wanted}
+                    results[where] = FoundOffset(found.offset, found.timestamp, found.leader_epoch)
+        missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response to ListOffsets does not have the partition")
+        return {where: results.get(where, missing) for where in wanted}
 
     def epoch(self, topic: str, partition: int) -> int:
-        """The leader epoch of a partition as known, or -1."""
+        """Returns the known leader epoch of a partition, or -1."""
         known = self._cluster.topics.get(topic)
         found = known.partitions.get(partition) if known is not None else None
         return found.leader_epoch if found is not None else -1
 
     async def all(self, wanted: Mapping[TopicPartition, int], timeout_s: float) -> dict[TopicPartition, FoundOffset]:
-        """All of them, tried again as long as that may help. Raises NoSuchTopic, KafkaError, ConnectionLost."""
+        """Looks up all partitions, with retries. Raises NoSuchTopic, KafkaError, ConnectionLost."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         left = dict(wanted)
@@ -97,7 +97,7 @@ class OffsetLookup:
     async def _round(
         self, left: dict[TopicPartition, int], found: dict[TopicPartition, FoundOffset], deadline: float
     ) -> ClientError | None:
-        """Asks once for what is left, moves what is answered to `found`; why something is left, or None."""
+        """Sends one request to each leader and moves results from `left` to `found`; returns an error or None."""
         loop = asyncio.get_running_loop()
         failure: ClientError | None = None
         by_node: dict[int, dict[TopicPartition, int]] = {}
@@ -111,20 +111,20 @@ class OffsetLookup:
                 continue
             try:
                 async with asyncio.timeout_at(deadline):
-                    answers = await self.ask(await self._cluster.connection(node_id, "control"), part)
+                    results = await self.send(await self._cluster.connection(node_id, "control"), part)
             except TimeoutError:
-                return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer to ListOffsets in time")
+                return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no response to ListOffsets within the timeout")
             except ClientError as error:
                 failure = error
                 self._expire(part)
                 continue
-            for where, answer in answers.items():
-                if isinstance(answer, KafkaError):
-                    failure = answer
-                    if answer.stale_metadata:
+            for where, result in results.items():
+                if isinstance(result, KafkaError):
+                    failure = result
+                    if result.stale_metadata:
                         self._expire([where])
                 else:
-                    found[where] = answer
+                    found[where] = result
                     del left[where]
         return failure
 
@@ -135,7 +135,8 @@ class OffsetLookup:
             if known is not None and known.partitions and partition not in known.partitions:
                 count = len(known.partitions)
                 return KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has {count} partitions, no {partition}"
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic!r} has no partition {partition}: it has {count} partitions",
                 )
         return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
 

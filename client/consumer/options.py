@@ -17,7 +17,7 @@ _CHOICES = {
     "offset_reset": ("latest", "earliest", "none"),
     "assignor": ("range", "roundrobin"),
 }
-# Kafka's names (as fields) of what is named more shortly here.
+# Kafka's names (as fields) of options with a shorter name here.
 CONSUMER_ALIASES = {
     "group_id": "group",
     "isolation_level": "isolation",
@@ -28,7 +28,7 @@ CONSUMER_ALIASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(ClientOptions):
-    """What a consumer may be told beside what all clients are. Raises ConfigError."""
+    """The options of a consumer, in addition to those of all clients. Raises ConfigError."""
 
     group: str | None = None
     group_instance_id: str | None = None
@@ -51,13 +51,13 @@ class ConsumerOptions(ClientOptions):
         ClientOptions.__post_init__(self)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         for name in ("group", "group_instance_id"):
             if getattr(self, name) is not None:
                 check_name(name, getattr(self, name))
         for name in ("enable_auto_commit", "check_crcs"):
             if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is true or false, not {getattr(self, name)!r}")
+                raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}")
         check_range("fetch_min_bytes", self.fetch_min_bytes, 0, INT32_MAX)
         check_range("fetch_max_bytes", self.fetch_max_bytes, 1, INT32_MAX)
         check_range("fetch_max_wait_ms", self.fetch_max_wait_ms, 0, INT32_MAX)
@@ -69,18 +69,18 @@ class ConsumerOptions(ClientOptions):
             raise ConfigError("group.instance.id needs a group.id")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
-                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) has to be below"
+                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be below"
                 f" session.timeout.ms ({self.session_timeout_ms})"
             )
 
 
 def with_own_names(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Kafka's names of what has a shorter one here under that. Raises ConfigError where both are given."""
+    """Replaces Kafka's names by the shorter ones. Raises ConfigError if both are given."""
     found: dict[str, Any] = {}
     for name, value in names.items():
         key = name.replace(".", "_")
         key = CONSUMER_ALIASES.get(key, name)
         if key in found:
-            raise ConfigError(f"{name} is given twice")
+            raise ConfigError(f"option {name} is given twice")
         found[key] = value
     return found

@@ -1,7 +1,7 @@
-"""Where a consumer stands in one partition, and what was fetched of it and not yet read.
+"""The state of an assigned partition: its position and its fetched records.
 
-Owns the state of a partition as values and small steps: position, what may be committed, buffered chunks, pauses,
-failures, how often a try failed. Who fetches and when is `fetcher.py`.
+Owns position, committable offset, buffered chunks, pause, error and back-off as values with small steps. The requests
+are in `fetcher.py`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from .records import Chunk, ConsumerRecord
 
 __all__ = ["BUFFERED_CHUNKS", "COMMITTED", "PartitionState"]
 
-COMMITTED = -1000  # in `reset`: begin where the group has committed
+COMMITTED = -1000  # in `reset`: the position is the committed offset
 BUFFERED_CHUNKS = 2  # one is read while the next is fetched
 
 
 class PartitionState:
-    """One assigned partition.
+    """An assigned partition.
 
-    `position` is the offset of the next record to hand out, -1 while it is not known; `reset` is then what will tell
-    it: COMMITTED, a timestamp of ListOffsets, or None. `committable` is the position that an automatic commit may tell:
-    behind what the application has come back from. `version` changes with each jump, so that an answer to what was
-    asked before it is known as such.
+    `position` is the offset of the next record to return, -1 while it is unknown. `reset` is then the way to find it:
+    COMMITTED, a timestamp of ListOffsets, or None. `committable` is the offset of an automatic commit: after the last
+    processed record. `version` changes with each seek, so that responses to earlier requests are ignored.
     """
 
     __slots__ = (
@@ -57,44 +56,44 @@ class PartitionState:
         self.limit_bytes = limit_bytes
         self.position = -1
         self.committable = -1
-        self.committed = -1  # as far as this consumer knows
+        self.committed = -1  # by this consumer
         self.fetch_offset = -1
         self.leader_epoch = -1
         self.reset: int | None = None
         self.version = 0
         self.is_paused = False
-        self.is_busy = False  # something is asked for it
+        self.is_busy = False  # a request for it is in flight
         self.failure: ClientError | None = None
         self.attempts = 0
         self.not_before = 0.0
         self.chunks: deque[Chunk] = deque()
         self.records: list[ConsumerRecord] = []
-        self.index = 0  # of the next of `records` to hand out
+        self.index = 0  # of the next record in `records`
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
-        self.turn = 0  # when it was served last: who was served goes to the end of the queue
+        self.turn = 0  # round-robin order: the number of its last response with records
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.partition} at {self.position}>"
 
     @property
     def is_held(self) -> bool:
-        """Whether the application has records of it that it has not come back from."""
+        """Whether the application has returned records that are not processed."""
         return self.position != self.committable
 
     def jump(self, offset: int) -> None:
-        """Goes on from an offset; what was fetched is forgotten."""
+        """Sets the position, and drops fetched records."""
         self._forget()
         self.position = self.committable = self.fetch_offset = offset
         self.reset = None
 
     def lose(self, reset: int) -> None:
-        """The position is to be found out anew."""
+        """Marks the position as unknown, to be found by `reset`, and drops fetched records."""
         self._forget()
         self.position = self.committable = self.fetch_offset = -1
         self.reset = reset
 
     def refetch(self) -> None:
-        """Forgets what was fetched behind the position."""
+        """Drops fetched records; the next fetch begins at the position."""
         self._forget()
         self.fetch_offset = self.position
 
@@ -109,7 +108,7 @@ class PartitionState:
         self.not_before = 0.0
 
     def is_fetchable(self) -> bool:
-        """Whether a Fetch may be sent for it."""
+        """Returns whether a Fetch may be sent for the partition."""
         return (
             self.position >= 0
             and self.reset is None
@@ -120,9 +119,9 @@ class PartitionState:
         )
 
     def fill(self) -> bool:
-        """Decodes until there are records to hand out; False if there is nothing more. Raises KafkaError.
+        """Decodes the next batch with visible records; returns False if there is none. Raises KafkaError.
 
-        The position passes what holds nothing to see.
+        The position moves past batches without visible records.
         """
         while self.index >= len(self.records):
             if not self.chunks:
@@ -138,7 +137,7 @@ class PartitionState:
         return True
 
     def handed_out(self, count: int) -> list[ConsumerRecord]:
-        """The next records, at most so many of those decoded."""
+        """Returns the next decoded records, at most `count`, and moves the position."""
         records, index = self.records, self.index
         taken = records if index == 0 and len(records) <= count else records[index : index + count]
         self.index = index + len(taken)
@@ -149,7 +148,7 @@ class PartitionState:
         return taken
 
     def give_back(self, offset: int) -> None:
-        """Takes the last records handed out back, from an offset on: they are next again."""
+        """Moves back to `offset`: the returned records from there on will be returned again."""
         while self.index > 0 and self.records[self.index - 1].offset >= offset:
             self.index -= 1
         self.position = offset

@@ -1,9 +1,7 @@
-"""Records as a consumer hands them out, and the bytes of one Fetch taken apart, batch by batch, when they are read.
+"""Consumer records, and the lazy decoding of a fetched record set, batch by batch.
 
-Owns what a consumer may see of a fetched set: control batches and aborted transactions are left out (KIP-98), so is
-what lies below the wanted offset (a batch is fetched whole); a cut last entry (Fetch v0-v2) is no error; CRCs are
-checked.
-Knows no connections and no positions but that of the set itself.
+Owns the visibility of records: control batches and aborted transactions are skipped (KIP-98), as are records below the
+fetch offset, since batches are fetched whole. A cut last batch (Fetch v0-v2) is not an error. CRCs are checked.
 """
 
 from __future__ import annotations
@@ -23,16 +21,15 @@ from ..net.errors import KafkaError
 __all__ = ["ABORT", "APPEND_TIME", "CREATE_TIME", "NO_TIMESTAMP_TYPE", "Chunk", "ConsumerRecord"]
 
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # ConsumerRecord.timestamp_type, as in Java
-ABORT = 0  # a control record's type
+ABORT = 0  # the type of an ABORT marker
 _BROKEN = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 
 
 class ConsumerRecord(NamedTuple):
-    """One record of a partition.
+    """A record of a partition.
 
-    `timestamp_ms` is -1 where the format (v0) has none; `timestamp_type` tells whose clock it is: 0 the producer's, 1
-    the broker's at the append, -1 none. `leader_epoch` is that of the append, -1 before format v2. Header keys that are
-    not UTF-8 have surrogate escapes.
+    `timestamp_ms` is -1 in message format v0. `timestamp_type` is 0 for CreateTime, 1 for LogAppendTime, -1 for none.
+    `leader_epoch` is that of the append, -1 before format v2. Header keys that are not UTF-8 have surrogate escapes.
     """
 
     topic: str
@@ -47,10 +44,11 @@ class ConsumerRecord(NamedTuple):
 
 
 class Chunk:
-    """What one Fetch brought of one partition.
+    """The fetched records of a partition in one response.
 
-    `next_offset` is where to fetch next, known before anything is decoded; `offset` is where reading stands.
-    `needed_bytes` is not 0 where the limit was too small for even one entry. `aborted` are (producer id, first offset).
+    `next_offset` is the next fetch offset, known before decoding; `offset` is that of the next record to read.
+    `needed_bytes` is the size of the first batch if the response has only a part of it, otherwise 0. `aborted` are
+    (producer id, first offset) of aborted transactions.
     """
 
     __slots__ = (
@@ -102,18 +100,18 @@ class Chunk:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to read, and nothing wrong."""
+        """Whether there is neither a batch nor an error."""
         return not self._entries and self._failure is None
 
     @property
     def is_broken(self) -> bool:
-        """Something is damaged behind its whole entries."""
+        """Whether the data after the whole batches is malformed."""
         return self._failure is not None
 
     def read(self) -> list[ConsumerRecord]:
-        """The records of the next batch that has any to show, [] at the end.
+        """Returns the records of the next batch with visible records, [] at the end.
 
-        Raises KafkaError CORRUPT_MESSAGE where the set is damaged, again and again: `offset` stays in front of it.
+        Raises KafkaError CORRUPT_MESSAGE for a damaged batch, at each call: `offset` does not move past it.
         """
         entries = self._entries
         while self._index < len(entries):
@@ -134,7 +132,7 @@ class Chunk:
 
     def _damaged(self, error: Exception, offset: int) -> KafkaError:
         text = f"{self.topic}-{self.partition} cannot be read at offset {max(offset, self.offset)}: {error}"
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text + " (seek behind it to go on)")
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text + " (seek past it to continue)")
 
     def _visible(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
         if header.last_offset < self.offset and header.magic == batch.MAGIC:
@@ -152,7 +150,7 @@ class Chunk:
         return records
 
     def _is_aborted(self, position: int, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction: from its first offset to the producer's marker."""
+        """Returns whether a batch is part of an aborted transaction: from its first offset to the ABORT marker."""
         aborted = self._aborted
         while aborted and aborted[-1][0] <= header.last_offset:
             self._aborted_ids.add(aborted.pop()[1])
@@ -178,9 +176,9 @@ def _decode_old(
 def _decode(
     data: bytes | memoryview, position: int, header: BatchHeader, topic: str, partition: int
 ) -> list[ConsumerRecord]:
-    """All records of a v2 batch. Raises InvalidRecords."""
+    """Decodes all records of a v2 batch. Raises InvalidRecords."""
     # This loop runs for every record read. Varints of one and two bytes are inlined: (first >> 1) + (second << 6) - 64
-    # folds in the marker bit and the sign. A field that is cut shows as a position beyond `stop`.
+    # folds in the marker bit and the sign. A cut field leads to a position beyond `stop`.
     payload = bytes(batch.payload(data, position, header))
     check_count(payload, header.record_count)
     records: list[ConsumerRecord] = []
@@ -200,8 +198,8 @@ def _decode(
                 length, at = varint(payload, at)
                 stop = at + length
             if stop > end or stop < at:
-                raise InvalidRecords(f"a record of {stop - at} bytes where {end - at} are left")
-            first = payload[at + 1]  # after the attributes, which mean nothing
+                raise InvalidRecords(f"a record of {stop - at} bytes in the remaining {end - at}")
+            first = payload[at + 1]  # after the unused attributes
             if first < 128:
                 timestamp = base_timestamp + (~(first >> 1) if first & 1 else first >> 1)
                 at += 2
@@ -248,7 +246,7 @@ def _decode(
             else:
                 at += 1
             if at != stop:
-                raise InvalidRecords(f"a record's parts and its length differ by {at - stop} bytes")
+                raise InvalidRecords(f"the fields of a record end {at - stop} bytes after its length")
             if append_time is not None:
                 timestamp = append_time
             add(made(ConsumerRecord, (topic, partition, offset, timestamp, kind, key, value, headers, leader_epoch)))
@@ -261,16 +259,16 @@ def _decode(
 def _headers(payload: bytes, at: int, stop: int) -> tuple[Sequence[Header], int]:
     count, at = varint(payload, at)
     if count < 0 or count > stop - at:
-        raise InvalidRecords(f"{count} headers where {stop - at} bytes are left")
+        raise InvalidRecords(f"{count} headers in the remaining {stop - at} bytes")
     headers: list[Header] = []
     for _ in range(count):
         length, at = varint(payload, at)
         if not 0 <= length <= stop - at:
-            raise InvalidRecords(f"a header's key of {length} bytes where {stop - at} are left")
+            raise InvalidRecords(f"a header key of {length} bytes in the remaining {stop - at}")
         key = payload[at : at + length].decode("utf-8", "surrogateescape")
         length, at = varint(payload, at + length)
         if length > stop - at:
-            raise InvalidRecords(f"a header's value of {length} bytes where {stop - at} are left")
+            raise InvalidRecords(f"a header value of {length} bytes in the remaining {stop - at}")
         value = None
         if length >= 0:
             value = payload[at : at + length]

@@ -1,11 +1,11 @@
-"""What a client knows of its cluster: nodes, topics and leaders, coordinators, and one connection per use of a node.
+"""A client's view of its cluster: nodes, topics and leaders, coordinators, and a connection for each use of a node.
 
-Owns the metadata cache (when it is asked for, by whom, how often), reconnects and their back-off, and coordinator
-look-ups. Knows no records. Time is the event loop's.
+Owns the metadata cache and its refreshes, reconnects and their back-off, and the lookup of coordinators. Time is the
+event loop's.
 
-Metadata: whoever needs it joins a round; a round is one request, and what comes while it is not yet sent joins it. So
-any number of concurrent callers share one request, and no two requests are under way at once. Rounds that only repeat
-what was asked before keep `retry_backoff_ms` apart, more after each failure.
+Metadata: a caller that needs metadata joins a round. A round is one request; callers that arrive before it is sent join
+it. So any number of concurrent callers share one request, and there is at most one in flight. Rounds that only repeat
+earlier topics are `retry_backoff_ms` apart, and more after each failure.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from .retry import retry
 
 __all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Partition", "Topic"]
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2  # kinds of coordinators, FindCoordinator's key types
+GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
 
 
 class _Round:
-    """One Metadata request that is to be sent: for which topics, and who waits."""
+    """A Metadata request to be sent: its topics, and the future of its callers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.topics: set[str] = set()
         self.everything = False
-        self.prompt = False  # asks for what was never asked before, so no back-off is due
-        self.background = False  # nobody waits and tries again: it has to be repeated until it succeeds
+        self.prompt = False  # has a topic that was never requested: sent without back-off
+        self.background = False  # has no caller that retries: repeated until it succeeds
         self.done: asyncio.Future[None] = loop.create_future()
         self.done.add_done_callback(_retrieved)
 
 
 def _retrieved(done: asyncio.Future[Any]) -> None:
-    """Marks a failure as seen: nobody may be waiting for it."""
+    """Retrieves the exception, so that asyncio does not log one that is never awaited."""
     if not done.cancelled():
         done.exception()
 
 
 class Cluster:
-    """The view of one client. `start` it within a running loop, `close` it at the end.
+    """The cluster as seen by one client. `start` needs a running event loop; `close` releases all connections.
 
-    Methods raise ConnectionLost (no broker could be asked), KafkaError (it refused), ClientClosed.
+    Methods raise ConnectionLost (no broker reachable), KafkaError (an error response), ClientClosed.
     """
 
     def __init__(self, options: ClientOptions, *, rng: random.Random | None = None) -> None:
@@ -62,17 +62,19 @@ class Cluster:
         self.cluster_id: str | None = None
         self._rng = rng or random.Random()
         self._bootstrap = options.addresses()
-        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # from start() on
+        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set by start()
         self._closed = True
         self._tasks: set[asyncio.Task[Any]] = set()
         self._open: dict[tuple[Any, str], Connection] = {}
         self._opening: dict[tuple[Any, str], asyncio.Task[Connection]] = {}
-        self._failures: dict[tuple[str, int], tuple[int, float]] = {}  # address -> (in a row, not again before)
+        self._failures: dict[
+            tuple[str, int], tuple[int, float]
+        ] = {}  # address -> (consecutive failures, no attempt before)
         self._control: Connection | None = None
         self._knows_versions = False
         self._expired: set[str] = set()
         self._next: _Round | None = None
-        self._asking: _Round | None = None
+        self._current: _Round | None = None
         self._runner: asyncio.Task[None] | None = None
         self._prompted = asyncio.Event()
         self._failed_rounds = 0
@@ -82,12 +84,12 @@ class Cluster:
         self._coordinators: dict[tuple[int, str], int] = {}
         self._finding: dict[tuple[int, str], asyncio.Task[int]] = {}
 
-    # Life
+    # Start and close
 
     async def start(self) -> None:
-        """Connects to the first bootstrap address that answers, and learns the nodes.
+        """Connects to the first reachable bootstrap address, and fetches the nodes.
 
-        Raises ConnectionLost when none does; a second start() may then be tried.
+        Raises ConnectionLost if none is reachable; start() may then be called again.
         """
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -98,7 +100,7 @@ class Cluster:
             raise
 
     async def close(self) -> None:
-        """Ends everything; whoever waits gets ClientClosed or ConnectionLost. May be called again."""
+        """Closes all connections; waiting calls fail with ClientClosed or ConnectionLost. May be called again."""
         self._closed = True
         if self._age_timer is not None:
             self._age_timer.cancel()
@@ -107,10 +109,10 @@ class Cluster:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        for waiting in (self._next, self._asking):
+        for waiting in (self._next, self._current):
             if waiting is not None and not waiting.done.done():
                 waiting.done.set_exception(ClientClosed("the client is closed"))
-        self._next = self._asking = None
+        self._next = self._current = None
         connections = [*self._open.values(), *([self._control] if self._control else [])]
         self._open.clear()
         self._control = None
@@ -124,7 +126,7 @@ class Cluster:
             raise ClientClosed("the client is closed, or not started")
 
     def _task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task that `close` ends, and whose failure nobody has to see."""
+        """Starts a task that `close` cancels, and whose exception need not be retrieved."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -132,7 +134,7 @@ class Cluster:
         return task
 
     async def _shared(self, task: asyncio.Task[Any] | asyncio.Future[Any]) -> Any:
-        """The outcome of something that others wait for as well: to be cancelled here does not end it."""
+        """Waits for a task shared with other callers; a cancellation of this caller does not cancel it."""
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -143,9 +145,10 @@ class Cluster:
     # Connections
 
     async def connection(self, node_id: int, purpose: str = "data") -> Connection:
-        """The connection to a node for one use, opened if there is none. One purpose never waits for another's answers.
+        """Returns the connection to a node for one purpose, opened if necessary.
 
-        Waits while the node's address is in back-off, then tries once. Raises ConnectionLost.
+        Each purpose has its own connection, so that it does not wait for the responses of another. Waits while the
+        node's address is in back-off, then tries once. Raises ConnectionLost.
         """
         self._check_open()
         found = self._open.get((node_id, purpose))
@@ -153,13 +156,13 @@ class Cluster:
             return found
         node = self.nodes.get(node_id)
         if node is None:
-            raise ConnectionLost(f"node {node_id} is not known")
+            raise ConnectionLost(f"unknown node {node_id}")
         return await self._opened((node_id, purpose), node.host, node.port)
 
     async def any_connection(self) -> Connection:
-        """A connection to some broker, for what every broker answers. Tries nodes, then bootstrap addresses.
+        """Returns a connection to any broker. Tries nodes, then bootstrap addresses, each once.
 
-        Raises ConnectionLost when none could be reached, each tried once.
+        Raises ConnectionLost if none is reachable.
         """
         self._check_open()
         if self._control is not None and not self._control.is_closed:
@@ -167,7 +170,7 @@ class Cluster:
         return await self._shared(self._single(("", "control"), self._find_control))
 
     async def controller(self) -> Connection:
-        """A connection to the controller, for what only it answers; to any broker where none is named (0.8, 0.9)."""
+        """Returns a connection to the controller; to any broker if the metadata has no controller (0.8, 0.9)."""
         if not self.nodes:
             await self.refresh()
         node = self.nodes.get(self.controller_id)
@@ -179,7 +182,7 @@ class Cluster:
         return await self.connection(node.node_id, "control")
 
     def _single(self, key: tuple[Any, str], make: Any) -> asyncio.Task[Connection]:
-        """The attempt under way for a key, begun if there is none."""
+        """Returns the running attempt for a key, started if there is none."""
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = self._task(make())
@@ -214,15 +217,15 @@ class Cluster:
             self._failures[host, port] = count, self._loop.time() + delay_s
             raise
         self._failures.pop((host, port), None)
-        # A broker that has told its versions once does not close because it is old.
-        self._knows_versions = self._knows_versions or connection.tells_versions
+        # Once a broker of the cluster has served ApiVersions, a closed connection does not mean an old broker.
+        self._knows_versions = self._knows_versions or connection.has_negotiated
         return connection
 
     async def _find_control(self) -> Connection:
         nodes = [(node.host, node.port) for node in self.nodes.values()]
         self._rng.shuffle(nodes)
         addresses = list(dict.fromkeys([*nodes, *self._bootstrap]))
-        # Those that may be tried now come first, in order; the others when their time has come.
+        # Addresses without back-off come first, in order; then the others by the end of their back-off.
         addresses.sort(key=lambda address: max(self._failures.get(address, (0, 0.0))[1], self._loop.time()))
         errors: list[str] = []
         for address in addresses:
@@ -234,33 +237,33 @@ class Cluster:
                 return self._control
             except ClientError as error:
                 errors.append(str(error))
-        raise ConnectionLost("no broker could be reached: " + "; ".join(errors))
+        raise ConnectionLost("no broker is reachable: " + "; ".join(errors))
 
     def _backoff_s(self, least_ms: int, most_ms: int, attempt: int) -> float:
-        """Exponential, with a fifth of jitter (KIP-144); `attempt` counts from 1."""
+        """Returns an exponential back-off with 20 % jitter (KIP-144, KIP-580); `attempt` counts from 1."""
         delay_ms = min(least_ms * 2 ** min(attempt - 1, 30), max(least_ms, most_ms))
         return delay_ms / 1000 * self._rng.uniform(0.8, 1.2)
 
     def retry_backoff_s(self, attempt: int) -> float:
-        """How long to wait before the next try of the same request, after that many failures."""
+        """Returns the back-off before the next attempt of a request, after `attempt` failures."""
         return self._backoff_s(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms, max(1, attempt))
 
     # Metadata
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node id of a partition's leader as known now, or -1."""
+        """Returns the node id of a partition's known leader, or -1."""
         known = self.topics.get(topic)
         if known is None or partition not in known.partitions:
             return NO_NODE
         return known.partitions[partition].leader
 
     def is_fresh(self, topic: str) -> bool:
-        """Whether a topic is known without error, and nobody has found it out of date."""
+        """Returns whether a topic is known without an error, and was not expired."""
         known = self.topics.get(topic)
         return known is not None and known.error == ErrorCode.NONE and topic not in self._expired
 
     async def topic(self, name: str, timeout_s: float | None = None) -> Topic:
-        """A topic that exists and has partitions: the known one, or asked for until it is there or time is over.
+        """Returns a topic that exists and has partitions; fetches metadata until it does, or until the timeout.
 
         `timeout_s` is `default_api_timeout_ms` by default. Raises NoSuchTopic, KafkaError, ConnectionLost.
         """
@@ -278,7 +281,7 @@ class Cluster:
             raise NoSuchTopic(name) if missing else KafkaError(code, f"topic {name!r}")
 
         def late() -> ClientError:
-            return ConnectionLost(f"no broker told of topic {name!r} in time")
+            return ConnectionLost(f"no metadata of topic {name!r} within the timeout")
 
         return await retry(attempt, self.retry_backoff_s, self._default_timeout_s(timeout_s), late=late)
 
@@ -286,65 +289,65 @@ class Cluster:
         return self.options.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
 
     def expire(self, topic: str) -> None:
-        """Notes that what is known of a topic is out of date, and asks anew in the background."""
+        """Marks the metadata of a topic as stale, and fetches it again in the background."""
         if topic in self.topics and not self._closed:
             self._expired.add(topic)
             self._enter([topic]).background = True
 
     def forget(self, topic: str) -> None:
-        """Ends the interest in a topic: it is not asked for any more."""
+        """Removes a topic: its metadata is no longer fetched."""
         self.topics.pop(topic, None)
         self._expired.discard(topic)
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
-        """Asks for topics, or for all that are known, with a request sent from now on. One try.
+        """Fetches metadata of topics, by default of all known ones, with a request sent after this call. One attempt.
 
-        Raises ConnectionLost, KafkaError. What is wrong with a topic stands in its `error`.
+        Raises ConnectionLost, KafkaError. The error of a topic is in its `error`.
         """
         self._check_open()
         await self._shared(self._enter(topics).done)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Has `listener` called after each answer with metadata, whatever it changed."""
+        """Registers a function that is called after each metadata response, whether it changed anything or not."""
         self._listeners.append(listener)
 
     async def all_topics(self) -> dict[str, Topic]:
-        """Every topic of the cluster by name, asked now; what is known of the own topics is as it was."""
+        """Fetches all topics of the cluster by name; the cached metadata is not changed."""
         response = await self.metadata()
-        return {told.name: topic_of(told) for told in response.topics if told.name is not None}
+        return {topic.name: topic_of(topic) for topic in response.topics if topic.name is not None}
 
     async def metadata(self, names: Iterable[str] | None = None) -> MetadataResponse:
-        """What the cluster says now of some topics, or of all; it makes none, and what is known of topics is as it was.
+        """Fetches metadata of some topics, by default of all; creates none, and does not change the cached topics.
 
-        Brokers before 0.11 would make a topic that is asked for by name: those are asked for all of them.
+        Brokers before 0.11 create a topic that is requested by name: from them all topics are requested.
         """
         connection = await self.any_connection()
         version = connection.version_of(MetadataRequest)
         wanted = None if names is None else set(names)
-        asked: list[MetadataRequest.MetadataRequestTopic] | None = None
+        topics: list[MetadataRequest.MetadataRequestTopic] | None = None
         if version == 0:
-            asked = []
+            topics = []
         elif wanted is not None and (version >= 4 or not wanted):
-            asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(wanted)]
+            topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(wanted)]
         request = MetadataRequest(
-            topics=asked, allow_auto_topic_creation=version < 4, include_message_format=version >= 9
+            topics=topics, allow_auto_topic_creation=version < 4, include_message_format=version >= 9
         )
         response = await connection.request(request, version)
         if response.error_code:
             raise KafkaError(response.error_code)
         self._learn_nodes(response)
         if wanted is not None:
-            response.topics = [told for told in response.topics if told.name in wanted]
+            response.topics = [topic for topic in response.topics if topic.name in wanted]
         return response
 
     async def _join(self, name: str) -> None:
-        """Waits for the request that asks for a topic: one under way, or the next."""
-        asking = self._asking
-        round_ = asking if asking is not None and name in asking.topics else self._enter([name])
+        """Waits for a round with a topic: the one in flight, or the next."""
+        current = self._current
+        round_ = current if current is not None and name in current.topics else self._enter([name])
         await self._shared(round_.done)
 
     def _enter(self, topics: Iterable[str] | None) -> _Round:
-        """Puts topics into the next round, and sees to it that there will be one."""
+        """Adds topics to the next round, and starts the task that sends it."""
         round_ = self._next
         if round_ is None:
             round_ = self._next = _Round(self._loop)
@@ -361,15 +364,15 @@ class Cluster:
         return round_
 
     async def _run_rounds(self) -> None:
-        """Sends the rounds, one after the other, until there is none."""
+        """Sends the rounds one after the other, until there is none."""
         while (round_ := self._next) is not None and not self._closed:
             await self._back_off(round_)
             try:
                 connection = await self.any_connection()
-                self._next, self._asking = None, round_
+                self._next, self._current = None, round_
                 if round_.everything:
                     round_.topics |= self.topics.keys()
-                await self._ask(connection, round_.topics)
+                await self._fetch_metadata(connection, round_.topics)
             except Exception as error:
                 self._failed_rounds += 1
                 self._finish(round_, error)
@@ -378,7 +381,7 @@ class Cluster:
                 self._finish(round_, None)
 
     async def _back_off(self, round_: _Round) -> None:
-        """Waits until the round may be sent; a topic that was never asked for need not wait, unless brokers fail."""
+        """Waits for the back-off of a round; one with a never requested topic does not wait, except after a failure."""
         while (delay := self._not_before - self._loop.time()) > 0:
             if self._failed_rounds:
                 await asyncio.sleep(delay)
@@ -393,7 +396,7 @@ class Cluster:
     def _finish(self, round_: _Round, error: Exception | None) -> None:
         if self._next is round_:
             self._next = None
-        self._asking = None
+        self._current = None
         self._not_before = self._loop.time() + self.retry_backoff_s(self._failed_rounds or 1)
         if round_.everything or self._age_timer is None:
             self._set_age_timer()
@@ -418,33 +421,33 @@ class Cluster:
         if not self._closed:
             self._enter(None).background = True
 
-    async def _ask(self, connection: Connection, names: set[str]) -> None:
+    async def _fetch_metadata(self, connection: Connection, names: set[str]) -> None:
         version = connection.version_of(MetadataRequest)
         expired_before = names & self._expired
-        asked = MetadataRequest(
+        request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)],
-            # Before v4 there was no choice, and a set field has no place there.
+            # Before v4 the field does not exist and brokers always create topics: only True can be encoded.
             allow_auto_topic_creation=self.options.allow_auto_create_topics or version < 4,
             include_message_format=version >= 9,
         )
-        response = await connection.request(asked, version)
-        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: what is known of the cluster is worthless
+        response = await connection.request(request, version)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: the known nodes are obsolete
             self.nodes.clear()
             connection.close()
-            raise ConnectionLost("the broker asks for a new start from the bootstrap addresses")
+            raise ConnectionLost("the broker requires a new bootstrap (REBOOTSTRAP_REQUIRED)")
         if response.error_code:
             raise KafkaError(response.error_code)
         self._learn_nodes(response)
-        for told in response.topics:
-            if told.name in names:  # v0 cannot ask for none, and tells of all then
-                self.topics[told.name] = newer(self.topics.get(told.name), topic_of(told))
+        for topic in response.topics:
+            if topic.name in names:  # v0 has no request for no topics, and returns all instead
+                self.topics[topic.name] = newer(self.topics.get(topic.name), topic_of(topic))
         self._expired -= expired_before
 
     def _learn_nodes(self, response: MetadataResponse) -> None:
         nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
         }
-        if nodes:  # a broker that has just started may know of none
+        if nodes:  # a broker that has just started may return none
             self._drop_moved(nodes)
             self.nodes = nodes
             kept = {(node.host, node.port) for node in nodes.values()} | set(self._bootstrap)
@@ -453,7 +456,7 @@ class Cluster:
         self.cluster_id = response.cluster_id
 
     def _drop_moved(self, nodes: Mapping[int, Node]) -> None:
-        """Closes connections to nodes that are elsewhere now, or gone."""
+        """Closes connections to nodes that have another address now, or were removed."""
         for key, connection in list(self._open.items()):
             node = nodes.get(key[0])
             if connection.is_closed or node is None or (node.host, node.port) != (connection.host, connection.port):
@@ -463,7 +466,7 @@ class Cluster:
     # Coordinators
 
     async def coordinator(self, key: str, kind: int = GROUP, timeout_s: float | None = None) -> Connection:
-        """A connection to the coordinator of a group or of a transactional id, looked up if it is not known.
+        """Returns a connection to the coordinator of a group or transactional id, looked up if it is unknown.
 
         Retries until the timeout (`default_api_timeout_ms`) while there is none. Raises KafkaError, ConnectionLost,
         UnsupportedVersion.
@@ -481,13 +484,13 @@ class Cluster:
                 self.expire_coordinator(key, kind)
 
         def late() -> ClientError:
-            return ConnectionLost(f"no coordinator of {key!r} was found in time")
+            return ConnectionLost(f"no coordinator of {key!r} within the timeout")
 
         seconds = self._default_timeout_s(timeout_s)
         return await retry(attempt, self.retry_backoff_s, seconds, late=late, on_failure=failed)
 
     def expire_coordinator(self, key: str, kind: int = GROUP) -> None:
-        """Forgets a coordinator: the next look-up asks again."""
+        """Removes a coordinator from the cache."""
         self._coordinators.pop((kind, key), None)
 
     def _find(self, key: str, kind: int) -> asyncio.Task[int]:
@@ -501,16 +504,16 @@ class Cluster:
         connection = await self.any_connection()
         version = connection.version_of(FindCoordinatorRequest)
         if version == 0 and kind != GROUP:
-            raise UnsupportedVersion("the broker finds coordinators of groups only")
+            raise UnsupportedVersion("the broker has no transaction coordinators (FindCoordinator v0)")
         if version >= 4:
-            asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         else:
-            asked = FindCoordinatorRequest(key=key, key_type=kind)
-        response = await connection.request(asked, version)
+            request = FindCoordinatorRequest(key=key, key_type=kind)
+        response = await connection.request(request, version)
         if version >= 4:
             found = next((each for each in response.coordinators if each.key == key), None)
             if found is None:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker did not answer for that key")
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response has no such key")
         else:
             found = response
         if found.error_code:

@@ -1,16 +1,16 @@
-"""One connection to a broker: requests go out pipelined, answers come back in order, and everything has a deadline.
+"""A connection to a broker: requests are pipelined, responses arrive in order, and every request has a timeout.
 
-Owns the socket, correlation ids, the match of answers to requests, time-outs, and the agreement on versions. Knows no
-cluster and never tries again: a connection ends once, and whatever was in flight then fails with ConnectionLost (it may
-have been done or not). Answers that cannot be read, or that nobody asked for, end it as well.
+Owns the socket, correlation ids, the matching of responses to requests, timeouts, and the negotiation of versions. It
+has no retries: once a connection ends, all requests in flight fail with ConnectionLost (the broker may have processed
+them or not). A malformed response, or one without a request, also ends the connection.
 
-Old brokers: those of 0.10 to 2.3 answer ApiVersions v3 with error 35 in version 0 (KIP-511), those of 0.8.2 and 0.9 do
-not know it and close. Since a broker may close for many reasons, one that does is asked again on a new connection,
-after a request that every old broker answers: only who answers that, and then closes, is taken for old. `OLD_VERSIONS`
-is what both serve.
+Old brokers: Kafka 0.10 to 2.3 respond to ApiVersions v3 with error 35 in version 0 (KIP-511); 0.8.2 and 0.9 do not have
+the API and close the connection. Since a broker may close for other reasons, ApiVersions is repeated on a new
+connection, after a request that every old broker serves: only a broker that responds to that request and then closes
+is treated as old. `OLD_VERSIONS` are the versions that both old releases serve.
 
-Quotas: a broker that is asked too much says for how long it will read nothing more (KIP-219), and so long nothing is
-written. In older versions it has waited already when it answers.
+Quotas: a broker over quota responds with the time for which it reads no more requests (KIP-219); for that time nothing
+is written. With older versions of an API the broker has delayed the response already.
 """
 
 from __future__ import annotations
@@ -32,37 +32,39 @@ from ...protocol.messages.records.list_offsets import ListOffsetsRequest
 from ...protocol.schema import Versions, fields_of, spec
 from .errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 
-RESPONSE_BYTES_MAX = 100 << 20  # as Kafka bounds requests; a fetch is bounded far below by its own fields
-JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
-VIEW_BYTES = 4096  # records of smaller answers are cheaper copied than seen through a memoryview
+RESPONSE_BYTES_MAX = 100 << 20  # Kafka's limit of requests; the limit of a fetch is in its own fields, and far lower
+JOIN_BYTES = 64 * 1024  # below this size one joined write is faster than a list of buffers
+VIEW_BYTES = 4096  # records of smaller responses are copied, which is faster than a memoryview
 SOFTWARE = ("ottla", "0.1.0")
-API_VERSIONS_VERSION = 3  # v4 tells no more that is used here, and brokers before 3.9 would answer 35
+API_VERSIONS_VERSION = 3  # v4 has no field that is used here, and brokers before 3.9 respond with error 35
 OLD_VERSIONS: Mapping[int, Versions] = {
     **{key: Versions(0, 0) for key in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16)},
     8: Versions(0, 1),
     9: Versions(0, 1),
 }
-# The first version of each API in which the client has to wait; newer APIs were made so.
+# The first version of each API in which the client throttles itself (KIP-219); newer APIs have it in all versions.
 THROTTLED_SINCE: Mapping[int, int] = {
     **{0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2},
     **{21: 1, 22: 1, 23: 2, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 37: 1},
     **{38: 1, 39: 1, 40: 1, 41: 1, 42: 1},
 }
-_local = threading.local()  # `.pool`: a read is taken apart before the next one begins, so all connections share it
+_local = (
+    threading.local()
+)  # `.pool`: a read is parsed before the next one begins, so all connections of a thread share it
 
 
 class _Api(NamedTuple):
-    """What sending one request class in one version needs."""
+    """The codecs of a request class in one version."""
 
     api_key: int
     flexible: bool
     build: Callable[[Any, Callable[[Any], None]], None]
     parse: Callable[..., Any]
-    throttles: bool  # whether the answer may tell the client to wait
+    throttles: bool  # whether the response may require the client to throttle itself
 
 
 def response_class(request_class: type) -> type:
-    """The class of the answer to a request class: its neighbour in the module of the API."""
+    """Returns the response class of a request class, which is in the same module."""
     name = request_class.__name__.removesuffix("Request") + "Response"
     return getattr(sys.modules[request_class.__module__], name)
 
@@ -71,13 +73,13 @@ def response_class(request_class: type) -> type:
 def _api(cls: type, version: int) -> _Api:
     declared = spec(cls)
     flexible = version in declared.flexible
-    answer = response_class(cls)
-    throttles = version >= THROTTLED_SINCE.get(declared.api_key, 0) and "throttle_time_ms" in fields_of(answer)
-    return _Api(declared.api_key, flexible, builder(cls, version), parser(answer, version), throttles)
+    response = response_class(cls)
+    throttles = version >= THROTTLED_SINCE.get(declared.api_key, 0) and "throttle_time_ms" in fields_of(response)
+    return _Api(declared.api_key, flexible, builder(cls, version), parser(response, version), throttles)
 
 
 class _Sent:
-    """A request that waits for its answer."""
+    """A request in flight."""
 
     __slots__ = ("api", "correlation_id", "deadline", "future", "name")
 
@@ -105,9 +107,9 @@ class Connection(asyncio.BufferedProtocol):
         self.port = port
         self.versions: Mapping[int, Versions] = {}
         self.features: dict[str, int] = {}
-        self.finalized: dict[str, int] = {}  # features that the whole cluster has, at these levels
+        self.finalized: dict[str, int] = {}  # feature -> level that the cluster has finalized
         self.is_closed = False
-        self.tells_versions = False  # whether `versions` is what the broker told
+        self.has_negotiated = False  # whether `versions` comes from the broker
         self._loop = asyncio.get_running_loop()
         self._client_id = client_id.encode()
         self._timeout_s = request_timeout_s
@@ -116,8 +118,8 @@ class Connection(asyncio.BufferedProtocol):
         self._wire = FrameReceiver(_local.pool, frame_bytes_max)
         self._transport: Any = None
         self._sent: deque[_Sent] = deque()
-        self._pending: list[Any] = []  # pieces to write at the end of this turn of the loop, or of a pause
-        self._held_until = 0.0  # the broker reads nothing before
+        self._pending: list[Any] = []  # buffers to write in the next iteration of the event loop, or after throttling
+        self._held_until = 0.0  # end of the throttling: the broker reads nothing before
         self._next_id = 0
         self._chosen: dict[type, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
     # Versions
 
     def version_of(self, cls: type, newest: int | None = None) -> int:
-        """The highest version of a request class that both sides know, not above `newest`.
+        """Returns the highest version of a request class that both sides have, at most `newest`.
 
         Raises UnsupportedVersion if there is none.
         """
@@ -162,17 +164,17 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer so far."""
+        """The number of requests without a response."""
         return len(self._sent)
 
     def send(
         self, message: object, version: int | None = None, *, timeout_s: float | None = None
     ) -> asyncio.Future[Any]:
-        """Sends a request at the end of this turn of the loop, or of a pause; the future is its answer.
+        """Sends a request in the next iteration of the event loop, or after throttling; returns the response's future.
 
-        The future fails with ConnectionLost, or RequestTimedOut after `timeout_s` (default: the connection's), which
-        closes the connection, since the answers behind it could not be told apart. Raises InvalidRequest and
-        UnsupportedVersion at once.
+        The future fails with ConnectionLost, or with RequestTimedOut after `timeout_s` (default: the connection's).
+        A timeout closes the connection: later responses could not be matched to requests. Raises InvalidRequest and
+        UnsupportedVersion.
         """
         cls = type(message)
         future = self._loop.create_future()
@@ -188,18 +190,18 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     async def request(self, message: object, version: int | None = None, *, timeout_s: float | None = None) -> Any:
-        """Sends a request and waits for its answer; see `send`."""
+        """Sends a request and returns its response; see `send`."""
         return await self.send(message, version, timeout_s=timeout_s)
 
     def post(self, message: object, version: int | None = None) -> None:
-        """Sends a request that is never answered (Produce with acks=0). Raises ConnectionLost if closed."""
+        """Sends a request without a response (Produce with acks=0). Raises ConnectionLost if it is closed."""
         cls = type(message)
         self._queue(message, cls, self.version_of(cls) if version is None else version)
         if self.is_closed:
             raise self._lost()
 
     def _queue(self, message: Any, cls: type, version: int) -> _Api:
-        """Encodes a request into what is written next."""
+        """Encodes a request into the pending buffers."""
         api = _api(cls, version)
         self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
         parts: list[Any] = [
@@ -235,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(last)
 
     def _hold(self, throttle_time_ms: int) -> None:
-        """Writes nothing for that time, at most as long as an answer may take; answers may be late by as much."""
+        """Stops writing for the throttle time, at most the request timeout; deadlines in flight move by as much."""
         until = self._loop.time() + min(throttle_time_ms / 1000, self._timeout_s)
         late_s = until - max(self._loop.time(), self._held_until)
         if late_s > 0:
@@ -244,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
                 sent.deadline += late_s
 
     async def wait_writable(self) -> None:
-        """Returns when the peer takes what is sent (at once, mostly). Raises ConnectionLost if it never will."""
+        """Waits while the write buffer is full. Raises ConnectionLost if the connection ends."""
         while self._paused and not self.is_closed:
             if self._writable is None:
                 self._writable = asyncio.Event()
@@ -262,37 +264,37 @@ class Connection(asyncio.BufferedProtocol):
         self._timer_at = when
 
     def _on_timer(self) -> None:
-        """One timer for all: it is set for the earliest deadline when it was set, and looks again when it goes off."""
+        """Handles the one timer of all deadlines; it is set again if the earliest deadline has moved."""
         self._timer = None
         if not self._sent:
             return
         first = min(self._sent, key=lambda sent: sent.deadline)
-        if first.deadline > self._loop.time() + 0.001:  # loops round to a millisecond
+        if first.deadline > self._loop.time() + 0.001:  # event loops round times to a millisecond
             self._set_timer(first.deadline)
             return
         if not first.future.done():
-            text = f"{self.host}:{self.port} did not answer {first.name} in time"
+            text = f"no response to {first.name} from {self.host}:{self.port} within the request timeout"
             first.future.set_exception(RequestTimedOut(text))
-        self._end(f"closed after {first.name} was not answered in time")
+        self._end(f"closed after a timeout of {first.name}")
 
     # Ending
 
     def close(self) -> None:
-        """Closes: what was sent before still leaves, answers that are missing never come. May be called again."""
+        """Closes after writing the sent requests; those in flight fail with ConnectionLost. May be called again."""
         if not self.is_closed:
             self._held_until = 0.0
             self._flush()
             self._end("closed by this client", abort=False)
 
     async def wait_closed(self, timeout_s: float = 1.0) -> None:
-        """Waits, after `close`, until the socket is closed; a peer that takes no more bytes is cut off then."""
+        """Waits after `close` until the socket is closed; aborts it after `timeout_s` if the peer does not read."""
         done, _ = await asyncio.wait([self._ended], timeout=timeout_s)
         if not done and self._transport is not None:
             self._transport.abort()
             await asyncio.wait([self._ended], timeout=timeout_s)
 
     def _lost(self) -> ConnectionLost:
-        """A new error each time: one that is raised in several places would gather all their tracebacks."""
+        """Returns a new error each time: an instance raised in several places would collect all their tracebacks."""
         lost = ConnectionLost(str(self._reason))
         if self._reason is not None:
             lost.__cause__ = self._reason.__cause__
@@ -319,20 +321,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set()
 
-    # What the event loop calls
+    # Callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected."""
+        """Called when the socket is connected."""
         self._transport = transport
         if self.is_closed:
             transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Returns the buffer for the next bytes."""
         return self._wire.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: all answers that are whole now are handed out."""
+        """Processes all complete responses in the buffer."""
         wire = self._wire
         wire.received(nbytes)
         try:
@@ -340,68 +342,71 @@ class Connection(asyncio.BufferedProtocol):
                 frame = wire.next_frame()
                 if frame is None:
                     break
-                self._answered(frame)
+                self._on_response(frame)
             wire.settle()
         except (ProtocolViolation, MalformedMessage) as error:
-            self._end(f"an answer that cannot be read: {error}", error)
+            self._end(f"malformed response: {error}", error)
 
-    def _answered(self, frame: memoryview) -> None:
+    def _on_response(self, frame: memoryview) -> None:
         if not self._sent:
-            raise ProtocolViolation("it was not asked for")
+            raise ProtocolViolation("a response without a request")
         sent = self._sent[0]
         api = sent.api
-        # A frame in the shared buffer is overwritten by the next read; a larger one has a buffer of its own.
+        # The next read overwrites a frame in the shared buffer; a larger frame has its own buffer.
         data = bytes(frame) if len(frame) <= READ_BYTES else frame
         correlation_id, position = read_response_header(data, api.api_key, api.flexible)
         if correlation_id != sent.correlation_id:
-            raise ProtocolViolation(f"correlation id {correlation_id} where {sent.correlation_id} is next")
+            raise ProtocolViolation(f"correlation id {correlation_id}, expected {sent.correlation_id}")
         if len(data) > VIEW_BYTES and data is not frame:
             data = memoryview(data)
         response = api.parse(data, position)
         self._sent.popleft()
         if api.throttles and response.throttle_time_ms > 0:
             self._hold(response.throttle_time_ms)
-        if not sent.future.done():  # else its caller has given up
+        if not sent.future.done():  # otherwise the caller has cancelled it
             sent.future.set_result(response)
 
     def eof_received(self) -> bool:
-        """The peer will send no more."""
+        """Ends the connection when the broker closes its side."""
         self._end("closed by the broker")
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not take what is sent."""
+        """Called when the write buffer is full."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Called when the write buffer has room again."""
         self._paused = False
         if self._writable is not None:
             self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Called when the socket is closed."""
         self._transport = None
         self._end(f"lost: {exc}" if exc else "closed by the broker", exc)
         if not self._ended.done():
             self._ended.set_result(None)
 
-    # Agreeing on versions
+    # Negotiation of versions
 
     async def agree(self, software: tuple[str, str], first: int = API_VERSIONS_VERSION) -> None:
-        """Asks what the broker serves, first in version `first`. Raises ConnectionLost or KafkaError."""
+        """Fetches the versions of the broker with ApiVersions, first in version `first`.
+
+        Raises ConnectionLost or KafkaError.
+        """
         version, attempt = first, 0
         while True:
             attempt += 1
-            asked = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
-            response = await self._send_api_versions(asked, version)
+            request = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
+            response = await self._send_api_versions(request, version)
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0 or attempt == 3:
                 break
             offered = {api.api_key: api for api in response.api_keys}.get(spec(ApiVersionsRequest).api_key)
             version = max(0, min(version - 1, offered.max_version)) if offered and attempt == 1 else 0
         if response.error_code:
             raise KafkaError(response.error_code)
-        self.tells_versions = True
+        self.has_negotiated = True
         self.versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
         self.features = {feature.name: feature.max_version for feature in response.supported_features}
         self.finalized = {feature.name: feature.max_version_level for feature in response.finalized_features}
@@ -414,7 +419,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _read_api_versions(version: int, data: Any, position: int) -> ApiVersionsResponse:
-    """An answer to ApiVersions: error 35 comes in version 0, whatever was asked (KIP-511)."""
+    """Parses a response to ApiVersions; error 35 arrives in version 0, whatever version was requested (KIP-511)."""
     if bytes(data[position : position + 2]) == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
         version = 0
     return parser(ApiVersionsResponse, version)(data, position)
@@ -431,10 +436,10 @@ async def connect(
     software: tuple[str, str] = SOFTWARE,
     old_brokers: bool = True,
 ) -> Connection:
-    """Opens a connection and agrees on versions. Raises ConnectionLost or KafkaError.
+    """Opens a connection and negotiates versions. Raises ConnectionLost or KafkaError.
 
-    `connect_timeout_s` (default: `request_timeout_s`) is for the socket, `request_timeout_s` for each request. Without
-    `old_brokers` one that closes on ApiVersions is no broker of 0.9, but a lost connection.
+    `connect_timeout_s` (default: `request_timeout_s`) is for the socket, `request_timeout_s` for each request. With
+    `old_brokers` False, a connection closed at ApiVersions is an error, not a sign of Kafka 0.9.
     """
 
     async def opened() -> Connection:
@@ -484,6 +489,6 @@ async def _open(made: Callable[[], Connection], host: str, port: int, timeout_s:
             _, connection = await asyncio.get_running_loop().create_connection(made, host, port)
     except TimeoutError as error:
         raise ConnectionLost(f"cannot connect to {where} within {timeout_s:g} s") from error
-    except (OSError, UnicodeError) as error:  # the latter for a host that is no name
+    except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
         raise ConnectionLost(f"cannot connect to {where}: {error}") from error
     return connection

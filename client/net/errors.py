@@ -1,7 +1,7 @@
-"""What the clients raise, and what Kafka says of each error code: may the request be sent again, is metadata stale.
+"""The errors of the clients, and the properties of Kafka's error codes: retriable, caused by stale metadata.
 
-Every error of this package is a `ClientError`. Those that a broker answered are `KafkaError`s with the code; the table
-is that of Apache Kafka's own clients (which of its exceptions are retriable, which ask for new metadata).
+Every error of this package is a `ClientError`. An error code of a broker is a `KafkaError`; its properties are those of
+Apache Kafka's own clients (RetriableException, InvalidMetadataException).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RETRIABLE = _STALE_METADATA | {
 
 
 def error_code(number: int) -> ErrorCode:
-    """The code of that number; UNKNOWN_SERVER_ERROR for one that is newer than this client."""
+    """Returns the code of a number; UNKNOWN_SERVER_ERROR for one that is newer than this client."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -57,17 +57,17 @@ def error_code(number: int) -> ErrorCode:
 
 
 def is_retriable(code: int) -> bool:
-    """Whether the same request may succeed later."""
+    """Returns whether the same request may succeed later."""
     return code in _RETRIABLE
 
 
 def is_stale_metadata(code: int) -> bool:
-    """Whether the answer means that the cluster has changed: ask for metadata before the next try."""
+    """Returns whether the code means that the metadata is stale and must be fetched before the next attempt."""
     return code in _STALE_METADATA
 
 
 class ClientError(Exception):
-    """Anything that a client of this package raises. `retriable`: the same call may succeed later."""
+    """Base class of all errors of the clients. `retriable`: the same call may succeed later."""
 
     retriable: bool = False
 
@@ -77,11 +77,11 @@ class ClientClosed(ClientError):
 
 
 class ConfigError(ClientError, ValueError):
-    """An option that does not exist, or a value that it cannot have."""
+    """An unknown option, or an invalid value of an option."""
 
 
 class InvalidRequest(ClientError, ValueError):
-    """A value that cannot be written as this request in this version; the text names the field."""
+    """A value that the request cannot express in this version; the text names the field."""
 
 
 class UnsupportedVersion(ClientError):
@@ -89,20 +89,20 @@ class UnsupportedVersion(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """No connection, or one that ended before the answer: what was asked may have been done or not."""
+    """The connection failed or ended before the response: the broker may have processed the request or not."""
 
     retriable = True
 
 
 class RequestTimedOut(ConnectionLost):
-    """No answer in time. The connection is closed with it, since answers come in order."""
+    """No response within the timeout. The connection is closed as well, since responses arrive in order."""
 
 
 class KafkaError(ClientError):
-    """An error that a broker answered.
+    """An error code in a response.
 
-    `code` is Kafka's, `number` the very number (they differ for a code newer than this client), `message` the broker's
-    text or None.
+    `number` is the code as received, `code` its ErrorCode, which is UNKNOWN_SERVER_ERROR for a code newer than this
+    client. `message` is the broker's text or None.
     """
 
     def __init__(self, code: int, message: str | None = None) -> None:
@@ -116,7 +116,7 @@ class KafkaError(ClientError):
 
 
 class NoSuchTopic(KafkaError):
-    """The topic does not exist, and did not come into being in time."""
+    """The topic does not exist, and was not created within the timeout."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
@@ -124,26 +124,26 @@ class NoSuchTopic(KafkaError):
 
 
 class MessageTooLarge(KafkaError):
-    """One record, or a batch that cannot be made smaller, is larger than a limit of the client or of the topic."""
+    """A record, or a batch that cannot be split, exceeds a size limit of the client or of the topic."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, message)
 
 
 class BufferFull(ClientError):
-    """No room for the record came free within `max_block_ms`."""
+    """`buffer_memory` had no room for the record within `max_block_ms`."""
 
     retriable = True
 
 
 class DeliveryTimeout(ClientError):
-    """The record was given up after `delivery_timeout_ms`. It may be in the log, if it was ever sent."""
+    """The record was not acknowledged within `delivery_timeout_ms`. It may be in the log, if it was sent."""
 
 
 class ProducerFailed(ClientError):
-    """The producer can send nothing more: all that was not done has failed, and later sends raise this again.
+    """The producer has failed fatally: all unfinished records fail, and later sends raise this error again.
 
-    `topic` and `partition` are where it was seen, None if nowhere.
+    `topic` and `partition` are those of the failed batch, None without one.
     """
 
     topic: str | None = None
@@ -151,15 +151,15 @@ class ProducerFailed(ClientError):
 
 
 class OutOfOrderSequence(ProducerFailed):
-    """The batch right after the last acknowledged one is out of order: records that were acknowledged are gone."""
+    """The batch after the last acknowledged one was out of order: acknowledged records were lost."""
 
 
 class UnknownProducer(ProducerFailed):
-    """The broker does not know this producer in a partition where it should: acknowledged records may be lost.
+    """The broker has no state of this producer in a partition: acknowledged records may be lost.
 
-    `first_sequence` and `last_sequence` are of the refused batch, `last_acked_offset` is the newest acknowledged record
-    of the partition (-1 for none), `log_start_offset` what the broker said (-1 if nothing): the records that may be
-    lost are this producer's at or above the one and up to the other.
+    `first_sequence` and `last_sequence` are those of the refused batch. `last_acked_offset` is the offset of the newest
+    acknowledged record of the partition (-1 for none), `log_start_offset` that of the response (-1 if unknown): the
+    records of this producer from the latter to the former may be lost.
     """
 
     def __init__(
@@ -179,40 +179,42 @@ class UnknownProducer(ProducerFailed):
         self.last_acked_offset = last_acked_offset
         self.log_start_offset = log_start_offset
         super().__init__(
-            f"{topic}-{partition} does not know this producer: its records up to offset {last_acked_offset} may be lost"
-            f" (log start offset {log_start_offset}); refused were sequences {first_sequence} to {last_sequence}"
+            f"{topic}-{partition} has no state of this producer: its records up to {last_acked_offset} may be lost"
+            f" (log start offset {log_start_offset}); sequences {first_sequence} to {last_sequence} were refused"
         )
 
 
 class ProducerFenced(ProducerFailed):
-    """A newer producer of the same id has taken over; or, to a transactional one, its transaction was timed out."""
+    """A newer producer with the same id has fenced this one, or its transaction has timed out."""
 
 
 class TransactionsUnsupported(ProducerFailed):
-    """The brokers have no transactions, or this client and they no version in common: they are there since 0.11."""
+    """The brokers have no transactions (before Kafka 0.11), or no version in common with this client."""
 
 
 class InvalidTransactionState(ClientError):
-    """The call does not fit where the producer is: nothing was begun, something else is under way."""
+    """The call is not possible in the state of the transaction, such as a commit without a beginning."""
 
 
 class TransactionFailed(ClientError):
-    """The transaction cannot be committed, only aborted; then another may begin. `__cause__` is what came first."""
+    """The transaction cannot be committed, only aborted; then another may begin. `__cause__` is the first error."""
 
 
 class TransactionAborted(ClientError):
-    """The record was not sent, or it was but will never be seen: its transaction is being aborted."""
+    """The transaction of the record is aborted: it was not sent, or no consumer with read_committed will see it."""
 
 
 class TransactionUnsettled(ClientError):
-    """The coordinator did not answer in time. The producer goes on asking: the same call may be made again, and waits
-    for that answer. Until then a commit may have happened or not."""
+    """No response of the coordinator within `max_block_ms`: the transaction may be committed or not.
+
+    The producer repeats the request in the background. The same call may be made again, and waits for its result.
+    """
 
     retriable = True
 
 
 class IdempotenceUnsupported(ClientError):
-    """Idempotence is required, and the topic's message format cannot hold it. `message_format` is None if unknown."""
+    """Idempotence is required, but the topic's message format is below v2. `message_format` is None if unknown."""
 
     def __init__(self, topic: str, message_format: int | None) -> None:
         self.topic = topic

@@ -1,6 +1,6 @@
-"""What metadata says: nodes, topics and partitions as values, and how an answer is taken over what was known.
+"""Metadata as values: nodes, topics, partitions; and the merge of a response into the known metadata.
 
-Owns no cache and asks nobody: that is `cluster.py`.
+The cache and the requests are in `cluster.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_NODE = -1
 
 
 class Node(NamedTuple):
-    """A broker as the cluster tells it."""
+    """A broker in the metadata."""
 
     node_id: int
     host: str
@@ -26,7 +26,7 @@ class Node(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """`leader` is a node id, -1 while there is none; `leader_epoch` -1 where brokers do not tell it."""
+    """A partition. `leader` is a node id, -1 without a leader; `leader_epoch` is -1 before Kafka 2.1."""
 
     index: int  # pyright: ignore[reportIncompatibleMethodOverride] - Kafka's word, which a tuple has as a method
     leader: int
@@ -35,9 +35,9 @@ class Partition(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic as the cluster told it last.
+    """A topic as in the last response.
 
-    `message_format` (0, 1, 2) and `max_message_bytes` are None where the broker does not tell them: only Ottla does.
+    `message_format` (0, 1, 2) and `max_message_bytes` are None if the broker does not return them: only Ottla does.
     """
 
     name: str
@@ -49,34 +49,34 @@ class Topic(NamedTuple):
     is_internal: bool = False
 
 
-def topic_of(told: MetadataResponse.MetadataResponseTopic) -> Topic:
-    """A topic out of an answer."""
+def topic_of(response: MetadataResponse.MetadataResponseTopic) -> Topic:
+    """Returns the topic of a response."""
     partitions = {
         p.partition_index: Partition(p.partition_index, p.leader_id, p.leader_epoch, error_code(p.error_code))
-        for p in sorted(told.partitions, key=lambda p: p.partition_index)
+        for p in sorted(response.partitions, key=lambda p: p.partition_index)
     }
     return Topic(
-        told.name or "",
-        told.topic_id,
+        response.name or "",
+        response.topic_id,
         partitions,
-        error_code(told.error_code),
-        None if told.message_format_version < 0 else told.message_format_version,
-        None if told.max_message_bytes < 0 else told.max_message_bytes,
-        told.is_internal,
+        error_code(response.error_code),
+        None if response.message_format_version < 0 else response.message_format_version,
+        None if response.max_message_bytes < 0 else response.max_message_bytes,
+        response.is_internal,
     )
 
 
-def newer(known: Topic | None, told: Topic) -> Topic:
-    """What holds after an answer: a partition of which a newer leader was known than the broker knows stays (KIP-320).
+def newer(known: Topic | None, received: Topic) -> Topic:
+    """Merges a received topic into the known one: partitions with a higher known leader epoch are kept (KIP-320).
 
-    Only of the same topic id; where ids are not told, a topic may have been made anew, with epochs from 0.
+    Only for the same topic id: without ids, the topic may have been deleted and created again, with epochs from 0.
     """
-    if known is None or known.id != told.id or told.id == ZERO_UUID:
-        return told
+    if known is None or known.id != received.id or received.id == ZERO_UUID:
+        return received
     partitions = {
         index: before
         if (before := known.partitions.get(index)) is not None and before.leader_epoch > partition.leader_epoch >= 0
         else partition
-        for index, partition in told.partitions.items()
+        for index, partition in received.partitions.items()
     }
-    return told._replace(partitions=partitions)
+    return received._replace(partitions=partitions)

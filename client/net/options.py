@@ -1,7 +1,7 @@
-"""The options that all clients share, by Kafka's names: their types, bounds and defaults, and how they are read.
+"""The options of all clients, by Kafka's names: types, bounds, defaults, and parsing.
 
-`ClientOptions` is what the connections need. A client with more options declares a frozen dataclass of its own and
-reads it with `read_options`, which takes Kafka's dotted names, too (`{"linger.ms": "5"}`).
+A client with more options derives a frozen dataclass from `ClientOptions`; `read_options` fills it from Kafka's dotted
+names (`{"linger.ms": "5"}`) or from the field names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .errors import ConfigError
 T = TypeVar("T")
 DEFAULT_PORT = 9092
 
-# Names that are not the field's own with dots for underscores.
+# Kafka's and librdkafka's names of options that have another field name.
 ALIASES = {
     "bootstrap_servers": "bootstrap",
     "metadata_broker_list": "bootstrap",
@@ -30,9 +30,9 @@ ALIASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """What finding brokers and talking to them needs. Raises ConfigError for a value out of range.
+    """The options of connections and metadata. Raises ConfigError for a value out of range.
 
-    `bootstrap` is `"host:port,host:port"` or a sequence of such; IPv6 addresses stand in brackets.
+    `bootstrap` is `"host:port,host:port"` or a sequence of such texts; IPv6 addresses are in brackets.
     """
 
     bootstrap: str | Iterable[str] = "127.0.0.1:9092"
@@ -56,7 +56,7 @@ class ClientOptions:
         except (AttributeError, UnicodeEncodeError):
             fits = False
         if not fits:
-            raise ConfigError("client.id has to be a text of at most 32767 bytes")
+            raise ConfigError(f"client.id must be a text of at most {INT16_MAX} bytes, not {self.client_id!r:.100}")
         for name in ("request_timeout_ms", "connect_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms"):
             check_range(name, getattr(self, name), 1, INT32_MAX)
         for name in ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "retry_backoff_ms", "retry_backoff_max_ms"):
@@ -64,44 +64,44 @@ class ClientOptions:
         check_range("response_bytes_max", self.response_bytes_max, 1024, INT32_MAX)
 
     def addresses(self) -> list[tuple[str, int]]:
-        """(host, port) of each bootstrap address. Raises ConfigError."""
+        """Returns (host, port) of each bootstrap address. Raises ConfigError."""
         return parse_addresses(self.bootstrap)
 
     @classmethod
     def from_names(cls, names: Mapping[str, Any]) -> ClientOptions:
-        """Reads options by Kafka's names or by ours. Raises ConfigError."""
+        """Creates options from Kafka's names or field names. Raises ConfigError."""
         return read_options(cls, names)
 
 
 def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
-    """(host, port)s of `"a:9092,[::1]:9093"` or of a sequence of such. Raises ConfigError."""
+    """Parses `"a:9092,[::1]:9093"`, or a sequence of such texts, to (host, port)s. Raises ConfigError."""
     if isinstance(bootstrap, str):
         parts = bootstrap.split(",")
     else:
         parts = [part for text in bootstrap for part in str(text).split(",")]
     addresses = [_address(part.strip()) for part in parts if part.strip()]
     if not addresses:
-        raise ConfigError("bootstrap.servers names no address")
+        raise ConfigError("bootstrap.servers is empty: expected host:port")
     return list(dict.fromkeys(addresses))
 
 
 def _address(text: str) -> tuple[str, int]:
     if "://" in text:
-        raise ConfigError(f"{text!r} is no address: write host:port, without {text.partition('://')[0]}://")
+        raise ConfigError(f"{text!r} is not an address: expected host:port, without {text.partition('://')[0]}://")
     if text.isascii() and text.removeprefix(":").isdigit():  # a number alone is an IPv4 address to the resolver
-        raise ConfigError(f"{text!r} is no address: the host is missing, as in 127.0.0.1:{text.removeprefix(':')}")
+        raise ConfigError(f"{text!r} is not an address: the host is missing, as in 127.0.0.1:{text.removeprefix(':')}")
     host, colon, port_text = text.rpartition(":")
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
         colon, port_text = rest[:1], rest[1:]
         if rest and colon != ":":
-            raise ConfigError(f"{text!r} is no address; an IPv6 address is written [::1]:9092")
+            raise ConfigError(f"{text!r} is not an address: expected an IPv6 address in brackets, as in [::1]:9092")
     elif text.count(":") > 1:
-        raise ConfigError(f"{text!r} is no address; an IPv6 address is written [::1]:9092")
+        raise ConfigError(f"{text!r} is not an address: expected an IPv6 address in brackets, as in [::1]:9092")
     elif not colon:
         host, port_text = text, ""
     if not host or (colon and not (port_text.isascii() and port_text.isdigit())):
-        raise ConfigError(f"{text!r} is no address; it is host:port")
+        raise ConfigError(f"{text!r} is not an address: expected host:port")
     port = int(port_text[:6]) if port_text else DEFAULT_PORT
     if not 1 <= port <= 65535:
         raise ConfigError(f"{text!r} has no port between 1 and 65535")
@@ -109,45 +109,45 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def dotted(name: str) -> str:
-    """Kafka's spelling of an option's name, for messages."""
+    """Returns Kafka's name of an option, for messages."""
     return "bootstrap.servers" if name == "bootstrap" else name.replace("_", ".")
 
 
 def check_range(name: str, value: Any, low: int, high: int) -> None:
-    """Raises ConfigError unless `value` is an int between both, both included."""
+    """Raises ConfigError unless `value` is an int from `low` to `high`, inclusive."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"{dotted(name)} has to be an integer between {low} and {high}, not {value!r}")
+        raise ConfigError(f"{dotted(name)} must be an integer from {low} to {high}, not {value!r}")
 
 
 def check_name(name: str, value: Any) -> None:
-    """Raises ConfigError unless `value` is a non-empty str that fits into a string of the protocol."""
+    """Raises ConfigError unless `value` is a non-empty str that fits into a protocol string."""
     if not (isinstance(value, str) and 0 < len(value.encode("utf-8", "replace")) <= INT16_MAX):
-        raise ConfigError(f"{dotted(name)} has to be a text of 1 to {INT16_MAX} bytes, not {value!r}")
+        raise ConfigError(f"{dotted(name)} must be a text of 1 to {INT16_MAX} bytes, not {value!r}")
 
 
 def read_options(cls: type[T], names: Mapping[str, Any]) -> T:
-    """An options dataclass from a mapping of Kafka's names or the fields' own. Texts are read as the field's type.
+    """Creates an options dataclass from Kafka's names or field names. Texts are parsed as the field's type.
 
-    Raises ConfigError: an unknown name (with the nearest known one), a name given twice, a malformed value.
+    Raises ConfigError for an unknown name (the text has the nearest known one), a duplicate name, a malformed value.
     """
     return cls(**field_values(cls, names))
 
 
 def field_values(cls: type, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as keyword arguments of `cls`, or of a function that takes them."""
+    """Returns the options as keyword arguments of `cls`; see `read_options`."""
     hints = typing.get_type_hints(cls)
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, value in names.items():
         key = field_name(name, known)
         if key in values:
-            raise ConfigError(f"{name} is given twice")
+            raise ConfigError(f"option {name} is given twice")
         values[key] = _typed(name, value, hints[key]) if isinstance(value, str) else value
     return values
 
 
 def field_name(name: str, known: Iterable[str]) -> str:
-    """The field that a dotted or plain name means. Raises ConfigError with the nearest known name."""
+    """Returns the field name for a dotted or plain name. Raises ConfigError with the nearest known name."""
     known = list(known)
     key = str(name).replace(".", "_")
     key = ALIASES.get(key, key)
@@ -157,7 +157,7 @@ def field_name(name: str, known: Iterable[str]) -> str:
 
 
 def _typed(name: str, text: str, hint: Any) -> Any:
-    """A text as a field's type: of a union the first that can be read from it; where `str` is one, as it is."""
+    """Parses a text as a field's type: as the first type of a union that accepts it, unchanged if `str` is one."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds = typing.get_args(hint) if union else (hint,)
     if str in kinds or any(typing.get_origin(kind) is typing.Literal for kind in kinds):
@@ -168,7 +168,7 @@ def _typed(name: str, text: str, hint: Any) -> Any:
                 return _READERS[kind](text.strip())
             except ValueError:
                 pass
-    raise ConfigError(f"{name} cannot be {text!r}")
+    raise ConfigError(f"{name}: invalid value {text!r}")
 
 
 def _bool(text: str) -> bool:

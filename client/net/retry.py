@@ -1,7 +1,7 @@
-"""Repeats a call to a broker until it succeeds, fails for good, or its time is over.
+"""Repeats a request to a broker until it succeeds, fails with a fatal error, or times out.
 
-A loop that needs more than this stays where it is: one that keeps partial results by key (`admin.calls`), or one whose
-next step depends on a verdict about the error code (`producer.transactions.manager`).
+Loops with more requirements are elsewhere: with partial results by key in `admin.calls`, with a decision by error code
+in `producer.transactions.manager`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ async def retry(
       failed attempts from 1 (`Cluster.retry_backoff_s`). Any other error is raised at once.
     * The last ClientError is raised when the next attempt would begin `timeout_s` seconds or more after the call, and
       after `attempts` attempts. Without either the call has no end of its own.
-    * With `late`, an attempt that is still under way after `timeout_s` is cancelled, and `late()` is raised. Without it
-      an attempt is never cut off: it is bounded by its own request timeout.
-    * `on_failure(error)` runs after each retriable error, also after the last: there a stale coordinator or stale
-      metadata is dropped.
+    * With `late`, an attempt still running after `timeout_s` is cancelled, and `late()` is raised. Without it an
+      attempt is not cancelled: it has its own request timeout.
+    * `on_failure(error)` runs after each retriable error, also after the last: for dropping a stale coordinator or
+      stale metadata.
     """
     loop = asyncio.get_running_loop()
     deadline = None if timeout_s is None else loop.time() + timeout_s

@@ -1,10 +1,10 @@
-"""Records that wait to be sent: batches by size and age, a queue per partition, and a bound on their memory.
+"""Unacknowledged records of a producer: batches, a queue for each partition, and the bound on their memory.
 
-Owns what an application gave and has no answer for yet, and the futures that tell it. Knows no broker and no event
-loop's clock: times are arguments, in seconds of that clock; sizes are bytes before compression, about.
+Owns the futures of records. Times are arguments, in seconds of the event loop's clock; sizes are approximate bytes
+before compression.
 
-A queue holds, in order: batches that were sent and put back (in `sequences`, or in `put_back` where there is no
-idempotence), batches that wait, and as their last the one that is open.
+A queue has, in order: batches to be sent again (in `sequences`, or in `put_back` without idempotence), batches that
+were not sent yet, and last the open batch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ BATCH_OVERHEAD = 61
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. `offset` and `timestamp_ms` are -1 where they are not known: with acks=0, and after an
-    answer that the batch is in the log already, but nobody knows where (KIP-192)."""
+    """The result of a record.
+
+    `offset` and `timestamp_ms` are -1 if unknown: with acks=0, and for a duplicate whose offset the broker no longer
+    has (DUPLICATE_SEQUENCE_NUMBER, KIP-192).
+    """
 
     topic: str
     partition: int
@@ -36,20 +39,18 @@ class RecordMetadata(NamedTuple):
 
     @property
     def has_offset(self) -> bool:
-        """Whether the offset is known."""
         return self.offset >= 0
 
     @property
     def has_timestamp(self) -> bool:
-        """Whether the timestamp is known."""
         return self.timestamp_ms >= 0
 
 
 class Batch(Sequenced):
-    """Records of one partition that are sent together, and who waits for them.
+    """A batch of records of one partition, with their futures.
 
-    `ordinal` is the place of its first record among all that the producer was given for the partition. `is_done`: its
-    futures are settled, whatever may still be heard of it.
+    `ordinal` counts all records of the producer for the partition; it is that of the first record. `is_done`: its
+    futures are done; later responses have no effect on them.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class Batch(Sequenced):
         self.not_before_s = 0.0
         self.magic = 2
         self.is_done = False
-        self.number = 0  # in the order of opening; the parts of a batch have its own
+        self.number = 0  # in the order of opening; the halves of a split batch keep it
         self.waiter: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -89,7 +90,7 @@ class Batch(Sequenced):
         return f"<Batch {where}, {len(self.records)} records from sequence {self.base_sequence}, epoch {self.epoch}>"
 
     def halves(self) -> list[Batch]:
-        """Two batches of its records, with its times. It is itself no more to be used."""
+        """Splits the batch into two with the same times. The batch itself must no longer be used."""
         middle = len(self.records) // 2
         parts: list[Batch] = []
         for start, stop in ((0, middle), (middle, len(self.records))):
@@ -105,7 +106,7 @@ class Batch(Sequenced):
 
 
 class PartitionQueue:
-    """What waits for one partition. `sequences` is None while there is no idempotence (yet)."""
+    """The batches of one partition. `sequences` is None without idempotence, or before the producer id is known."""
 
     __slots__ = (
         "in_flight",
@@ -128,29 +129,29 @@ class PartitionQueue:
         self.open: Batch | None = None
         self.put_back: list[Batch] = []
         self.in_flight = 0
-        self.mode: bool | None = None  # idempotent, plain, not yet decided
+        self.mode: bool | None = None  # idempotent (True), plain (False), undecided (None)
         self.sequences: Sequences[Batch] | None = None
         self.next_ordinal = 0
-        self.lost_s = float("-inf")  # when an answer was last lost
+        self.lost_s = float("-inf")  # time of the last lost response
         self.places: list[tuple[int, int, int, int]] = []  # (producer id, epoch, sequence, ordinal), see `note_place`
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.index}>"
 
     def has_work(self) -> bool:
-        """Whether anything is to be sent, now or later."""
+        """Returns whether there is a batch to send, now or later."""
         if self.waiting or self.put_back:
             return True
         sequences = self.sequences
         return sequences is not None and (len(sequences.unfinished) > sequences.in_flight or sequences.restarting)
 
     def keep_order(self, batch: Batch) -> None:
-        """Puts back a batch without sequences, in the order of sending."""
+        """Puts a batch without sequences back for a retry, in the order of the records."""
         self.put_back.append(batch)
         self.put_back.sort(key=_ordinal)
 
     def take_first(self) -> Batch:
-        """The first waiting batch, closed if it was open."""
+        """Removes and returns the first unsent batch, and closes it."""
         batch = self.waiting.popleft()
         if batch is self.open:
             self.open = None
@@ -158,7 +159,7 @@ class PartitionQueue:
         return batch
 
     def note_place(self, batch: Batch) -> None:
-        """Remembers which records the sequences mean, where they do not just go on counting."""
+        """Stores the mapping from sequence to ordinal if the batch does not continue the last one."""
         if self.places:
             producer_id, epoch, sequence, ordinal = self.places[-1]
             if (producer_id, epoch) == (batch.producer_id, batch.epoch):
@@ -168,7 +169,7 @@ class PartitionQueue:
         self.places.append((batch.producer_id, batch.epoch, batch.base_sequence, batch.ordinal))
 
     def ordinal_of(self, producer_id: int, epoch: int, sequence: int) -> int:
-        """The ordinal of the record that had this sequence, -1 if it is not known."""
+        """Returns the ordinal of the record with a sequence, -1 if unknown."""
         best = -1
         for place in self.places:
             if place[:2] == (producer_id, epoch):
@@ -183,10 +184,10 @@ def _ordinal(batch: Batch) -> int:
 
 
 class Accumulator:
-    """All queues of one producer, and the room that their records take.
+    """The queues of one producer, and their memory.
 
-    `opened` is called with a batch when it is begun (so that it will be looked after); `failed`, in transactions, with
-    one that has failed, and with the error of its first record.
+    `opened` is called with each new batch. `failed` is called, in transactions, with each failed batch and the error of
+    its first record.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class Accumulator:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def queue(self, topic: str, index: int) -> PartitionQueue:
-        """The queue of a partition."""
+        """Returns the queue of a partition, created if necessary."""
         queue = self.queues.get((topic, index))
         if queue is None:
             queue = self.queues[topic, index] = PartitionQueue(topic, index)
@@ -217,11 +218,11 @@ class Accumulator:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether someone waits for room."""
+        """Whether a caller waits for memory."""
         return bool(self._waiters)
 
     def open_batch(self, queue: PartitionQueue, now_s: float) -> Batch:
-        """Begins a batch behind the last; the one that was open is closed."""
+        """Opens a new batch after the last one; the batch that was open is closed."""
         batch = Batch(queue, queue.next_ordinal, now_s, now_s + self.delivery_s)
         queue.waiting.append(batch)
         queue.open = batch
@@ -230,7 +231,7 @@ class Accumulator:
         return batch
 
     async def room(self, size: int, timeout_s: float) -> None:
-        """Takes `size` bytes of room, waiting for it in turn. Raises BufferFull, MessageTooLarge is the caller's."""
+        """Reserves `size` bytes, waiting in the order of calls. Raises BufferFull after `timeout_s`."""
         if self.free >= size and not self._waiters:
             self.free -= size
             return
@@ -243,7 +244,7 @@ class Accumulator:
             await future
         except BaseException:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self.give_room(size)  # it was given in the very moment of the cancellation
+                self.give_room(size)  # granted at the same moment as the cancellation
             elif entry in self._waiters:
                 self._waiters.remove(entry)
                 self.give_room(0)
@@ -253,10 +254,10 @@ class Accumulator:
 
     def _too_late(self, future: asyncio.Future[None]) -> None:
         if not future.done():
-            future.set_exception(BufferFull("no room for the record came free in time"))
+            future.set_exception(BufferFull("buffer.memory: no room for the record within max.block.ms"))
 
     def give_room(self, size: int) -> None:
-        """Gives room back, to who waits for it first."""
+        """Releases memory, and grants it to the callers that wait, in order."""
         self.free += size
         waiters = self._waiters
         while waiters and (waiters[0][1].done() or waiters[0][0] <= self.free):
@@ -266,16 +267,16 @@ class Accumulator:
                 future.set_result(None)
 
     def refuse_waiters(self, error: Callable[[], ClientError]) -> None:
-        """Whoever waits for room gets the error."""
+        """Fails all callers that wait for memory."""
         while self._waiters:
             _, future = self._waiters.popleft()
             if not future.done():
                 future.set_exception(error())
 
-    # -- ends of batches
+    # Ends of batches
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
-        """A batch was split."""
+        """Replaces a batch by its parts."""
         batch.is_done = True
         self.undone.pop(batch, None)
         if batch.waiter is not None and not batch.waiter.done():
@@ -284,7 +285,7 @@ class Accumulator:
             self.undone[part] = None
 
     def fulfil(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        """Tells everyone where the records are; -1 for what is not known."""
+        """Completes the futures of a batch with offsets and timestamps; -1 for unknown ones."""
         if batch.is_done:
             return
         topic, partition = batch.queue.topic, batch.queue.index
@@ -299,14 +300,14 @@ class Accumulator:
         self._end(batch)
 
     def fail(self, batch: Batch, error: Callable[[int], BaseException]) -> None:
-        """Tells everyone that it went wrong; `error` makes one for the record at that place."""
+        """Fails the futures of a batch; `error` returns the error of the record at an index."""
         if batch.is_done:
             return
         for index, future in enumerate(batch.futures):
             if not future.done():
                 future.set_exception(error(index))
                 if self._failed is not None:
-                    future.exception()  # it is seen: the end of the transaction tells of it
+                    future.exception()  # marked as retrieved: the end of the transaction raises the error
         self._end(batch)
         if self._failed is not None:
             self._failed(batch, error(0))

@@ -1,8 +1,8 @@
-"""Records to bytes: one batch of what an application gave, in the format that the broker's Produce version takes.
+"""Encodes records to a batch in the message format of the broker's Produce version.
 
-Owns the loop that runs for every produced record, and the split of a batch that is too large. A record here is a plain
-tuple (timestamp, key, value, headers); offsets and sequences are implied by its place. Format v2 from Produce v3 on, v1
-with v2, v0 below; what an older format cannot hold (headers, zstd) raises UnsupportedVersion.
+Owns the loop that runs for every produced record. A record is a tuple (timestamp, key, value, headers); its offset and
+sequence follow from its index. Format v2 is for Produce v3 and later, v1 for v2, v0 below; headers and zstd in an older
+format raise UnsupportedVersion.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CODECS = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 TRANSACTIONAL = 1 << 4  # in the attributes of a batch
 ZSTD = 4
 ZSTD_FROM_PRODUCE = 7
-# What a record of ordinary size takes beside its key and value, about; and what it can take at most.
+# Bytes of a record besides key and value: typical, and at most.
 RECORD_OVERHEAD = 12
 RECORD_BYTES_MAX_OVERHEAD = 36
 
@@ -46,7 +46,7 @@ _READY = 8192
 
 
 def magic_of(produce_version: int) -> int:
-    """The message format that a version of Produce carries."""
+    """Returns the message format of a version of Produce."""
     return 2 if produce_version >= 3 else 1 if produce_version == 2 else 0
 
 
@@ -69,7 +69,7 @@ def _varint(number: int) -> bytes:
 
 
 def headers_bytes(headers: Headers) -> int:
-    """How much room headers take, about."""
+    """Returns the approximate size of headers."""
     return sum(4 + len(key) + (len(value) if value is not None else 0) for key, value in headers)
 
 
@@ -83,7 +83,7 @@ def _put_headers(headers: Headers) -> bytes:
 
 
 def _put_rows(rows: Sequence[Row], base_timestamp: int) -> tuple[bytes, int]:
-    """The records of a v2 batch, and the highest timestamp."""
+    """Returns the records section of a v2 batch, and the highest timestamp."""
     global _varints
     ready = _varints
     if not ready:
@@ -137,7 +137,7 @@ def encode(
     base_sequence: int = -1,
     is_transactional: bool = False,
 ) -> bytes:
-    """The bytes of one batch of these records. Raises UnsupportedVersion, InvalidRequest, ConfigError."""
+    """Encodes a batch. Raises UnsupportedVersion, InvalidRequest, ConfigError."""
     if codec == ZSTD and produce_version < ZSTD_FROM_PRODUCE:
         raise UnsupportedVersion(
             f"zstd needs Produce v{ZSTD_FROM_PRODUCE} (Kafka 2.1), the broker has v{produce_version}"
@@ -172,8 +172,8 @@ def encode(
             )
         )
     except struct.error as error:
-        raise InvalidRequest(f"a record batch cannot hold this: {error}") from error
-    # The checksum of one piece after the other saves joining them before.
+        raise InvalidRequest(f"value out of range in a record batch: {error}") from error
+    # The CRC of the parts, without joining them first.
     _CRC.pack_into(header, CRC_AT, crc32c(data, crc32c(bytes(header[CRC_FROM:]))))
     header += data
     return bytes(header)
@@ -186,6 +186,6 @@ def _encode_legacy(rows: Sequence[Row], magic: int, codec: int, level: int | Non
     try:
         return bytes(build_legacy(records, magic=magic, codec=codec, level=level))
     except struct.error as error:
-        raise InvalidRequest(f"message format v{magic} cannot hold this: {error}") from error
+        raise InvalidRequest(f"value out of range in message format v{magic}: {error}") from error
     except (UnsupportedCodec, ValueError) as error:
         raise ConfigError(f"compression: {error}") from error

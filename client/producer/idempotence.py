@@ -1,8 +1,8 @@
-"""Which topics are written with idempotence: KIP-192's modes against what a broker and a topic can.
+"""The decision for each topic whether it is written with idempotence (the modes of KIP-192).
 
-Owns the decision per topic and where its facts come from: the broker's Produce and InitProducerId versions, the message
-format in the metadata (which only Ottla tells), else the topic's config `message.format.version`, asked once, where
-that is allowed. What cannot be known is tried: the answer UNSUPPORTED_FOR_MESSAGE_FORMAT decides then (`refuse`).
+Owns the decision and its inputs: the broker's versions of Produce and InitProducerId, the message format in the
+metadata (only Ottla returns it), otherwise the topic's config `message.format.version`, fetched once if the client is
+authorized. If the format is unknown, idempotence is tried: an error UNSUPPORTED_FOR_MESSAGE_FORMAT decides (`refuse`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .batches import magic_of
 __all__ = ["Modes"]
 
 PRODUCE_WITH_PRODUCERS = 3  # 0.11
-PRODUCE_WITH_LOG_START = 5  # 1.0: an unknown producer can be told from a lost one
-FETCH_OF_2_7 = 12  # 2.7 to 3.0: from 3.0 on the config may have no effect (KIP-724)
+PRODUCE_WITH_LOG_START = 5  # 1.0: log_start_offset distinguishes deleted records from lost ones
+FETCH_OF_2_7 = 12  # 2.7: from 3.0 on the config may have no effect (KIP-724)
 TOPIC_RESOURCE = 2
 FORMAT_CONFIG = "message.format.version"
 _FORMAT = re.compile(r"(\d+)\.(\d+)")
 
 
 def last_version(connection: Connection, request: type) -> int:
-    """The newest version of an API that the broker serves, -1 for none."""
+    """Returns the newest version of an API that the broker serves, -1 for none."""
     versions = connection.versions.get(spec(request).api_key)
     return -1 if versions is None else versions.last
 
 
 def magic_of_config(value: str) -> int | None:
-    """The message format that a value of `message.format.version` means; None if it means nothing."""
+    """Returns the message format of a value of `message.format.version`, None if it is malformed."""
     found = _FORMAT.match(value)
     if found is None:
         return None
@@ -48,21 +48,21 @@ def magic_of_config(value: str) -> int | None:
 
 
 class Modes:
-    """The decisions of one producer. `mode` is "required", "requested" or "off"; `wake` is called when one is made."""
+    """The decisions of one producer. `mode` is "required", "requested" or "off"; `wake` is called after a decision."""
 
     def __init__(self, mode: str, wake: Callable[[], None]) -> None:
         self.mode = mode
         self._wake = wake
-        self._formats: dict[str, int | None] = {}  # what the config said; None: nothing
-        self._refused: dict[str, int | None] = {}  # topics, and the format that the metadata told then
+        self._formats: dict[str, int | None] = {}  # by the topic's config; None: unknown
+        self._refused: dict[str, int | None] = {}  # topics, with the format in the metadata at the refusal
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def give_up(self) -> None:
-        """No producer id is to be had: everything is written without."""
+        """Turns idempotence off, since no producer id is available."""
         self.mode = "off"
 
     def decide(self, topic: Topic, connection: Connection) -> bool | None:
-        """Whether a topic is written with idempotence; None if that is being asked.
+        """Returns whether a topic is written with idempotence; None while its config is fetched.
 
         Raises IdempotenceUnsupported in the mode "required".
         """
@@ -82,7 +82,7 @@ class Modes:
         if topic.name not in self._formats:
             if last_version(connection, DescribeConfigsRequest) < 0:
                 return True
-            self._ask(topic.name, connection)
+            self._fetch_format(topic.name, connection)
             return None
         found = self._formats[topic.name]
         if found is None or found >= 2 or last_version(connection, FetchRequest) >= FETCH_OF_2_7:
@@ -99,23 +99,23 @@ class Modes:
         return None if found is None or found >= 2 else found
 
     def refuse(self, topic: Topic) -> IdempotenceUnsupported | None:
-        """The broker has answered that the topic's format is too old: the error in the mode "required", else None."""
+        """Stores that the broker refused the topic's message format; returns an error in the mode "required"."""
         self._refused[topic.name] = topic.message_format
         return IdempotenceUnsupported(topic.name, self._known_format(topic)) if self.mode == "required" else None
 
-    def _ask(self, topic: str, connection: Connection) -> None:
+    def _fetch_format(self, topic: str, connection: Connection) -> None:
         if topic not in self._asking:
-            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask_config(topic, connection))
+            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._request_config(topic, connection))
             task.add_done_callback(lambda _: self._asking.pop(topic, None))
 
-    async def _ask_config(self, topic: str, connection: Connection) -> None:
+    async def _request_config(self, topic: str, connection: Connection) -> None:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[FORMAT_CONFIG]
         )
         try:
             response = await connection.request(DescribeConfigsRequest(resources=[resource]))
         except ClientError as error:
-            # A lost connection is another matter: the next one is asked.
+            # After a retriable error the config is fetched again.
             if not error.retriable:
                 self._formats[topic] = None
         else:
@@ -123,7 +123,7 @@ class Modes:
         self._wake()
 
     def close(self) -> None:
-        """Nothing more is asked."""
+        """Cancels the requests in flight."""
         for task in self._asking.values():
             task.cancel()
 
@@ -134,5 +134,5 @@ def _format_in(response: object) -> int | None:
             for config in result.configs:
                 if config.name == FORMAT_CONFIG and config.value is not None:
                     return magic_of_config(config.value)
-            return 2  # a release without the config writes nothing else
+            return 2  # releases without the config write v2 only
     return None

@@ -1,8 +1,8 @@
-"""Looking into the log of a partition for what a producer wrote: batch headers, by Fetch and ListOffsets.
+"""Reads the log of a partition for the recovery of a producer: batch headers, by Fetch and ListOffsets.
 
-Owns those two requests as the producer needs them: where the log begins and ends, whether a record that was
-acknowledged is still there, which is the last one of a producer. Records are read only of the one batch that is asked
-for. Each method is one try, and raises ClientError.
+Owns the queries: log start and end, whether an acknowledged record is still in the log, the last record of a producer.
+Only the headers of batches are parsed, and the records of the last batch. Each method makes one attempt, and raises
+ClientError.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["CommittedRecord", "LogTail"]
 LATEST, EARLIEST = -1, -2
 FETCH_BYTES = 1 << 20
 FETCH_WITHOUT_IDS = 12
-FIRST_STEP, STEP_FACTOR = 1000, 8  # offsets that a search from the end on goes back
+FIRST_STEP, STEP_FACTOR = 1000, 8  # offsets that a backward search covers in its first step
 
 
 class CommittedRecord(NamedTuple):
-    """The last record of a producer that a partition's log holds.
+    """The last record of a producer in the log of a partition.
 
-    `ordinal` is its place among all records that the producer was given for the partition, counted from 0 (-1 if it is
-    not one of them): those behind it are not in the log.
+    `ordinal` counts the records that the application sent to the partition, from 0 (-1 if the record is not among
+    them). Records with a higher ordinal are not in the log.
     """
 
     topic: str
@@ -49,14 +49,14 @@ class CommittedRecord(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """One answer to a Fetch."""
+    """A response to a Fetch."""
 
     log_start_offset: int
     high_watermark: int
     records: bytes | memoryview
 
     def headers(self) -> Iterator[tuple[int, batch.BatchHeader]]:
-        """(position, header) of the whole batches."""
+        """Yields (position, header) of the whole batches. Raises KafkaError CORRUPT_MESSAGE."""
         try:
             yield from formats.headers(self.records)
         except CorruptRecords as error:
@@ -64,7 +64,7 @@ class Fetched(NamedTuple):
 
 
 class LogTail:
-    """Reads the logs of a cluster for one producer, on connections of its own."""
+    """Reads the logs of a cluster, on connections of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -79,52 +79,52 @@ class LogTail:
         return await self._cluster.connection(node_id, "tail")
 
     async def offset(self, topic: str, partition: int, which: int = LATEST) -> int:
-        """Where the log ends (the offset of the next record) or, with EARLIEST, where it begins."""
+        """Returns the high watermark or, with EARLIEST, the log start offset."""
         connection = await self._leader(topic, partition)
-        asked = ListOffsetsRequest.ListOffsetsTopic
-        one = asked.ListOffsetsPartition(partition_index=partition, timestamp=which)
+        topic_class = ListOffsetsRequest.ListOffsetsTopic
+        one = topic_class.ListOffsetsPartition(partition_index=partition, timestamp=which)
         response = await connection.request(
-            ListOffsetsRequest(replica_id=-1, topics=[asked(name=topic, partitions=[one])])
+            ListOffsetsRequest(replica_id=-1, topics=[topic_class(name=topic, partitions=[one])])
         )
-        for answered in response.topics:
-            for found in answered.partitions:
+        for one_topic in response.topics:
+            for found in one_topic.partitions:
                 if found.error_code:
                     self._refused(topic, found.error_code)
                 return found.offset if found.offset >= 0 or not found.old_style_offsets else found.old_style_offsets[0]
-        raise ClientError("an answer to ListOffsets without the partition")
+        raise ClientError("the response to ListOffsets does not have the partition")
 
     async def fetch(self, topic: str, partition: int, offset: int, max_bytes: int = FETCH_BYTES) -> Fetched:
-        """What the log holds from an offset on. Raises KafkaError OFFSET_OUT_OF_RANGE."""
+        """Fetches batches from an offset on. Raises KafkaError OFFSET_OUT_OF_RANGE."""
         connection = await self._leader(topic, partition)
         known = self._cluster.topics.get(topic)
         topic_id = known.id if known is not None else ZERO_UUID
         version = connection.version_of(FetchRequest, None if topic_id != ZERO_UUID else FETCH_WITHOUT_IDS)
-        asked = FetchRequest.FetchTopic
-        one = asked.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+        topic_class = FetchRequest.FetchTopic
+        one = topic_class.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,
             max_bytes=max_bytes,
-            topics=[asked(topic=topic, topic_id=topic_id, partitions=[one])],
+            topics=[topic_class(topic=topic, topic_id=topic_id, partitions=[one])],
         )
         response = await connection.request(request, version)
         if response.error_code:
             raise KafkaError(response.error_code)
-        for answered in response.responses:
-            for found in answered.partitions:
+        for one_topic in response.responses:
+            for found in one_topic.partitions:
                 if found.error_code:
                     self._refused(topic, found.error_code)
                 return Fetched(found.log_start_offset, found.high_watermark, found.records or b"")
-        raise ClientError("an answer to Fetch without the partition")
+        raise ClientError("the response to Fetch does not have the partition")
 
     async def _fetch_within(self, topic: str, partition: int, offset: int) -> Fetched:
-        """As `fetch` between the ends that were asked for: if they have moved since, it may be tried anew."""
+        """Fetches within known log ends; if they have moved, the error is the retriable OFFSET_NOT_AVAILABLE."""
         try:
             return await self.fetch(topic, partition, offset)
         except KafkaError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was cut meanwhile") from error
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was truncated meanwhile") from error
 
     def _refused(self, topic: str, code: int) -> None:
         error = KafkaError(code)
@@ -133,9 +133,9 @@ class LogTail:
         raise error
 
     async def holds(self, topic: str, partition: int, acked: Acked) -> bool | None:
-        """Whether an acknowledged record is in the log, or was deleted by right (below the log start, or compacted).
+        """Returns whether an acknowledged record is in the log, or was deleted by retention or compaction.
 
-        None if that is not to be seen yet: consumers do not get that far.
+        Returns None if it is above the high watermark, where consumers cannot read.
         """
         try:
             fetched = await self.fetch(topic, partition, acked.offset)
@@ -153,7 +153,7 @@ class LogTail:
         return True
 
     async def find(self, topic: str, partition: int, offset: int, producer_id: int) -> list[batch.BatchHeader]:
-        """The headers of all batches of a producer from an offset on."""
+        """Returns the headers of all batches of a producer from an offset on."""
         found: list[batch.BatchHeader] = []
         start = await self.offset(topic, partition, EARLIEST)
         offset = max(offset, start)
@@ -170,7 +170,7 @@ class LogTail:
         return found
 
     async def last_of(self, topic: str, partition: int, producer_ids: set[int]) -> CommittedRecord | None:
-        """The newest record of any of these producer ids; None if the log holds none. Reads from the end backwards."""
+        """Returns the newest record of any of the producer ids, or None. Reads backward from the end."""
         start = await self.offset(topic, partition, EARLIEST)
         end = stop = await self.offset(topic, partition)
         step = FIRST_STEP

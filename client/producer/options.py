@@ -1,8 +1,8 @@
-"""The options of the producer: names, bounds, defaults, and how those that depend on each other are read.
+"""The options of the producer: names, bounds, defaults, and dependencies between them.
 
-`enable_idempotence` is KIP-192's: "required" (an error where it is not to be had), "requested" (where it is to be had)
-and "off". True and False are what they were before, and are deprecated. The default is "requested", the safe mode that
-the KIP was written for: it can be everybody's, as it never makes a write fail that would have worked without.
+`enable_idempotence` has the values of KIP-192: "required" (an error if the broker or topic does not support it),
+"requested" (used if supported) and "off". True ("required") and False ("off") are deprecated. The default is
+"requested", which never fails a write that would succeed without idempotence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions(ClientOptions):
-    """What a producer may be told beside what all clients are. Raises ConfigError.
+    """The options of a producer, in addition to those of all clients. Raises ConfigError.
 
     After construction `acks` is -1, 0 or 1 and `enable_idempotence` one of the three modes, "off" with acks=0 and
     "required" with a `transactional_id`.
@@ -51,18 +51,19 @@ class ProducerOptions(ClientOptions):
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
         if self.acks not in _ACKS or self.acks is True or self.acks is False:
-            raise ConfigError(f"acks is 0, 1 or all, not {self.acks!r}")
+            raise ConfigError(f"acks must be 0, 1 or all, not {self.acks!r}")
         object.__setattr__(self, "acks", _ACKS[self.acks])
         self._read_mode()
         self._read_transactions()
         if self.compression_type not in CODECS:
             raise ConfigError(
-                f"compression.type is one of {', '.join(map(str, CODECS))}, not {self.compression_type!r}"
+                f"compression.type must be one of {', '.join(map(str, CODECS))}, not {self.compression_type!r}"
             )
         if self.compression_level is not None:
             low_high = _LEVELS.get(str(self.compression_type))
             if low_high is None:
-                raise ConfigError(f"compression.level is for {', '.join(_LEVELS)}, not for {self.compression_type}")
+                types = ", ".join(_LEVELS)
+                raise ConfigError(f"compression.level needs compression.type {types}, not {self.compression_type}")
             check_range("compression_level", self.compression_level, *low_high)
         check_range("batch_size", self.batch_size, 0, INT32_MAX)
         check_range("max_request_size", self.max_request_size, 128, INT32_MAX)
@@ -72,10 +73,10 @@ class ProducerOptions(ClientOptions):
         check_range("delivery_timeout_ms", self.delivery_timeout_ms, 1, INT32_MAX)
         check_range("max_in_flight_requests_per_connection", self.max_in_flight_requests_per_connection, 1, INT32_MAX)
         if isinstance(self.linger_ms, bool) or not 0 <= self.linger_ms <= INT32_MAX:
-            raise ConfigError(f"linger.ms has to be a number from 0 on, not {self.linger_ms!r}")
+            raise ConfigError(f"linger.ms must be 0 or more, not {self.linger_ms!r}")
         if self.delivery_timeout_ms < self.request_timeout_ms:
             raise ConfigError(
-                f"delivery.timeout.ms ({self.delivery_timeout_ms}) has to be at least"
+                f"delivery.timeout.ms ({self.delivery_timeout_ms}) must be at least"
                 f" request.timeout.ms ({self.request_timeout_ms})"
             )
 
@@ -86,9 +87,9 @@ class ProducerOptions(ClientOptions):
             return
         check_name("transactional_id", text)
         if self.acks != -1:
-            raise ConfigError("transactional.id needs acks=all: what is not on all replicas cannot be committed")
+            raise ConfigError("transactional.id needs acks=all")
         if self.enable_idempotence == "off":
-            raise ConfigError("transactional.id needs idempotence: enable.idempotence=off has none")
+            raise ConfigError("transactional.id cannot be combined with enable.idempotence=off")
         object.__setattr__(self, "enable_idempotence", "required")
 
     def _read_mode(self) -> None:
@@ -96,14 +97,14 @@ class ProducerOptions(ClientOptions):
         mode = given.lower() if isinstance(given, str) else given
         if isinstance(mode, bool) or mode in ("true", "false"):
             old, mode = mode, _OLD_MODES[mode]
-            # The caller's line: __init__ and __post_init__ and this lie between.
+            # stacklevel 5 is the caller of __init__.
             warnings.warn(
-                f"enable.idempotence={old} is deprecated, it means {mode!r} (KIP-192)", DeprecationWarning, stacklevel=5
+                f"enable.idempotence={old} is deprecated: use {mode!r} (KIP-192)", DeprecationWarning, stacklevel=5
             )
         if mode not in MODES:
-            raise ConfigError(f"enable.idempotence is one of {', '.join(MODES)}, not {given!r}")
+            raise ConfigError(f"enable.idempotence must be one of {', '.join(MODES)}, not {given!r}")
         if self.acks == 0:
             if mode == "required":
-                raise ConfigError("enable.idempotence=required needs answers: acks=0 has none")
+                raise ConfigError("enable.idempotence=required cannot be combined with acks=0")
             mode = "off"
         object.__setattr__(self, "enable_idempotence", mode)

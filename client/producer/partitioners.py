@@ -1,8 +1,8 @@
-"""Which partition a record goes to: as Java's client and as librdkafka choose, so that equal keys stay together.
+"""Partitioners, compatible with those of the Java client and of librdkafka: equal keys go to the same partition.
 
-Owns the choice and its state per topic. A partitioner is made for one producer by a factory `(rng) -> Partitioner`;
-`partitioner` finds the factory for a name. Sources: Java's `DefaultPartitioner` with KIP-480 (sticky without a key) and
-`RoundRobinPartitioner`; librdkafka's `partitioner` property and its `rdcrc32`.
+Owns the choice and its state for each topic. A factory `(rng) -> Partitioner` makes the partitioner of one producer;
+`partitioner` returns the factory for a name. Sources: Java's `DefaultPartitioner` with KIP-480 (sticky without a key)
+and `RoundRobinPartitioner`; librdkafka's `partitioner` property and its `rdcrc32`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Partitioner(Protocol):
     """Chooses partitions for one producer."""
 
     def choose(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
-        """A partition, 0 <= it < `count`. `available` are those with a leader; it may be empty, then all count."""
+        """Returns a partition below `count`. `available` are those with a leader; if it is empty, all may be chosen."""
         ...
 
     def batch_closed(self, topic: str, partition: int) -> None:
-        """A batch of the partition is full or was sent: a sticky choice moves on."""
+        """Called when a batch is full or sent: a sticky partitioner chooses another partition."""
         ...
 
 
@@ -34,17 +34,17 @@ Factory = Callable[[random.Random], Partitioner]
 
 
 def crc32_partition(key: bytes, count: int) -> int:
-    """Where librdkafka's `consistent` puts a key."""
+    """Returns the partition of a key in librdkafka's `consistent`."""
     return zlib.crc32(key) % count
 
 
 class _Sticky:
-    """Without a key, one random partition for a whole batch: fewer, fuller batches (KIP-480)."""
+    """Records without a key go to one random partition until its batch is closed: fewer, larger batches (KIP-480)."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._stuck: dict[str, int] = {}
-        self._left: dict[str, int] = {}  # the partition before
+        self._left: dict[str, int] = {}  # the previous partition
 
     def pick(self, topic: str, count: int, available: Sequence[int]) -> int:
         stuck = self._stuck.get(topic)
@@ -53,7 +53,7 @@ class _Sticky:
         return stuck
 
     def batch_closed(self, topic: str, partition: int) -> None:
-        """The next record without a key chooses anew."""
+        """Drops the sticky partition; the next record without a key chooses another one."""
         if self._stuck.get(topic) == partition:
             self._left[topic] = self._stuck.pop(topic)
 
@@ -71,7 +71,7 @@ class _JavaDefault(_Sticky):
 
 
 class _ConsistentRandom(_Sticky):
-    """librdkafka takes an empty key for none here."""
+    """Treats an empty key as none, as librdkafka does."""
 
     def choose(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         return zlib.crc32(key) % count if key else self.pick(topic, count, available)
@@ -87,21 +87,21 @@ class _RoundRobin:
         return available[turn % len(available)] if available else turn % count
 
     def batch_closed(self, topic: str, partition: int) -> None:
-        """Takes no part in the turns."""
+        """Does nothing: batches do not affect the order."""
 
 
 def java_default(rng: random.Random) -> Partitioner:
-    """Java's: murmur2 of the key; without one, sticky to a random partition batch by batch."""
+    """Java's default: murmur2 of the key; without a key, a random partition for each batch."""
     return _JavaDefault(rng)
 
 
 def consistent_random(rng: random.Random) -> Partitioner:
-    """librdkafka's default: CRC-32 of the key; random for no key and for an empty one, sticky batch by batch."""
+    """librdkafka's default: CRC-32 of the key; without one, or an empty one, a random partition for each batch."""
     return _ConsistentRandom(rng)
 
 
 def round_robin(rng: random.Random) -> Partitioner:
-    """Java's RoundRobinPartitioner: each available partition in turn, whatever the key."""
+    """Java's RoundRobinPartitioner: available partitions in order, independent of the key."""
     return _RoundRobin(rng)
 
 
@@ -114,10 +114,10 @@ BY_NAME: dict[str, Factory] = {
 
 
 def partitioner(choice: str | Factory) -> Factory:
-    """The factory for a name, or the given one. Raises ConfigError."""
+    """Returns the factory for a name, or the given factory. Raises ConfigError."""
     if callable(choice):
         return choice
     found = BY_NAME.get(choice)
     if found is None:
-        raise ConfigError(f"unknown partitioner {choice!r}; there are {', '.join(BY_NAME)}")
+        raise ConfigError(f"unknown partitioner {choice!r}: expected one of {', '.join(BY_NAME)}")
     return found

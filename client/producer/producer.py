@@ -1,7 +1,7 @@
-"""The producer: what an application sees of batching, sending, retries, idempotence and transactions.
+"""The producer: sending, flushing and transactions for an application.
 
-Owns `send` and what it does for each record (serializing, choosing a partition, putting it into a batch), the start and
-the end. The rest is `sender.py`'s.
+Owns `send` with its work for each record (serialization, choice of a partition, appending to a batch), start and stop.
+Requests, retries and idempotence are in `sender.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Serializer = Callable[[Any], bytes | None]
 
 
 class _Route:
-    """Where the records of one topic go, as the metadata stands."""
+    """The queues of a topic for the current metadata."""
 
     __slots__ = ("available", "batch_bytes", "count", "queues", "topic")
 
@@ -65,24 +65,24 @@ class Producer:
             future = await producer.send("greetings", b"hello", key=b"me")
             metadata = await future
 
-    Options are those of `ProducerOptions` and `ClientOptions`; `from_config` takes Kafka's names for them. Everything
-    raised is a ClientError; what becomes of a record is told by its future: RecordMetadata, DeliveryTimeout, KafkaError
-    (the broker refused it), IdempotenceUnsupported, or ProducerFailed. After the latter nothing more can be sent: look
-    at the log by `last_committed`, stop, and begin anew with another producer.
+    Options are those of `ProducerOptions` and `ClientOptions`; `from_config` accepts Kafka's names. All errors are
+    ClientErrors. The future of a record has RecordMetadata, or raises DeliveryTimeout, KafkaError (refused by the
+    broker), IdempotenceUnsupported, or ProducerFailed. After ProducerFailed the producer can send no more: check the
+    log with `last_committed`, stop it, and continue with a new producer.
 
-    With a `transactional_id` records are sent within transactions, and seen by consumers of `read_committed` when
-    their transaction is committed, all or none:
+    With a `transactional_id` records are sent within transactions; consumers with `read_committed` see them when their
+    transaction is committed, all or none:
 
         async with Producer("127.0.0.1:9092", transactional_id="greeter") as producer:
             async with producer.transaction():
                 await producer.send("greetings", b"hello")
                 await producer.send_offsets_to_transaction({("names", 0): 7}, consumer.group_metadata())
 
-    There the futures of records need not be waited for: the commit waits for all, and raises if one has failed. Only
-    the newest producer of a transactional id may go on: older ones are told ProducerFenced.
+    In a transaction the futures of records need not be awaited: the commit waits for all, and raises if one failed. A
+    new producer with the same transactional id fences the older ones, which fail with ProducerFenced.
 
-    `partitioner` is one of the names in `partitioners.py` or a factory; `key_serializer` and `value_serializer` make
-    bytes of what is given. `now_ms` is the wall clock for records without a timestamp, `random` for back-off and keys.
+    `partitioner` is a name of `partitioners.py` or a factory; `key_serializer` and `value_serializer` convert keys and
+    values to bytes. `now_ms` is the clock for records without a timestamp; `random` is for back-off and partitions.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Producer:
         random: Random | None = None,
         **options: Any,
     ) -> None:
-        # By their names, so that a mistake is told with the nearest known one.
+        # Checked here, so that the error for an unknown name has the nearest known one.
         values = field_values(ProducerOptions, options)
         self.options = ProducerOptions(bootstrap=bootstrap, **values)
         self._key_serializer = key_serializer
@@ -112,9 +112,9 @@ class Producer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **more: Any) -> Producer:
-        """A producer by Kafka's names: `{"bootstrap.servers": ..., "enable.idempotence": "requested"}`.
+        """Creates a producer from Kafka's option names: `{"bootstrap.servers": ..., "linger.ms": 5}`.
 
-        `more` is what has no text: serializers, clock, random. Raises ConfigError.
+        `more` are the other parameters: serializers, clock, random. Raises ConfigError.
         """
         own = {name.replace(".", "_"): name for name in config}
         if "partitioner" in own and "partitioner" not in more:
@@ -123,21 +123,21 @@ class Producer:
         values = field_values(ProducerOptions, rest)
         return cls(values.pop("bootstrap", "127.0.0.1:9092"), **values, **more)
 
-    # -- life
+    # Start and stop
 
     async def start(self) -> None:
-        """Finds the cluster. Raises ConnectionLost if no broker answers."""
+        """Connects to the cluster. Raises ConnectionLost if no broker is reachable."""
         if self._is_open or self._stopping is not None:
-            raise ClientError("a producer is started once")
+            raise ClientError("a producer can be started only once")
         await self._cluster.start()
         self._sender = Sender(self._cluster, self.options, self._rng, self._partitioner.batch_closed)
         self._is_open = True
 
     async def stop(self, timeout_s: float | None = None) -> None:
-        """Sends what waits, waits for the answers, and closes.
+        """Sends all records, waits for their acknowledgements, and closes.
 
-        What is not done after `timeout_s` (default: its delivery time-out decides) fails with ClientClosed, and so it
-        does at once if this is cancelled. After a failure there is nothing to wait for. May be called again.
+        Records that are unfinished after `timeout_s` (default: no limit but their delivery timeout) fail with
+        ClientClosed; so do all at once if the call is cancelled. May be called again.
         """
         if self._stopping is None:
             self._is_open = False
@@ -167,7 +167,9 @@ class Producer:
         try:
             await transactions.finish()
         except ClientError as error:
-            _log.warning("transactional id %s: not ended before closing: %s", transactions.transactional_id, error)
+            _log.warning(
+                "transactional id %s: transaction not ended before the close: %s", transactions.transactional_id, error
+            )
 
     def _abandon(self) -> None:
         if self._sender is not None:
@@ -184,7 +186,7 @@ class Producer:
     ) -> None:
         await self.stop()
 
-    # -- sending
+    # Sending
 
     async def send(
         self,
@@ -195,11 +197,12 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Puts a record into a batch; the future tells where it went.
+        """Appends a record to a batch; returns a future of its RecordMetadata.
 
-        Waits only for metadata of the topic and for room, at most `max_block_ms` together; once a batch is full, for a
-        turn of the event loop. A cancelled future changes nothing: the record is sent. Raises NoSuchTopic, KafkaError,
-        MessageTooLarge, BufferFull, ProducerFailed, ClientClosed, and TypeError for what is not bytes.
+        Waits only for metadata of the topic and for memory, at most `max_block_ms` together, and one iteration of the
+        event loop when a batch is full. Cancelling the future does not prevent the sending. Raises NoSuchTopic,
+        KafkaError, MessageTooLarge, BufferFull, ProducerFailed, ClientClosed, and TypeError for a key or value that is
+        not bytes.
         """
         sender = self._sender
         if sender is None or not self._is_open or sender.failure is not None:
@@ -225,7 +228,7 @@ class Producer:
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         elif not 0 <= timestamp_ms <= INT64_MAX:
-            raise ConfigError(f"a timestamp has to be milliseconds from 0 on, not {timestamp_ms}")
+            raise ConfigError(f"timestamp_ms must be 0 or more, not {timestamp_ms}")
         route = self._routes.get(topic)
         accumulator = sender.accumulator
         if route is None or route.topic is not self._cluster.topics.get(topic) or size > accumulator.free:
@@ -242,12 +245,12 @@ class Producer:
         queue = route.queues.get(partition)
         if queue is None:
             accumulator.give_room(size)
-            raise KafkaError(3, f"topic {topic!r} has {route.count} partitions, no {partition}")
+            raise KafkaError(3, f"topic {topic!r} has no partition {partition}: it has {route.count} partitions")
         batch = queue.open
         if batch is None:
             batch = accumulator.open_batch(queue, sender.now_s())
         elif batch.size + size > route.batch_bytes:
-            queue.open = None  # full: it leaves in this turn, before the next one is begun
+            queue.open = None  # full: it is sent before the next batch is opened
             sender.wake()
             self._partitioner.batch_closed(topic, partition)
             try:
@@ -275,11 +278,11 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:
-        """As `send`, and waits for what becomes of the record."""
+        """Sends a record and waits for its RecordMetadata; see `send`."""
         return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
 
     async def flush(self) -> None:
-        """Sends all that waits, and returns when everything sent before is done, in whatever way."""
+        """Sends all batches at once, and returns when all records sent before are acknowledged or failed."""
         if self._sender is None:
             raise self._unusable()
         await self._sender.flush()
@@ -296,7 +299,7 @@ class Producer:
         )
 
     async def _blocked(self, sender: Sender, topic: str, size: int, ticket: int) -> _Route:
-        """Waits for metadata and takes room."""
+        """Waits for metadata, and reserves memory."""
         if size > min(self.options.max_request_size - RECORD_BYTES_MAX_OVERHEAD, self.options.buffer_memory):
             raise self._too_large(size)
         deadline_s = sender.now_s() + self.options.max_block_ms / 1000
@@ -306,7 +309,7 @@ class Producer:
         return route
 
     def _check_after_waiting(self, sender: Sender, size: int, ticket: int) -> None:
-        """Gives room back, and raises, where a record can no longer be sent."""
+        """Releases the memory and raises, if the record can no longer be sent after a wait."""
         error: ClientError | None = None
         if sender.failure is not None or not self._is_open:
             error = self._unusable()
@@ -333,38 +336,37 @@ class Producer:
         route = self._routes[name] = _Route(known, queues, largest)
         return route
 
-    # -- transactions
+    # Transactions
 
     def _transactional(self) -> Transactions:
         if self._sender is None or not self._is_open:
             raise self._unusable()
         if self._sender.transactions is None:
-            raise InvalidTransactionState("transactions need a transactional_id")
+            raise InvalidTransactionState("transactions need a transactional_id: none is set")
         return self._sender.transactions
 
     async def init_transactions(self) -> None:
-        """Takes over the transactional id: whoever had it is fenced, and what he left open is aborted.
+        """Initializes the transactional id: fences earlier producers, and aborts their open transaction.
 
-        The first `begin` does it as well. This and the other calls of transactions wait at most `max_block_ms` for the
-        coordinator, then raise TransactionUnsettled. Raises ProducerFailed (TransactionsUnsupported before 0.11).
+        The first `begin` does the same. All calls on transactions wait at most `max_block_ms` for the coordinator, then
+        raise TransactionUnsettled. Raises ProducerFailed (TransactionsUnsupported before Kafka 0.11).
         """
         await self._transactional().init()
 
     async def begin(self) -> None:
-        """Begins a transaction: what is sent from now on is part of it. Raises InvalidTransactionState within one."""
+        """Begins a transaction. Raises InvalidTransactionState if one is open."""
         await self._transactional().begin()
 
     async def commit(self) -> None:
-        """Commits the transaction: waits until all of it is acknowledged, then for the coordinator's decision.
+        """Waits until all records are acknowledged, and commits the transaction.
 
-        Raises TransactionFailed if anything of it has failed: it can only be aborted, and another may begin. Raises
-        ProducerFenced if another producer has taken over, or the transaction took longer than its time-out; and
-        InvalidTransactionState.
+        Raises TransactionFailed if a record has failed: the transaction can only be aborted. Raises ProducerFenced if a
+        newer producer has the transactional id or the transaction has timed out; and InvalidTransactionState.
         """
         await self._transactional().commit()
 
     async def abort(self) -> None:
-        """Aborts the transaction: records that were not sent yet fail with TransactionAborted.
+        """Aborts the transaction; unsent records fail with TransactionAborted.
 
         Raises ProducerFailed, InvalidTransactionState.
         """
@@ -373,21 +375,22 @@ class Producer:
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata], group: str | GroupMetadata
     ) -> None:
-        """Commits offsets (of the next record to read) of a group with the transaction.
+        """Commits offsets (of the next record to read) of a group as part of the transaction.
 
-        `group` is what `Consumer.group_metadata` tells, so that a member that lost its partitions is refused with
-        KafkaError 22, 25 or 82, and the transaction can only be aborted. Or it is a group id. Raises KafkaError,
-        ProducerFailed, InvalidTransactionState, TransactionFailed, and UnsupportedVersion for members before 2.5.
+        `group` is the result of `Consumer.group_metadata`: a member that has lost its partitions is refused with
+        KafkaError 22, 25 or 82, and the transaction can only be aborted. Or it is a group id, without that check.
+        Raises KafkaError, ProducerFailed, InvalidTransactionState, TransactionFailed, and UnsupportedVersion for a
+        member before Kafka 2.5.
         """
         whose = GroupMetadata(group) if isinstance(group, str) else GroupMetadata(*group)
         await self._transactional().send_offsets(read_offsets(offsets), whose)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Producer]:
-        """A transaction for the body of an `async with`: committed at its end, aborted on an exception or if the commit
-        fails.
+        """A transaction for the body of an `async with`: committed at its end, aborted on an exception.
 
-        Raises what `begin` and `commit` do. After TransactionUnsettled nothing is aborted: `commit` may be repeated.
+        Also aborted if the commit fails. Raises the errors of `begin` and `commit`. After TransactionUnsettled it is
+        not aborted: `commit` may be called again.
         """
         await self.begin()
         try:
@@ -405,23 +408,23 @@ class Producer:
         except ProducerFailed:
             raise
         except ClientError as another:
-            error.add_note(f"the transaction is not aborted: {another}")
+            error.add_note(f"the transaction was not aborted: {another}")
 
-    # -- asking
+    # Queries
 
     async def partitions_for(self, topic: str) -> list[Partition]:
-        """The partitions of a topic, with their leaders. Raises NoSuchTopic, KafkaError."""
+        """Returns the partitions of a topic, with their leaders. Raises NoSuchTopic, KafkaError."""
         if self._sender is None:
             raise self._unusable()
         found = await self._cluster.topic(topic, self.options.max_block_ms / 1000)
         return list(found.partitions.values())
 
     async def last_committed(self, topic: str, partition: int) -> CommittedRecord | None:
-        """The last record of this producer that the partition's log holds now; None if there is none.
+        """Returns the last record of this producer in the log of a partition, or None.
 
-        For an application that closes on a fatal error and looks what has to be sent anew: `ordinal` counts what was
-        sent to the partition. Works until `stop`. Raises ClientError, also for what is written without idempotence: the
-        log does not tell its producer then.
+        After a fatal error it shows which records must be sent again: `ordinal` counts the records sent to the
+        partition. Works until `stop`. Raises ClientError, also for a partition that is written without idempotence:
+        its batches have no producer id.
         """
         sender = self._sender
         if sender is None:
@@ -431,7 +434,7 @@ class Producer:
             await self._cluster.topic(topic, self.options.max_block_ms / 1000)
             return None
         if queue.mode is False:
-            raise ClientError(f"{topic}-{partition} is written without idempotence: its log does not name producers")
+            raise ClientError(f"{topic}-{partition} is written without idempotence: its batches have no producer id")
         if not sender.producer_ids:
             return None
         found = await retry(
@@ -456,7 +459,7 @@ def _factory(choice: str | Factory) -> Factory:
 def _bytes(given: Any, what: str) -> bytes:
     if isinstance(given, bytes | bytearray | memoryview):
         return bytes(cast("bytes | bytearray | memoryview", given))
-    raise TypeError(f"a {what} has to be bytes or None, not {type(given).__name__}: give a {what}_serializer")
+    raise TypeError(f"a {what} must be bytes or None, not {type(given).__name__}: use a {what}_serializer")
 
 
 def _headers(headers: Any) -> Headers:
@@ -466,6 +469,6 @@ def _headers(headers: Any) -> Headers:
     checked: list[tuple[str, bytes | None]] = []
     for key, value in pairs:
         if not isinstance(key, str):
-            raise TypeError(f"a header's key has to be a str, not {type(key).__name__}")
+            raise TypeError(f"a header's key must be a str, not {type(key).__name__}")
         checked.append((key, None if value is None else _bytes(value, "header's value")))
     return checked

@@ -1,6 +1,6 @@
-"""What the sender has to ask before it may go on: producer ids, bounds of offsets, what a log holds.
+"""The requests that the sender needs before it can continue: producer ids, bounds of offsets, lookups in logs.
 
-Owns those requests, each under way at most once, and their retries. What an outcome means is `sequences.py`'s affair.
+Owns these requests and their retries, each at most once in flight. `sequences.py` interprets the results.
 """
 
 from __future__ import annotations
@@ -21,54 +21,56 @@ if TYPE_CHECKING:
 
 
 class Inquiries:
-    """Those of one sender."""
+    """The recovery queries of one sender."""
 
     def __init__(self, sender: SenderState) -> None:
         self._sender = sender
         self._tail = LogTail(sender.cluster)
         self._producer_id: tuple[int, int] | None = None
-        self._is_asking_id = False
+        self._is_requesting_id = False
         self._fresh: dict[PartitionQueue, tuple[int, int] | None] = {}
         self._bounding: set[PartitionQueue] = set()
 
     @property
     def tail(self) -> LogTail:
-        """The reader of logs."""
+        """The reader of partition logs."""
         return self._tail
 
-    # -- producer ids
+    # Producer ids
 
     def producer_id(self) -> tuple[int, int] | None:
-        """The producer id and epoch to begin with; None while they are asked for."""
-        if self._producer_id is None and not self._is_asking_id:
-            self._is_asking_id = True
-            self._sender.task(self._ask_first())
+        """Returns the first producer id and epoch; None while they are requested."""
+        if self._producer_id is None and not self._is_requesting_id:
+            self._is_requesting_id = True
+            self._sender.task(self._request_first())
         return self._producer_id
 
     def fresh_producer_id(self, queue: PartitionQueue) -> tuple[int, int] | None:
-        """A producer id of its own for a queue whose epochs are used up; None while it is asked for."""
+        """Returns a new producer id for a queue whose epochs are exhausted; None while it is requested."""
         if queue not in self._fresh:
             self._fresh[queue] = None
-            self._sender.task(self._ask_fresh(queue))
+            self._sender.task(self._request_fresh(queue))
         found = self._fresh[queue]
         if found is not None:
             del self._fresh[queue]
         return found
 
-    async def _ask_first(self) -> None:
+    async def _request_first(self) -> None:
         try:
-            self._producer_id = await self._ask_id()
+            self._producer_id = await self._obtain_id()
         finally:
-            self._is_asking_id = False
+            self._is_requesting_id = False
         self._sender.wake()
 
-    async def _ask_fresh(self, queue: PartitionQueue) -> None:
-        self._fresh[queue] = await self._ask_id()
+    async def _request_fresh(self, queue: PartitionQueue) -> None:
+        self._fresh[queue] = await self._obtain_id()
         self._sender.wake()
 
-    async def _ask_id(self) -> tuple[int, int] | None:
-        """A producer id and epoch. An error that is not retriable ends the producer or, in the mode "requested", its
-        idempotence."""
+    async def _obtain_id(self) -> tuple[int, int] | None:
+        """Requests a producer id and epoch, with retries.
+
+        After a fatal error the producer fails or, in the mode "requested", continues without idempotence.
+        """
         sender = self._sender
         try:
             found = await retry(self._request_id, sender.cluster.retry_backoff_s)
@@ -85,8 +87,8 @@ class Inquiries:
             connection = await self._sender.cluster.any_connection()
             response = await connection.request(request)
         except UnsupportedVersion as error:
-            # The leader serves it, or it would not have been requested: this connection was taken for an old
-            # broker's, which one that closes at the wrong moment can be.
+            # The leader serves InitProducerId. This connection was mistaken for that of an old broker, since it was
+            # closed during the negotiation.
             if connection is not None:
                 connection.close()
             raise ConnectionLost("a broker without InitProducerId") from error
@@ -105,14 +107,14 @@ class Inquiries:
         failure.__cause__ = error
         sender.fail(failure)
 
-    # -- offsets
+    # Offsets
 
     def is_bounding(self, queue: PartitionQueue) -> bool:
-        """Whether a bound for the last acknowledged offset is being asked for."""
+        """Returns whether a bound of the last acknowledged offset is being requested."""
         return queue in self._bounding
 
     def bound_offset(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None:
-        """After a success without an offset: the end of the log is above it."""
+        """Requests a bound of the last acknowledged offset, after an acknowledgement without an offset."""
         if queue not in self._bounding:
             self._bounding.add(queue)
             self._sender.task(self._bound(queue, sequences))
@@ -132,7 +134,7 @@ class Inquiries:
             self._sender.wake()
 
     async def _end_of_acked(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> int:
-        """An offset above all that was acknowledged: where a later batch of ours stands, else the end of the log."""
+        """Returns an offset above all acknowledged records: that of a later batch of ours, or the log end."""
         end = await self._tail.offset(queue.topic, queue.index)
         last, epoch = sequences.last_acked_sequence, sequences.epoch
         since = 0 if sequences.last_acked is None else sequences.last_acked.offset
@@ -141,10 +143,10 @@ class Inquiries:
                 return header.base_offset
         return end
 
-    # -- the log
+    # Logs
 
     def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        """Before a batch's success counts: was what was acknowledged before still there when it was written?"""
+        """Checks before an acknowledgement whether the suspect record was still in the log when it was written."""
         self._sender.task(self._look_for_suspect(batch, base_offset, append_time_ms))
 
     async def _look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
@@ -164,7 +166,7 @@ class Inquiries:
         sender.wake()
 
     async def _is_there(self, queue: PartitionQueue, acked: Acked) -> bool:
-        """Asks until it is known. What no consumer may see for longer than a request may take is not there."""
+        """Returns whether a record is in the log; above the high watermark it is lost after a request timeout."""
         sender = self._sender
         loop = asyncio.get_running_loop()
         patience_s = loop.time() + sender.options.request_timeout_ms / 1000
@@ -183,7 +185,7 @@ class Inquiries:
             await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
 
     def look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
-        """A broker that does not search its log says that a batch is out of order: the log tells what is true."""
+        """Reads the log after OUT_OF_ORDER from a broker that does not search its log for duplicates."""
         self._sender.task(self._look_for_batch(batch, alive_until_s))
 
     async def _look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
@@ -220,7 +222,7 @@ class Inquiries:
         sender.resume(queue)
 
     async def _place_of(self, batch: Batch, sequences: Sequences[Batch]) -> int | None:
-        """The offset of the batch in the log, -1 if it was there and is deleted, None if it never was."""
+        """Returns the offset of a batch in the log, -1 if it was deleted since, None if it was never written."""
         queue = batch.queue
         since = max(0, sequences.last_acked_offset)
         for header in await self._tail.find(queue.topic, queue.index, since, batch.producer_id):
@@ -228,5 +230,5 @@ class Inquiries:
                 if (header.base_sequence, header.last_sequence) == (batch.base_sequence, batch.last_sequence):
                     return header.base_offset
                 if precedes(batch.base_sequence, header.base_sequence):
-                    return -1  # what is behind it was accepted, so it was there
+                    return -1  # a later batch was accepted, so this one was written
         return None

@@ -1,7 +1,7 @@
-"""What an answer means for a batch: done, sent again, split, refused, or the end of the producer.
+"""Applies Produce responses to batches: acknowledged, retried, split, refused, or a fatal error of the producer.
 
-Owns the way from an error code to what becomes of the batch and its futures. Whether a code is a loss, where there are
-sequences, is `sequences.py`'s verdict.
+Owns the step from an error code to the batch and its futures. For batches with sequences `sequences.py` decides whether
+a code means a loss.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = ["COPIES_LIVE_S", "SOON_S", "Outcomes"]
 
-SOON_S = 0.02  # how long it takes to complete the transaction before, about
-COPIES_LIVE_S = 2.0  # how long a request whose connection has ended may still reach the log
+SOON_S = 0.02  # typical time to complete the previous transaction
+COPIES_LIVE_S = 2.0  # time in which a request of a closed connection may still be appended
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
-_Answer = Any  # ProduceResponse's PartitionProduceResponse
+_Partition = Any  # ProduceResponse's PartitionProduceResponse
 
 
 class Outcomes:
-    """Those of one sender."""
+    """The responses of one sender."""
 
     def __init__(self, sender: SenderState) -> None:
         self._sender = sender
         self._loop = asyncio.get_running_loop()
 
     def on_success(self, batch: Batch, base_offset: int, append_time_ms: int, log_start_offset: int) -> None:
-        """The batch is in the log."""
+        """Handles an acknowledgement."""
         sequences = batch.queue.sequences
         if sequences is None or batch.base_sequence < 0:
             batch.queue.in_flight -= 1
@@ -56,8 +56,8 @@ class Outcomes:
             sequences.succeeded(batch, base_offset, log_start_offset)
         self._sender.accumulator.fulfil(batch, base_offset, append_time_ms)
 
-    def on_error(self, batch: Batch, code: int, answer: _Answer | None, cause: BaseException | None) -> None:
-        error: ClientError = KafkaError(code, getattr(answer, "error_message", None))
+    def on_error(self, batch: Batch, code: int, response: _Partition | None, cause: BaseException | None) -> None:
+        error: ClientError = KafkaError(code, getattr(response, "error_message", None))
         if isinstance(cause, ClientError):
             error = cause
         if isinstance(error, KafkaError) and error.stale_metadata:
@@ -66,28 +66,30 @@ class Outcomes:
             self._split(batch)
             return
         if code == ErrorCode.MESSAGE_TOO_LARGE:
-            error = MessageTooLarge(f"a record of about {batch.size} bytes is too large for {batch.queue.topic!r}")
+            error = MessageTooLarge(
+                f"a record of about {batch.size} bytes exceeds max.message.bytes of topic {batch.queue.topic!r}"
+            )
         sequences = batch.queue.sequences
         if sequences is None or batch.base_sequence < 0:
             batch.queue.in_flight -= 1
             if is_retriable(code):
                 self.retry_plain(batch, error)
             else:
-                self._sender.accumulator.fail(batch, partial(_error_of_record, error, answer))
+                self._sender.accumulator.fail(batch, partial(_error_of_record, error, response))
         elif code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             self._on_old_format(batch, sequences)
-        elif self._is_abandoned(answer, code):
+        elif self._is_abandoned(response, code):
             sequences.abandon(batch)
             self._sender.accumulator.fail(batch, lambda _: error)
         else:
-            self._judge(batch, sequences, code, answer, error)
+            self._judge(batch, sequences, code, response, error)
 
-    def _is_abandoned(self, answer: _Answer | None, code: int) -> bool:
-        """Whether what failed is not sent again, because its transaction will be aborted."""
+    def _is_abandoned(self, response: _Partition | None, code: int) -> bool:
+        """Returns whether a failed batch is not retried since its transaction will be aborted."""
         transactions = self._sender.transactions
         if transactions is None or not transactions.is_failing:
             return False
-        return not (transactions.resends_always and (answer is None or is_retriable(code)))
+        return not (transactions.resends_always and (response is None or is_retriable(code)))
 
     def retry_plain(self, batch: Batch, error: ClientError) -> None:
         if batch.is_done:
@@ -115,7 +117,7 @@ class Outcomes:
             self._sender.watch(part)
 
     def _on_old_format(self, batch: Batch, sequences: Sequences[Batch]) -> None:
-        """The topic's format holds no producers: plainly once more, or an error for all of the topic."""
+        """Retries without idempotence after UNSUPPORTED_FOR_MESSAGE_FORMAT, or fails all batches of the topic."""
         queue = batch.queue
         topic = self._sender.cluster.topics.get(queue.topic)
         error = self._sender.modes.refuse(topic) if topic is not None else None
@@ -137,19 +139,19 @@ class Outcomes:
             self._sender.refuse_topic(queue.topic, error)
 
     def _judge(
-        self, batch: Batch, sequences: Sequences[Batch], code: int, answer: _Answer | None, error: ClientError
+        self, batch: Batch, sequences: Sequences[Batch], code: int, response: _Partition | None, error: ClientError
     ) -> None:
-        """What an error means for a batch with sequences."""
+        """Handles an error of a batch with sequences."""
         now_s = self._loop.time()
         queue = batch.queue
-        if answer is None:
+        if response is None:
             queue.lost_s = now_s
         alive_until_s = queue.lost_s + COPIES_LIVE_S
         verdict = sequences.failed(
             batch,
             code,
-            retriable=answer is None or is_retriable(code),
-            log_start_offset=-1 if answer is None else answer.log_start_offset,
+            retriable=response is None or is_retriable(code),
+            log_start_offset=-1 if response is None else response.log_start_offset,
             copies_alive=now_s < alive_until_s,
         )
         if verdict is Verdict.PUT_BACK:
@@ -169,22 +171,22 @@ class Outcomes:
         elif verdict is Verdict.DONE:
             self._sender.accumulator.fulfil(batch, -1, -1)
         elif verdict is Verdict.DROPPED:
-            self._sender.accumulator.fail(batch, partial(_error_of_record, error, answer))
+            self._sender.accumulator.fail(batch, partial(_error_of_record, error, response))
         elif verdict is not Verdict.NEW_START and self._abort_is_enough(queue, verdict):
             sequences.give_up(batch)
             self._sender.accumulator.fail(batch, lambda _: error)
         elif verdict is not Verdict.NEW_START:
-            self._sender.fail(self._fatal(batch, sequences, verdict, answer), batch)
+            self._sender.fail(self._fatal(batch, sequences, verdict, response), batch)
         if not sequences.offset_is_known:
             self._sender.inquiries.bound_offset(queue, sequences)
 
     def _abort_is_enough(self, queue: PartitionQueue, verdict: Verdict) -> bool:
-        """Whether it is for the transaction to end: its coordinator knows who is fenced, what is lost is its own."""
+        """Returns whether aborting the transaction suffices: after fencing, or if only its own records are lost."""
         transactions = self._sender.transactions
         return transactions is not None and (verdict is Verdict.FENCED or transactions.covers(queue))
 
     def _fatal(
-        self, batch: Batch, sequences: Sequences[Batch], verdict: Verdict, answer: _Answer | None
+        self, batch: Batch, sequences: Sequences[Batch], verdict: Verdict, response: _Partition | None
     ) -> ProducerFailed:
         queue = batch.queue
         if verdict is Verdict.UNKNOWN_PRODUCER:
@@ -194,16 +196,16 @@ class Outcomes:
                 first_sequence=batch.base_sequence,
                 last_sequence=batch.last_sequence,
                 last_acked_offset=sequences.last_acked_offset,
-                log_start_offset=-1 if answer is None else answer.log_start_offset,
+                log_start_offset=-1 if response is None else response.log_start_offset,
             )
         if verdict is Verdict.FENCED:
-            fenced = ProducerFenced(f"{queue.topic}-{queue.index} knows a newer epoch of producer {batch.producer_id}")
+            fenced = ProducerFenced(f"{queue.topic}-{queue.index} has a newer epoch of producer {batch.producer_id}")
             fenced.topic, fenced.partition = queue.topic, queue.index
             return fenced
         return self.out_of_order(batch, sequences)
 
     def lose(self, batch: Batch, sequences: Sequences[Batch]) -> None:
-        """Acknowledged records are gone, says the log: the end of the producer, or of the transaction they were of."""
+        """Handles the loss of acknowledged records: fails the producer, or the transaction of the lost records."""
         lost = self.out_of_order(batch, sequences)
         if not self._abort_is_enough(batch.queue, Verdict.OUT_OF_ORDER):
             self._sender.fail(lost, batch)
@@ -215,7 +217,7 @@ class Outcomes:
         self._sender.accumulator.fail(batch, lambda _: error)
 
     def out_of_order(self, batch: Batch, sequences: Sequences[Batch]) -> OutOfOrderSequence:
-        """The error for records that were acknowledged and are gone."""
+        """Returns the error for lost acknowledged records."""
         queue = batch.queue
         error = OutOfOrderSequence(
             f"{queue.topic}-{queue.index} lost acknowledged records of this producer, up to offset"
@@ -225,12 +227,12 @@ class Outcomes:
         return error
 
 
-def _error_of_record(error: ClientError, answer: _Answer | None, index: int) -> BaseException:
-    """The error for the record at that place of a refused batch: brokers may tell which were wrong (KIP-467)."""
-    told = {each.batch_index: each.batch_index_error_message for each in answer.record_errors} if answer else {}
-    if not told or not isinstance(error, KafkaError):
+def _error_of_record(error: ClientError, response: _Partition | None, index: int) -> BaseException:
+    """Returns the error of the record at an index of a refused batch: brokers may name the invalid ones (KIP-467)."""
+    wrong = {each.batch_index: each.batch_index_error_message for each in response.record_errors} if response else {}
+    if not wrong or not isinstance(error, KafkaError):
         return error
     code = error_code(error.number)
-    if index in told:
-        return KafkaError(code, told[index] or error.message)
+    if index in wrong:
+        return KafkaError(code, wrong[index] or error.message)
     return KafkaError(code, "another record of the same batch was refused")

@@ -1,10 +1,10 @@
-"""From queues to brokers and back: what is sent when, in how many requests at once, and what answers mean for batches.
+"""Sends batches to the leaders, and hands the responses on.
 
-Owns the requests in flight, retries and their back-off, delivery time-outs and the end after a fatal error. What the
-order of a partition demands is `sequences.py`'s; what has to be asked on the way is `recovery_queries.py`'s.
+Owns the requests in flight, retries and their back-off, delivery timeouts, and the end after a fatal error. The order
+within a partition is in `sequences.py`, further requests are in `recovery_queries.py`.
 
-There is no task that loops: `wake` has one pass made at the end of the present turn of the event loop, which sends what
-may be sent and sets one timer for what may be sent later. Answers, new metadata, records and timers wake it.
+There is no loop task: `wake` schedules one pass in the next iteration of the event loop. It sends the possible batches
+and sets one timer for later ones. Responses, new metadata, records and timers call `wake`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .accumulator import Accumulator, Batch, PartitionQueue
 from .batches import CODECS, encode
 from .idempotence import Modes
 from .options import ProducerOptions
-from .produce_requests import answers_in, produce_request, produce_version
+from .produce_requests import partitions_in, produce_request, produce_version
 from .recovery_queries import Inquiries
 from .responses import Outcomes
 from .sequences import Sequences
@@ -36,14 +36,14 @@ from .transactions.requests import PRODUCE_OF_V1
 from .transactions.state_machine import Doom
 
 SCAN_FEATURE = "ottla.duplicate.scan"
-IN_FLIGHT_WITHOUT_SCAN = 5  # as many batches of a producer as every broker remembers
+IN_FLIGHT_WITHOUT_SCAN = 5  # the number of batches that every broker caches for a producer
 NEVER = float("inf")
 
 _log = logging.getLogger("ottla.client")
 
 
 class _Node:
-    """One leader, and what is under way to it."""
+    """A leader, with its connection and its requests in flight."""
 
     __slots__ = ("connection", "in_flight", "is_opening", "node_id", "not_before_s")
 
@@ -56,7 +56,7 @@ class _Node:
 
 
 class Sender:
-    """See the module. `batch_closed(topic, partition)` is called when a batch leaves its queue."""
+    """The sender of one producer. `batch_closed(topic, partition)` is called when a batch leaves its queue."""
 
     def __init__(
         self,
@@ -99,21 +99,21 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = NEVER
         self._wake_s = NEVER
-        self._asked_metadata: set[str] = set()
+        self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._has_warned = False
         cluster.add_listener(self._on_metadata)
 
-    # -- waking and the pass
+    # Passes
 
     def wake(self) -> None:
-        """Has a pass made soon."""
+        """Schedules a pass."""
         if not self._is_awake and not self._is_closed:
             self._is_awake = True
             self._loop.call_soon(self._pass)
 
     def task(self, work: Any) -> None:
-        """Runs a coroutine that `close` ends."""
+        """Runs a coroutine as a task, which `close` cancels."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -134,17 +134,17 @@ class Sender:
             heapq.heapify(deadlines)
 
     def _on_metadata(self) -> None:
-        self._asked_metadata.clear()
+        self._refreshing.clear()
         if self.modes.mode != "off":
             for queue in self.accumulator.queues.values():
-                # The topic's format may have been raised.
+                # The message format of the topic may be v2 now.
                 if queue.mode is False and not queue.in_flight and not queue.put_back and queue.sequences is None:
                     queue.mode = None
         if self._active:
             self.wake()
 
     def not_before(self, when_s: float) -> None:
-        """The pass is to be made again at that time."""
+        """Schedules a pass at a time."""
         if when_s < self._wake_s:
             self._wake_s = when_s
 
@@ -180,7 +180,7 @@ class Sender:
             self.not_before(self._deadlines[0][0])
         if self._timer is not None:
             if self._timer_s <= self._wake_s < NEVER:
-                return  # it goes off too early at worst
+                return  # the set timer is earlier: an extra pass at worst
             self._stop_timer()
         if self._wake_s < NEVER:
             self._timer_s = max(self._wake_s, now_s)
@@ -191,13 +191,13 @@ class Sender:
         self._pass()
 
     def resume(self, queue: PartitionQueue) -> None:
-        """Has the queue looked at again."""
+        """Includes a queue in the next pass."""
         self._active[queue] = None
         self.wake()
 
     def want_metadata(self, topic: str) -> None:
-        if topic not in self._asked_metadata:
-            self._asked_metadata.add(topic)
+        if topic not in self._refreshing:
+            self._refreshing.add(topic)
             self.cluster.expire(topic)
 
     def _is_usable(self, node: _Node, now_s: float) -> bool:
@@ -231,7 +231,7 @@ class Sender:
             node.is_opening = False
             self.wake()
 
-    # -- sending
+    # Sending
 
     def _in_flight_max(self, connection: Connection) -> int:
         most = self.options.max_in_flight_requests_per_connection
@@ -250,7 +250,7 @@ class Sender:
         return IN_FLIGHT_WITHOUT_SCAN
 
     def _fill(self, node: _Node, queues: list[PartitionQueue], now_s: float) -> None:
-        """Sends requests, each with at most one batch of a partition, until nothing more may be sent."""
+        """Sends requests, each with at most one batch of a partition, until no batch may be sent."""
         connection = node.connection
         assert connection is not None
         most = self._in_flight_max(connection)
@@ -273,13 +273,13 @@ class Sender:
             if not taken:
                 return
             self._send(node, connection, taken, pieces)
-            if len(queues) > 1:  # who came first comes last next time
+            if len(queues) > 1:  # the partitions served now are last in the next pass
                 for batch in taken:
                     if self._active.pop(batch.queue, True) is None:
                         self._active[batch.queue] = None
 
     def _ready(self, queue: PartitionQueue, connection: Connection, now_s: float) -> Batch | None:
-        """The batch of the queue that may leave now."""
+        """Returns the batch of a queue that may be sent now, or None."""
         if queue.mode is None and not self._decide(queue, connection):
             return None
         if self.transactions is not None and not self.transactions.may_send(queue):
@@ -312,7 +312,7 @@ class Sender:
         return batch
 
     def _is_muted(self, queue: PartitionQueue) -> bool:
-        """One request in flight is a promise of order, also for what is written without idempotence."""
+        """Returns whether a queue must wait: with one request in flight, order is guaranteed without idempotence."""
         return self.options.max_in_flight_requests_per_connection == 1 and queue.in_flight > 0
 
     def _if_due(self, batch: Batch, now_s: float) -> Batch | None:
@@ -332,7 +332,7 @@ class Sender:
         return queue.mode is not None
 
     def refuse_topic(self, topic: str, error: ClientError) -> None:
-        """All that waits for a topic fails with an error of the same kind."""
+        """Fails all unsent batches of a topic."""
         for queue in self.accumulator.queues.values():
             if queue.topic == topic:
                 queue.mode = None
@@ -341,7 +341,7 @@ class Sender:
                     self.accumulator.fail(queue.waiting.popleft(), lambda _: error)
 
     def _begin(self, queue: PartitionQueue, connection: Connection) -> None:
-        """Gives a queue its sequences, once there is a producer id; the next pass goes on."""
+        """Creates the sequences of a queue when the producer id is known; the next pass sends its batches."""
         made = self.inquiries.producer_id() if self.transactions is None else self.transactions.owner
         if made is not None:
             queue.sequences = Sequences(*made, searches=SCAN_FEATURE in connection.features)
@@ -362,7 +362,7 @@ class Sender:
         return True
 
     def _take(self, queue: PartitionQueue, batch: Batch, connection: Connection) -> bytes | None:
-        """Takes a batch out of its queue and encodes it; None if it cannot be written, which it is told then."""
+        """Removes a batch from its queue and encodes it; if that fails, fails the batch and returns None."""
         sequences = queue.sequences
         is_new = bool(queue.waiting) and queue.waiting[0] is batch
         if is_new:
@@ -402,7 +402,7 @@ class Sender:
         return data
 
     def _version(self, connection: Connection, topic: str) -> int:
-        is_v1 = self.transactions is not None and not self.transactions.standing.is_v2
+        is_v1 = self.transactions is not None and not self.transactions.status.is_v2
         return produce_version(connection, self.cluster.topics.get(topic), PRODUCE_OF_V1 if is_v1 else None)
 
     def _send(self, node: _Node, connection: Connection, batches: list[Batch], pieces: list[bytes]) -> None:
@@ -422,14 +422,14 @@ class Sender:
         node.in_flight += 1
         if acks:
             future = connection.send(request, version)
-            future.add_done_callback(partial(self._answered, node, connection, batches))
+            future.add_done_callback(partial(self._on_response, node, connection, batches))
         else:
             self.task(self._post(node, connection, batches, request, version))
 
     async def _post(
         self, node: _Node, connection: Connection, batches: list[Batch], request: ProduceRequest, version: int
     ) -> None:
-        """acks=0: what the peer takes counts as sent."""
+        """Sends with acks=0: a batch written to the socket counts as sent."""
         try:
             connection.post(request, version)
             await connection.wait_writable()
@@ -446,10 +446,12 @@ class Sender:
                 node.in_flight -= 1
             self.wake()
 
-    # -- answers
+    # Responses
 
-    def _answered(self, node: _Node, connection: Connection, batches: list[Batch], future: asyncio.Future[Any]) -> None:
-        """One answer, or the end of its connection, which is one for each request that was in flight."""
+    def _on_response(
+        self, node: _Node, connection: Connection, batches: list[Batch], future: asyncio.Future[Any]
+    ) -> None:
+        """Handles a response, or the end of the connection, which fails each request in flight."""
         if node.connection is connection:
             node.in_flight -= 1
         error = None if future.cancelled() else future.exception()
@@ -464,12 +466,13 @@ class Sender:
             response = future.result()
             if response.throttle_time_ms:
                 node.not_before_s = self._loop.time() + response.throttle_time_ms / 1000
-            answers = answers_in(response)
+            partitions = partitions_in(response)
             for batch in batches:
                 topic = self.cluster.topics.get(batch.queue.topic)
                 names = (batch.queue.topic, ZERO_UUID if topic is None else topic.id)
                 found = next(
-                    (answers[name, batch.queue.index] for name in names if (name, batch.queue.index) in answers), None
+                    (partitions[name, batch.queue.index] for name in names if (name, batch.queue.index) in partitions),
+                    None,
                 )
                 if found is None:
                     self.outcomes.on_error(batch, ErrorCode.NETWORK_EXCEPTION, None, None)
@@ -483,10 +486,10 @@ class Sender:
             if batch.queue.has_work():
                 self._active[batch.queue] = None
         if self.transactions is not None:
-            self.transactions.answered()
+            self.transactions.on_responses()
         self.wake()
 
-    # -- giving up
+    # Giving up
 
     def _expire(self, now_s: float) -> None:
         deadlines = self._deadlines
@@ -502,7 +505,7 @@ class Sender:
         self.accumulator.fail(batch, lambda _: DeliveryTimeout(text))
 
     def drop(self, error: Callable[[], ClientError], *, keep_sent: bool) -> None:
-        """All that is not in flight fails; `keep_sent`: but for what was sent before, where it can be sent again."""
+        """Fails the batches not in flight; with `keep_sent` those that were sent before are kept for a retry."""
         for batch in list(self.accumulator.undone):
             sequences = batch.queue.sequences
             is_kept = keep_sent and batch.base_sequence >= 0 and not (sequences is None or sequences.restarting)
@@ -522,25 +525,25 @@ class Sender:
             queue.sequences.give_up(batch)
 
     def fail(self, error: ProducerFailed, batch: Batch | None = None) -> None:
-        """The end after a fatal error: all that is not done fails, and so does what is sent from now on."""
+        """Fails the producer: all unfinished batches, and all later sends."""
         if self.failure is not None:
             return
         self.failure = error
         if self.transactions is not None:
-            self.transactions.tell(Doom(error))
+            self.transactions.process(Doom(error))
         if batch is not None:
             self.accumulator.fail(batch, lambda _: error)
         self.fail_all(self.failed)
         self._stop_timer()
 
     def failed(self) -> ProducerFailed:
-        """The error for what was not done when the producer failed."""
+        """Returns a new error for batches that were unfinished when the producer failed."""
         error = ProducerFailed(f"the producer has failed: {self.failure}")
         error.__cause__ = self.failure
         return error
 
     def fail_all(self, error: Callable[[], ClientError]) -> None:
-        """Everything that is not done fails."""
+        """Fails all unfinished batches."""
         for other in list(self.accumulator.undone):
             self.accumulator.fail(other, lambda _: error())
         for queue in self.accumulator.queues.values():
@@ -550,8 +553,7 @@ class Sender:
         self.accumulator.refuse_waiters(error)
 
     async def flush(self) -> None:
-        """Sends what waits without regard to linger, and returns when all that was given until now is done, whatever
-        became of it."""
+        """Sends all batches without linger; returns when those of now are acknowledged or failed."""
         last = self._count
         self.is_flushing += 1
         self.wake()
@@ -572,7 +574,7 @@ class Sender:
             self._timer = None
 
     async def close(self) -> None:
-        """Nothing is sent any more. Does not close connections."""
+        """Stops sending. Does not close connections."""
         self._is_closed = True
         self._stop_timer()
         if self.transactions is not None:

@@ -1,7 +1,7 @@
-"""The sender as its parts see it.
+"""The interfaces between the sender and its parts: responses, recovery queries, transactions.
 
-Owns no state. The sender is made of parts that change each other's: responses decide what becomes of a batch, recovery
-queries look into logs, transactions drop batches. Each part knows only these interfaces, so each can be read alone.
+The parts change each other's state: responses retry or fail batches, recovery queries read logs, transactions drop
+batches. Each part depends on these interfaces only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RecoveryQueries(Protocol):
-    """Looks into logs for what a response left open."""
+    """Reads logs after ambiguous responses."""
 
     def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None: ...
     def look_for_batch(self, batch: Batch, alive_until_s: float) -> None: ...
@@ -27,7 +27,7 @@ class RecoveryQueries(Protocol):
 
 
 class Responses(Protocol):
-    """Decides what becomes of a batch."""
+    """Applies responses to batches."""
 
     def lose(self, batch: Batch, sequences: Sequences[Batch]) -> None: ...
 
@@ -43,7 +43,7 @@ class Transactional(Protocol):
 
 
 class SenderState(Protocol):
-    """One sender: what its parts read and change."""
+    """The state of one sender, as its parts read and change it."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -65,7 +65,7 @@ class SenderState(Protocol):
     def transactions(self) -> Transactional | None: ...
 
     def wake(self) -> None:
-        """Looks soon for what can be sent."""
+        """Schedules a pass that sends the possible batches."""
         ...
 
     def task(self, work: Coroutine[Any, Any, object]) -> None:
@@ -81,7 +81,7 @@ class SenderState(Protocol):
         ...
 
     def want_metadata(self, topic: str) -> None:
-        """Asks for the topic's metadata, as its leader is unknown or wrong."""
+        """Refreshes the topic's metadata, since its leader is unknown or stale."""
         ...
 
     def refuse_topic(self, topic: str, error: ClientError) -> None:
@@ -89,11 +89,11 @@ class SenderState(Protocol):
         ...
 
     def drop(self, error: Callable[[], ClientError], *, keep_sent: bool) -> None:
-        """Fails the batches that were not sent, and with `keep_sent` False those in flight as well."""
+        """Fails the batches not in flight; with `keep_sent` those that were sent before are kept for a retry."""
         ...
 
     def fail(self, error: ProducerFailed, batch: Batch | None = None) -> None:
-        """Ends the producer."""
+        """Fails the producer with a fatal error."""
         ...
 
     def failed(self) -> ProducerFailed:
@@ -101,5 +101,5 @@ class SenderState(Protocol):
         ...
 
     async def flush(self) -> None:
-        """Returns when all records sent before the call are done."""
+        """Returns when all records sent before the call are acknowledged or failed."""
         ...

@@ -1,34 +1,34 @@
-"""The sequence numbers of one producer in one partition: what may be sent, what an answer means (KAFKA-5494, KIP-192).
+"""The sequence numbers of a producer in a partition: which batch may be sent, and what a response means.
 
-Pure: no I/O, no clock. The sender asks `may_drain` and `resendable`, tells what was sent and what was answered, and
-does what the verdict says. The rules, by number:
+Pure: no I/O, no clock. Sources: KAFKA-5494, KIP-192. The sender calls `may_drain` and `resendable`, reports batches
+sent and their responses, and acts on the verdict. The rules, by number:
 
- 1. Sequences are given when a batch is drained, from 0 to 2^31 - 1 and then 0 again. A batch keeps them when it is sent
-    again.
- 2. What was put back goes first, in order of sequence, one at a time; nothing new leaves until all of it is done. Nor
-    does a second batch before the first one on a connection is acknowledged, unless the broker is known to search its
-    log: one that forgot the producer (at a restart) may take any sequence, and would so take what is behind the first.
- 3. A retriable failure, or an unknown outcome: put back.
- 4. OUT_OF_ORDER (45) or UNKNOWN_PRODUCER_ID (59) for a batch with an unfinished one before it: put back. For the first
-    unfinished one: acknowledged records may be gone. If the log start is above the last acknowledged offset, nothing
-    acknowledged is missing: a new start (5). Else it is fatal.
- 5. A new start: epoch + 1, so that delayed copies of older requests are fenced, and sequences from 0 for all that is
-    unfinished, when none of it is in flight. After epoch 32767 a fresh producer id is needed. It is due as well when
-    the broker, having forgotten the producer after such a deletion, accepts a batch from the very beginning anew.
- 6. A batch that is given up leaves a gap: whether it is in the log is not known. The batch behind it goes alone.
-    Accepted: it is in the log. OUT_OF_ORDER: it is not, nor is anything behind it; a new start, and no error. But
-    records that were acknowledged might be gone as well, which that answer hides: `suspect` is the newest of them, to
-    be looked for in the log before the first acknowledgement after such a start is passed on.
- 7. DUPLICATE_SEQUENCE_NUMBER (46) is success without an offset; a duplicate's answer counts like any. A batch below
-    the last acknowledged one is in the log, whatever is said of it, unless the broker is known to search its log.
+ 1. A batch gets its sequences when it is drained, from 0 to 2^31 - 1 and then 0 again. A retry has the same sequences.
+ 2. Batches to be retried are sent first, in order of sequence, one at a time; no new batch is sent until all of them
+    are acknowledged. Also, no second batch is sent on a connection before the first one is acknowledged, unless the
+    broker searches its log for duplicates: a broker that has lost the producer state (at a restart) accepts any
+    sequence, and so would accept the second batch without the first.
+ 3. After a retriable error, or without a response, the batch is retried.
+ 4. OUT_OF_ORDER (45) or UNKNOWN_PRODUCER_ID (59) for a batch with an unfinished batch before it: it is retried. For the
+    first unfinished batch acknowledged records may be lost. If the log start offset is above the last acknowledged
+    offset, no acknowledged record is missing: a new start (5). Otherwise the error is fatal.
+ 5. A new start: the epoch is bumped, so that delayed copies of older requests are fenced, and all unfinished batches
+    get sequences from 0, when none of them is in flight. After epoch 32767 a new producer id is needed. A new start is
+    also due when the broker, without producer state after such a deletion, accepts a retry of an old batch.
+ 6. A batch that is given up leaves a gap: it may be in the log or not. The next batch is sent alone. If it is accepted,
+    the missing batch is in the log. If it is OUT_OF_ORDER, neither is: a new start without an error. But this error may
+    hide the loss of acknowledged records: `suspect` is the newest of them, and is looked up in the log before the first
+    acknowledgement after such a start is reported.
+ 7. DUPLICATE_SEQUENCE_NUMBER (46) is success without an offset; the response of a duplicate counts like any other. A
+    batch below the last acknowledged one is in the log, whatever the error, unless the broker searches its log.
     INVALID_PRODUCER_EPOCH (47) is fatal.
- 8. A batch that is too large is split in two with the same sequences in total.
- 9. Brokers that do not search their log answer 45 also for what is in it, behind their cache, or when they have
-    forgotten the producer. There 45 for the first unfinished batch proves nothing: the log is read (`LOOK`) and decides
-    between the three: written before, a new start, fatal.
+ 8. A batch that is too large is split in two, with the same sequences in total.
+ 9. Brokers that do not search their log also return 45 for a batch that is in the log but no longer in their cache, or
+    without producer state. From them 45 for the first unfinished batch is ambiguous: the log is read (`LOOK`), and
+    decides between written before, a new start, and a fatal error.
 
-Whoever resets sequences while an older copy of a request may still arrive could write its records twice: copies that
-nobody answered must have died before a new start (`copies_alive`); until then the batch is put back and asks again.
+A new start while an older copy of a request may still arrive could write records twice: all copies without a response
+must have expired before (`copies_alive`); until then the batch is retried.
 """
 
 from __future__ import annotations
@@ -52,40 +52,40 @@ _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
 def sequence_after(sequence: int, count: int) -> int:
-    """The sequence `count` records behind this one."""
+    """Returns the sequence `count` records later."""
     return (sequence + count) & SEQUENCE_MASK
 
 
 def precedes(first: int, second: int) -> bool:
-    """Whether the first sequence is given out before the second; they lie less than half of all sequences apart."""
+    """Returns whether the first sequence is before the second; they must be less than 2^30 apart."""
     return 0 < ((second - first) & SEQUENCE_MASK) < _HALF
 
 
 class Verdict(Enum):
-    """What becomes of a batch that was answered with an error, or not at all."""
+    """The fate of a batch after an error or without a response."""
 
     PUT_BACK = auto()
-    """It is sent again, with the same sequences."""
+    """Retried with the same sequences."""
     WAIT = auto()
-    """As PUT_BACK, but not before all unanswered copies of requests have died."""
+    """As PUT_BACK, but not before all copies of requests without a response have expired."""
     NEW_START = auto()
-    """It is sent again after a new start of sequences."""
+    """Retried after a new start of the sequences."""
     DONE = auto()
-    """It is in the log; its offset is not known."""
+    """In the log at an unknown offset."""
     DROPPED = auto()
-    """It is not sent again: refused, or given up before."""
+    """Not retried: refused, or given up before."""
     LOOK = auto()
-    """The log has to tell: is the batch in it, are the acknowledged records in it? Then `found` or `not_found`."""
+    """The log must be read for the batch and the acknowledged records; then `found` or `not_found` is called."""
     OUT_OF_ORDER = auto()
-    """Fatal: records that were acknowledged are gone."""
+    """Fatal: acknowledged records are lost."""
     UNKNOWN_PRODUCER = auto()
-    """Fatal: records that were acknowledged may be gone."""
+    """Fatal: acknowledged records may be lost."""
     FENCED = auto()
-    """Fatal: another producer of the same id has a newer epoch."""
+    """Fatal: a producer with the same id has a newer epoch."""
 
 
 class Sequenced:
-    """A batch as seen from here. Whoever makes batches derives them from this; `count` is how many records it has."""
+    """The base class of batches with sequences; `count` is the number of records."""
 
     __slots__ = ("after_gap", "base_sequence", "count", "epoch", "given_up", "in_flight", "producer_id")
 
@@ -100,12 +100,12 @@ class Sequenced:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of its last record."""
+        """The sequence of the last record."""
         return sequence_after(self.base_sequence, self.count - 1)
 
 
 class Acked(NamedTuple):
-    """The last record of an acknowledged batch, as it stands in the log."""
+    """The last record of an acknowledged batch in the log."""
 
     offset: int
     producer_id: int
@@ -117,7 +117,7 @@ B = TypeVar("B", bound=Sequenced)
 
 
 class Sequences(Generic[B]):
-    """See the module. `searches` says that the broker looks for duplicates in its log, behind what it has in memory."""
+    """The sequences of one partition. `searches`: the broker searches its log for duplicates beyond its cache."""
 
     __slots__ = (
         "_catching_up",
@@ -146,30 +146,30 @@ class Sequences(Generic[B]):
         self.epoch = epoch
         self.searches = searches
         self.next_sequence = next_sequence
-        self.last_acked_sequence = -1  # of the present epoch
-        self.last_acked_offset = NO_OFFSET  # of any
-        self.last_acked: Acked | None = None  # the newest whose offset is known, of any epoch
-        self.unfinished: list[B] = []  # in order of sequence: in flight, or put back
+        self.last_acked_sequence = -1  # of the current epoch
+        self.last_acked_offset = NO_OFFSET  # of any epoch
+        self.last_acked: Acked | None = None  # the newest one with a known offset, of any epoch
+        self.unfinished: list[B] = []  # in order of sequence: in flight, or to be retried
         self.in_flight = 0
         self.restarting = False
         self.is_looking = False
         self.suspect: Acked | None = None
         self._offset_is_known = True
         self._is_bound = False
-        self._is_known = False  # to the broker
+        self._is_known = False  # the broker has producer state
         self._catching_up = False
         self._gap_at_end = False
         self._hides_loss = False
 
-    # -- sending
+    # Sending
 
     @property
     def is_in_step(self) -> bool:
-        """Nothing was put back or given up, or all of that is settled."""
+        """Whether no batch is to be retried, and no gap is open."""
         return not self._catching_up and not self.restarting
 
     def may_drain(self) -> bool:
-        """Whether a new batch may be given sequences and sent (rule 2)."""
+        """Returns whether a new batch may get sequences and be sent (rule 2)."""
         if self.restarting or self.is_looking:
             return False
         if not self.unfinished:
@@ -177,11 +177,11 @@ class Sequences(Generic[B]):
         return not self._catching_up and (self._is_known or self.searches)
 
     def on_new_connection(self) -> None:
-        """The broker may be another process than before, or another broker (rule 2)."""
+        """Notes a new connection: the broker may have restarted, or be another one (rule 2)."""
         self._is_known = False
 
     def assign(self, batch: B) -> None:
-        """Gives a new batch its sequences (rule 1); it is in flight from now on."""
+        """Assigns sequences to a new batch (rule 1), which is in flight from then on."""
         batch.producer_id = self.producer_id
         batch.epoch = self.epoch
         batch.base_sequence = self.next_sequence
@@ -193,20 +193,20 @@ class Sequences(Generic[B]):
         self.in_flight += 1
 
     def resendable(self) -> B | None:
-        """The batch that was put back and may be sent again now."""
+        """Returns the batch that may be retried now, or None."""
         if self.in_flight or self.restarting or self.is_looking or not self.unfinished:
             return None
         return self.unfinished[0]
 
     def resent(self, batch: B) -> None:
-        """It is in flight once more."""
+        """Marks a retried batch as in flight."""
         batch.in_flight = True
         self.in_flight += 1
 
-    # -- answers
+    # Responses
 
     def succeeded(self, batch: B, base_offset: int = NO_OFFSET, log_start_offset: int = NO_OFFSET) -> None:
-        """It is in the log, written now or before; at an unknown place if the offset is -1."""
+        """Handles an acknowledgement, of this request or of a duplicate; the offset is -1 if unknown."""
         self._landed(batch)
         self._finish(batch, base_offset, log_start_offset)
 
@@ -215,14 +215,14 @@ class Sequences(Generic[B]):
         self._is_known = True
         is_below = self.last_acked_sequence >= 0 and precedes(batch.base_sequence, self.last_acked_sequence)
         if is_below and min(base_offset, log_start_offset) > self.last_acked_offset and self._offset_is_known:
-            # Written once more behind what came after it: all of that was deleted, and the broker forgot the producer.
-            # What comes next would be a gap.
+            # A retry was appended after later batches: these were deleted, and the broker has no producer state.
+            # The next batch would be a gap.
             self.restarting = self._hides_loss = True
         if batch.epoch == self.epoch and batch.producer_id == self.producer_id:
             last = batch.last_sequence
             if self.last_acked_sequence < 0 or precedes(self.last_acked_sequence, last):
                 self.last_acked_sequence = last
-                # An offset that is not known might be above all that are.
+                # An unknown offset may be above all known ones.
                 self._offset_is_known = base_offset >= 0
                 known = NO_OFFSET if self.last_acked is None else self.last_acked.offset
                 self._least_offset = known + batch.count
@@ -239,14 +239,14 @@ class Sequences(Generic[B]):
 
     @property
     def offset_is_known(self) -> bool:
-        """Whether `last_acked_offset` is that of the newest acknowledged record, or a bound above it."""
+        """Whether `last_acked_offset` is that of the newest acknowledged record, or a bound of it."""
         return self._offset_is_known
 
     def bound_offset(self, end_offset: int) -> None:
-        """All that was acknowledged lies below this offset: what to ask after a success without one."""
+        """Sets a bound: all acknowledged records are below `end_offset`. For an acknowledgement without an offset."""
         if not self._offset_is_known:
             self._offset_is_known = self._is_bound = True
-            # A log that ends below where the record must have been was cut meanwhile: nothing bounds it then.
+            # A log that ends below the least possible offset of the record was truncated: there is no bound.
             bound = end_offset - 1 if end_offset > self._least_offset else OFFSET_MAX
             self.last_acked_offset = max(self.last_acked_offset, bound)
 
@@ -259,7 +259,7 @@ class Sequences(Generic[B]):
         log_start_offset: int = NO_OFFSET,
         copies_alive: bool = False,
     ) -> Verdict:
-        """What an answer other than success means; an answer that never came is a retriable NETWORK_EXCEPTION."""
+        """Returns the verdict on an error code; a missing response is a retriable NETWORK_EXCEPTION."""
         self._landed(batch)
         if code in _FENCED:
             return Verdict.FENCED
@@ -292,9 +292,9 @@ class Sequences(Generic[B]):
         if is_below and not is_unknown and not self.searches:
             return Verdict.DONE
         if not self._offset_is_known:
-            return Verdict.WAIT  # until it is bounded
-        is_told = log_start_offset >= 0
-        nothing_missing = log_start_offset > self.last_acked_offset if is_told else self.last_acked_offset < 0
+            return Verdict.WAIT  # until the offset has a bound
+        has_log_start = log_start_offset >= 0
+        nothing_missing = log_start_offset > self.last_acked_offset if has_log_start else self.last_acked_offset < 0
         if is_unknown:
             if not nothing_missing:
                 return Verdict.UNKNOWN_PRODUCER
@@ -311,24 +311,24 @@ class Sequences(Generic[B]):
         self._hides_loss = hides_loss
         return Verdict.NEW_START
 
-    # -- what the log told
+    # Results of LOOK
 
     def found(self, batch: B, base_offset: int) -> None:
-        """After LOOK: the batch is in the log."""
+        """Handles a batch that was found in the log after LOOK."""
         self.is_looking = False
         if batch in self.unfinished:
             self._finish(batch, base_offset)
 
     def not_found(self) -> None:
-        """After LOOK: it is not, and nothing that was acknowledged is missing: a new start is due."""
+        """Handles a batch that is not in the log after LOOK, without lost records: a new start is due."""
         self.is_looking = False
         self.restarting = True
         self._hides_loss = True
 
-    # -- giving up, splitting
+    # Giving up, splitting
 
     def withdraw(self, batch: B) -> None:
-        """Takes back the sequences of the last batch, which could not be sent at all."""
+        """Takes back the sequences of the last batch, which could not be encoded."""
         self._landed(batch)
         self.unfinished.remove(batch)
         self.next_sequence = batch.base_sequence
@@ -336,27 +336,29 @@ class Sequences(Generic[B]):
         self._settle()
 
     def release(self, batch: B) -> None:
-        """The batch goes on without sequences: its topic has none."""
+        """Removes the sequences of a batch, which is sent without idempotence."""
         if batch.in_flight:
             self._landed(batch)
         self.unfinished.remove(batch)
         batch.producer_id = batch.epoch = batch.base_sequence = -1
 
     def give_up(self, batch: B) -> None:
-        """Nobody waits for this batch any more (rule 6). In flight it stays until its answer, which may still count."""
+        """Gives up a batch (rule 6). One in flight stays until its response, which may still acknowledge it."""
         if batch.in_flight:
             batch.given_up = True
         else:
             self._drop(batch)
 
     def abandon(self, batch: B) -> None:
-        """Its transaction will be aborted: whatever it was answered, it is not sent again."""
+        """Drops a batch of a transaction that will be aborted, whatever the response."""
         self._landed(batch)
         self._drop(batch)
 
     def rewind(self) -> None:
-        """After an aborted transaction, all of which that was not acknowledged is not in the log: goes on behind what
-        was; from 0 if the broker has forgotten the producer."""
+        """Continues after the last acknowledged sequence, or from 0 if the broker has no producer state.
+
+        For an aborted transaction whose unacknowledged batches are certainly not in the log.
+        """
         if self.restarting or self.last_acked_sequence < 0:
             self.last_acked_sequence = -1
             self.next_sequence = 0
@@ -366,7 +368,7 @@ class Sequences(Generic[B]):
         self._gap_at_end = self._catching_up = self._hides_loss = False
 
     def split(self, batch: B, parts: list[B]) -> None:
-        """Replaces a batch that is not in flight by smaller ones of the same records (rule 8)."""
+        """Replaces a batch that is not in flight by parts with the same records (rule 8)."""
         index = self.unfinished.index(batch)
         sequence = batch.base_sequence
         for part in parts:
@@ -377,7 +379,7 @@ class Sequences(Generic[B]):
         self._catching_up = True
 
     def too_large(self, batch: B) -> None:
-        """It was answered that it is too large, and will be split."""
+        """Handles MESSAGE_TOO_LARGE for a batch that will be split."""
         self._landed(batch)
 
     def _drop(self, batch: B) -> None:
@@ -389,19 +391,19 @@ class Sequences(Generic[B]):
             self._gap_at_end = True
         self._catching_up = True
 
-    # -- a new start
+    # A new start
 
     def may_restart(self) -> bool:
-        """A new start is due, and nothing is in flight any more."""
+        """Returns whether a new start is due and no batch is in flight."""
         return self.restarting and not self.in_flight
 
     @property
     def needs_producer_id(self) -> bool:
-        """The next new start takes another producer id: the epochs of this one are used up."""
+        """Whether the next new start needs a new producer id, since the epochs of this one are exhausted."""
         return self.epoch >= EPOCH_MAX
 
     def restart(self, fresh: tuple[int, int] | None = None) -> None:
-        """The new start (rule 5), with `fresh` (producer id, epoch) if one is needed."""
+        """Performs a new start (rule 5), with `fresh` (producer id, epoch) if a new id is needed."""
         if fresh is not None:
             self.producer_id, self.epoch = fresh
         else:

@@ -1,1 +1,1 @@
-"""Transactions of a producer: their state machine, and the requests that it sends."""
+"""Transactions of the producer: the state machine, and its requests."""

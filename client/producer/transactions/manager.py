@@ -1,7 +1,7 @@
-"""Transactions of a producer as they happen: performs what `state_machine.py` decides.
+"""The transactions of a producer: performs the effects of `state_machine.py`.
 
-Owns the requests to coordinators and their retries, who waits for a commit or an abort, and how long. Requests go on in
-the background until they are answered, whoever has given up waiting: the same call made again waits for the same.
+Owns the requests to coordinators with their retries, and the waits of commit and abort. A request continues in the
+background after its caller has timed out: the same call made again waits for the same result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from .state_machine import (
     Added,
     AddPartitions,
     Adopt,
-    AskProducerId,
     Begin,
     Call,
     Commit,
@@ -49,11 +48,12 @@ from .state_machine import (
     Fail,
     GroupAdded,
     Initialize,
+    RequestProducerId,
     Rewind,
     Settle,
-    Standing,
     State,
     Take,
+    TransactionStatus,
     Trouble,
     Use,
     UseGroup,
@@ -72,116 +72,116 @@ __all__ = ["Transactions"]
 _RETRIED = (Verdict.AGAIN, Verdict.SOON, Verdict.MOVED)
 _SENDING = (State.OPEN, State.COMMITTING)
 _FAILING = (State.FAILED, State.ABORTING)
-_Asked = Callable[[Connection], Awaitable[tuple[int, Any]]]
+_Request = Callable[[Connection], Awaitable[tuple[int, Any]]]
 
 
 class Transactions:
-    """Those of one sender. `standing` is where its producer is."""
+    """The transactions of one sender. `status` is their state."""
 
     def __init__(self, sender: SenderState, transactional_id: str) -> None:
-        self.standing = Standing()
+        self.status = TransactionStatus()
         self.transactional_id = transactional_id
         self._sender = sender
         self._cluster = sender.cluster
         self._block_s = sender.options.max_block_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._events: deque[Any] = deque()
-        self._is_telling = False
+        self._is_processing = False
         self._number = 0
         self._moved = asyncio.Event()
         self._is_adding = False
         self._offset_tasks: set[asyncio.Task[None]] = set()
-        self._acked: dict[PartitionQueue, int] = {}  # the newest acknowledged offset before this transaction
+        self._acked: dict[PartitionQueue, int] = {}  # newest acknowledged offsets before this transaction
         self._settling: asyncio.Future[ClientError | None] = self._loop.create_future()
-        self._unheard: type | None = None  # which call's outcome nobody has been told
-        self._lost_s = float("-inf")  # when a request was last lost of which a late copy could do harm
+        self._unreported: type | None = None  # the call whose result was not returned to the application yet
+        self._lost_s = float("-inf")  # time of the last lost request whose late copy would do harm
 
-    # -- the table
+    # State machine
 
-    def tell(self, event: Any) -> None:
-        """Has the table decide, and does what it says. Raises for a call that does not fit."""
+    def process(self, event: Any) -> None:
+        """Processes an event and performs its effects. Raises InvalidTransactionState or TransactionFailed."""
         self._events.append(event)
-        if self._is_telling:  # an effect of the event before
+        if self._is_processing:  # called by an effect of another event
             return
-        self._is_telling = True
+        self._is_processing = True
         try:
             while self._events:
-                self.standing, effects = advance(self.standing, self._events.popleft())
+                self.status, effects = advance(self.status, self._events.popleft())
                 for effect in effects:
                     self._PERFORM[type(effect)](self, effect)
         finally:
-            self._is_telling = False
+            self._is_processing = False
             self._events.clear()
             self._moved.set()
 
-    # -- what the sender asks and tells
+    # Calls of the sender
 
     @property
     def resends_always(self) -> bool:
-        """Whether a batch of a transaction that fails is sent again after an error that may pass."""
-        return self.standing.resends_always
+        """Whether a batch of a failing transaction is retried after a retriable error."""
+        return self.status.resends_always
 
     @property
     def is_failing(self) -> bool:
-        """Whether the transaction cannot be committed any more."""
-        return self.standing.state in _FAILING
+        """Whether the transaction can no longer be committed."""
+        return self.status.state in _FAILING
 
     @property
     def owner(self) -> tuple[int, int]:
-        """Producer id and epoch."""
-        return self.standing.producer_id, self.standing.epoch
+        """The producer id and epoch."""
+        return self.status.producer_id, self.status.epoch
 
     def may_send(self, queue: PartitionQueue) -> bool:
-        """Whether batches of a partition may leave; if not yet, it is seen to."""
-        if self.standing.state in _SENDING:
+        """Returns whether batches of a partition may be sent; otherwise starts adding the partition."""
+        if self.status.state in _SENDING:
             where = queue.topic, queue.index
-            if where not in self.standing.added:
+            if where not in self.status.added:
                 if queue not in self._acked:
                     self._acked[queue] = -1 if queue.sequences is None else queue.sequences.last_acked_offset
-                self.tell(Use(where))
-            return where in self.standing.added
-        return self.is_failing and self.standing.resends_always and not queue.waiting
+                self.process(Use(where))
+            return where in self.status.added
+        return self.is_failing and self.status.resends_always and not queue.waiting
 
     def failed(self, batch: Batch, error: BaseException) -> None:
-        """A batch has failed, for whatever reason."""
-        if self.standing.state not in (*_SENDING, *_FAILING):
+        """Handles a failed batch."""
+        if self.status.state not in (*_SENDING, *_FAILING):
             return
         cause = error if isinstance(error, ClientError) else ClientError(str(error))
         is_refused = not batch.attempts and isinstance(error, KafkaError) and not error.retriable
         sequences = batch.queue.sequences
         is_definite = is_refused or (sequences is not None and sequences.restarting)
-        self.tell(Trouble(cause, is_sequenced=batch.base_sequence >= 0, is_definite=is_definite))
+        self.process(Trouble(cause, is_sequenced=batch.base_sequence >= 0, is_definite=is_definite))
 
     def needs_new_start(self, queue: PartitionQueue) -> None:
-        """The sequences of a partition do not go on: the broker forgot the producer, or something is missing."""
-        text = f"{queue.topic}-{queue.index}: the sequences of the producer have to begin anew"
-        self.tell(Trouble(TransactionAborted(text), is_sequenced=True))
+        """Fails the transaction if a partition needs a new start of its sequences."""
+        text = f"{queue.topic}-{queue.index}: the sequences of the producer must start again from 0"
+        self.process(Trouble(TransactionAborted(text), is_sequenced=True))
 
     def covers(self, queue: PartitionQueue) -> bool:
-        """Whether the newest acknowledged record of a partition is of this transaction."""
+        """Returns whether the newest acknowledged record of a partition is part of this transaction."""
         sequences = queue.sequences
         return sequences is not None and sequences.last_acked_offset > self._acked.get(queue, -1)
 
-    def answered(self) -> None:
-        """Requests were answered, or their connection has ended."""
+    def on_responses(self) -> None:
+        """Handles the end of Produce requests, by a response or a lost connection."""
         if self.is_failing:
             self._drop()
             self._moved.set()
 
-    # -- what the application asks
+    # Calls of the application
 
     def ticket(self) -> int:
-        """What a record is sent with: the number of the open transaction. Raises where there is none."""
-        state = self.standing.state
+        """Returns the number of the open transaction, for a record. Raises InvalidTransactionState without one."""
+        state = self.status.state
         if state is State.OPEN:
             return self._number
         if state is State.FAILED:
-            error = TransactionFailed(f"the transaction cannot go on, only be aborted: {self.standing.error}")
-            raise error from self.standing.error
-        raise InvalidTransactionState(f"a record is sent within a transaction: the producer {state.value}")
+            error = TransactionFailed(f"the transaction can only be aborted: {self.status.error}")
+            raise error from self.status.error
+        raise InvalidTransactionState(f"a record needs an open transaction: the producer {state.value}")
 
     def refuses(self, ticket: int) -> ClientError | None:
-        """Why a record can no longer be sent, after waiting for something; None if it can."""
+        """Returns the error if a record can no longer be sent after a wait, or None."""
         try:
             if self.ticket() == ticket:
                 return None
@@ -190,31 +190,31 @@ class Transactions:
         return InvalidTransactionState("the transaction of the record has ended")
 
     async def init(self) -> None:
-        """Gets the producer id, unless there is one."""
+        """Requests a producer id, unless there is one."""
         self._check_alive()
-        if self.standing.state is State.NEW:
+        if self.status.state is State.NEW:
             self._start(Initialize())
-        if self.standing.state is State.INITIALIZING:
-            await self._settled("the producer id")
+        if self.status.state is State.INITIALIZING:
+            await self._settled("InitProducerId")
 
     async def begin(self) -> None:
         """Opens a transaction, after `init`."""
         await self.init()
         self._check_alive()
-        self.tell(Begin())
+        self.process(Begin())
         self._number += 1
-        self._unheard = None
+        self._unreported = None
         self._acked.clear()
 
     async def commit(self) -> None:
-        """Sends all, and has the coordinator commit."""
-        if self._unheard is not Commit:
+        """Sends all records, and requests the commit."""
+        if self._unreported is not Commit:
             self._start(Commit())
         await self._settled("the commit")
 
     async def abort(self) -> None:
-        """Drops what was not sent, and has the coordinator abort."""
-        if self._unheard is not Abort:
+        """Drops unsent records, and requests the abort."""
+        if self._unreported is not Abort:
             self._start(Abort())
         await self._settled("the abort")
 
@@ -227,13 +227,13 @@ class Transactions:
         before = self._settling
         self._settling = self._loop.create_future()
         try:
-            self.tell(call)
+            self.process(call)
         except ClientError:
             self._settling = before
             raise
         if not before.done():
             before.set_result(InvalidTransactionState("the transaction is being aborted"))
-        self._unheard = type(call)
+        self._unreported = type(call)
 
     async def _settled(self, what: str) -> None:
         settling = self._settling
@@ -241,9 +241,11 @@ class Transactions:
             async with asyncio.timeout(self._block_s):
                 error = await asyncio.shield(settling)
         except TimeoutError:
-            raise TransactionUnsettled(f"{what} was not answered in time: the same call may be made again") from None
+            raise TransactionUnsettled(
+                f"no result of {what} within max.block.ms: the same call may be made again"
+            ) from None
         if settling is self._settling:
-            self._unheard = None
+            self._unreported = None
         if error is None:
             return
         if isinstance(error, ProducerFailed | InvalidTransactionState | ClientClosed):
@@ -251,21 +253,21 @@ class Transactions:
         raise TransactionFailed(f"the transaction cannot be committed, only aborted: {error}") from error
 
     async def finish(self) -> None:
-        """Before the producer is closed: aborts what is open, waits for what is under way."""
-        state = self.standing.state
+        """Aborts an open transaction, or waits for its end, before the producer is closed."""
+        state = self.status.state
         if state in (State.OPEN, State.FAILED):
             await self.abort()
         elif state in (State.COMMITTING, State.ABORTING):
             await self._settled("the end of the transaction")
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Fails the waiting call."""
         if not self._settling.done():
             self._settling.set_result(ClientClosed("the producer is closed"))
 
-    # -- effects
+    # Effects
 
-    def _ask_producer_id(self, effect: AskProducerId) -> None:
+    def _request_producer_id(self, effect: RequestProducerId) -> None:
         self._sender.task(self._init(effect))
 
     def _add_partitions(self, effect: AddPartitions) -> None:
@@ -277,20 +279,20 @@ class Transactions:
         self._drop()
 
     def _drop(self) -> None:
-        """What is not in flight fails; what was sent is kept where it has to be sent again (rule 5)."""
-        reason = str(self.standing.error or "the transaction is being aborted")
-        self._sender.drop(lambda: TransactionAborted(reason), keep_sent=self.standing.resends_always)
+        """Fails batches not in flight; keeps sent ones that must be retried (rule 5)."""
+        reason = str(self.status.error or "the transaction is being aborted")
+        self._sender.drop(lambda: TransactionAborted(reason), keep_sent=self.status.resends_always)
 
     def _drain(self, effect: Drain) -> None:
         if effect.is_aborting:
-            self._drop()  # at once: nothing new may leave any more
+            self._drop()  # at once, so that no new batch is sent
         self._sender.task(self._drained_abort() if effect.is_aborting else self._drained_commit())
 
     def _end(self, effect: End) -> None:
         self._sender.task(self._ended(effect.is_commit))
 
     def _adopt(self, effect: Adopt) -> None:
-        self._sender.producer_ids.add(self.standing.producer_id)
+        self._sender.producer_ids.add(self.status.producer_id)
         for queue in self._sender.accumulator.queues.values():
             queue.sequences = None
 
@@ -309,19 +311,19 @@ class Transactions:
     def _fail(self, effect: Fail) -> None:
         self._sender.fail(effect.error)
 
-    # -- requests
+    # Requests
 
-    async def _asked(self, call: Call, ask: _Asked, is_wanted: Callable[[], bool] = lambda: True) -> Any:
-        """Asks the coordinator until there is an answer that decides, or nobody wants it: then None.
+    async def _call(self, call: Call, send: _Request, is_wanted: Callable[[], bool] = lambda: True) -> Any:
+        """Sends a request to the coordinator until a decisive response, or until `is_wanted` is false.
 
-        Returns what `ask` found, told what else there was: trouble, or the end.
+        Returns the result of `send`; None after a failure, which is processed as an event.
         """
         attempt = 0
         while is_wanted():
             verdict = Verdict.AGAIN
             try:
-                code, found = await ask(await self._cluster.coordinator(self.transactional_id, TRANSACTION))
-                verdict = judge(self.standing, call, code)
+                code, found = await send(await self._cluster.coordinator(self.transactional_id, TRANSACTION))
+                verdict = judge(self.status, call, code)
                 if verdict is Verdict.DONE:
                     return found
                 if verdict not in _RETRIED:
@@ -343,12 +345,12 @@ class Transactions:
         return None
 
     def _note_lost(self, call: Call) -> None:
-        """In the second version every transaction has its epoch, so that a late copy of a request is fenced."""
-        if call is Call.INIT or not self.standing.is_v2:
+        """Notes a lost request whose late copy would do harm; in the second version a new epoch fences it."""
+        if call is Call.INIT or not self.status.is_v2:
             self._lost_s = self._loop.time()
 
     async def _copies_dead(self) -> None:
-        """Waits until nothing that was lost can arrive any more: it would begin, fill or end another transaction."""
+        """Waits until copies of lost requests have expired: they could begin, extend or end the next transaction."""
         await asyncio.sleep(max(0.0, self._lost_s + COPIES_LIVE_S - self._loop.time()))
 
     def _delay_s(self, verdict: Verdict, attempt: int) -> float:
@@ -357,46 +359,46 @@ class Transactions:
 
     def _refused(self, call: Call, verdict: Verdict, code: int) -> None:
         if verdict is Verdict.FATAL:
-            self.tell(Doom(fatal(call, code, self.transactional_id)))
+            self.process(Doom(fatal(call, code, self.transactional_id)))
         else:
-            self.tell(Trouble(KafkaError(code, call.value), is_unknown=verdict is Verdict.UNKNOWN))
+            self.process(Trouble(KafkaError(code, call.value), is_unknown=verdict is Verdict.UNKNOWN))
 
     def _broken(self, call: Call, error: ClientError) -> None:
-        """What cannot be asked, or is not answered by a coordinator: there is no way on."""
+        """Handles a fatal error before or instead of a coordinator's response."""
         if isinstance(error, UnsupportedVersion):
-            failure: ProducerFailed = TransactionsUnsupported(f"there are no transactions here: {error}")
+            failure: ProducerFailed = TransactionsUnsupported(f"the broker has no transactions: {error}")
         elif isinstance(error, KafkaError):
             failure = fatal(call, error.code, self.transactional_id)
         else:
             failure = ProducerFailed(f"{call.value}: {error}")
         failure.__cause__ = error
-        self.tell(Doom(failure))
+        self.process(Doom(failure))
 
-    async def _init(self, effect: AskProducerId) -> None:
-        async def ask(connection: Connection) -> tuple[int, Any]:
+    async def _init(self, effect: RequestProducerId) -> None:
+        async def send(connection: Connection) -> tuple[int, Any]:
             timeout_ms = self._sender.options.transaction_timeout_ms
             return await calls.init(connection, self.transactional_id, timeout_ms, effect.producer_id, effect.epoch)
 
-        found = await self._asked(Call.INIT, ask)
+        found = await self._call(Call.INIT, send)
         if found is not None:
             await self._copies_dead()
-            self.tell(found)
+            self.process(found)
 
     async def _add(self) -> None:
-        async def ask(connection: Connection) -> tuple[int, Any]:
-            self.tell(Take())
-            wanted = self.standing.asked
-            codes = await calls.add_partitions(connection, self.transactional_id, self.standing, wanted)
+        async def send(connection: Connection) -> tuple[int, Any]:
+            self.process(Take())
+            wanted = self.status.adding
+            codes = await calls.add_partitions(connection, self.transactional_id, self.status, wanted)
             done = frozenset(where for where in wanted if codes.get(where) == ErrorCode.NONE)
             if done:
-                self.tell(Added(done))
+                self.process(Added(done))
             return calls.worst(codes.get(where, ErrorCode.COORDINATOR_NOT_AVAILABLE) for where in wanted), done
 
         def is_wanted() -> bool:
-            return self.standing.state in _SENDING and bool(self.standing.waiting or self.standing.asked)
+            return self.status.state in _SENDING and bool(self.status.waiting or self.status.adding)
 
         try:
-            while is_wanted() and await self._asked(Call.ADD, ask, is_wanted) is not None:
+            while is_wanted() and await self._call(Call.ADD, send, is_wanted) is not None:
                 pass
         finally:
             self._is_adding = False
@@ -408,37 +410,37 @@ class Transactions:
             await asyncio.wait(list(self._offset_tasks))
         await self._sender.flush()
         await self._copies_dead()
-        if number == self._number:  # else it was aborted, and this is the drain of what is long over
-            self.tell(Drained(is_aborting=False))
+        if number == self._number:  # otherwise it was aborted: this is the drain of an earlier transaction
+            self.process(Drained(is_aborting=False))
 
     async def _drained_abort(self) -> None:
-        while self._is_adding or self._offset_tasks or self._is_unanswered():
+        while self._is_adding or self._offset_tasks or self._has_in_flight():
             self._moved.clear()
             await self._moved.wait()
-        if not self.standing.is_v2:
+        if not self.status.is_v2:
             queues = self._sender.accumulator.queues.values()
             self._lost_s = max([self._lost_s, *(queue.lost_s for queue in queues)])
         await self._copies_dead()
-        self.tell(Drained(is_aborting=True))
+        self.process(Drained(is_aborting=True))
 
-    def _is_unanswered(self) -> bool:
+    def _has_in_flight(self) -> bool:
         found = [queue.sequences for queue in self._sender.accumulator.queues.values()]
-        keeps = self.standing.resends_always
+        keeps = self.status.resends_always
         return any(one is not None and (one.in_flight or (keeps and one.unfinished)) for one in found)
 
     async def _ended(self, is_commit: bool) -> None:
-        async def ask(connection: Connection) -> tuple[int, Any]:
-            return await calls.end(connection, self.transactional_id, self.standing, is_commit=is_commit)
+        async def send(connection: Connection) -> tuple[int, Any]:
+            return await calls.end(connection, self.transactional_id, self.status, is_commit=is_commit)
 
-        found = await self._asked(Call.COMMIT if is_commit else Call.ABORT, ask)
+        found = await self._call(Call.COMMIT if is_commit else Call.ABORT, send)
         if found is not None:
             await self._copies_dead()
-            self.tell(found)
+            self.process(found)
 
-    # -- offsets of a group
+    # Offsets of a group
 
     async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
-        """Commits offsets with the transaction: they count when it is committed."""
+        """Commits offsets as part of the transaction."""
         self._check_alive()
         self.ticket()
         if not offsets:
@@ -446,67 +448,67 @@ class Transactions:
         task = self._loop.create_task(self._send_offsets(dict(offsets), group))
         self._offset_tasks.add(task)
         task.add_done_callback(self._offsets_sent)
-        # To give up waiting does not take the offsets out of the transaction.
+        # A cancelled caller does not remove the offsets from the transaction.
         await asyncio.shield(task)
 
     def _offsets_sent(self, task: asyncio.Task[None]) -> None:
         self._offset_tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # it is seen by who waits, if anyone does
+            task.exception()  # marked as retrieved: the caller may be gone
         self._moved.set()
 
     async def _send_offsets(self, offsets: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         deadline_s = self._loop.time() + self._block_s
-        self.tell(UseGroup())
-        if not self.standing.is_v2 and group.group not in self.standing.groups:
+        self.process(UseGroup())
+        if not self.status.is_v2 and group.group not in self.status.groups:
 
-            async def ask(connection: Connection) -> tuple[int, Any]:
-                return await calls.add_offsets(connection, self.transactional_id, self.standing, group.group), True
+            async def send(connection: Connection) -> tuple[int, Any]:
+                return await calls.add_offsets(connection, self.transactional_id, self.status, group.group), True
 
             def is_wanted() -> bool:
-                return self.standing.state in _SENDING and self._loop.time() < deadline_s
+                return self.status.state in _SENDING and self._loop.time() < deadline_s
 
-            if await self._asked(Call.OFFSETS, ask, is_wanted) is None:
-                self._tell_late()
+            if await self._call(Call.OFFSETS, send, is_wanted) is None:
+                self._fail_late()
                 raise self._error_now()
-            self.tell(GroupAdded(group.group))
+            self.process(GroupAdded(group.group))
         try:
             await self._commit_offsets(offsets, group, deadline_s)
         except ClientError as error:
-            self.tell(Trouble(error))
+            self.process(Trouble(error))
             raise
 
-    def _tell_late(self) -> None:
-        if self.standing.state in _SENDING:
-            self.tell(Trouble(KafkaError(ErrorCode.REQUEST_TIMED_OUT, Call.OFFSETS.value)))
+    def _fail_late(self) -> None:
+        if self.status.state in _SENDING:
+            self.process(Trouble(KafkaError(ErrorCode.REQUEST_TIMED_OUT, Call.OFFSETS.value)))
 
     def _error_now(self) -> ClientError:
-        error = self.standing.error or TransactionAborted("the transaction is being aborted")
+        error = self.status.error or TransactionAborted("the transaction is being aborted")
         if isinstance(error, ProducerFailed):
             return error
-        failed = TransactionFailed(f"the transaction cannot go on, only be aborted: {error}")
+        failed = TransactionFailed(f"the transaction can only be aborted: {error}")
         failed.__cause__ = error
         return failed
 
     async def _commit_offsets(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline_s: float
     ) -> None:
-        """TxnOffsetCommit, to the group's coordinator, until all are taken. Raises what cannot be tried again."""
+        """Sends TxnOffsetCommit to the group's coordinator until all offsets are committed. Raises fatal errors."""
         attempt = 0
-        while self.standing.state in _SENDING:
+        while self.status.state in _SENDING:
             verdict = Verdict.AGAIN
             try:
                 connection = await self._cluster.coordinator(group.group, timeout_s=deadline_s - self._loop.time())
-                told = await calls.commit_offsets(connection, self.transactional_id, self.standing, group, offsets)
-                codes = {where: told.get(where, ErrorCode.COORDINATOR_NOT_AVAILABLE) for where in offsets}
+                results = await calls.commit_offsets(connection, self.transactional_id, self.status, group, offsets)
+                codes = {where: results.get(where, ErrorCode.COORDINATOR_NOT_AVAILABLE) for where in offsets}
                 code = calls.worst(codes.values())
-                verdict = judge(self.standing, Call.OFFSETS, code)
+                verdict = judge(self.status, Call.OFFSETS, code)
                 if verdict is Verdict.DONE:
                     return
-                error: ClientError = KafkaError(code, f"the offsets of group {group.group!r}")
+                error: ClientError = KafkaError(code, f"offsets of group {group.group!r}")
                 if verdict is Verdict.FATAL:
                     self._refused(Call.OFFSETS, verdict, code)
-                    error = self.standing.error or error
+                    error = self.status.error or error
                 if verdict not in _RETRIED:
                     raise error
                 if verdict is Verdict.MOVED:
@@ -527,7 +529,7 @@ class Transactions:
         raise self._error_now()
 
     _PERFORM: ClassVar[dict[type, Callable[[Transactions, Any], None]]] = {
-        AskProducerId: _ask_producer_id,
+        RequestProducerId: _request_producer_id,
         AddPartitions: _add_partitions,
         DropUnsent: _drop_unsent,
         Drain: _drain,

@@ -1,6 +1,6 @@
-"""The requests of transactions over their versions, and what their answers tell: one function each way.
+"""The requests of transactions in all their versions: one function for each request with its response.
 
-Owns which version is used: those that need transactions of the second version are left out in the first.
+Owns the choice of versions: those that need transactions of the second version (KIP-890) are not used in the first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ...consumer.list_offsets import TopicPartition
 from ...net.connection import Connection
 from ...net.errors import UnsupportedVersion, is_retriable
 from ..idempotence import last_version
-from .state_machine import Ended, Identified, Standing
+from .state_machine import Ended, Identified, TransactionStatus
 
 __all__ = ["PRODUCE_OF_V1", "add_offsets", "add_partitions", "commit_offsets", "end", "init", "worst"]
 
 FEATURE = "transaction.version"
-# The newest versions that mean transactions of the first version; those of AddPartitionsToTxn above are for brokers.
+# The newest versions for transactions of the first version; higher ones of AddPartitionsToTxn are for brokers.
 PRODUCE_OF_V1, END_OF_V1, OFFSETS_OF_V1, ADD_OF_CLIENTS = 11, 4, 4, 3
 BUMP_SINCE = 3  # of InitProducerId (KIP-360)
 MEMBERS_SINCE = 3  # of TxnOffsetCommit (KIP-447)
@@ -33,7 +33,7 @@ _NEEDED_BY_V2 = {ProduceRequest: 12, EndTxnRequest: 5, TxnOffsetCommitRequest: 5
 
 
 def has_v2(connection: Connection) -> bool:
-    """Whether that broker's cluster has transactions of the second version."""
+    """Returns whether the cluster has transactions of the second version (transaction.version 2)."""
     is_served = all(last_version(connection, request) >= least for request, least in _NEEDED_BY_V2.items())
     return is_served and connection.finalized.get(FEATURE, 0) >= 2
 
@@ -41,7 +41,10 @@ def has_v2(connection: Connection) -> bool:
 async def init(
     connection: Connection, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int
 ) -> tuple[int, Identified]:
-    """(error code, what the coordinator gave): the next epoch of these if they are given, and the broker knows it."""
+    """Sends InitProducerId; returns (error code, producer id and epoch).
+
+    With `producer_id` and `epoch` the epoch is bumped, if the broker supports it (KIP-360).
+    """
     version = connection.version_of(InitProducerIdRequest)
     can_bump = version >= BUMP_SINCE
     request = InitProducerIdRequest(
@@ -50,47 +53,48 @@ async def init(
         producer_id=producer_id if can_bump else -1,
         producer_epoch=epoch if can_bump else -1,
     )
-    told = await connection.request(request, version)
-    return told.error_code, Identified(told.producer_id, told.producer_epoch, has_v2(connection), can_bump)
+    response = await connection.request(request, version)
+    identified = Identified(response.producer_id, response.producer_epoch, has_v2(connection), can_bump)
+    return response.error_code, identified
 
 
 async def add_partitions(
-    connection: Connection, transactional_id: str, standing: Standing, partitions: Iterable[TopicPartition]
+    connection: Connection, transactional_id: str, status: TransactionStatus, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The error code of each partition that was answered."""
+    """Sends AddPartitionsToTxn; returns the error code of each partition in the response."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
-        v3_and_below_producer_id=standing.producer_id,
-        v3_and_below_producer_epoch=standing.epoch,
+        v3_and_below_producer_id=status.producer_id,
+        v3_and_below_producer_epoch=status.epoch,
         v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=some) for name, some in by_topic.items()],
     )
-    told = await connection.request(request, connection.version_of(AddPartitionsToTxnRequest, ADD_OF_CLIENTS))
+    response = await connection.request(request, connection.version_of(AddPartitionsToTxnRequest, ADD_OF_CLIENTS))
     return {
         (topic.name, one.partition_index): one.partition_error_code
-        for topic in told.results_by_topic_v3_and_below
+        for topic in response.results_by_topic_v3_and_below
         for one in topic.results_by_partition
     }
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The code that decides for all: one that ends it, else one to be tried again, else NONE."""
+    """Returns the decisive code: a fatal one, otherwise a retriable one, otherwise NONE."""
 
     def weight(code: int) -> tuple[bool, bool, int]:
-        # What was not even tried tells nothing beside what was the reason.
+        # OPERATION_NOT_ATTEMPTED is only a consequence of the error of another partition.
         return code == ErrorCode.OPERATION_NOT_ATTEMPTED, is_retriable(code), code
 
     return min((code for code in codes if code), key=weight, default=ErrorCode.NONE)
 
 
-async def add_offsets(connection: Connection, transactional_id: str, standing: Standing, group: str) -> int:
-    """The error code."""
+async def add_offsets(connection: Connection, transactional_id: str, status: TransactionStatus, group: str) -> int:
+    """Sends AddOffsetsToTxn; returns the error code."""
     request = AddOffsetsToTxnRequest(
         transactional_id=transactional_id,
-        producer_id=standing.producer_id,
-        producer_epoch=standing.epoch,
+        producer_id=status.producer_id,
+        producer_epoch=status.epoch,
         group_id=group,
     )
     return (await connection.request(request)).error_code
@@ -99,33 +103,36 @@ async def add_offsets(connection: Connection, transactional_id: str, standing: S
 async def commit_offsets(
     connection: Connection,
     transactional_id: str,
-    standing: Standing,
+    status: TransactionStatus,
     group: GroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> dict[TopicPartition, int]:
-    """The error code of each partition, of the group's coordinator. Raises UnsupportedVersion: it knows no members."""
-    version = connection.version_of(TxnOffsetCommitRequest, None if standing.is_v2 else OFFSETS_OF_V1)
+    """Sends TxnOffsetCommit to the group's coordinator; returns the error code of each partition.
+
+    Raises UnsupportedVersion if a member is given and the broker does not support it (before Kafka 2.5).
+    """
+    version = connection.version_of(TxnOffsetCommitRequest, None if status.is_v2 else OFFSETS_OF_V1)
     if version < MEMBERS_SINCE and group != GroupMetadata(group.group):
         raise UnsupportedVersion(
-            "the broker (before 2.5) cannot tell whether the consumer is still a member of its group (KIP-447): give"
-            " the group id alone, with a transactional id for each partition that is read"
+            "the broker (before Kafka 2.5) cannot check the membership of the consumer (KIP-447): use the group id"
+            " alone, with a transactional id for each input partition"
         )
-    asked = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     by_topic: dict[str, list[Any]] = {}
-    for (topic, index), told in offsets.items():
-        one = asked.TxnOffsetCommitRequestPartition(
+    for (topic, index), offset in offsets.items():
+        one = topic_class.TxnOffsetCommitRequestPartition(
             partition_index=index,
-            committed_offset=told.offset,
-            committed_leader_epoch=told.leader_epoch,
-            committed_metadata=told.metadata,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            committed_metadata=offset.metadata,
         )
         by_topic.setdefault(topic, []).append(one)
     request = TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group.group,
-        producer_id=standing.producer_id,
-        producer_epoch=standing.epoch,
-        topics=[asked(name=name, partitions=some) for name, some in by_topic.items()],
+        producer_id=status.producer_id,
+        producer_epoch=status.epoch,
+        topics=[topic_class(name=name, partitions=some) for name, some in by_topic.items()],
     )
     if version >= MEMBERS_SINCE:
         request.generation_id = group.generation
@@ -136,15 +143,15 @@ async def commit_offsets(
 
 
 async def end(
-    connection: Connection, transactional_id: str, standing: Standing, *, is_commit: bool
+    connection: Connection, transactional_id: str, status: TransactionStatus, *, is_commit: bool
 ) -> tuple[int, Ended]:
-    """(error code, what the next transaction is written with)."""
+    """Sends EndTxn; returns (error code, producer id and epoch of the next transaction)."""
     request = EndTxnRequest(
         transactional_id=transactional_id,
-        producer_id=standing.producer_id,
-        producer_epoch=standing.epoch,
+        producer_id=status.producer_id,
+        producer_epoch=status.epoch,
         committed=is_commit,
     )
-    version = connection.version_of(EndTxnRequest, None if standing.is_v2 else END_OF_V1)
-    told = await connection.request(request, version)
-    return told.error_code, Ended(told.producer_id, told.producer_epoch)
+    version = connection.version_of(EndTxnRequest, None if status.is_v2 else END_OF_V1)
+    response = await connection.request(request, version)
+    return response.error_code, Ended(response.producer_id, response.producer_epoch)

@@ -1,21 +1,22 @@
-"""Transactions of a producer as a table: (state, event) -> (state, effects). KIP-98, 360, 447, 588, 890.
+"""The transactions of a producer as a table: (state, event) -> (state, effects). KIP-98, 360, 447, 588, 890.
 
-Owns when a partition may be written, what ends a transaction and how, what an error of a coordinator means, and when a
-new epoch is needed. Pure: no I/O, no clock; requests and waiting are `manager.py`'s. The rules, by number:
+Owns the conditions for writing to a partition, the ways to end a transaction, the meaning of a coordinator's error, and
+the need for a new epoch. Pure: no I/O, no clock; requests and waits are in `manager.py`. The rules, by number:
 
- 1. A partition, or a group whose offsets are committed, is made known to the coordinator before it is written to: in
-    the first version of transactions by a request of its own, in the second by the write itself.
- 2. A commit is asked for when everything that was sent is acknowledged. If anything failed, only an abort can follow.
- 3. An abort drops what was never sent, and waits for what is in flight. Of what was sent and not answered copies may
-    still arrive: in the second version markers raise the epoch, which fences them; in the first they are waited for.
- 4. A request that was not answered is repeated: a coordinator that has done it answers as it did the first time. Once
-    a commit was asked for, it cannot be taken back. In the first version, where transactions share an epoch, a late
-    copy could begin, fill or end the next one: nothing goes on until there can be none.
- 5. Batches of a transaction that was aborted may have left a gap in the sequences. The second version begins each
-    transaction with another epoch. In the first an epoch is asked for (KIP-360); where there is none to be had (before
-    2.5) the sequences go back to what was acknowledged, if it is certain that nothing behind it was written.
- 6. A partition that knows a newer epoch may mean that another producer took over, or that the transaction timed out:
-    the abort tells (KIP-588). That a coordinator says so is final.
+ 1. A partition, or a group whose offsets are committed, is added to the transaction at the coordinator before the first
+    write: in the first version of transactions by a request of its own, in the second by the write itself.
+ 2. A commit is requested when all records are acknowledged. After any failure only an abort is possible.
+ 3. An abort drops unsent batches, and waits for those in flight. Copies of requests without a response may still
+    arrive: in the second version the marker bumps the epoch, which fences them; in the first the client waits until
+    they have expired.
+ 4. A request without a response is repeated: a coordinator that has processed it returns the same response again. A
+    requested commit cannot be cancelled. In the first version, where transactions share an epoch, a late copy could
+    begin, extend or end the next transaction: the client waits until all copies have expired.
+ 5. Batches of an aborted transaction may leave a gap in the sequences. In the second version each transaction has a new
+    epoch. In the first a new epoch is requested (KIP-360); without that API (before 2.5) the sequences go back to the
+    last acknowledged one, if it is certain that no later batch was written.
+ 6. A newer epoch in a partition may mean that another producer has the transactional id, or that the transaction timed
+    out: the response to the abort decides (KIP-588). The same error from a coordinator is final.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ...net.errors import (
     is_retriable,
 )
 
-__all__ = ["Call", "Standing", "State", "Verdict", "advance", "fatal", "judge"]
+__all__ = ["Call", "State", "TransactionStatus", "Verdict", "advance", "fatal", "judge"]
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -45,10 +46,10 @@ TopicPartition = tuple[str, int]
 
 
 class State(Enum):
-    """Where a transactional producer is."""
+    """The state of a transactional producer; the values complete the sentence "the producer ..."."""
 
     NEW = "has no producer id yet"
-    INITIALIZING = "is being given its producer id"
+    INITIALIZING = "is waiting for its producer id"
     READY = "has no transaction open"
     OPEN = "has a transaction open"
     FAILED = "has a transaction that can only be aborted"
@@ -58,11 +59,11 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """All that is known of the producer and of its transaction.
+class TransactionStatus:
+    """The producer and its transaction: the state with its data.
 
-    `is_v2`: transactions of the second version. `can_bump`: an epoch of its own can be asked for. `waiting` are
-    partitions to be added, `asked` those in a request that is not answered yet.
+    `is_v2`: transactions of the second version. `can_bump`: a new epoch can be requested. `waiting` are partitions to
+    be added, `adding` those in a request without a response.
     """
 
     state: State = State.NEW
@@ -71,33 +72,33 @@ class Standing:
     is_v2: bool = False
     can_bump: bool = False
     waiting: frozenset[TopicPartition] = frozenset()
-    asked: frozenset[TopicPartition] = frozenset()
+    adding: frozenset[TopicPartition] = frozenset()
     added: frozenset[TopicPartition] = frozenset()
     groups: frozenset[str] = frozenset()
-    has_begun: bool = False  # at the coordinator, for certain
+    has_begun: bool = False  # the coordinator has the transaction, for certain
     may_have_begun: bool = False
     needs_epoch: bool = False
-    is_unknown: bool = False  # the coordinator does not know the producer id
+    is_unknown: bool = False  # the coordinator does not have the producer id
     end_sent: bool = False
     error: ClientError | None = None
 
     @property
     def resends_always(self) -> bool:
-        """What was sent is sent again until it is answered, also in a transaction that will be aborted (rule 5)."""
+        """Whether sent batches are retried until a response, also in a transaction that will be aborted (rule 5)."""
         return not (self.is_v2 or self.can_bump)
 
 
-# -- events
+# Events
 
 
 @dataclass(frozen=True, slots=True)
 class Initialize:
-    """The application wants a producer id."""
+    """The application initializes the transactional id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The coordinator gave one."""
+    """The coordinator returned a producer id."""
 
     producer_id: int
     epoch: int
@@ -112,41 +113,41 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A batch of a partition is the first to leave."""
+    """The first batch of a partition is ready to be sent."""
 
     partition: TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A request leaves with all partitions that wait."""
+    """A request with all waiting partitions is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The coordinator has them."""
+    """The coordinator has added partitions."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class UseGroup:
-    """A request leaves that takes a group's offsets into the transaction."""
+    """A request with a group's offsets is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAdded:
-    """The coordinator has the group."""
+    """The coordinator has added a group."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The transaction cannot be committed any more.
+    """The transaction can no longer be committed.
 
-    `is_sequenced`: a batch that was given sequences is not acknowledged; `is_definite`: it is not in the log.
-    `is_unknown`: the coordinator does not know the producer id.
+    `is_sequenced`: a batch with sequences is not acknowledged; `is_definite`: it is certainly not in the log.
+    `is_unknown`: the coordinator does not have the producer id.
     """
 
     error: ClientError
@@ -157,7 +158,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Doom:
-    """The producer cannot go on."""
+    """The producer has a fatal error."""
 
     error: ProducerFailed
 
@@ -174,25 +175,25 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a Drain waited for is over."""
+    """The batches that a Drain waited for are finished."""
 
     is_aborting: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The coordinator has decided; with what the next transaction is written, or -1."""
+    """The coordinator has ended the transaction; the producer id and epoch of the next one, or -1 for the same."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
 
 
-# -- effects
+# Effects
 
 
 @dataclass(frozen=True, slots=True)
-class AskProducerId:
-    """InitProducerId: of these the next epoch (KIP-360), or any."""
+class RequestProducerId:
+    """Send InitProducerId: for the next epoch of these (KIP-360), or for any producer id."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
@@ -200,223 +201,225 @@ class AskProducerId:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """AddPartitionsToTxn, with Take, until none waits."""
+    """Send AddPartitionsToTxn, with Take, until no partition waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropUnsent:
-    """Whatever is not in flight fails."""
+    """Fail all batches not in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """For a commit: send all and wait for it. For an abort: drop what is not in flight, and wait for the rest."""
+    """For a commit: send all batches and wait. For an abort: drop those not in flight, and wait for the rest."""
 
     is_aborting: bool
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """EndTxn."""
+    """Send EndTxn."""
 
     is_commit: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Sequences begin anew with the producer id and epoch of now."""
+    """Start the sequences from 0 with the current producer id and epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Sequences go on behind what was acknowledged."""
+    """Continue the sequences after the last acknowledged ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """More may be sent."""
+    """Wake the sender: more batches may be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Who waits for the call is told."""
+    """Complete the waiting call of the application."""
 
     error: ClientError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The producer is over."""
+    """Fail the producer."""
 
     error: ProducerFailed
 
 
-Outcome = tuple[Standing, tuple[Any, ...]]
+Outcome = tuple[TransactionStatus, tuple[Any, ...]]
 
 
-def advance(standing: Standing, event: object) -> Outcome:
-    """What becomes of the producer at this event, and what is to be done, in order.
+def advance(status: TransactionStatus, event: object) -> Outcome:
+    """Returns the new state after an event, and the effects to perform, in order.
 
-    A call of the application that does not fit raises InvalidTransactionState or TransactionFailed; anything else that
-    does not fit comes too late, and changes nothing.
+    A call of the application that is not allowed in the state raises InvalidTransactionState or TransactionFailed. Any
+    other event that the state does not expect is late, and changes nothing.
     """
-    move = TABLE.get((standing.state, type(event)))
+    move = TABLE.get((status.state, type(event)))
     if move is not None:
-        return move(standing, event)
+        return move(status, event)
     if isinstance(event, Initialize | Begin | Commit | Abort):
         what = type(event).__name__.lower()
-        raise InvalidTransactionState(f"{what} does not fit: the producer {standing.state.value}")
-    return standing, ()
+        raise InvalidTransactionState(f"{what} is not possible: the producer {status.state.value}")
+    return status, ()
 
 
-# -- beginning
+# Beginning
 
 
-def _initialize(standing: Standing, event: Initialize) -> Outcome:
-    return replace(standing, state=State.INITIALIZING), (AskProducerId(),)
+def _initialize(status: TransactionStatus, event: Initialize) -> Outcome:
+    return replace(status, state=State.INITIALIZING), (RequestProducerId(),)
 
 
-def _identified(standing: Standing, event: Identified) -> Outcome:
-    ready = Standing(State.READY, event.producer_id, event.epoch, event.is_v2, event.can_bump)
+def _identified(status: TransactionStatus, event: Identified) -> Outcome:
+    ready = TransactionStatus(State.READY, event.producer_id, event.epoch, event.is_v2, event.can_bump)
     return ready, (Adopt(), Settle())
 
 
-def _begin(standing: Standing, event: Begin) -> Outcome:
-    return replace(standing, state=State.OPEN), ()
+def _begin(status: TransactionStatus, event: Begin) -> Outcome:
+    return replace(status, state=State.OPEN), ()
 
 
-# -- partitions and groups (rule 1)
+# Partitions and groups (rule 1)
 
 
-def _use(standing: Standing, event: Use) -> Outcome:
+def _use(status: TransactionStatus, event: Use) -> Outcome:
     where = event.partition
-    if where in standing.added or where in standing.asked or where in standing.waiting:
-        return standing, ()
-    if standing.is_v2:
-        return replace(standing, added=standing.added | {where}, may_have_begun=True), ()
-    effects = () if standing.waiting or standing.asked else (AddPartitions(),)
-    return replace(standing, waiting=standing.waiting | {where}), effects
+    if where in status.added or where in status.adding or where in status.waiting:
+        return status, ()
+    if status.is_v2:
+        return replace(status, added=status.added | {where}, may_have_begun=True), ()
+    effects = () if status.waiting or status.adding else (AddPartitions(),)
+    return replace(status, waiting=status.waiting | {where}), effects
 
 
-def _take(standing: Standing, event: Take) -> Outcome:
-    asked = standing.asked | standing.waiting
-    return replace(standing, asked=asked, waiting=frozenset(), may_have_begun=True), ()
+def _take(status: TransactionStatus, event: Take) -> Outcome:
+    adding = status.adding | status.waiting
+    return replace(status, adding=adding, waiting=frozenset(), may_have_begun=True), ()
 
 
-def _added(standing: Standing, event: Added) -> Outcome:
+def _added(status: TransactionStatus, event: Added) -> Outcome:
     changed = replace(
-        standing, asked=standing.asked - event.partitions, added=standing.added | event.partitions, has_begun=True
+        status, adding=status.adding - event.partitions, added=status.added | event.partitions, has_begun=True
     )
     return changed, (Wake(),)
 
 
-def _use_group(standing: Standing, event: UseGroup) -> Outcome:
-    return replace(standing, may_have_begun=True), ()
+def _use_group(status: TransactionStatus, event: UseGroup) -> Outcome:
+    return replace(status, may_have_begun=True), ()
 
 
-def _group_added(standing: Standing, event: GroupAdded) -> Outcome:
-    return replace(standing, groups=standing.groups | {event.group}, has_begun=True), ()
+def _group_added(status: TransactionStatus, event: GroupAdded) -> Outcome:
+    return replace(status, groups=status.groups | {event.group}, has_begun=True), ()
 
 
-# -- trouble
+# Failures
 
 
-def _noted(standing: Standing, event: Trouble) -> Standing:
-    torn = event.is_sequenced and (standing.can_bump or not event.is_definite)
+def _noted(status: TransactionStatus, event: Trouble) -> TransactionStatus:
+    torn = event.is_sequenced and (status.can_bump or not event.is_definite)
     return replace(
-        standing,
-        error=standing.error or event.error,
-        needs_epoch=standing.needs_epoch or torn,
-        is_unknown=standing.is_unknown or event.is_unknown,
+        status,
+        error=status.error or event.error,
+        needs_epoch=status.needs_epoch or torn,
+        is_unknown=status.is_unknown or event.is_unknown,
     )
 
 
-def _fail_transaction(standing: Standing, event: Trouble) -> Outcome:
-    # A commit that was refused leaves open whether the coordinator knows of a transaction.
-    begun = standing.has_begun and not standing.end_sent
-    failed = replace(_noted(standing, event), state=State.FAILED, waiting=frozenset(), has_begun=begun, end_sent=False)
-    told = (Settle(failed.error),) if standing.state is State.COMMITTING else ()
-    return failed, (DropUnsent(), *told)
+def _fail_transaction(status: TransactionStatus, event: Trouble) -> Outcome:
+    # After a refused commit it is unknown whether the coordinator has a transaction.
+    begun = status.has_begun and not status.end_sent
+    failed = replace(_noted(status, event), state=State.FAILED, waiting=frozenset(), has_begun=begun, end_sent=False)
+    settled = (Settle(failed.error),) if status.state is State.COMMITTING else ()
+    return failed, (DropUnsent(), *settled)
 
 
-def _note_trouble(standing: Standing, event: Trouble) -> Outcome:
-    return _noted(standing, event), ()
+def _note_trouble(status: TransactionStatus, event: Trouble) -> Outcome:
+    return _noted(status, event), ()
 
 
-def _trouble_in_abort(standing: Standing, event: Trouble) -> Outcome:
-    noted = _noted(standing, event)
-    return _renew(noted) if event.is_unknown and standing.end_sent else (noted, ())
+def _trouble_in_abort(status: TransactionStatus, event: Trouble) -> Outcome:
+    noted = _noted(status, event)
+    return _renew(noted) if event.is_unknown and status.end_sent else (noted, ())
 
 
-def _doom(standing: Standing, event: Doom) -> Outcome:
-    return replace(standing, state=State.FATAL, error=event.error), (Fail(event.error), Settle(event.error))
+def _doom(status: TransactionStatus, event: Doom) -> Outcome:
+    return replace(status, state=State.FATAL, error=event.error), (Fail(event.error), Settle(event.error))
 
 
-# -- ending (rules 2 to 5)
+# Ending (rules 2 to 5)
 
 
-def _commit(standing: Standing, event: Commit) -> Outcome:
-    return replace(standing, state=State.COMMITTING), (Drain(is_aborting=False),)
+def _commit(status: TransactionStatus, event: Commit) -> Outcome:
+    return replace(status, state=State.COMMITTING), (Drain(is_aborting=False),)
 
 
-def _commit_failed(standing: Standing, event: Commit) -> Outcome:
-    failed = TransactionFailed(f"the transaction cannot be committed, only aborted: {standing.error}")
-    raise failed from standing.error
+def _commit_failed(status: TransactionStatus, event: Commit) -> Outcome:
+    failed = TransactionFailed(f"the transaction cannot be committed, only aborted: {status.error}")
+    raise failed from status.error
 
 
-def _abort(standing: Standing, event: Abort) -> Outcome:
-    if standing.end_sent:
-        raise InvalidTransactionState("whether the transaction was committed is not known yet: it cannot be aborted")
-    return replace(standing, state=State.ABORTING, waiting=frozenset()), (Drain(is_aborting=True),)
+def _abort(status: TransactionStatus, event: Abort) -> Outcome:
+    if status.end_sent:
+        raise InvalidTransactionState(
+            "the transaction cannot be aborted: its commit was requested, and the result is unknown"
+        )
+    return replace(status, state=State.ABORTING, waiting=frozenset()), (Drain(is_aborting=True),)
 
 
-def _drained_commit(standing: Standing, event: Drained) -> Outcome:
+def _drained_commit(status: TransactionStatus, event: Drained) -> Outcome:
     if event.is_aborting:
-        return standing, ()
-    if not standing.may_have_begun:
-        return _ready(standing, Settle())
-    return replace(standing, end_sent=True), (End(is_commit=True),)
+        return status, ()
+    if not status.may_have_begun:
+        return _ready(status, Settle())
+    return replace(status, end_sent=True), (End(is_commit=True),)
 
 
-def _drained_abort(standing: Standing, event: Drained) -> Outcome:
+def _drained_abort(status: TransactionStatus, event: Drained) -> Outcome:
     if not event.is_aborting:
-        return standing, ()
-    if standing.is_unknown:
-        return _renew(standing)
-    if not standing.may_have_begun:
-        return _aborted(standing)
-    return replace(standing, end_sent=True), (End(is_commit=False),)
+        return status, ()
+    if status.is_unknown:
+        return _renew(status)
+    if not status.may_have_begun:
+        return _aborted(status)
+    return replace(status, end_sent=True), (End(is_commit=False),)
 
 
-def _ended(standing: Standing, event: Ended) -> Outcome:
-    if standing.is_v2 and event.producer_id != NO_PRODUCER_ID:
-        return _ready(replace(standing, producer_id=event.producer_id, epoch=event.epoch), Adopt(), Settle())
-    return _ready(standing, Settle()) if standing.state is State.COMMITTING else _aborted(standing)
+def _ended(status: TransactionStatus, event: Ended) -> Outcome:
+    if status.is_v2 and event.producer_id != NO_PRODUCER_ID:
+        return _ready(replace(status, producer_id=event.producer_id, epoch=event.epoch), Adopt(), Settle())
+    return _ready(status, Settle()) if status.state is State.COMMITTING else _aborted(status)
 
 
-def _aborted(standing: Standing) -> Outcome:
-    return _renew(standing) if standing.needs_epoch else _ready(standing, Rewind(), Settle())
+def _aborted(status: TransactionStatus) -> Outcome:
+    return _renew(status) if status.needs_epoch else _ready(status, Rewind(), Settle())
 
 
-def _renew(standing: Standing) -> Outcome:
-    """Asks for another epoch, so that what is left of the old one is fenced, and sequences begin anew."""
-    if standing.can_bump:
-        renewing = replace(standing, state=State.INITIALIZING)
-        return renewing, (AskProducerId(standing.producer_id, standing.epoch),)
+def _renew(status: TransactionStatus) -> Outcome:
+    """Requests a new epoch, which fences late copies of the old one; sequences start from 0."""
+    if status.can_bump:
+        renewing = replace(status, state=State.INITIALIZING)
+        return renewing, (RequestProducerId(status.producer_id, status.epoch),)
     error = ProducerFailed(
-        "the transaction is aborted, but whether a batch of it was written is not known, and the broker (before 2.5)"
-        f" gives no new epoch: go on with another producer: {standing.error}"
+        "the transaction is aborted, but one of its batches may be written, and the broker (before Kafka 2.5) cannot"
+        f" bump the epoch: continue with a new producer: {status.error}"
     )
-    error.__cause__ = standing.error
-    return _doom(standing, Doom(error))
+    error.__cause__ = status.error
+    return _doom(status, Doom(error))
 
 
-def _ready(standing: Standing, *effects: Any) -> Outcome:
-    ready = Standing(State.READY, standing.producer_id, standing.epoch, standing.is_v2, standing.can_bump)
+def _ready(status: TransactionStatus, *effects: Any) -> Outcome:
+    ready = TransactionStatus(State.READY, status.producer_id, status.epoch, status.is_v2, status.can_bump)
     return ready, effects
 
 
-_Move = Callable[[Standing, Any], Outcome]
+_Move = Callable[[TransactionStatus, Any], Outcome]
 
 TABLE: dict[tuple[State, type], _Move] = {
     (State.NEW, Initialize): _initialize,
@@ -453,33 +456,33 @@ TABLE: dict[tuple[State, type], _Move] = {
 }
 
 
-# -- what coordinators answer
+# Responses of coordinators
 
 
 class Call(Enum):
-    """What a coordinator is asked. The values are for people."""
+    """A request to a coordinator. The values are for messages."""
 
-    INIT = "the producer id"
-    ADD = "a partition of the transaction"
-    OFFSETS = "the offsets of the transaction"
+    INIT = "InitProducerId"
+    ADD = "adding a partition to the transaction"
+    OFFSETS = "adding offsets to the transaction"
     COMMIT = "the commit"
     ABORT = "the abort"
 
 
 class Verdict(Enum):
-    """What an answer means for who asked."""
+    """The meaning of a coordinator's error code."""
 
     DONE = auto()
     AGAIN = auto()
-    """The same once more, after a back-off."""
+    """Retry after a back-off."""
     SOON = auto()
-    """The same once more: the transaction before is just being completed."""
+    """Retry soon: the previous transaction is being completed."""
     MOVED = auto()
-    """The same once more, from the coordinator as it is found now."""
+    """Retry at the coordinator, looked up again."""
     TROUBLE = auto()
     """The transaction can only be aborted."""
     UNKNOWN = auto()
-    """As TROUBLE, and the coordinator does not know the producer id: another epoch instead of an abort."""
+    """As TROUBLE, and the coordinator does not have the producer id: a new epoch instead of an abort."""
     FATAL = auto()
 
 
@@ -489,8 +492,8 @@ _UNKNOWN = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID
 _NOT_ALLOWED = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def judge(standing: Standing, call: Call, code: int) -> Verdict:
-    """What a code means in the answer to a call."""
+def judge(status: TransactionStatus, call: Call, code: int) -> Verdict:
+    """Returns the meaning of an error code in the response to a call."""
     if code == ErrorCode.NONE:
         return Verdict.DONE
     if code in _MOVED:
@@ -502,23 +505,22 @@ def judge(standing: Standing, call: Call, code: int) -> Verdict:
     if code in _FENCED or code in _NOT_ALLOWED or call is Call.INIT:
         return Verdict.FATAL
     if code in _UNKNOWN:
-        return Verdict.UNKNOWN if standing.can_bump else Verdict.FATAL
+        return Verdict.UNKNOWN if status.can_bump else Verdict.FATAL
     if call is Call.ABORT:
-        nothing_open = code == ErrorCode.INVALID_TXN_STATE and not standing.is_v2 and not standing.has_begun
+        nothing_open = code == ErrorCode.INVALID_TXN_STATE and not status.is_v2 and not status.has_begun
         return Verdict.DONE if nothing_open else Verdict.FATAL
     if call is Call.COMMIT:
-        # Those two say for certain that it is not committed, anything else may mean that it is.
+        # These two codes mean that it is certainly not committed; after any other it may be.
         is_certain = code in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
         return Verdict.TROUBLE if is_certain else Verdict.FATAL
     return Verdict.TROUBLE
 
 
 def fatal(call: Call, code: int, transactional_id: str) -> ProducerFailed:
-    """The end of the producer, as an answer to a call."""
+    """Returns the fatal error of the producer for an error code of a call."""
     if code in _FENCED:
         made: ProducerFailed = ProducerFenced(
-            f"another producer has taken over the transactional id {transactional_id!r}, or a transaction of this one"
-            " took longer than its time-out"
+            f"a newer producer has the transactional id {transactional_id!r}, or a transaction of this one timed out"
         )
     else:
         made = ProducerFailed(f"{call.value} was refused: {KafkaError(code)}")

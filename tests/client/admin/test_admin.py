@@ -310,7 +310,7 @@ async def test_an_admin_by_kafkas_names_and_its_life(tmp_path: Path) -> None:
         with pytest.raises(ClientClosed):
             await admin.list_topics()
         await admin.start()
-        with pytest.raises(ClientError, match="started once"):
+        with pytest.raises(ClientError, match="started only once"):
             await admin.start()
         assert await admin.list_topics() == {}
         await admin.stop()

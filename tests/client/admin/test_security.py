@@ -107,7 +107,7 @@ def test_names_without_patterns() -> None:
 
     async def calls(admin: Any) -> Any:
         made = await admin.create_acls([ONE])
-        with pytest.raises(UnsupportedVersion, match="no patterns of type MATCH"):
+        with pytest.raises(UnsupportedVersion, match="no pattern type MATCH"):
             await admin.describe_acls(AclFilter(pattern_type=PatternType.MATCH))
         return made, await admin.create_acls([PREFIX]), await admin.describe_acls()
 

@@ -100,9 +100,9 @@ def test_bytes_that_are_none_raise_one_error(data: bytes, read: Any) -> None:
 
 
 def test_a_count_takes_no_memory() -> None:
-    with pytest.raises(ClientError, match="elements where"):
+    with pytest.raises(ClientError, match="elements in the remaining"):
         read_subscription(bytes.fromhex("0000 7fffffff 0000"))
-    with pytest.raises(ClientError, match="elements where"):
+    with pytest.raises(ClientError, match="elements in the remaining"):
         read_assignment(bytes.fromhex("0000 00000001 0001 61 7fffffff 0000"))
     with pytest.raises(ClientError):
         read_subscription(bytes.fromhex("0000 00000001 0002 61"))

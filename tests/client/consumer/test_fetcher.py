@@ -150,7 +150,7 @@ async def test_a_limit_that_is_too_small_grows_as_far_as_it_may(tmp_path: Path) 
         write(broker, b"y")
         async with consumer_of(broker, "t", max_partition_fetch_bytes=200, fetch_max_bytes=1000) as consumer:
             for _ in range(2):
-                with pytest.raises(MessageTooLarge, match=r"t-0: the entry at offset 0 has 50\d\d bytes"):
+                with pytest.raises(MessageTooLarge, match=r"t-0: the batch at offset 0 has 50\d\d bytes"):
                     await read(consumer, 1)
             consumer.seek("t", 0, 1)
             assert await values(consumer, 1) == [b"y"]
@@ -243,7 +243,7 @@ async def test_pauses_times_and_deserializers(tmp_path: Path) -> None:
             found = await consumer.getmany(1000)
             assert [record.value for record in found["t", 0]] == [1, 2]
             for _ in range(2):
-                with pytest.raises(ClientError, match="refused the record of t-0 at offset 2"):
+                with pytest.raises(ClientError, match="failed for the record of t-0 at offset 2"):
                     await consumer.getmany(1000)
             consumer.seek("t", 0, 1)
             assert await values(consumer, 1) == [2]

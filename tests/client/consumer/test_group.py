@@ -276,7 +276,7 @@ async def test_a_broker_without_members_says_so(tmp_path: Path) -> None:
     async with running(tmp_path, "0.8.2") as broker:
         await broker.topic("t")
         async with member_of(broker) as one:
-            with pytest.raises(UnsupportedVersion, match=r"since 0\.9"):
+            with pytest.raises(UnsupportedVersion, match=r"before Kafka 0\.9"):
                 await read(one, 1)
 
 
@@ -296,7 +296,7 @@ async def test_an_offset_that_is_gone_is_left_to_offset_reset(tmp_path: Path) ->
         write(broker, b"a", b"b")
         async with member_of(broker, offset_reset="none") as one:
             for _ in range(2):
-                with pytest.raises(KafkaError, match="committed no offset") as refused:
+                with pytest.raises(KafkaError, match="no committed offset") as refused:
                     await read(one, 1)
                 assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
             one.seek("t", 0, 1)

@@ -302,7 +302,7 @@ def test_dead_bootstrap_addresses_are_passed_over(network: ScriptedNetwork) -> N
 def test_no_bootstrap_address_answers(network: ScriptedNetwork) -> None:
     async def main() -> None:
         cluster = cluster_of("one:1,two:2")
-        with pytest.raises(ConnectionLost, match=r"no broker could be reached: .*one:1.*two:2"):
+        with pytest.raises(ConnectionLost, match=r"no broker is reachable: .*one:1.*two:2"):
             await cluster.start()
         telling(network.broker("two", 2, MODERN), metadata({2: ("two", 2)}))
         await cluster.start()
@@ -325,7 +325,7 @@ def test_each_use_of_a_node_has_one_connection(network: ScriptedNetwork) -> None
         control = await cluster.any_connection()
         assert len({id(connection) for connection in (data[0], fetch, control)}) == 3
         assert await cluster.controller() is control  # none is named
-        with pytest.raises(ConnectionLost, match="node 7 is not known"):
+        with pytest.raises(ConnectionLost, match="unknown node 7"):
             await cluster.connection(7)
         data[0].close()
         assert await cluster.connection(1) is not data[0]
@@ -497,7 +497,7 @@ def test_a_coordinator_that_does_not_come(code: int, in_time: bool, network: Scr
         assert caught.value.code == code
         assert (network.loop.time() == started) is in_time and network.loop.time() - started <= 3
         finding(broker, SILENT)
-        with pytest.raises(ConnectionLost, match="no coordinator of 'g' was found in time"):
+        with pytest.raises(ConnectionLost, match="no coordinator of 'g' within the timeout"):
             await cluster.coordinator("g", timeout_s=3.0)
         await cluster.close()
 

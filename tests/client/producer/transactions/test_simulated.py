@@ -19,7 +19,7 @@ from ottla.client.net import errors
 from ottla.client.producer.sender import Sender
 from ottla.client.producer.transactions import manager, state_machine
 from ottla.client.producer.transactions.manager import Transactions
-from ottla.client.producer.transactions.state_machine import Added, Standing, State, Take
+from ottla.client.producer.transactions.state_machine import Added, State, Take, TransactionStatus
 from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.schema import spec
 from ottla_testing.client.simulated_network import Faults
@@ -118,8 +118,8 @@ def aborts_without_dropping(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_before_a_partition_is_added(patch: pytest.MonkeyPatch) -> None:
-    def use(standing: Standing, event: state_machine.Use) -> Any:
-        changed, effects = original(standing, event)
+    def use(status: TransactionStatus, event: state_machine.Use) -> Any:
+        changed, effects = original(status, event)
         return replace(changed, added=changed.added | {event.partition}), effects
 
     original = state_machine._use
@@ -131,8 +131,8 @@ def never_adds_a_partition(patch: pytest.MonkeyPatch) -> None:
     """It takes them for added."""
 
     async def add(self: Transactions) -> None:
-        self.tell(Take())
-        self.tell(Added(self.standing.asked))
+        self.process(Take())
+        self.process(Added(self.status.adding))
         self._is_adding = False
 
     patch.setattr(Transactions, "_add", add)
@@ -157,13 +157,13 @@ def takes_a_lost_commit_for_done(patch: pytest.MonkeyPatch) -> None:
     async def ended(self: Transactions, is_commit: bool) -> None:
         async def ask(connection: Any) -> tuple[int, Any]:
             try:
-                return await manager.calls.end(connection, self.transactional_id, self.standing, is_commit=is_commit)
+                return await manager.calls.end(connection, self.transactional_id, self.status, is_commit=is_commit)
             except manager.ConnectionLost:
                 return 0, state_machine.Ended()
 
-        found = await self._asked(state_machine.Call.COMMIT, ask)
+        found = await self._call(state_machine.Call.COMMIT, ask)
         if found is not None:
-            self.tell(found)
+            self.process(found)
 
     patch.setattr(Transactions, "_ended", ended)
 

@@ -14,7 +14,6 @@ from ottla.client.producer.transactions.state_machine import (
     Added,
     AddPartitions,
     Adopt,
-    AskProducerId,
     Begin,
     Call,
     Commit,
@@ -28,11 +27,12 @@ from ottla.client.producer.transactions.state_machine import (
     GroupAdded,
     Identified,
     Initialize,
+    RequestProducerId,
     Rewind,
     Settle,
-    Standing,
     State,
     Take,
+    TransactionStatus,
     Trouble,
     Use,
     UseGroup,
@@ -66,94 +66,94 @@ EVENTS = (
 )
 
 
-def told(standing: Standing, *events: Any) -> tuple[Standing, list[Any]]:
+def told(status: TransactionStatus, *events: Any) -> tuple[TransactionStatus, list[Any]]:
     """Where it is after all of these, and all effects."""
     effects: list[Any] = []
     for event in events:
-        standing, more = advance(standing, event)
+        status, more = advance(status, event)
         effects += more
-    return standing, effects
+    return status, effects
 
 
-def ready(is_v2: bool = False, can_bump: bool = True) -> Standing:
-    return told(Standing(), Initialize(), Identified(7, 3, is_v2, can_bump))[0]
+def ready(is_v2: bool = False, can_bump: bool = True) -> TransactionStatus:
+    return told(TransactionStatus(), Initialize(), Identified(7, 3, is_v2, can_bump))[0]
 
 
-def opened(is_v2: bool = False, can_bump: bool = True, *events: Any) -> Standing:
+def opened(is_v2: bool = False, can_bump: bool = True, *events: Any) -> TransactionStatus:
     return told(ready(is_v2, can_bump), Begin(), *events)[0]
 
 
-def written(is_v2: bool, can_bump: bool = True) -> Standing:
+def written(is_v2: bool, can_bump: bool = True) -> TransactionStatus:
     """Open, and one partition is known to the coordinator."""
     events = (Use(ONE),) if is_v2 else (Use(ONE), Take(), Added(frozenset([ONE])))
     return opened(is_v2, can_bump, *events)
 
 
-def in_state(state: State) -> Standing:
+def in_state(state: State) -> TransactionStatus:
     return replace(written(False), state=state)
 
 
 @each("state", State)
 @each("event", EVENTS)
 def test_a_cell_that_is_not_there_changes_nothing_or_refuses_the_call(state: State, event: Any) -> None:
-    standing = in_state(state)
+    status = in_state(state)
     if (state, type(event)) in TABLE:
         return
     if event in CALLS:
         with pytest.raises(errors.InvalidTransactionState, match=state.value):
-            advance(standing, event)
+            advance(status, event)
     else:
-        assert advance(standing, event) == (standing, ())
+        assert advance(status, event) == (status, ())
 
 
 def test_the_producer_id_is_asked_for_once() -> None:
-    standing, effects = told(Standing(), Initialize())
-    assert effects == [AskProducerId()] and standing.state is State.INITIALIZING
-    standing, effects = told(standing, Identified(7, 3, True, True))
+    status, effects = told(TransactionStatus(), Initialize())
+    assert effects == [RequestProducerId()] and status.state is State.INITIALIZING
+    status, effects = told(status, Identified(7, 3, True, True))
     assert effects == [Adopt(), Settle()]
-    assert standing == Standing(State.READY, 7, 3, is_v2=True, can_bump=True)
+    assert status == TransactionStatus(State.READY, 7, 3, is_v2=True, can_bump=True)
 
 
 def test_partitions_are_added_together_before_they_are_written_to() -> None:
-    standing, effects = told(opened(), Use(ONE), Use(TWO), Use(ONE))
-    assert effects == [AddPartitions()] and standing.waiting == {ONE, TWO} and not standing.may_have_begun
-    standing, _ = told(standing, Take())
-    assert standing.asked == {ONE, TWO} and not standing.waiting
-    assert standing.may_have_begun and not standing.has_begun
-    standing, effects = told(standing, Use(("t", 2)))
-    assert not effects and standing.waiting == {("t", 2)}  # the request under way is followed by another
-    standing, effects = told(standing, Added(frozenset([ONE])))
-    assert effects == [Wake()] and standing.added == {ONE} and standing.asked == {TWO} and standing.has_begun
+    status, effects = told(opened(), Use(ONE), Use(TWO), Use(ONE))
+    assert effects == [AddPartitions()] and status.waiting == {ONE, TWO} and not status.may_have_begun
+    status, _ = told(status, Take())
+    assert status.adding == {ONE, TWO} and not status.waiting
+    assert status.may_have_begun and not status.has_begun
+    status, effects = told(status, Use(("t", 2)))
+    assert not effects and status.waiting == {("t", 2)}  # the request under way is followed by another
+    status, effects = told(status, Added(frozenset([ONE])))
+    assert effects == [Wake()] and status.added == {ONE} and status.adding == {TWO} and status.has_begun
 
 
 def test_in_the_second_version_the_write_itself_adds() -> None:
-    standing, effects = told(opened(is_v2=True), Use(ONE))
-    assert not effects and standing.added == {ONE} and standing.may_have_begun and not standing.has_begun
+    status, effects = told(opened(is_v2=True), Use(ONE))
+    assert not effects and status.added == {ONE} and status.may_have_begun and not status.has_begun
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
 def test_a_commit_waits_for_all_and_asks_once(is_v2: bool) -> None:
-    standing, effects = told(written(is_v2), Commit())
-    assert effects == [Drain(is_aborting=False)] and standing.state is State.COMMITTING
-    standing, effects = told(standing, Use(TWO), Drained(False))
+    status, effects = told(written(is_v2), Commit())
+    assert effects == [Drain(is_aborting=False)] and status.state is State.COMMITTING
+    status, effects = told(status, Use(TWO), Drained(False))
     assert effects[-1] == End(is_commit=True)
-    standing, effects = told(standing, Ended(7, 4) if is_v2 else Ended())
+    status, effects = told(status, Ended(7, 4) if is_v2 else Ended())
     assert effects == ([Adopt(), Settle()] if is_v2 else [Settle()])
-    assert standing == replace(ready(is_v2), epoch=4 if is_v2 else 3)
+    assert status == replace(ready(is_v2), epoch=4 if is_v2 else 3)
 
 
 def test_a_new_producer_id_comes_with_the_end_of_a_transaction() -> None:
-    standing, effects = told(written(True), Commit(), Drained(False), Ended(8, 0))
-    assert (standing.producer_id, standing.epoch) == (8, 0) and Adopt() in effects
+    status, effects = told(written(True), Commit(), Drained(False), Ended(8, 0))
+    assert (status.producer_id, status.epoch) == (8, 0) and Adopt() in effects
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
 @pytest.mark.parametrize("call", [Commit(), Abort()])
 def test_nothing_is_asked_for_a_transaction_without_anything(is_v2: bool, call: Any) -> None:
     is_aborting = isinstance(call, Abort)
-    standing, effects = told(opened(is_v2), call, Drained(is_aborting))
+    status, effects = told(opened(is_v2), call, Drained(is_aborting))
     assert effects == [Drain(is_aborting), *([Rewind()] if is_aborting else []), Settle()]
-    assert standing == ready(is_v2)
+    assert status == ready(is_v2)
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
@@ -163,50 +163,50 @@ def test_only_offsets_are_enough_to_commit(is_v2: bool) -> None:
 
 
 def test_what_fails_leaves_only_the_abort() -> None:
-    standing, effects = told(written(False), Trouble(REFUSED))
-    assert effects == [DropUnsent()] and standing.state is State.FAILED
+    status, effects = told(written(False), Trouble(REFUSED))
+    assert effects == [DropUnsent()] and status.state is State.FAILED
     with pytest.raises(errors.TransactionFailed) as raised:
-        advance(standing, Commit())
+        advance(status, Commit())
     assert raised.value.__cause__ is REFUSED
-    standing, effects = told(standing, Trouble(LOST), Abort(), Drained(True), Ended())
-    assert effects == [Drain(is_aborting=True), End(is_commit=False), Rewind(), Settle()] and standing == ready()
+    status, effects = told(status, Trouble(LOST), Abort(), Drained(True), Ended())
+    assert effects == [Drain(is_aborting=True), End(is_commit=False), Rewind(), Settle()] and status == ready()
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
 def test_a_failure_within_a_commit_tells_who_waits_for_it(is_v2: bool) -> None:
-    standing, effects = told(written(is_v2), Commit(), Trouble(REFUSED))
-    assert effects[-2:] == [DropUnsent(), Settle(REFUSED)] and standing.state is State.FAILED
-    assert advance(standing, Drained(False)) == (standing, ())  # of the commit that is over
+    status, effects = told(written(is_v2), Commit(), Trouble(REFUSED))
+    assert effects[-2:] == [DropUnsent(), Settle(REFUSED)] and status.state is State.FAILED
+    assert advance(status, Drained(False)) == (status, ())  # of the commit that is over
 
 
 def test_a_commit_can_be_turned_into_an_abort_until_it_is_asked_for() -> None:
-    standing, effects = told(written(False), Commit(), Abort(), Drained(False))
-    assert standing.state is State.ABORTING and effects[-1] == Drain(is_aborting=True)
-    standing, _ = told(written(False), Commit(), Drained(False))
-    with pytest.raises(errors.InvalidTransactionState, match="not known"):
-        advance(standing, Abort())
+    status, effects = told(written(False), Commit(), Abort(), Drained(False))
+    assert status.state is State.ABORTING and effects[-1] == Drain(is_aborting=True)
+    status, _ = told(written(False), Commit(), Drained(False))
+    with pytest.raises(errors.InvalidTransactionState, match="result is unknown"):
+        advance(status, Abort())
 
 
 # -- epochs (rule 5)
 
 
 def test_an_unacknowledged_batch_needs_an_epoch_of_its_own_where_it_is_to_be_had() -> None:
-    standing, effects = told(written(False), Trouble(LOST, True, False), Abort(), Drained(True), Ended())
-    assert effects[-1] == AskProducerId(7, 3) and standing.state is State.INITIALIZING
-    standing, effects = told(standing, Identified(7, 4, False, True))
-    assert effects == [Adopt(), Settle()] and standing == replace(ready(), epoch=4)
+    status, effects = told(written(False), Trouble(LOST, True, False), Abort(), Drained(True), Ended())
+    assert effects[-1] == RequestProducerId(7, 3) and status.state is State.INITIALIZING
+    status, effects = told(status, Identified(7, 4, False, True))
+    assert effects == [Adopt(), Settle()] and status == replace(ready(), epoch=4)
 
 
 def test_the_second_version_has_it_from_the_abort_itself() -> None:
-    standing, effects = told(written(True), Trouble(LOST, True, False), Abort(), Drained(True), Ended(7, 4))
-    assert effects[-2:] == [Adopt(), Settle()] and standing == replace(ready(True), epoch=4)
+    status, effects = told(written(True), Trouble(LOST, True, False), Abort(), Drained(True), Ended(7, 4))
+    assert effects[-2:] == [Adopt(), Settle()] and status == replace(ready(True), epoch=4)
 
 
 def test_without_new_epochs_sequences_go_back_where_that_is_certain() -> None:
-    standing, effects = told(written(False, False), Trouble(REFUSED, True, True), Abort(), Drained(True), Ended())
-    assert effects[-2:] == [Rewind(), Settle()] and standing == ready(can_bump=False)
-    standing, effects = told(written(False, False), Trouble(LOST, True, False), Abort(), Drained(True), Ended())
-    assert standing.state is State.FATAL and isinstance(effects[-2], Fail)
+    status, effects = told(written(False, False), Trouble(REFUSED, True, True), Abort(), Drained(True), Ended())
+    assert effects[-2:] == [Rewind(), Settle()] and status == ready(can_bump=False)
+    status, effects = told(written(False, False), Trouble(LOST, True, False), Abort(), Drained(True), Ended())
+    assert status.state is State.FATAL and isinstance(effects[-2], Fail)
 
 
 @pytest.mark.parametrize(("is_v2", "can_bump", "always"), [(0, 0, True), (0, 1, False), (1, 1, False)])
@@ -219,16 +219,16 @@ def test_what_was_sent_is_sent_until_it_is_answered_where_there_is_no_new_epoch(
 def test_an_id_that_the_coordinator_does_not_know_is_renewed_instead_of_aborted() -> None:
     unknown = Trouble(errors.KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING), is_unknown=True)
     _, effects = told(written(True), unknown, Abort(), Drained(True))
-    assert effects[-1] == AskProducerId(7, 3)
+    assert effects[-1] == RequestProducerId(7, 3)
     _, effects = told(written(True), Abort(), Drained(True), unknown)
-    assert effects[-2:] == [End(is_commit=False), AskProducerId(7, 3)]
+    assert effects[-2:] == [End(is_commit=False), RequestProducerId(7, 3)]
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.FATAL])
 def test_the_end_of_the_producer(state: State) -> None:
     error = errors.ProducerFailed("over")
-    standing, effects = told(in_state(state), Doom(error))
-    assert standing.state is State.FATAL and effects == [Fail(error), Settle(error)]
+    status, effects = told(in_state(state), Doom(error))
+    assert status.state is State.FATAL and effects == [Fail(error), Settle(error)]
 
 
 # -- answers

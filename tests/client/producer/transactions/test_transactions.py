@@ -60,9 +60,9 @@ async def committed(broker: Broker, group: str = "g", where: tuple[str, int] = (
         return None if found is None else found.offset
 
 
-def standing(producer: Producer) -> Any:
+def status(producer: Producer) -> Any:
     assert producer._sender is not None and producer._sender.transactions is not None
-    return producer._sender.transactions.standing
+    return producer._sender.transactions.status
 
 
 def some(letter: str, count: int = 10) -> list[bytes]:
@@ -87,14 +87,14 @@ async def test_committed_records_are_seen_and_aborted_ones_are_not(release: str,
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         async with producing(broker, transactional_id="shop") as producer:
-            assert standing(producer).state is State.NEW
+            assert status(producer).state is State.NEW
             async with producer.transaction() as same:
                 assert same is producer
                 futures = await send(producer, some("a"))
                 await producer.send_offsets_to_transaction({("t", 0): 5}, "g")
                 assert await committed(broker) is None
             assert all(future.done() and future.exception() is None for future in futures)
-            assert standing(producer).is_v2 is (release in V2)
+            assert status(producer).is_v2 is (release in V2)
             assert await committed(broker) == 5
             with pytest.raises(ZeroDivisionError):
                 async with producer.transaction():
@@ -102,7 +102,7 @@ async def test_committed_records_are_seen_and_aborted_ones_are_not(release: str,
                     await producer.send_offsets_to_transaction({("t", 0): 7}, "g")
                     await producer.flush()
                     raise ZeroDivisionError
-            assert standing(producer).state is State.READY and await committed(broker) == 5
+            assert status(producer).state is State.READY and await committed(broker) == 5
             await producer.begin()
             await send(producer, some("c"))
             await producer.flush()
@@ -112,7 +112,7 @@ async def test_committed_records_are_seen_and_aborted_ones_are_not(release: str,
         assert await seen(broker) == some("a") + some("c")
         epochs = [header.producer_epoch for header in headers_of(broker, "t") if not header.is_control]
         assert len(set(epochs)) == (3 if release in V2 else 1)
-        assert {header.producer_id for header in headers_of(broker, "t")} == {standing(producer).producer_id}
+        assert {header.producer_id for header in headers_of(broker, "t")} == {status(producer).producer_id}
         assert all(header.is_transactional for header in headers_of(broker, "t"))
 
 
@@ -182,10 +182,10 @@ async def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
                     await call()
             await producer.init_transactions()
             await producer.init_transactions()
-            assert standing(producer).epoch == 0
-            with pytest.raises(errors.InvalidTransactionState, match="within a transaction"):
+            assert status(producer).epoch == 0
+            with pytest.raises(errors.InvalidTransactionState, match="needs an open transaction"):
                 await producer.send("t", b"")
-            with pytest.raises(errors.InvalidTransactionState, match="within a transaction"):
+            with pytest.raises(errors.InvalidTransactionState, match="needs an open transaction"):
                 await producer.send_offsets_to_transaction({("t", 0): 1}, "g")
             await producer.begin()
             with pytest.raises(errors.InvalidTransactionState, match="has a transaction open"):
@@ -323,7 +323,7 @@ async def test_a_transaction_that_takes_too_long(release: str, tmp_path: Path) -
             broker.clock.advance(60_000)
             with pytest.raises((errors.ProducerFenced, errors.TransactionFailed)):
                 await producer.commit()
-            if isinstance(standing(producer).error, errors.ProducerFenced):
+            if isinstance(status(producer).error, errors.ProducerFenced):
                 return
             await producer.abort()
             async with producer.transaction():
@@ -403,14 +403,14 @@ async def test_an_abort_of_a_batch_whose_answer_was_lost(release: str, tmp_path:
         async with asyncio.timeout(PATIENCE_S):
             async with producer.transaction():
                 await send(producer, some("a"))
-            epoch = standing(producer).epoch
+            epoch = status(producer).epoch
             await producer.begin()
             shut = asyncio.Event()
             door.shut_on(spec(ProduceRequest).api_key, BEHIND, shut.set)
             futures = await send(producer, some("b"))
             await shut.wait()
             await producer.abort()
-            assert standing(producer).epoch == epoch + (release != "2.4")
+            assert status(producer).epoch == epoch + (release != "2.4")
             async with producer.transaction():
                 await send(producer, some("c"))
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
@@ -431,12 +431,12 @@ async def test_a_commit_that_is_not_answered_in_time_may_be_repeated(tmp_path: P
         for _ in range(2):
             with pytest.raises(errors.TransactionUnsettled):
                 await producer.commit()
-        with pytest.raises(errors.InvalidTransactionState, match="not known"):
+        with pytest.raises(errors.InvalidTransactionState, match="result is unknown"):
             await producer.abort()
         with pytest.raises(errors.InvalidTransactionState, match="committing"):
             await producer.begin()
         door.target = port
-        while standing(producer).state is not State.READY:
+        while status(producer).state is not State.READY:
             await asyncio.sleep(0.01)
         await producer.commit()  # tells what became of it, though it is over
         async with producer.transaction():
