@@ -55,7 +55,7 @@ async def test_producer_ids_stay_unique_over_restores():
         client = await client_of(broker)
         owner = Owner(client)
         assert await owner.init() == 0
-        assert len({*ids, owner.said[0]}) == len(ids) + 1
+        assert len({*ids, owner.identity[0]}) == len(ids) + 1
         client.close()
 
 
