@@ -292,8 +292,8 @@ class VirtualClock:
         return check.next_ms
 
     def _passed(self, when_ms: int, fired: _Check | None) -> None:
-        """Marks the ticks up to a time as passed: at that very time, only those of checks before and including `fired`,
-        or of all checks for None.
+        """Marks the ticks up to `when_ms` as passed. A tick at `when_ms` itself counts only for `fired` and for checks
+        that were added before it, or for all checks if `fired` is None.
         """
         for check in self._checks.values():
             first_ms = when_ms + 1 if fired is None or check.order <= fired.order else when_ms

@@ -111,7 +111,7 @@ class CleanerHere:
                 put_in_place(made)
         except StorageError as error:
             raise CleaningFailed(str(error), not isinstance(error.__cause__, OSError), _errno(error)) from error
-        raise CleaningFailed("nothing was cleaned", False)
+        raise CleaningFailed("the pass ended without a result", False)
 
     def _check(self, size_bytes: int) -> None:
         if self._stopped:
@@ -138,7 +138,7 @@ def remove_leftovers(files: Files, directory: str) -> None:
     except FileNotFoundError:  # the folder was deleted
         return
     except OSError as error:
-        raise StorageError(f"cannot remove what was being cleaned in {directory}: {error}") from error
+        raise StorageError(f"cannot remove the leftovers of a cleaning in {directory}: {error}") from error
 
 
 # -- code of the process

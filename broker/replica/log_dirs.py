@@ -305,7 +305,7 @@ class LogDirs:
             if not is_named or log_dir.id in (None, directory_id):
                 raise DirectoryFailed(log_dir.failure)
         if is_named:
-            raise StorageError(f"{topic}-{index} lies in a data directory that was not given: log.dirs lacks one")
+            raise StorageError(f"{topic}-{index} is in a data directory that is not configured: add it to log.dirs")
         return self.directories[0]
 
     def id_of(self, log: PartitionLog) -> bytes | None:
@@ -420,8 +420,8 @@ def _log_loss(log: PartitionLog, loss: Loss) -> None:
     facts["lost_offsets"] = f"{loss.first}..{loss.end - 1}"
     if loss.end > log.log_end_offset:
         facts["advice"] = (
-            f"offsets from {log.log_end_offset} on are given out again: to have the old records back, stop the broker"
-            " before anything is produced and put a copy of the folder in its place"
+            f"offsets from {log.log_end_offset} on will be assigned again: to recover the old records, stop the broker"
+            " before anything is produced and restore a copy of the folder"
         )
     get_logger().error(loss.kind, **facts)
 
@@ -431,7 +431,7 @@ def _check_unusable(files: Files, unusable: Sequence[UnusableDir], usable: Seque
     id made without that directory would not match its own.
     """
     if unusable and not any(files.exists(os.path.join(path, f"{METADATA_TOPIC}-0")) for path in usable):
-        problem = f"no directory that can be used has {METADATA_TOPIC}-0: " if usable else ""
+        problem = f"no usable directory has {METADATA_TOPIC}-0: " if usable else ""
         raise StorageError(problem + "; ".join(log_dir.failure for log_dir in unusable))
 
 

@@ -155,7 +155,7 @@ class History:
             known = self.producers[header.producer_id] = Producer(header.producer_epoch, -1, self.missing_offsets)
         stretch = self._stretch(found, kind, text, odd)
         if not is_gone:
-            if known.open is not None and _goes_on(known.open, stretch) and not self._each_batch:
+            if known.open is not None and _continues(known.open, stretch) and not self._each_batch:
                 known.open = _joined(known.open, stretch)
             else:
                 if known.open is not None:
@@ -266,7 +266,7 @@ class History:
         return "gap", f"{text}, although no offset is missing since {known.data_offset}", True
 
 
-def _goes_on(one: Stretch, other: Stretch) -> bool:
+def _continues(one: Stretch, other: Stretch) -> bool:
     """Whether both belong to one stretch."""
     if other.kind == "no sequences":
         return (one.kind, one.epoch) == (other.kind, other.epoch)

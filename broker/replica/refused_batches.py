@@ -50,5 +50,7 @@ class RefusedBatches:
             return
         is_later = epoch == header.producer_epoch and header.base_sequence > sequence
         if is_later and header.producer_id not in log.producers():
-            raise OutOfOrderSequence(f"producer {header.producer_id}: sequence {sequence}, refused before, is next")
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id}: sequence {sequence} was refused and must be sent again first"
+            )
         del self._lowest[header.producer_id]

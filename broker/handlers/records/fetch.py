@@ -115,7 +115,7 @@ async def _denied(
     plan: FetchPlan, request: FetchRequest, context: RequestContext
 ) -> list[tuple[PartitionKey, PartitionData]]:
     """The responses for partitions without permission. As in Kafka they come after the others, and do not end their
-    wait. An unknown topic id is no permission error.
+    wait. Unknown topic ids are left to the read.
     """
     replica_id = request.replica_state.replica_id if context.api_version >= 15 else request.replica_id
     is_follower, topics = replica_id >= 0, context.broker.topics

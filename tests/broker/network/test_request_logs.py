@@ -23,7 +23,7 @@ from ottla.protocol.messages.configs.incremental_alter_configs import Incrementa
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.tools.serve import parse_serve, serve
 from ottla_testing.broker.controlling import controlled
-from ottla_testing.broker.ctl_runs import refused, told
+from ottla_testing.broker.ctl_runs import refused, ctl_lines
 from ottla_testing.broker.harness import Broker, ping, process, produce, records, running
 
 METADATA = 3
@@ -179,33 +179,33 @@ async def test_request_that_admits_held_connections_keeps_its_fields(tmp_path: P
 
 async def test_log_levels_change_over_http(tmp_path: Path, events: list[Any]) -> None:
     async with controlled(tmp_path) as (broker, api):
-        assert (await api.ask("GET", "/log-levels"))["levels"] == dict.fromkeys(("root", *LOGGERS), "INFO")
-        found = await api.ask("PUT", "/log-levels", {"logger": "request_log", "level": "DEBUG"})
+        assert (await api.call("GET", "/log-levels"))["levels"] == dict.fromkeys(("root", *LOGGERS), "INFO")
+        found = await api.call("PUT", "/log-levels", {"logger": "request_log", "level": "DEBUG"})
         assert found["levels"][REQUEST_LOGGER] == "DEBUG" == levels().of(REQUEST_LOGGER)
         await (await broker.client()).call(ping(), 0)
         assert len(of_requests(events, "request")) == 1
-        found = await api.ask("PUT", "/log-levels", {"logger": REQUEST_LOGGER, "level": None})
+        found = await api.call("PUT", "/log-levels", {"logger": REQUEST_LOGGER, "level": None})
         assert set(found["levels"].values()) == {"INFO"}
-        found = await api.ask("PUT", "/log-levels", {"logger": "root", "level": "ERROR"})
+        found = await api.call("PUT", "/log-levels", {"logger": "root", "level": "ERROR"})
         assert set(found["levels"].values()) == {"ERROR"}
         get_logger().warning("not logged")
         assert of_requests(events, "not logged") == []
-        assert "did you mean cleaner?" in await api.ask(
+        assert "did you mean cleaner?" in await api.call(
             "PUT", "/log-levels", {"logger": "clener", "level": "INFO"}, 404
         )
-        assert "always" in await api.ask("PUT", "/log-levels", {"logger": "root", "level": None}, 400)
-        assert "level" in await api.ask("PUT", "/log-levels", {"logger": "root", "level": "LOUD"}, 400)
-        await api.ask("POST", "/state/reset")
-        assert set((await api.ask("GET", "/log-levels"))["levels"].values()) == {"INFO"}
+        assert "always" in await api.call("PUT", "/log-levels", {"logger": "root", "level": None}, 400)
+        assert "level" in await api.call("PUT", "/log-levels", {"logger": "root", "level": "LOUD"}, 400)
+        await api.call("POST", "/state/reset")
+        assert set((await api.call("GET", "/log-levels"))["levels"].values()) == {"INFO"}
 
 
 async def test_log_levels_change_from_the_command_line(tmp_path: Path, events: list[Any]) -> None:
     async with controlled(tmp_path) as (_, api):
-        lines = await told(api, "log-levels")
+        lines = await ctl_lines(api, "log-levels")
         assert lines[:2] == ["LOGGER LEVEL", "root INFO"] and len(lines) == 2 + len(LOGGERS)
-        lines = await told(api, "log-levels", "set", "request_log=debug", "warn")
+        lines = await ctl_lines(api, "log-levels", "set", "request_log=debug", "warn")
         assert f"{REQUEST_LOGGER} DEBUG" in lines and "root WARN" in lines
-        assert f"{REQUEST_LOGGER} WARN" in await told(api, "log-levels", "reset", "request_log")
+        assert f"{REQUEST_LOGGER} WARN" in await ctl_lines(api, "log-levels", "reset", "request_log")
         assert "there is no logger 'x'" in await refused(api, "log-levels", "set", "x=INFO")
         assert "a level is one of DEBUG" in await refused(api, "log-levels", "set", "root=loud")
 

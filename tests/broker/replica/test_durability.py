@@ -146,7 +146,7 @@ async def test_missing_directory_refuses_the_start(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     async with running(*folders) as broker:
         await broker.topic("t", 2)
-    with pytest.raises(StartupError, match=r"t-[01] lies in a data directory that was not given"):
+    with pytest.raises(StartupError, match=r"t-[01] is in a data directory that is not configured"):
         async with running(folders[0]):
             pass
     async with running(*folders) as broker:

@@ -133,7 +133,7 @@ async def test_start_after_a_kill_with_a_flipped_bit_counts_later_records(tmp_pa
     assert line["event"] == "corruption in the middle of a log: everything after it was dropped"
     assert line["log_level"] == "error" and line["lost_offsets"] == "2..11"
     assert (line["batches"], line["records"], line["bytes"]) == (4, 8, size - second)
-    assert (line["log_start_offset"], line["log_end_offset"]) == (0, 2) and "given out again" in line["advice"]
+    assert (line["log_start_offset"], line["log_end_offset"]) == (0, 2) and "assigned again" in line["advice"]
 
 
 async def test_start_after_a_kill_in_a_write_reports_a_torn_tail(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ottla.broker.logs import get_logger
 from ottla.broker.replica.start_progress import EACH_MS, QUIET_MS, Opening
 from ottla.protocol.records import batch
 from ottla.storage.log import recovery
-from ottla_testing.broker.adopting import OWN, CountingFiles, begin, finish, told
+from ottla_testing.broker.adopting import OWN, CountingFiles, begin, finish, topic_facts
 from ottla_testing.broker.harness import Broker, fetch, only, produce, records, running, values
 
 
@@ -43,10 +43,10 @@ async def fill(broker: Broker) -> None:
 async def test_clean_start_reads_no_segment(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await fill(broker)
-        wanted = told(broker.state)
+        wanted = topic_facts(broker.state)
     files = CountingFiles()
     state = begin(files, str(tmp_path))
-    assert told(state) == wanted and wanted["plain"][2][0][1] == 12
+    assert topic_facts(state) == wanted and wanted["plain"][2][0][1] == 12
     assert files.of_segments(files.read) == files.of_segments(files.opened) == {}
     finish(state)
     assert files.of_segments(files.read) == {}  # neither does a stop without changes
@@ -56,7 +56,7 @@ async def test_clean_start_reads_no_segment(tmp_path: Path) -> None:
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     files = CountingFiles()
     state = begin(files, str(tmp_path))
-    assert told(state) == wanted
+    assert topic_facts(state) == wanted
     sizes = {str(path): path.stat().st_size for path in tmp_path.glob("*/*.log") if path.stat().st_size}
     assert {path: count for path, count in files.of_segments(files.read).items() if path.endswith(".log")} == {
         path: size for path, size in sizes.items() if not any(own in path for own in OWN)

@@ -140,7 +140,7 @@ async def test_request_with_several_partitions_waits_for_all_syncs(tmp_path: Pat
 
 
 async def test_failed_sync_fails_all_waiting_appends(tmp_path: Path) -> None:
-    """Those it would have covered, those of the next sync, and later ones. The other directory continues."""
+    """The appends it would have covered, those of the next sync, and later ones. The other directory continues."""
     folders = [tmp_path / "one", tmp_path / "two"]
     async with holding(*folders) as (broker, syncs):
         await broker.topic("t", 2, EACH)
