@@ -159,6 +159,9 @@ def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
         yield cell(description[:1].upper() + description[1:]).removesuffix(".") + "."
     if rows := [*_rows(parser)]:
         yield table(("argument", "meaning"), rows)
+    if parser.epilog:
+        is_layout = issubclass(parser.formatter_class, argparse.RawDescriptionHelpFormatter)
+        yield f"```text\n{parser.epilog.strip()}\n```" if is_layout else cell(parser.epilog)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for sub in action.choices.values():
