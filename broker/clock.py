@@ -137,7 +137,6 @@ class OneShots:
         return heapq.heappop(self._heap)
 
     def clear(self) -> None:
-        """Removes all timers."""
         self._heap.clear()
 
 

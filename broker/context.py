@@ -270,5 +270,4 @@ class RequestContext:
         return made
 
     def now_ms(self) -> int:
-        """The broker's time."""
         return self.broker.clock.now_ms()

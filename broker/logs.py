@@ -47,8 +47,6 @@ _threads = threading.local()
 
 
 class Levels:
-    """The levels of all loggers."""
-
     ROOT = "root"
     LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
     _RANKS: Mapping[str, int] = {"TRACE": 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERROR": 4, "FATAL": 5}

@@ -52,8 +52,6 @@ class _Over(Exception):
 
 
 class Move:
-    """The move of one partition."""
-
     def __init__(self, partition: Partition, target: LogDir, path: str, *, is_continued: bool) -> None:
         self.partition = partition
         self.target = target

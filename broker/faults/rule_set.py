@@ -79,7 +79,6 @@ class Faults:
         self._gone(standing)
 
     def clear(self) -> None:
-        """Removes all rules."""
         gone, self._rules = list(self._rules.values()), {}
         self._changed()
         for standing in gone:

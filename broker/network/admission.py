@@ -33,9 +33,7 @@ class Incoming(Protocol):
     last_active_ms: int
 
     @property
-    def client_host(self) -> str:
-        """The client's address."""
-        ...
+    def client_host(self) -> str: ...
 
     @property
     def is_waited_for(self) -> bool:

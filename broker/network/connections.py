@@ -123,7 +123,6 @@ class Connections:
             connection.abort()
 
     def closed(self, connection: ClientConnection) -> None:
-        """Removes a connection that was closed."""
         self.open.discard(connection)
         if not self.open and self.idle is not None and not self.idle.done():
             self.idle.set_result(None)
@@ -287,7 +286,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def client_host(self) -> str:
-        """The client's address."""
         return self._info.client_host
 
     @property
@@ -573,7 +571,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Closes the connection now."""
         self._why = self._why or "the broker cut the connection"
         self._transport.abort()
 

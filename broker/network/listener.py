@@ -82,7 +82,6 @@ class ListenerSocket:
             self.sock = _bound(family, address, self._settings, both, listens=False)
 
     def close(self) -> None:
-        """Closes the socket and its server."""
         if self.server is not None:
             self.server.close()
             self.server = None

@@ -41,9 +41,7 @@ class Recipient(Protocol):
         """Whether the client may still read the response, and the broker is not stopping."""
         ...
 
-    def abort(self) -> None:
-        """Closes the connection now."""
-        ...
+    def abort(self) -> None: ...
 
 
 class ResponseContext(Protocol):
@@ -56,9 +54,7 @@ class ResponseContext(Protocol):
     def context(self) -> RequestContext: ...
 
     @property
-    def header(self) -> bytes:
-        """The header of the response."""
-        ...
+    def header(self) -> bytes: ...
 
     @property
     def throttle_ms(self) -> int:
@@ -183,8 +179,6 @@ class CoroutineRunner:
 
 
 class HandlerRunner(CoroutineRunner):
-    """Runs the coroutine of a handler."""
-
     __slots__ = ()
 
     mutes: Mutes = ()

@@ -24,7 +24,6 @@ class Assignment(NamedTuple):
 
     @property
     def is_reassigned(self) -> bool:
-        """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
     @property

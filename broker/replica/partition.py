@@ -374,7 +374,6 @@ class Partition:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the partition was deleted."""
         return self._is_gone
 
     def go_offline(self, reason: str) -> None:

@@ -24,7 +24,6 @@ class Cadence:
         self._due_ms = clock.now_ms() + first_ms
 
     def is_due(self) -> bool:
-        """Whether a line is due."""
         return self._clock.now_ms() >= self._due_ms
 
     def logged(self) -> None:
