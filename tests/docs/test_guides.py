@@ -152,6 +152,25 @@ def _replay(folder: Path) -> Iterator[Replaced]:
             yield {ADDRESS: other.bootstrap}
 
 
+@prepares("control_http")
+def _control_http(folder: Path) -> Iterator[Replaced]:
+    with Embedded(control="127.0.0.1:0") as broker:
+        broker.create_topic("orders", partitions=1)
+        yield {"$OTTLA_CONTROL": broker.control_url}
+
+
+@prepares("assert_requests")
+def _assert_requests(folder: Path) -> Iterator[Replaced]:
+    async def publish() -> None:
+        async with Producer(broker.bootstrap, client_id="orders") as producer:
+            await producer.send_and_wait("orders", b"paid")
+
+    with Embedded(control="127.0.0.1:0") as broker:
+        broker.create_topic("orders", partitions=1)
+        asyncio.run(publish())
+        yield {"$OTTLA_CONTROL": broker.control_url, "ottla ctl": f"ottla ctl --control {broker.control_url}"}
+
+
 FILL = """
 import asyncio, sys
 from ottla.client import Producer
