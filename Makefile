@@ -60,7 +60,7 @@ $(STAMP): pyproject.toml | $(TEST_STAMP)
 
 # The docs extra alone: the pages need no more than the packages' source.
 $(DOCS_STAMP): pyproject.toml | $(BIN)/python
-	$(call install_extra,[docs],the tools of the documentation (100 MB))
+	$(call install_extra,[docs],the tools of the documentation (160 MB))
 
 # Clients too old to stand beside the new ones; the script says which.
 $(OLD): tests/support/ottla_testing/old_environment.py | $(STAMP)
@@ -139,7 +139,7 @@ demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KI
 	$(BIN)/python tests/demo_upgrade.py
 
 # Broken links and anchors, files outside the navigation, and pages that would load from a network fail the build.
-docs: $(DOCS_STAMP) ## the documentation, as out/site/index.html; ARGS=serve: at http://127.0.0.1:8000, and again after each change
+docs: $(DOCS_STAMP) ## the documentation, as out/site/index.html; ARGS=serve: at http://127.0.0.1:8000 (40 seconds with an empty .venv)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict
 
 interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
