@@ -37,7 +37,7 @@ from ottla_testing.interop.java_lines import java_client
 from ottla_testing.oracle import released_directories
 from ottla_testing.oracle.kafka_directories import Writer
 from ottla_testing.oracle.kafka_process import Kafka, Kraft
-from ottla_testing.oracle.stored_directories import Told, differences, parsed
+from ottla_testing.oracle.stored_directories import TopicContents, differences, parsed
 
 WITH_ZOOKEEPER = "3.9.1"
 # Kafka 4.x refuses the small segment.bytes of the other stages, as it does in directories of Kafka 3.9.
@@ -96,7 +96,7 @@ def run_tool(release: str) -> str:
 # -- Kafka's directories, read by us
 
 
-def compare(root: Path, told: dict[str, Told]) -> int:
+def compare(root: Path, told: dict[str, TopicContents]) -> int:
     """Opens the logs of a directory and compares them; how many records."""
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     count = 0
@@ -113,7 +113,7 @@ def compare(root: Path, told: dict[str, Told]) -> int:
     return count
 
 
-def committed(told: Told) -> list[tuple]:
+def committed(told: TopicContents) -> list[tuple]:
     """What a client is given that reads committed records only, as librdkafka does unless told."""
     offsets = set(told.committed)
     return [record for record in told.records if record[0] in offsets]

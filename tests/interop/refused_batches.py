@@ -107,7 +107,7 @@ REASONS: list[Reason] = [
         "UNKNOWN_SERVER_ERROR where Kafka's own reading of records fails (IndexOutOfBounds-, BufferUnderflow-, "
         "IllegalArgument- or NullPointerException), refused here by name",
         lambda case, theirs, ours: (
-            _is(case, "length", "attributes", "magic", "cut", "codec bits", "bytes behind", "tail", *_IN_RECORD)
+            _is(case, "length", "attributes", "magic", "cut", "codec bits", "trailing bytes", "tail", *_IN_RECORD)
             and theirs.code == -1
             and ours.code in (2, 32, 87)
         ),

@@ -31,7 +31,7 @@ from ottla_testing.interop.java_lines import java_client
 from ottla_testing.oracle import kafka_directories
 from ottla_testing.oracle.kafka_directories import COMPACTED, QUICK, Writer, keyed, rows, send
 from ottla_testing.oracle.kafka_process import Kafka, Kraft
-from ottla_testing.oracle.stored_directories import Told, parsed
+from ottla_testing.oracle.stored_directories import TopicContents, parsed
 
 OLDEST = "2.8.2"  # the newest that writes the old formats
 SECONDS = 300
@@ -130,19 +130,19 @@ OLD_TOPICS = (
 )
 
 
-def upgraded_told(one: Told) -> Told:
+def upgraded_told(one: TopicContents) -> TopicContents:
     """What clients are to see after an upgrade: only that a time is none is told in another way."""
     kinds = {"NoTimestampType": "CreateTime"}
     records = [(offset, kinds.get(kind, kind), *rest) for offset, kind, *rest in one.records]
     return one._replace(records=records)
 
 
-def told_rows(one: Told) -> list[tuple[object, ...]]:
+def told_rows(one: TopicContents) -> list[tuple[object, ...]]:
     """The records as `comparable` has them."""
     return comparable([Seen(*record) for record in one.records])
 
 
-def reads(kafka: Kafka | Kraft, java: LineClient, told: dict[str, Told]) -> int:
+def reads(kafka: Kafka | Kraft, java: LineClient, told: dict[str, TopicContents]) -> int:
     """Java reads what was told of each topic, and goes on with it; how many records it read. Raises Failed."""
     Writer(kafka, java).wait_until_ready()
     count = 0
@@ -157,7 +157,7 @@ def reads(kafka: Kafka | Kraft, java: LineClient, told: dict[str, Told]) -> int:
     return count
 
 
-def transplanted(release: str, source: Path, place: Path, told: dict[str, Told], **configs: str) -> int:
+def transplanted(release: str, source: Path, place: Path, told: dict[str, TopicContents], **configs: str) -> int:
     """Partitions of a directory in a new one of another Kafka, as `reads`."""
     with client(release) as java:
         with running(release, place) as kafka:

@@ -1,9 +1,9 @@
-"""Makes `golden/directories/`: whole data directories as Apache Kafka 2.8.2, 3.9.1 and 4.3.1 left them.
+"""Makes `golden/directories/`: whole data directories of Apache Kafka 2.8.2, 3.9.1 and 4.3.1.
 
     python tests/oracle/make_directories.py [RELEASE...]      needs java, mvn (Maven Central) and some minutes
 
-`RELEASE/` is a directory after a clean stop; `RELEASE-killed/` one topic and the checkpoints after kill -9, with the
-zeros behind its indexes. `RELEASE.json` tells of each topic what that release's own clients read there (bytes are
+`RELEASE/` is a directory after a clean shutdown; `RELEASE-killed/` one topic and the checkpoints after kill -9, with
+the zeros at the end of its indexes. `RELEASE.json` has what that release's own clients read from each topic (bytes are
 base64). Kafka 2.8.2 and 3.9.1 run with ZooKeeper, 4.3.1 has a `__cluster_metadata-0`.
 """
 
@@ -24,7 +24,7 @@ def main(releases: list[str]) -> None:
     for release in releases or RELEASES:
         with tempfile.TemporaryDirectory() as place:
             found = make(release, Path(place), TARGET)
-        lines = ",\n".join(f"{json.dumps(topic)}: {json.dumps(told)}" for topic, told in found.items())
+        lines = ",\n".join(f"{json.dumps(topic)}: {json.dumps(facts)}" for topic, facts in found.items())
         (TARGET / f"{release}.json").write_text("{\n" + lines + "\n}\n")
 
 

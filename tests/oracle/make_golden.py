@@ -1,14 +1,14 @@
-"""Makes `golden/`: what Apache Kafka 2.8.2 and 3.9.1 stored and answered, run here, for clients of every age.
+"""Makes `golden/`: the stored files and responses of Apache Kafka 2.8.2 and 3.9.1, run here, with clients of every age.
 
     python tests/oracle/make_golden.py      needs java, mvn (Maven Central) and a minute; replaces golden/
 
 Kafka 2.8.2 gets topics of each message.format.version and codec, and several clients write to each. Its partition
-folders after a clean stop are `golden/logs`. Then Kafka 3.9.1 takes over the same directories, and old clients write to
-its topics `up-CODEC`, which it stores as v2. `golden/writes.jsonl`: what each client sent in each Produce request, and
-at which offset it lies. `golden/answers.jsonl`: record sets that both releases answered to Fetch v1 and v3 (converted
-down), and to v4. `golden/topics.json`: per topic the configs and the records, as a Java consumer of 3.9.1 read them.
-Bytes in JSON are base64; an answer copied from a stored file names its place there. Every run gives other times of
-append and other producer ids, and the same otherwise.
+folders after a clean shutdown are `golden/logs`. Then Kafka 3.9.1 takes over the same directories, and old clients
+write to its topics `up-CODEC`, which it stores as v2. `golden/writes.jsonl`: the record set of each Produce request,
+and its offset. `golden/answers.jsonl`: record sets in the responses of both releases to Fetch v1 and v3
+(down-converted), and v4. `golden/topics.json`: per topic the configs and the records, as a Java consumer of 3.9.1 read
+them. Bytes in JSON are base64; a response copied from a stored file has its place there. Every run has other append
+times and producer ids, and is otherwise the same.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ GOLDEN = HERE / "golden"
 OLD, LAST = "2.8.2", "3.9.1"
 BASE_MS = 1_600_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PLAIN: dict[str, Any] = {"enable.idempotence": "false"}  # numbered batches are refused where v0 or v1 is written
+PLAIN: dict[str, Any] = {"enable.idempotence": "false"}  # idempotent batches are refused in topics with v0 or v1
 SENTENCE = b"an offset is the place of a record in its partition, and no other record ever has it. "
 
 
 def rows(number: int, *, timestamps: bool = True, headers: bool = False) -> list[Row]:
-    """Five records with every kind of key and value, other ones for each `number`."""
+    """Returns five records with every kind of key and value, different ones for each `number`."""
     made = [
         (None, b"first of %d" % number),
         (b"", b""),
@@ -57,7 +57,7 @@ def rows(number: int, *, timestamps: bool = True, headers: bool = False) -> list
 
 
 class Maker:
-    """One run: the broker that is up, the clients, and what was collected."""
+    """One run: the running broker, the clients, and the collected data."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ class Maker:
         self.rdkafka = {release: Librdkafka(release) for release in ("0.8.2", "0.9.0", "0.10.0", None)}
         self.configs: dict[str, dict[str, str]] = {}
         self.writes: list[dict[str, Any]] = []
-        self.answers: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self.responses: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.count = 0
 
     def close(self) -> None:
@@ -88,28 +88,28 @@ class Maker:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(30)
         self.configs[name][config] = value
-        time.sleep(1)  # the broker hears of it through ZooKeeper
+        time.sleep(1)  # the broker receives the change through ZooKeeper
 
     def write(self, client: Any, topic: str, codec: str, made: Sequence[Row] | None = None, **settings: str) -> None:
-        """One client's records, and the requests in which they came."""
+        """Writes one client's records, and keeps the requests in which they were sent."""
         self.count += 1
         made = rows(self.count) if made is None else made
-        self.kafka.door.taken()
+        self.kafka.proxy.taken()
         offsets = client.produce(self.kafka.address, topic, made, codec, **settings)
         assert offsets == list(range(offsets[0], offsets[0] + len(made))), (client.name, topic, offsets)
-        sent = self.kafka.door.taken()
+        sent = self.kafka.proxy.taken()
         assert {name for _, _, name, _ in sent} == {topic} and len(sent) == 1, (client.name, len(sent))
         for _, version, _, data in sent:
             self.keep(client.name, version, topic, codec, offsets[0], data)
         print(f"{self.kafka.release} {topic}: {client.name} by Produce v{sent[0][1]} at {offsets[0]}", flush=True)
 
     def refuse(self, client: Any, topic: str, codec: str, made: Sequence[Row], **settings: str) -> None:
-        """A line of writes.jsonl for a write that must fail: with the client's words, and no offset."""
-        self.kafka.door.taken()
+        """Writes a line of writes.jsonl for a write that must fail: with the client's error, and no offset."""
+        self.kafka.proxy.taken()
         try:
             client.produce(self.kafka.address, topic, made, codec, **settings)
         except ClientError as error:
-            (_, version, _, data) = self.kafka.door.taken()[0]
+            (_, version, _, data) = self.kafka.proxy.taken()[0]
             self.keep(client.name, version, topic, codec, -1, data)
             self.writes[-1]["error"] = str(error).partition("errors.")[2].partition(":")[0]
             print(f"{self.kafka.release} {topic}: refused: {error}", flush=True)
@@ -117,34 +117,34 @@ class Maker:
         raise AssertionError(f"{topic} took what it must refuse")
 
     def keep(self, client: str, version: int, topic: str, codec: str, offset: int, data: bytes) -> None:
-        """A line of writes.jsonl."""
-        told = {"release": self.kafka.release, "client": client, "topic": topic, "codec": codec}
-        self.writes.append({**told, "produce_version": version, "base_offset": offset, "records": packed(data)})
+        """Writes a line of writes.jsonl."""
+        fields = {"release": self.kafka.release, "client": client, "topic": topic, "codec": codec}
+        self.writes.append({**fields, "produce_version": version, "base_offset": offset, "records": packed(data)})
 
-    def ask(self, topic: str, version: int, offset: int, max_bytes: int = 1 << 20) -> None:
-        """A line of answers.jsonl; releases that answered alike share it."""
+    def record_fetch(self, topic: str, version: int, offset: int, max_bytes: int = 1 << 20) -> None:
+        """Writes a line of `answers.jsonl`; releases with the same response share it."""
         found = self.kafka.fetch(version, topic, offset, max_bytes)
         data = packed(bytes(found.records or b""))
         place = {"topic": topic, "fetch_version": version, "offset": offset, "max_bytes": max_bytes}
-        answer = {"error_code": found.error_code, "high_watermark": found.high_watermark, "records": data}
-        line = self.answers.setdefault((*place.values(), *answer.values()), {"releases": [], **place, **answer})
+        response = {"error_code": found.error_code, "high_watermark": found.high_watermark, "records": data}
+        line = self.responses.setdefault((*place.values(), *response.values()), {"releases": [], **place, **response})
         line["releases"].append(self.kafka.release)
 
-    def ask_all(self) -> None:
+    def record_all_fetches(self) -> None:
         for topic in self.configs:
             for version in (1, 3):
                 plain = self.kafka.fetch(version, topic, 0, 1 << 20)
                 again = self.kafka.fetch(version - 1, topic, 0, 1 << 20)
                 assert bytes(plain.records or b"") == bytes(again.records or b""), (topic, version)
-                self.ask(topic, version, 0)
+                self.record_fetch(topic, version, 0)
         for topic in ("v2-none", "v2-gzip", "v1-none", "v1-gzip", "v0-gzip", "mixed", "gaps-v2-gzip", "transactions"):
             for version in (1, 3):
-                self.ask(topic, version, 7)
+                self.record_fetch(topic, version, 7)
         for topic in ("v0-none", "v2-none", "v1-gzip"):
             for version in (1, 2, 3):
                 for max_bytes in (20, 150, 400):
-                    self.ask(topic, version, 0, max_bytes)
-        self.ask("mixed", 4, 0)
+                    self.record_fetch(topic, version, 0, max_bytes)
+        self.record_fetch("mixed", 4, 0)
 
 
 def packed(data: bytes) -> str:
@@ -152,7 +152,7 @@ def packed(data: bytes) -> str:
 
 
 def old_formats(maker: Maker) -> None:
-    """The topics of one format and one codec each."""
+    """Makes the topics of one format and one codec each."""
     java, python, rdkafka = maker.java, maker.python, maker.rdkafka
     for codec in CODECS[:4]:
         topic = maker.topic(f"v0-{codec}", message_format_version="0.9.0")
@@ -177,7 +177,7 @@ def old_formats(maker: Maker) -> None:
 
 
 def special_topics(maker: Maker) -> None:
-    """All formats in one log, times of append, gaps, transactions, recompression by the topic."""
+    """Makes topics with all formats in one log, append time, gaps, transactions, recompression by the topic."""
     java = maker.java
     topic = maker.topic("mixed", message_format_version="0.9.0", segment_bytes="2500")
     for number, version in enumerate(("0.9.0", "0.10.2", "2.8")):
@@ -199,18 +199,18 @@ def special_topics(maker: Maker) -> None:
 
 
 def gaps(maker: Maker, topic: str, version: str, client: Any, codec: str) -> None:
-    """A compacted topic: records that later ones replace are gone from inside the wrappers and batches."""
+    """Makes a compacted topic: replaced records are gone from inside the wrappers and batches."""
     configs = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0001", "segment_ms": "100"}
     maker.topic(topic, message_format_version=version, delete_retention_ms="86400000000", **configs)
     keys = ([b"a", b"b", b"c", b"d", b"e"], [b"b", b"d", b"f", b"g", b"h"], [b"a", b"h", b"i", b"j", b"k"], [b"last"])
     for number, names in enumerate(keys):
-        now = int(time.time() * 1000)  # an old one would let the segment roll at each append
+        now = int(time.time() * 1000)  # with an old timestamp the segment would roll at each append
         maker.write(client, topic, codec, [Row(name, b"value %d" % number * 6, now) for name in names])
         time.sleep(0.2)
     folder = maker.folder / "logs" / f"{topic}-0"
     start = folder / ("0" * 20 + ".log")
     sizes = [start.stat().st_size]
-    for _ in range(150):  # cleaned when the file has stopped changing for a while, and is not as written
+    for _ in range(150):  # cleaned when the file has stopped changing for a while, and differs from the written one
         time.sleep(0.2)
         sizes.append(start.stat().st_size)
         if len(set(sizes[-10:])) == 1 and len(list(folder.glob("*.log"))) <= 2 and len(sizes) > 20:
@@ -219,10 +219,10 @@ def gaps(maker: Maker, topic: str, version: str, client: Any, codec: str) -> Non
 
 
 def transactions(maker: Maker, topic: str) -> None:
-    """Committed, aborted, committed, plain: with the markers of each."""
+    """Makes committed, aborted, committed and plain records, with the markers of each."""
     producer = Producer({"bootstrap.servers": maker.kafka.address, "transactional.id": "golden", "linger.ms": 50})
     producer.init_transactions(30)
-    maker.kafka.door.taken()
+    maker.kafka.proxy.taken()
     for number, end in enumerate(
         (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction)
     ):
@@ -231,13 +231,13 @@ def transactions(maker: Maker, topic: str) -> None:
             producer.produce(topic, row.value, row.key, 0, timestamp=row.timestamp)
         producer.flush(30)
         end(30)
-    for number, (_, version, _, data) in enumerate(maker.kafka.door.taken()):
+    for number, (_, version, _, data) in enumerate(maker.kafka.proxy.taken()):
         maker.keep("librdkafka, transactional", version, topic, "none", 4 * number, data)
     maker.write(maker.java["2.8"], topic, "gzip")
 
 
 def conversions_up(maker: Maker) -> None:
-    """Old clients of 3.9.1: stored as v2 whatever the topic's message.format.version says."""
+    """Writes with old clients to 3.9.1, which stores v2 whatever the topic's message.format.version."""
     for codec in CODECS[:4]:
         topic = maker.topic(f"up-{codec}", message_format_version="0.9.0")
         for client in (maker.java["0.8.2"], maker.python["0.9"], maker.java["0.10.2"], maker.rdkafka["0.10.0"]):
@@ -249,7 +249,7 @@ def conversions_up(maker: Maker) -> None:
 
 
 def read_all(maker: Maker) -> dict[str, Any]:
-    """What a consumer of 3.9.1 reads of each topic; a partition's last record is the last it waits for."""
+    """Reads each topic with a consumer of 3.9.1, up to a partition's last record."""
     found = {}
     for topic, configs in maker.configs.items():
         end = maker.kafka.fetch(4, topic, 0, 1000).high_watermark
@@ -272,8 +272,8 @@ def text(data: bytes | None) -> str | None:
 
 
 def table(topics: dict[str, Any]) -> str:
-    """JSON with a line for each topic."""
-    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(told)}" for name, told in topics.items()) + "\n}\n"
+    """Returns JSON with a line for each topic."""
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in topics.items()) + "\n}\n"
 
 
 def lines(items: Sequence[Any]) -> str:
@@ -284,7 +284,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         maker = Maker(Path(place))
         try:
-            steps: list[Callable[[Maker], Any]] = [old_formats, special_topics, Maker.ask_all]
+            steps: list[Callable[[Maker], Any]] = [old_formats, special_topics, Maker.record_all_fetches]
             for step in steps:
                 step(maker)
             maker.kafka.stop()
@@ -292,29 +292,29 @@ def main() -> None:
             maker.kafka = Kafka(LAST, maker.folder)
             time.sleep(3)
             conversions_up(maker)
-            maker.ask_all()
+            maker.record_all_fetches()
             topics = read_all(maker)
             maker.kafka.stop()
             copy_logs(maker, GOLDEN / "logs", prefix="up-")
         finally:
             maker.close()
         (GOLDEN / "writes.jsonl").write_text(lines(maker.writes))
-        answers = [stored_or_given(answer) for answer in maker.answers.values()]
-        (GOLDEN / "answers.jsonl").write_text(lines(answers))
+        responses = [stored_or_given(response) for response in maker.responses.values()]
+        (GOLDEN / "answers.jsonl").write_text(lines(responses))
         (GOLDEN / "topics.json").write_text(table(topics))
 
 
-def stored_or_given(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer that is a part of a stored file says which instead of repeating it."""
-    data = base64.b64decode(answer["records"])
-    for path in sorted((GOLDEN / "logs" / f"{answer['topic']}-0").glob("*.log")):
+def stored_or_given(response: dict[str, Any]) -> dict[str, Any]:
+    """Returns the place of a response that is a part of a stored file, otherwise its bytes."""
+    data = base64.b64decode(response["records"])
+    for path in sorted((GOLDEN / "logs" / f"{response['topic']}-0").glob("*.log")):
         if data and (start := path.read_bytes().find(data)) >= 0:
-            return {**answer, "records": {"file": path.name, "start": start, "size_bytes": len(data)}}
-    return answer
+            return {**response, "records": {"file": path.name, "start": start, "size_bytes": len(data)}}
+    return response
 
 
 def copy_logs(maker: Maker, target: Path, prefix: str = "") -> None:
-    """The partition folders as Kafka left them."""
+    """Copies the partition folders as Kafka left them."""
     if not prefix:
         shutil.rmtree(target, ignore_errors=True)
     for topic in maker.configs:

@@ -1,4 +1,4 @@
-"""Makes `golden/manifest.sha256`, after another script has made data anew: `python tests/oracle/make_manifest.py`."""
+"""Makes `golden/manifest.sha256`, after another script has replaced data: `python tests/oracle/make_manifest.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Makes `golden/producers/`: a partition that five idempotent producers wrote to, as two releases of Kafka left it.
 
-Run by hand, where Maven and Java are: `python tests/oracle/make_producers.py`.
+Run by hand, with Maven and Java: `python tests/oracle/make_producers.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TARGET = GOLDEN / "producers"
 
 
 def write(address: str) -> None:
-    """Batches of one to three records, each producer in turn."""
+    """Writes batches of one to three records, each producer in turn."""
     admin = AdminClient({"bootstrap.servers": address})
     config = {"segment.bytes": "2000", "index.interval.bytes": "200"}
     admin.create_topics([NewTopic("t", 1, 1, config=config)])["t"].result(60)

@@ -1,9 +1,9 @@
-"""Makes `golden/transactions-*.json`: what Apache Kafka answers to the plays of `transaction_plays.py`.
+"""Makes `golden/transactions-*.json`: the responses of Apache Kafka to the scripts in `transaction_plays.py`.
 
     python tests/oracle/make_transactions.py [RELEASE...]     needs java, mvn (Maven Central) and a minute
 
-3.9.1 is the last with transactions as KIP-98 has them, 4.3.1 has transaction.version 2 (KIP-890). Every run gives the
-same but for the times; `test_transaction_answers.py` has the plays played by a broker of ours.
+3.9.1 is the last release with the transactions of KIP-98, 4.3.1 has transaction.version 2 (KIP-890). Every run has the
+same result except for the times; `test_transaction_answers.py` runs the same scripts against Ottla.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RELEASES = ("3.9.1", "4.3.1")
 
 
 def make(release: str) -> dict[str, list[Line]]:
-    """Name of the play -> its lines."""
+    """Returns the lines of each script, by its name."""
     new = not release.startswith("3.")
     with tempfile.TemporaryDirectory() as place:
         kafka = Kraft(release, Path(place), broker_session_timeout_ms="60000", **SETTINGS)
@@ -45,7 +45,7 @@ def make(release: str) -> dict[str, list[Line]]:
 
 
 def worn(release: str, place: Path, plays: Sequence[Play]) -> dict[str, list[Line]]:
-    """In between, what Kafka keeps of the ids is written anew."""
+    """Rewrites Kafka's state of the ids in between."""
     kafka = Kraft(release, place, **SETTINGS)
     try:
         prepare(kafka.address, *plays)
@@ -64,7 +64,7 @@ class Second:
 
     def __init__(self, first: Kraft, folder: Path) -> None:
         folder.mkdir()
-        told = dict(line.split("=", 1) for line in (first.folder / "server.properties").read_text().splitlines())
+        settings = dict(line.split("=", 1) for line in (first.folder / "server.properties").read_text().splitlines())
         meta = (first.logs / "meta.properties").read_text().splitlines()
         (cluster,) = [line.partition("=")[2] for line in meta if line.startswith("cluster.id=")]
         places = {
@@ -73,8 +73,8 @@ class Second:
             "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
             "log.dirs": str(folder / "logs"),
         }
-        del told["advertised.listeners"]
-        properties = write_properties(folder, {**told, **places})
+        del settings["advertised.listeners"]
+        properties = write_properties(folder, {**settings, **places})
         classes = jars(f"kafka-{first.release}", [f"org.apache.kafka:kafka_2.13:{first.release}"])
         command = [program("java"), "-Xmx256m", "-cp", f"{classes}/*"]
         formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
@@ -95,7 +95,7 @@ class Second:
 
 
 def held(kafka: Kraft, folder: Path, plays: Sequence[HeldPlay]) -> dict[str, list[Line]]:
-    """Partition 1 lies on a broker that stands still: so the markers of a transaction wait."""
+    """Suspends the broker of partition 1, so that the markers of a transaction cannot be written."""
     second = Second(kafka, folder)
     made = {}
     try:
@@ -104,7 +104,7 @@ def held(kafka: Kraft, folder: Path, plays: Sequence[HeldPlay]) -> dict[str, lis
             stage = Stage(wire, play.__name__)
             stage.find_both()
             end = time.monotonic() + 60
-            while True:  # the other broker takes its time to join
+            while True:  # the other broker takes some time to join
                 try:
                     stage.create_topic((1, 2, 1))
                     break

@@ -1,9 +1,9 @@
-"""Conversion down and the cuts of old Fetch versions, against the record sets that Kafka 2.8.2 and 3.9.1 answered.
+"""Down conversion and the cuts of old Fetch versions, compared with the responses of Kafka 2.8.2 and 3.9.1.
 
-Kafka 2.0 to 3.9 declare the size of an answer before they convert: as many bytes as were read from the log, or as the
-first converted batch has. What conversion makes smaller is filled with an entry that claims more bytes than are there,
-which clients drop; what it makes larger is cut. We send all that was converted, and its size. A read that begins with a
-control batch they answer with the first converted batch twice; we send it once.
+Kafka 2.0 to 3.9 declare the size of a response before they convert: the bytes read from the log, or the size of the
+first converted batch. A smaller result is filled with an entry that claims more bytes than are there, which clients
+drop; a larger one is cut. Ottla sends the whole converted result, and its size. If a read begins with a control batch,
+Kafka sends the first converted batch twice, Ottla once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from ottla_testing.each import each
 from ottla_testing.oracle import golden
 
 WHOLE = 1 << 20
-FULL = [answer for answer in golden.answers() if answer.max_bytes == WHOLE and answer.fetch_version < 4]
-CUT = [answer for answer in golden.answers() if answer.max_bytes < WHOLE]
+FULL = [response for response in golden.fetch_responses() if response.max_bytes == WHOLE and response.fetch_version < 4]
+CUT = [response for response in golden.fetch_responses() if response.max_bytes < WHOLE]
 
 
-def names(answer: golden.Answer) -> str:
-    return f"{answer.topic}-v{answer.fetch_version}-from-{answer.offset}-{answer.max_bytes}-{'-'.join(answer.releases)}"
+def names(response: golden.FetchResponse) -> str:
+    releases = "-".join(response.releases)
+    return f"{response.topic}-v{response.fetch_version}-from-{response.offset}-{response.max_bytes}-{releases}"
 
 
 def read(topic: str, offset: int) -> bytes:
-    """The whole entries of the one file that holds an offset, from the entry with that offset on."""
+    """Returns the whole entries of the file that contains an offset, from the entry with that offset on."""
     for data in golden.segments(topic).values():
         for position, header in formats.headers(data):
             if header.last_offset >= offset:
@@ -35,7 +36,7 @@ def read(topic: str, offset: int) -> bytes:
 
 
 def contents(data: bytes) -> list[tuple[object, ...]]:
-    """Entries with their records; sizes and CRCs are left out where something is compressed."""
+    """Returns entries with their records; sizes and CRCs are left out for compressed entries."""
     found = []
     for position, header in formats.headers(data):
         shown = header._replace(batch_length=0, crc=0) if header.codec else header
@@ -44,33 +45,33 @@ def contents(data: bytes) -> list[tuple[object, ...]]:
 
 
 def without_repeats(found: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Entries in their order, none twice."""
+    """Returns the entries in order, without repetitions."""
     return list({repr(one): one for one in found}.values())
 
 
-@each("answer", FULL)
-def test_conversion_down_answers_what_kafka_answered(answer: golden.Answer) -> None:
-    magic = 0 if answer.fetch_version < 2 else 1
-    data = read(answer.topic, answer.offset)
-    if answer.error_code:
-        assert answer.error_code == 76  # zstd
+@each("response", FULL)
+def test_down_conversion_returns_kafkas_response(response: golden.FetchResponse) -> None:
+    magic = 0 if response.fetch_version < 2 else 1
+    data = read(response.topic, response.offset)
+    if response.error_code:
+        assert response.error_code == 76  # zstd
         with pytest.raises(UnsupportedCodec):
-            run(convert.down(data, magic, answer.offset))
+            run(convert.down(data, magic, response.offset))
         return
-    ours = run(convert.down(data, magic, answer.offset))
+    ours = run(convert.down(data, magic, response.offset))
     if all(header.magic <= magic for _, header in formats.headers(data)):
         assert ours == data
-    given = contents(answer.records)
+    given = contents(response.records)
     wanted, found = without_repeats(given), contents(ours)
     assert found[: len(wanted)] == wanted
     ends = [position + header.size_bytes for position, header in formats.headers(ours)]
-    if len(wanted) < len(found):  # the next one went over the size declared
+    if len(wanted) < len(found):  # the next one exceeded the declared size
         twice = ends[len(given) - len(wanted) - 1] if len(given) > len(wanted) else 0
-        assert ends[len(wanted)] + twice > len(answer.records) >= len(data)
+        assert ends[len(wanted)] + twice > len(response.records) >= len(data)
     for position, header in formats.headers(ours):
         assert formats.crc_matches(ours, position, header) and header.magic <= magic
 
 
-def test_both_releases_and_all_topics_are_among_the_answers() -> None:
-    assert {answer.topic for answer in FULL} == set(golden.topics())
-    assert {release for answer in FULL for release in answer.releases} == {"2.8.2", "3.9.1"}
+def test_responses_cover_both_releases_and_all_topics() -> None:
+    assert {response.topic for response in FULL} == set(golden.topics())
+    assert {release for response in FULL for release in response.releases} == {"2.8.2", "3.9.1"}

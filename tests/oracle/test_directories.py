@@ -1,4 +1,4 @@
-"""Whole data directories as Kafka 2.8.2, 3.9.1 and 4.3.1 left them: read, believed, verified, recovered, continued."""
+"""Whole data directories of Kafka 2.8.2, 3.9.1 and 4.3.1: read, trusted, verified, recovered, continued."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ottla_testing.oracle.stored_directories import (
     INTERNAL,
     RELEASES,
     committed,
-    committed_answers,
+    committed_fetches,
     differences,
     stored,
 )
 
 NOW_MS = 1_800_000_000_000
 CONFIG = LogConfig(index_interval_bytes=200, segment_ms=2500, retention_ms=-1)
-# Ours has one always: of a log that ends in an old format it is empty.
+# Ottla always has one: for a log that ends in an old format it is empty.
 EPOCHS, NO_EPOCHS = "leader-epoch-checkpoint", b"0\n0\n"
 HINTS = (".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -38,13 +38,13 @@ def topics(folder: Path) -> list[str]:
 
 CASES = [(release, topic) for release in RELEASES for topic in topics(DIRECTORIES / release)]
 DATA = [case for case in CASES if case[1] not in INTERNAL]
-# The cleaner notes index entries by its own buffers, and 2.8 notes other ones, see test_logs.py; what was deleted tells
-# nothing of producers any more.
+# The cleaner writes index entries by its own buffers, and 2.8 writes different ones, see test_logs.py; deleted batches
+# leave no producer state.
 NOTED_ALIKE = [(r, topic) for r, topic in DATA if r != "2.8.2" and not topic.startswith(("compacted", "deleted"))]
 
 
 def copied(name: str, target: Path, topic: str | None = None) -> Path:
-    """A directory, with all its topics or one."""
+    """Copies a directory, with all its topics or one."""
     others = () if topic is None else (f"{one}-0" for one in topics(DIRECTORIES / name) if one != topic)
     return shutil.copytree(DIRECTORIES / name, target / name, ignore=shutil.ignore_patterns(*others))
 
@@ -58,12 +58,13 @@ def open_log(directory: DataDirectory, topic: str) -> PartitionLog:
 
 
 def kept(name: str, log_start_offset: int) -> bool:
-    """Snapshots at or below the log start go when a log is opened, here as in Kafka."""
+    """Returns the snapshots that stay: those at or below the log start are removed when a log is opened, as in
+    Kafka."""
     return not name.endswith(".snapshot") or int(name.partition(".")[0]) > log_start_offset
 
 
 def state(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Of each file the bytes, which file it is and when it was last written."""
+    """Returns of each file the bytes, the inode and the modification time."""
     return {p.name: (p.read_bytes(), p.stat().st_ino, p.stat().st_mtime_ns) for p in sorted(folder.iterdir())}
 
 
@@ -72,7 +73,7 @@ def contents(folder: Path, *suffixes: str) -> dict[str, bytes]:
 
 
 def offsets(path: Path) -> dict[tuple[str, int], int]:
-    """Kafka keeps what belongs to `__cluster_metadata` elsewhere."""
+    """Returns the checkpointed offsets, without `__cluster_metadata`, for which Kafka has other files."""
     found = read_offsets(DiskFiles(), str(path))
     return {place: offset for place, offset in found.items() if place[0] != "__cluster_metadata"}
 
@@ -82,8 +83,8 @@ def wrong(root: Path) -> list[str]:
     return [f"{one.file} {one.byte} {one.offset}: {one.what}" for one in found.findings() if one.wrong]
 
 
-def test_every_kind_of_log_is_there() -> None:
-    """Or the tests below would show nothing: three formats, five codecs, transactions, what a cleaner leaves."""
+def test_directories_have_every_kind_of_log() -> None:
+    """The tests below need them: three formats, five codecs, transactions, compacted logs."""
     headers = [
         header
         for path in DIRECTORIES.rglob("*.log")
@@ -97,14 +98,12 @@ def test_every_kind_of_log_is_there() -> None:
     assert {path.parents[1].name for path in DIRECTORIES.rglob("*.txnindex") if path.stat().st_size} == set(RELEASES)
     assert all((DIRECTORIES / f"{release}-killed").is_dir() for release in RELEASES)
     for release in RELEASES:
-        assert any(told.last_stable_offset < told.high_watermark for told in stored(release).values())
-        assert any(told.log_start_offset for told in stored(release).values())
+        assert any(one.last_stable_offset < one.high_watermark for one in stored(release).values())
+        assert any(one.log_start_offset for one in stored(release).values())
 
 
 @each(("release", "topic"), DATA)
-def test_a_log_is_read_as_kafkas_consumer_read_it_and_no_file_of_it_changes(
-    release: str, topic: str, tmp_path: Path
-) -> None:
+def test_log_is_read_as_by_kafkas_consumer_and_stays_unchanged(release: str, topic: str, tmp_path: Path) -> None:
     root = copied(release, tmp_path, topic)
     before = state(root / f"{topic}-0")
     directory = opened(root)
@@ -121,14 +120,14 @@ def test_a_log_is_read_as_kafkas_consumer_read_it_and_no_file_of_it_changes(
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_whole_directory_is_opened_and_closed_and_keeps_all_that_it_says(release: str, tmp_path: Path) -> None:
+def test_directory_opened_and_closed_keeps_its_checkpoints(release: str, tmp_path: Path) -> None:
     root = copied(release, tmp_path)
     directory = opened(root)
     for topic in topics(root):
         open_log(directory, topic)
     directory.close()
     source = DIRECTORIES / release
-    starts = {f"{topic}-0": told.log_start_offset for topic, told in stored(release).items()}
+    starts = {f"{topic}-0": one.log_start_offset for topic, one in stored(release).items()}
     for path in sorted(source.rglob("*")):
         ours = root / path.relative_to(source)
         if not kept(path.name, starts.get(path.parent.name, -1)):
@@ -144,12 +143,12 @@ def test_a_whole_directory_is_opened_and_closed_and_keeps_all_that_it_says(relea
 
 
 @pytest.mark.parametrize("name", [*RELEASES, *(f"{release}-killed" for release in RELEASES)])
-def test_verify_finds_nothing_wrong(name: str) -> None:
+def test_verify_of_kafkas_directories_has_no_finding(name: str) -> None:
     assert wrong(DIRECTORIES / name) == []
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_after_a_kill_of_kafka_nothing_is_lost(release: str, tmp_path: Path) -> None:
+def test_directory_of_killed_kafka_loses_no_record(release: str, tmp_path: Path) -> None:
     root = copied(f"{release}-killed", tmp_path)
     logs = contents(root / "killed-0", ".log")
     directory = opened(root)
@@ -165,11 +164,11 @@ def test_after_a_kill_of_kafka_nothing_is_lost(release: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("lost", [".snapshot", ".index", ".txnindex"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_transactions_are_told_the_same_without_a_kind_of_hint(release: str, lost: str, tmp_path: Path) -> None:
-    """A snapshot that is missing is made up for by the log, once a transaction index says that there is a need; an
-    index that is damaged is made anew."""
+def test_transactions_without_snapshots_or_indexes_are_the_same(release: str, lost: str, tmp_path: Path) -> None:
+    """A missing snapshot is rebuilt from the log when a transaction index shows the need; a damaged index is
+    rebuilt."""
     root = copied(release, tmp_path, "transactions")
-    told = stored(release)["transactions"]
+    one = stored(release)["transactions"]
     theirs = contents(root / "transactions-0", lost)
     assert any(theirs.values())
     for name, data in theirs.items():
@@ -179,8 +178,11 @@ def test_transactions_are_told_the_same_without_a_kind_of_hint(release: str, los
             (root / "transactions-0" / name).unlink()
     directory = opened(root)
     log = open_log(directory, "transactions")
-    assert (log.last_stable_offset, committed_answers(log, 1 << 20)) == (told.last_stable_offset, told.answers)
-    assert committed(log, 1) == committed(log, 1 << 20) == told.committed
+    assert (log.last_stable_offset, committed_fetches(log, 1 << 20)) == (
+        one.last_stable_offset,
+        one.fetches,
+    )
+    assert committed(log, 1) == committed(log, 1 << 20) == one.committed
     directory.close()
     if lost == ".txnindex":
         assert contents(root / "transactions-0", lost) == theirs
@@ -188,7 +190,7 @@ def test_transactions_are_told_the_same_without_a_kind_of_hint(release: str, los
 
 
 @pytest.mark.parametrize(("release", "topic"), NOTED_ALIKE)
-def test_indexes_and_snapshots_made_anew_are_kafkas(release: str, topic: str, tmp_path: Path) -> None:
+def test_rebuilt_indexes_and_snapshots_equal_kafkas(release: str, topic: str, tmp_path: Path) -> None:
     root = copied(release, tmp_path, topic)
     folder = root / f"{topic}-0"
     theirs = contents(folder, *HINTS)
@@ -204,7 +206,7 @@ def test_indexes_and_snapshots_made_anew_are_kafkas(release: str, topic: str, tm
 
 
 @each(("release", "topic"), DATA)
-def test_a_log_goes_on_with_us(release: str, topic: str, tmp_path: Path) -> None:
+def test_kafkas_log_accepts_further_appends(release: str, topic: str, tmp_path: Path) -> None:
     root = copied(release, tmp_path, topic)
     end = stored(release)[topic].high_watermark
     directory = opened(root)

@@ -1,4 +1,4 @@
-"""Partition folders as Kafka 2.8.2 and 3.9.1 left them: opened, read, recovered without indexes, force-upgraded."""
+"""Partition folders of Kafka 2.8.2 and 3.9.1: opened, read, recovered without indexes, force-upgraded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ottla_testing.oracle import golden
 
 TOPICS = golden.topics()
 NOW_MS = 1_900_000_000_000
-# Kafka up to 3.8 makes at most one index entry for each Produce request; we make one for each batch or message that is
-# far enough from the last, as 3.9 does. Here each request is one batch or wrapper, and the indexes are the same.
-# v2-none is not among them: in times, 2.8 named the record of an uncompressed batch, not the batch's last.
+# Kafka up to 3.8 makes at most one index entry for each Produce request; Ottla one for each batch or message that is
+# far enough from the last entry, like 3.9. Here each request is one batch or wrapper, and the indexes are the same.
+# v2-none is left out: in time indexes 2.8 wrote the record of an uncompressed batch, not the batch's last.
 ONE_BY_ONE = [name for name in TOPICS if re.match("(v[012]|up)-(gzip|snappy|lz4|zstd)|up-none|recompressed", name)]
 
 
@@ -65,7 +65,7 @@ def records_of(data: bytes) -> list[Record]:
 
 
 @each("name", TOPICS)
-def test_a_folder_of_kafkas_is_opened_and_read_as_it_lies_there(name: str, tmp_path: Path) -> None:
+def test_kafkas_log_is_opened_in_place_and_read(name: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     log = open_log(folder, clean=True)
     assert log.log_end_offset == TOPICS[name].end_offset and log.cut_bytes == 0
@@ -81,7 +81,7 @@ def test_a_folder_of_kafkas_is_opened_and_read_as_it_lies_there(name: str, tmp_p
 
 
 @each("name", TOPICS)
-def test_recovery_keeps_every_byte_and_makes_the_indexes_anew(name: str, tmp_path: Path) -> None:
+def test_recovery_keeps_every_byte_and_rebuilds_indexes(name: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     for path in (*folder.glob("*index"), *folder.glob("*.snapshot")):
         path.unlink()
@@ -96,7 +96,7 @@ def test_recovery_keeps_every_byte_and_makes_the_indexes_anew(name: str, tmp_pat
 
 
 @each("name", TOPICS)
-def test_the_forced_upgrade_keeps_every_record_and_leaves_v2_only(name: str, tmp_path: Path) -> None:
+def test_forced_upgrade_keeps_every_record_and_leaves_only_v2(name: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     log = open_log(folder, clean=True, upgrade=lambda _: None)
     assert records_of(read_all(log)) == [stored.record for stored in TOPICS[name].records]

@@ -1,4 +1,4 @@
-"""The data that Apache Kafka left is as its scripts made it, and README.md names the script of each file."""
+"""The data of Apache Kafka is unchanged since its scripts made it, and README.md has the script of each file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla_testing import GOLDEN, ROOT
 from ottla_testing.oracle.manifest import ELSEWHERE, README, listed, present
 
 
-def test_golden_data_is_what_the_manifest_lists() -> None:
+def test_golden_data_matches_its_manifest() -> None:
     found, wanted = present(), listed()
     assert {path for path in found if path not in wanted} == set(), "not listed"
     assert {path for path in wanted if path not in found} == set(), "missing"

@@ -1,4 +1,4 @@
-"""Producer snapshots of Apache Kafka 2.8.2 and 3.9.1: read, written again, and made anew from the logs beside them."""
+"""Producer snapshots of Apache Kafka 2.8.2 and 3.9.1: read, written again, and rebuilt from the logs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def offset_of(path: Path) -> int:
 
 
 @each("path", SNAPSHOTS)
-def test_every_one_is_read_and_written_as_it_is(path: Path) -> None:
+def test_snapshots_are_read_and_written_back_unchanged(path: Path) -> None:
     data = path.read_bytes()
     found = snapshot.parse(data, offset_of(path))
     assert found is not None
     assert snapshot.dump(found) == data
 
 
-def test_some_have_producers() -> None:
+def test_some_snapshots_have_producers() -> None:
     assert len(SNAPSHOTS) > 40 and len(WITH_PRODUCERS) == 2
     first, second = (snapshot.parse(path.read_bytes()) or {} for path in WITH_PRODUCERS)
     assert [(p.epoch, p.batches[-1][:4], p.transaction_first_offset) for p in first.values()] == [(0, (0, 2, 0, 2), 0)]
@@ -47,7 +47,7 @@ def test_some_have_producers() -> None:
 
 
 @each("path", SNAPSHOTS)
-def test_a_replay_of_the_log_leaves_what_kafka_wrote(path: Path) -> None:
+def test_replay_of_the_log_gives_kafkas_snapshots(path: Path) -> None:
     producers: dict[int, Producer] = {}
     for data in golden.segments(path.parent.name.removesuffix("-0")).values():
         for position, header in formats.headers(data):
@@ -73,8 +73,8 @@ def opened(folder: Path, *, clean: bool) -> PartitionLog:
 @each("clean", [True, False])
 @each("kept", [True, False])
 @each("name", golden.topics())
-def test_our_logs_leave_the_same_files(name: str, kept: bool, clean: bool, tmp_path: Path) -> None:
-    """Opened and closed, with Kafka's snapshots or none, after a clean stop or a kill."""
+def test_appends_write_kafkas_snapshots(name: str, kept: bool, clean: bool, tmp_path: Path) -> None:
+    """Opened and closed, with Kafka's snapshots or none, after a clean shutdown or a kill."""
     folder = shutil.copytree(golden.LOGS / f"{name}-0", tmp_path / f"{name}-0")
     bases = {int(path.stem) for path in folder.glob("*.log")}
     end = golden.topics()[name].end_offset
@@ -87,7 +87,7 @@ def test_our_logs_leave_the_same_files(name: str, kept: bool, clean: bool, tmp_p
     known = log.producers()
     log.close()
     ours = {path.name: path.read_bytes() for path in folder.glob("*.snapshot")}
-    if not kept and clean:  # of the segments that were not read there is none
+    if not kept and clean:  # segments that were not read have no snapshot
         theirs = {snapshot.file_name(end): theirs[snapshot.file_name(end)]}
     assert ours == theirs
     assert snapshot.dump(known) == ours[snapshot.file_name(end)]
@@ -98,8 +98,8 @@ def test_our_logs_leave_the_same_files(name: str, kept: bool, clean: bool, tmp_p
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1"])
 @pytest.mark.parametrize("end", ["clean", "killed", "clean, no snapshots", "killed, no snapshots"])
-def test_snapshots_of_several_producers_are_the_same(release: str, end: str, tmp_path: Path) -> None:
-    """What Kafka wrote at each roll and at its close is kept, or made again from the batches, byte for byte."""
+def test_snapshots_of_several_producers_equal_kafkas(release: str, end: str, tmp_path: Path) -> None:
+    """Kafka's snapshots of each roll and its close are kept, or rebuilt from the batches, byte for byte."""
     source = golden.GOLDEN / "producers" / release / "t-0"
     theirs = {path.name: path.read_bytes() for path in source.glob("*.snapshot")}
     assert len(theirs) > 4 and {len(data) for data in theirs.values()} == {10 + 5 * 46}
@@ -113,7 +113,7 @@ def test_snapshots_of_several_producers_are_the_same(release: str, end: str, tmp
     assert snapshot.dump(known) == theirs[last] and len(known) == 5
     if end != "clean":
         assert all(len(producer.batches) == 5 for producer in known.values())
-    # Each goes on where it stopped, and a copy of its newest batch is one.
+    # Each producer continues, and a repeated newest batch is a duplicate.
     log.close()
     ours = {path.name: path.read_bytes() for path in folder.glob("*.snapshot")}
     assert ours == ({last: theirs[last]} if end == "clean, no snapshots" else theirs)

@@ -1,4 +1,4 @@
-"""Our readers against the files and requests of real Kafka clients and brokers."""
+"""Ottla's readers on the files and requests of real Kafka clients and brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TAKEN = [write for write in golden.writes() if write.base_offset >= 0]
 
 
 def plain(record: Record) -> Record:
-    """With headers in one form."""
+    """Returns a record with headers in one form."""
     return record._replace(headers=tuple((name, value) for name, value in record.headers))
 
 
@@ -25,7 +25,7 @@ def kind_of(header: batch.BatchHeader) -> str:
 
 
 @each("name", TOPICS)
-def test_what_kafka_stored_is_read_as_its_own_consumer_reads_it(name: str) -> None:
+def test_stored_records_are_read_as_by_kafkas_consumer(name: str) -> None:
     topic = TOPICS[name]
     found = []
     for data in golden.segments(name).values():
@@ -40,7 +40,7 @@ def test_what_kafka_stored_is_read_as_its_own_consumer_reads_it(name: str) -> No
 
 
 @each("name", TOPICS)
-def test_headers_of_stored_entries_say_format_codec_and_last_offset(name: str) -> None:
+def test_headers_of_stored_entries_have_format_codec_and_last_offset(name: str) -> None:
     topic = TOPICS[name]
     entries = golden.stored_entries(name)
     if name == "mixed":
@@ -60,8 +60,8 @@ def test_headers_of_stored_entries_say_format_codec_and_last_offset(name: str) -
             assert header.base_offset <= found[0] and found[-1] <= header.last_offset
 
 
-def test_compacted_wrappers_and_batches_have_gaps_inside() -> None:
-    """Or the tests with them would show nothing."""
+def test_compacted_wrappers_and_batches_have_offset_gaps() -> None:
+    """The tests of gaps need them."""
     for name in ("gaps-v0-gzip", "gaps-v1-gzip", "gaps-v2-none", "gaps-v2-gzip"):
         gaps = 0
         for data, _ in golden.stored_entries(name):
@@ -71,7 +71,7 @@ def test_compacted_wrappers_and_batches_have_gaps_inside() -> None:
 
 
 def sent_records(write: golden.Write) -> list[Record]:
-    """The records of a Produce request by our readers, their offsets as the sender counted them."""
+    """Returns the records of a Produce request by Ottla's readers, with the sender's offsets."""
     found: list[Record] = []
     for position, header in formats.headers(write.records):
         assert formats.crc_matches(write.records, position, header)
@@ -82,8 +82,8 @@ def sent_records(write: golden.Write) -> list[Record]:
 
 
 @each("write", TAKEN)
-def test_what_clients_sent_is_read_as_they_meant_it(write: golden.Write) -> None:
-    """Java 0.8.2 to 3.9, kafka-python 2.0.2 and librdkafka: keys and values as they came out of the broker again."""
+def test_requests_of_clients_contain_the_sent_records(write: golden.Write) -> None:
+    """Java 0.8.2 to 3.9, kafka-python 2.0.2 and librdkafka: keys and values are those that a consumer read."""
     expected = {stored.record.offset: stored for stored in TOPICS[write.topic].records}
     found = sent_records(write)
     assert found
@@ -101,8 +101,8 @@ def test_what_clients_sent_is_read_as_they_meant_it(write: golden.Write) -> None
             assert record.headers == kept.headers
 
 
-def test_every_codec_and_client_is_among_what_was_sent() -> None:
-    """The old lz4 header of KIP-57 too: its checksum covers the magic number, and no reader of frames accepts it."""
+def test_requests_cover_every_codec_and_client() -> None:
+    """Including the old lz4 header of KIP-57: its checksum covers the magic number, and no frame reader accepts it."""
     seen = {(write.client, write.codec) for write in TAKEN}
     for client in ("Java 0.8.2.2", "Java 0.10.2.2", "kafka-python 2.0.2 as 0.9", "librdkafka, fallback 0.8.2"):
         assert {(client, codec) for codec in CODECS[:4]} <= seen, client

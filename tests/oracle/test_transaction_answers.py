@@ -1,7 +1,7 @@
-"""The plays of transactional requests, on brokers of ours: they answer what Apache Kafka 3.9.1 and 4.3.1 answered.
+"""The scripts of transactional requests, run against Ottla: its responses are those of Apache Kafka 3.9.1 and 4.3.1.
 
-`golden/transactions-*.json` has what those said; see `make_transactions.py`. Where ours answers otherwise on purpose,
-DIFFERENCES says so, and why.
+`golden/transactions-*.json` has the recorded responses; see `make_transactions.py`. DIFFERENCES lists intended
+differences, with reasons.
 """
 
 from __future__ import annotations
@@ -32,38 +32,39 @@ GIVEN = {
     release: json.loads((HERE / "golden" / f"transactions-{version}.json").read_text())
     for release, version in RELEASES.items()
 }
-GIVEN["ottla"] = GIVEN["4.3"]  # our own profile
-FIRST_SEQUENCES = ("produce_first_sequence", "new_produce_first_sequence")  # have our rules in our own profile
+GIVEN["ottla"] = GIVEN["4.3"]  # Ottla's own profile
+FIRST_SEQUENCES = ("produce_first_sequence", "new_produce_first_sequence")  # follow Ottla's rules in its own profile
 PLAYS = [(release, play) for release in RELEASES for play in (BOTH if release == "3.9" else BOTH + NEW)]
 PLAYS += [("ottla", play) for play in BOTH + NEW if play.__name__ not in FIRST_SEQUENCES]
 HELD_PLAYS = [(release, play) for release in RELEASES for play in (HELD if release == "3.9" else HELD + HELD_NEW)]
 UNASKED = "Produce v9 id='produce_refused' P1/2 1 at"
 DIFFERENCES: dict[tuple[str, str], object] = {
-    # We keep nothing of a batch that was refused for good, so its number holds for nothing that comes later.
+    # A refused batch leaves no state, so its sequence has no effect on later ones.
     ("produce_after_a_refusal", "Produce v11 id='produce_after_a_refusal' P1/0 0 at 5"): [0, 0],
-    # Up to 3.9 a producer of a higher epoch than that of the open transaction is let in unasked; 4.x asks, as we do.
+    # Up to 3.9 a producer with a higher epoch than that of the open transaction is not verified; 4.x verifies it, like
+    # Ottla.
     ("produce_refused", f"{UNASKED} 3"): [47, -1],
     ("produce_refused", f"{UNASKED} 0"): [47, -1],
     ("produce_refused", "DescribeProducers 1"): [0, [["P1", 1, 2, -1, 2]]],
-    # Up to 3.9 the coordinator is asked before the partition says that it knows a newer epoch.
+    # Up to 3.9 the coordinator is queried before the partition checks for a newer epoch.
     ("worn_fenced", "Produce v9 id='worn_fenced' P1/32766 0 at 1"): [47, -1],
 }
-"""(play, request) -> our answer in all releases, where it is not that of one of them, or of any."""
+"""(script, request) -> Ottla's response in all releases, if it differs from that of one of them, or of any."""
 
 pytestmark = pytest.mark.process
 
 OWN: dict[tuple[str, str], object] = {
-    # Nothing is known of the producer, and its first batch has not the number 0.
+    # The producer is unknown, and its first batch does not have sequence 0.
     ("produce_after_a_refusal", "Produce v11 id='produce_after_a_refusal' P1/0 0 at 5"): [59, -1],
     ("new_produce_refused", "Produce v12 id='new_produce_refused' P1/1 0 at 5"): [59, -1],
 }
-"""The same for our own profile alone."""
+"""The same for Ottla's own profile alone."""
 
 
 def expected(release: str, name: str) -> list[Line]:
     lines = json.loads(json.dumps(GIVEN[release][name]))
     ours = DIFFERENCES | OWN if release == "ottla" else DIFFERENCES
-    return [[asked, ours.get((name, asked), answer)] for asked, answer in lines]
+    return [[request, ours.get((name, request), response)] for request, response in lines]
 
 
 def compare(found: list[Line], wanted: list[Line]) -> None:
@@ -77,14 +78,14 @@ def compare(found: list[Line], wanted: list[Line]) -> None:
     assert len(found) == len(wanted)
 
 
-def test_every_difference_is_one() -> None:
-    for (play, asked), ours in (DIFFERENCES | OWN).items():
-        theirs = [answer for given in GIVEN.values() for what, answer in given.get(play, ()) if what == asked]
-        assert theirs and any(answer != ours for answer in theirs)
+def test_every_listed_difference_occurs() -> None:
+    for (play, request), ours in (DIFFERENCES | OWN).items():
+        theirs = [response for given in GIVEN.values() for what, response in given.get(play, ()) if what == request]
+        assert theirs and any(response != ours for response in theirs)
 
 
 def spend_first_id(address: str) -> None:
-    """Takes the producer id 0, which is also what is answered for an id that nobody has: no play may get it."""
+    """Uses up producer id 0, which is also in responses for unknown ids: no script may get it."""
     wire = Wire(address)
     try:
         given = wire.call("InitProducerId", 4, transactional_id=None, transaction_timeout_ms=1000)
@@ -94,7 +95,7 @@ def spend_first_id(address: str) -> None:
 
 
 class Brokers(dict[str, RunningBroker]):
-    """By release, each started when it is asked for; `worn` with ids that have used nearly all epochs."""
+    """Brokers by release, each started on first use; `worn` with ids that have used nearly all epochs."""
 
     def __init__(self, places: pytest.TempPathFactory, worn: bool) -> None:
         self.places, self.worn = places, worn
@@ -120,7 +121,7 @@ def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @each(("release", "play"), PLAYS)
-def test_a_play_is_answered_as_by_kafka(brokers: Brokers, release: str, play: Play) -> None:
+def test_script_gets_kafkas_responses(brokers: Brokers, release: str, play: Play) -> None:
     compare(played(play, brokers[release].address), expected(release, play.__name__))
 
 
@@ -133,12 +134,12 @@ WORN_PLAYS = {release: WORN if release == "3.9" else WORN + WORN_NEW for release
     ids=lambda one: getattr(one, "__name__", one),
 )
 @pytest.mark.parametrize("brokers", [True], indirect=True)
-def test_a_play_at_the_end_of_the_epochs(brokers: Brokers, release: str, play: Play) -> None:
+def test_script_with_exhausted_epochs_gets_kafkas_responses(brokers: Brokers, release: str, play: Play) -> None:
     compare(played(play, brokers[release].address, is_prepared=True), expected(release, play.__name__))
 
 
 class Gate:
-    """Holds up the syncs of partition 1 of every topic, while it is closed."""
+    """Delays the syncs of partition 1 of every topic while it is closed."""
 
     def __init__(self, files: FailingFiles) -> None:
         self._open = threading.Event()
@@ -158,7 +159,8 @@ class Gate:
 
 
 def played_held(play: HeldPlay, address: str, gate: Gate) -> list[Line]:
-    """Runs in a thread of its own, as the broker is in this process. A marker is durable where every record must be."""
+    """Runs a script in a thread of its own, since the broker is in this process. A marker is durable where every record
+    must be."""
     wire = Wire(address)
     try:
         stage = Stage(wire, play.__name__)
@@ -172,7 +174,7 @@ def played_held(play: HeldPlay, address: str, gate: Gate) -> list[Line]:
 
 
 @pytest.mark.parametrize(("release", "play"), HELD_PLAYS, ids=lambda one: getattr(one, "__name__", one))
-async def test_a_play_with_a_marker_that_waits(tmp_path: Path, release: str, play: HeldPlay) -> None:
+async def test_script_with_delayed_marker_gets_kafkas_responses(tmp_path: Path, release: str, play: HeldPlay) -> None:
     files = FailingFiles()
     gate = Gate(files)
     overrides = {name.replace("_", "."): value for name, value in SETTINGS.items()}

@@ -1,7 +1,7 @@
-"""What we would store of a Produce request, and what Apache Kafka 2.8.2 and 3.9.1 did store of it, byte for byte.
+"""The stored bytes of a Produce request, compared with those of Apache Kafka 2.8.2 and 3.9.1, byte for byte.
 
-Where the broker compresses anew, the compressor may choose other bytes for the same contents: there the header fields
-and the records are compared.
+For recompressed batches the compressor may choose other bytes for the same contents: their header fields and records
+are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def names(write: golden.Write) -> str:
 
 
 def rules_of(write: golden.Write) -> Rules:
-    """The topic's, as they were when it was written."""
+    """Returns the topic's rules at the time of the write."""
     topic = TOPICS[write.topic]
     codec = topic.configs.get("compression.type")
     magic = min(2, write.base_offset // 20) if write.topic == "mixed" else topic.magic
@@ -37,7 +37,8 @@ def rules_of(write: golden.Write) -> Rules:
 
 
 def stored_of(write: golden.Write) -> tuple[bytes, int]:
-    """(the entries of a request's records, their time of append or -1). All have five records, but in transactions."""
+    """Returns (the entries of a request's records, their append time or -1). All have five records, except in
+    transactions."""
     count = 3 if write.client.endswith("transactional") else 5
     data = b""
     append_ms = -1
@@ -49,7 +50,7 @@ def stored_of(write: golden.Write) -> tuple[bytes, int]:
 
 
 def outline(data: bytes) -> list[tuple[object, ...]]:
-    """All of a set but sizes, CRCs and how it is compressed."""
+    """Returns the fields of a set except sizes, CRCs and compressed bytes."""
     return [
         (header._replace(batch_length=0, crc=0), *formats.records(data, position))
         for position, header in formats.headers(data)
@@ -57,7 +58,7 @@ def outline(data: bytes) -> list[tuple[object, ...]]:
 
 
 @each("write", [w for w in WRITES if w.base_offset >= 0])
-def test_produced_records_are_stored_as_kafka_stored_them(write: golden.Write) -> None:
+def test_produced_records_are_stored_as_by_kafka(write: golden.Write) -> None:
     rules = rules_of(write)
     stored, append_ms = stored_of(write)
     now_ms = append_ms if append_ms >= 0 else NOW_MS
@@ -69,12 +70,12 @@ def test_produced_records_are_stored_as_kafka_stored_them(write: golden.Write) -
     assert list(placed.headers) == [header for _, header in formats.headers(ours)]
     sent = next(formats.headers(write.records))[1]
     unchanged = sent.magic == rules.target_magic and (rules.compression is None or rules.compression == sent.codec)
-    # In v0 the offsets inside of a wrapper are absolute: Kafka compresses anew, and so do we.
+    # Offsets inside a v0 wrapper are absolute: Kafka compresses it again, and so does Ottla.
     if (rules.compression is None and write.codec == "none") or (unchanged and sent.magic > 0):
         assert ours == stored
 
 
-def test_enough_of_it_is_compared_byte_for_byte() -> None:
+def test_enough_requests_are_compared_byte_for_byte() -> None:
     exact = [w for w in WRITES if w.codec == "none" and w.base_offset >= 0]
     assert len(exact) > 20 and {rules_of(w).target_magic for w in exact} == {0, 1, 2}
 
@@ -83,12 +84,12 @@ REFUSED = [write for write in WRITES if write.base_offset < 0]
 
 
 @each("write", REFUSED)
-def test_what_kafka_refused_is_refused(write: golden.Write) -> None:
-    """Headers, which v0 and v1 cannot hold, and numbered batches."""
+def test_requests_refused_by_kafka_are_refused(write: golden.Write) -> None:
+    """Headers, which v0 and v1 cannot hold, and idempotent batches."""
     expected = {"UnsupportedForMessageFormatException": UnsupportedForFormat, "UnknownServerException": Unwritable}
     with pytest.raises(expected[write.error]):
         validate.prepare(bytearray(write.records), rules_of(write), NOW_MS, write.produce_version)
 
 
-def test_each_kind_of_refusal_is_there() -> None:
+def test_requests_cover_each_kind_of_refusal() -> None:
     assert len(REFUSED) == 16 and len({write.error for write in REFUSED}) == 2

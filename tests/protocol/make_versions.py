@@ -1,4 +1,4 @@
-"""Makes versions.json: facts about every served message, per field, from Apache's definitions.
+"""Makes versions.json: the fields of every served message, from Apache's definitions.
 
     python tests/protocol/make_versions.py DEFINITIONS_NEW DEFINITIONS_OLD RECORD_SCHEMAS
 

@@ -1,4 +1,4 @@
-"""Command lines: errors of one line, and what is suggested for names that do not exist."""
+"""Command lines: errors of one line, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parser() -> Parser:
         ("--listen 1 topics --partitions x", "tool topics: argument --partitions: invalid int value: 'x'"),
     ],
 )
-def test_mistake_is_one_line_with_the_nearest_name(
+def test_unknown_argument_is_one_line_with_the_nearest_name(
     arguments: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -52,19 +52,19 @@ def test_mistake_is_one_line_with_the_nearest_name(
     assert (stopped.value.code, *capsys.readouterr()) == (2, "", text + "\n")
 
 
-def test_letters_that_no_terminal_shows_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unprintable_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["--x\ny\x1b[1m"])
     assert capsys.readouterr().err == "tool: unknown flag --x\\ny\\x1b[1m; tool --help lists the flags\n"
 
 
 @pytest.mark.parametrize("flag", ["--bootstrap-server", "--bootstrap"])
-def test_broker_is_named_by_either_flag(flag: str) -> None:
+def test_both_flags_set_the_broker_address(flag: str) -> None:
     assert parser().parse_args(["--listen", "1", flag, "a:1"]).bootstrap_server == "a:1"
     assert parser().parse_args(["--listen", "1", f"{flag}=a:1", "groups"]).bootstrap_server == "a:1"
 
 
-def test_nearest_names_are_found_whatever_their_case() -> None:
+def test_nearest_names_ignore_case() -> None:
     assert near("TOPCS", ["topics", "groups"]) == ["topics"] and near("zzz", ["topics"]) == []
     assert did_you_mean("produc", ["Produce", "Fetch"]) == "; did you mean Produce?"
     assert did_you_mean("x", []) == "" and meant(["a", "b"]) == "; did you mean a or b?"

@@ -1,4 +1,5 @@
-"""Hostile bytes: every message and version, each length wrong, cut everywhere, tags in disorder, crowds of items."""
+"""Hostile bytes: every message and version, with each length wrong, cut everywhere, tags out of order, too many
+items."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def layouts(name: str) -> list[tuple[int, schema.Group]]:
 
 
 def assert_malformed(name: str, version: int, data: bytes | bytearray) -> str:
-    """Reading raises MalformedMessage, soon, and the text begins with the path of a field."""
+    """Asserts that parsing raises MalformedMessage quickly, with a text that begins with the path of a field."""
     begun = time.process_time()
     try:
         value = parse(MESSAGES[name], version, data)
@@ -43,7 +44,7 @@ def assert_malformed(name: str, version: int, data: bytes | bytearray) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_message_cut_off_anywhere_is_malformed(name: str) -> None:
+def test_truncated_message_is_malformed(name: str) -> None:
     for version, layout in layouts(name):
         whole = build(sample(layout, True), version)
         assert parse(MESSAGES[name], version, whole) == sample(layout, True)
@@ -55,7 +56,7 @@ def test_a_message_cut_off_anywhere_is_malformed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_length_that_cannot_be_is_malformed(name: str) -> None:
+def test_impossible_length_is_malformed(name: str) -> None:
     for version, layout in layouts(name):
         for frame in wrong_lengths(layout):
             assert_malformed(name, version, frame)
@@ -69,7 +70,7 @@ def test_text_that_is_not_utf8_is_malformed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tags_are_skipped_when_unknown_and_malformed_in_disorder(name: str) -> None:
+def test_unknown_tags_are_skipped_and_unordered_tags_are_malformed(name: str) -> None:
     for version, layout in layouts(name):
         if layout.tags is None:
             continue
@@ -117,13 +118,13 @@ def test_damaged_bytes_are_read_or_malformed(name: str, scaled: Callable[[int], 
                 value: Any = parse(MESSAGES[name], version, data)
             except MalformedMessage as error:
                 assert str(error).startswith(name), data.hex()
-            else:  # what was read can be written, unless a text grew past its old bound
+            else:  # a parsed value can be written, unless a text exceeds its former bound
                 assert parse(MESSAGES[name], version, build(value, version)) is not None
 
 
 AMPLIFICATION_MAX = 60
-"""Bytes of Python objects per byte of a frame, at most. The worst measured is 52: CreatePartitions v2, whose array of
-assignments has items of two bytes, each an object and a list of 104 bytes. ITEMS_MAX bounds what that may add up to."""
+"""The most bytes of Python objects per byte of a frame. The worst measured is 52: CreatePartitions v2, whose array of
+assignments has items of two bytes, each an object and a list of 104 bytes. ITEMS_MAX bounds the sum."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -131,7 +132,7 @@ def test_memory_is_proportional_to_the_frame(name: str) -> None:
     for version, layout in layouts(name):
         for value in crowded(layout, 400):
             frame = build(value, version)
-            parse(MESSAGES[name], version, frame)  # compiles
+            parse(MESSAGES[name], version, frame)  # compiles the parser
             tracemalloc.start()
             try:
                 parse(MESSAGES[name], version, frame)
@@ -141,7 +142,7 @@ def test_memory_is_proportional_to_the_frame(name: str) -> None:
             assert peak < AMPLIFICATION_MAX * len(frame) + 4096, (version, peak, len(frame))
 
 
-def test_more_items_than_any_client_sends_are_refused_before_they_take_memory() -> None:
+def test_too_many_items_are_refused_before_memory_is_allocated() -> None:
     topics = MetadataRequest(topics=[])
     head, tail = build(topics, 13).split(b"\x01", 1)
     too_many = head + varint_bytes(ITEMS_MAX + 2) + b"\x01" * (19 * (ITEMS_MAX + 1)) + tail
@@ -155,8 +156,8 @@ def test_more_items_than_any_client_sends_are_refused_before_they_take_memory() 
     assert peak < 3 * len(too_many)
 
 
-def test_items_count_over_all_arrays_numbers_a_half_and_tags_too() -> None:
-    """Many arrays, none of which is too long alone."""
+def test_item_limit_counts_all_arrays_and_tags_and_half_for_numbers() -> None:
+    """Many arrays, none of which is too long by itself."""
     group = OffsetFetchRequest.OffsetFetchRequestGroup  # type: ignore[attr-defined]
     topic = group.OffsetFetchRequestTopics
     numbers = [0] * (ITEMS_MAX // 2)
@@ -173,8 +174,9 @@ def test_items_count_over_all_arrays_numbers_a_half_and_tags_too() -> None:
     assert "items" in assert_malformed("MetadataRequest", 13, body + varint_bytes(ITEMS_MAX + 1) + tags)
 
 
-def test_the_search_for_the_field_at_fault_ends_early_in_a_large_frame() -> None:
-    """The readable reader is some twenty times slower: it may not go over megabytes of items for an error's text."""
+def test_search_for_the_invalid_field_ends_early_in_a_large_frame() -> None:
+    """The readable parser is some twenty times slower: it must not parse megabytes of items for the text of an
+    error."""
     kind = CreatePartitionsRequest.CreatePartitionsTopic  # type: ignore[attr-defined]
     assignment = kind.CreatePartitionsAssignment
     topic = kind(name="t", count=1, assignments=[assignment(broker_ids=[])] * (EXPLAINED_ITEMS + 5))
@@ -188,7 +190,7 @@ def test_the_search_for_the_field_at_fault_ends_early_in_a_large_frame() -> None
     ("name", "fault"),
     [("\ud800", "UTF-8"), ("x" * 32768, "32767"), (None, "null"), (7, "MetadataRequest"), (b"x", "MetadataRequest")],
 )
-def test_a_value_that_cannot_be_written_names_its_field(name: Any, fault: str) -> None:
+def test_error_for_an_unencodable_value_has_its_field(name: Any, fault: str) -> None:
     topic: Any = MetadataRequest.MetadataRequestTopic  # type: ignore[attr-defined]
     with pytest.raises(MalformedMessage, match=fault) as caught:
         build(MetadataRequest(topics=[topic(name="good"), topic(name=name)]), 1)
@@ -203,10 +205,10 @@ LONG_TEXTS = [
 
 
 @pytest.mark.parametrize(("message", "more", "field", "versions"), LONG_TEXTS)
-def test_a_string_longer_than_kafka_allows_is_malformed_in_every_version(
+def test_string_longer_than_kafka_allows_is_malformed_in_every_version(
     message: type, more: dict[str, Any], field: str, versions: range
 ) -> None:
-    """The compact form could say more than int16, but Kafka takes 32,767 bytes at the most."""
+    """The compact length could be larger than int16, but Kafka accepts 32,767 bytes at the most."""
     text = "\u00e9" * (TEXT_BYTES_MAX // 2) + "x"
     for version in versions:
         longest = build(message(**more, **{field: text}), version)
@@ -217,7 +219,7 @@ def test_a_string_longer_than_kafka_allows_is_malformed_in_every_version(
             schema.struct_of(message, version).build(message(**more, **{field: text + "x"}))
         if version not in schema.spec(message).flexible:
             continue
-        said, one_more = varint_bytes(TEXT_BYTES_MAX + 1), varint_bytes(TEXT_BYTES_MAX + 2)
-        longer = longest.replace(said + text.encode(), one_more + text.encode() + b"x")
+        declared, one_more = varint_bytes(TEXT_BYTES_MAX + 1), varint_bytes(TEXT_BYTES_MAX + 2)
+        longer = longest.replace(declared + text.encode(), one_more + text.encode() + b"x")
         assert len(longer) == len(longest) + 1
         assert field in assert_malformed(message.__qualname__, version, longer)

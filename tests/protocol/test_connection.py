@@ -1,4 +1,4 @@
-"""Framing, over every way to cut the bytes."""
+"""Framing, with every way to cut the bytes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def feed(connection: FrameReceiver, data: bytes, cuts: list[int], stop_after: in
     st.lists(st.one_of(st.integers(1, 9), st.integers(1, 400_000)), min_size=1, max_size=5),
     st.sampled_from([1, 2, 1 << 30]),
 )
-def test_frames_come_out_as_they_went_in_however_they_are_cut(frames, cuts, stop_after):
+def test_frames_are_read_from_chunks_of_any_size(frames, cuts, stop_after):
     connection = FrameReceiver(BufferPool())
     data = framed(frames)
     cuts = [max(cut, len(data) // 2000) for cut in cuts]
@@ -72,7 +72,7 @@ def test_idle_connections_hold_no_buffer():
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 1001, (1 << 31) - 1])
-def test_a_size_that_no_request_has_is_a_violation(size):
+def test_impossible_request_size_is_a_violation(size):
     connection = FrameReceiver(BufferPool(), frame_bytes_max=1000)
     with pytest.raises(ProtocolViolation, match=str(size)):
         feed(connection, struct.pack(">i", size) + b"x", [100])
@@ -82,18 +82,18 @@ def test_a_size_that_no_request_has_is_a_violation(size):
     ("data", "hint"),
     [(b"\x16\x03\x01\x02\x00", "TLS"), (b"GET / HTTP/1.1", "HTTP"), (b"\x7f\xff\xff\xff", None)],
 )
-def test_bytes_of_another_protocol_are_named_in_the_violation(data, hint):
+def test_violation_mentions_the_other_protocol(data, hint):
     with pytest.raises(ProtocolViolation) as raised:
         feed(FrameReceiver(BufferPool()), data, [1000])
     assert ("this is" in str(raised.value)) == (hint is not None)
     assert hint is None or f"this is {hint}" in str(raised.value)
 
 
-def test_a_frame_of_exactly_the_limit_passes():
+def test_frame_of_exactly_the_limit_is_accepted():
     assert feed(FrameReceiver(BufferPool(), 1000), framed([bytes(1000)]), [300]) == [bytes(1000)]
 
 
-def test_an_announced_size_takes_no_memory_until_bytes_come():
+def test_declared_size_allocates_no_memory_before_the_bytes_arrive():
     tracemalloc.start()
     try:
         connections = [FrameReceiver(BufferPool()) for _ in range(10)]
@@ -104,8 +104,8 @@ def test_an_announced_size_takes_no_memory_until_bytes_come():
         tracemalloc.stop()
 
 
-def test_reads_that_end_without_bytes_take_no_buffer():
-    """As those of thousands of connections whose peers close at once."""
+def test_read_without_bytes_allocates_no_buffer():
+    """As of thousands of connections whose peers close at once."""
     pool = BufferPool()
     connections = [FrameReceiver(pool) for _ in range(1000)]
     buffers = {id(connection.receive_buffer().obj) for connection in connections}
@@ -113,14 +113,14 @@ def test_reads_that_end_without_bytes_take_no_buffer():
     assert feed(connections[0], framed([b"abc"]), [1000]) == [b"abc"]
 
 
-def test_a_response_follows_its_size_and_none_adds_nothing():
+def test_response_is_framed_with_its_size():
     ready: list[bytes] = []
     assert [add_response(parts, ready) for parts in ([b"answer", b"0"], [], [b"answer1"])] == [11, 0, 11]
     assert b"".join(ready) == framed([b"answer0", b"answer1"])
 
 
 @given(st.lists(st.integers(0, 9000), max_size=6), st.integers(1, 400))
-def test_joined_pieces_are_the_same_bytes_in_a_bounded_number(sizes, times):
+def test_joined_pieces_have_the_same_bytes_and_a_bounded_count(sizes, times):
     pieces = [bytes([size % 251]) * size for size in sizes] * times
     out = joined(pieces)
     assert b"".join(out) == b"".join(pieces)
@@ -128,8 +128,8 @@ def test_joined_pieces_are_the_same_bytes_in_a_bounded_number(sizes, times):
     assert len(out) <= max(JOIN_PIECES, whole + len(pieces) // JOIN_PIECES + JOIN_PIECES)
 
 
-def test_pieces_that_a_response_repeats_are_not_copied():
-    """As the configs of a topic that is named 20,000 times: 30 MB if each is."""
+def test_repeated_pieces_of_a_response_are_not_copied():
+    """Such as the configs of a topic that is named 20,000 times: 30 MB if each is copied."""
     pieces = [bytes(20), bytes(1300)] * 20_000
     out = joined(pieces)
     assert len(out) == len(pieces) and all(map(operator.is_, out, pieces))
@@ -138,7 +138,7 @@ def test_pieces_that_a_response_repeats_are_not_copied():
 HEADER = bytes.fromhex("0012 0003 0000002a 0003 616263")
 
 
-def test_headers_are_read_as_the_protocol_guide_says():
+def test_request_headers_are_read_as_in_the_protocol_guide():
     prefix = read_prefix(HEADER)
     assert (prefix.api_key, prefix.api_version, prefix.correlation_id) == (18, 3, 42)
     assert read_rest(HEADER, prefix, flexible=False) == ("abc", 13)
@@ -163,12 +163,12 @@ def test_headers_are_read_as_the_protocol_guide_says():
         HEADER + b"\x65" + bytes(2 * 101),
     ],
 )
-def test_a_header_that_is_none_is_a_violation(frame):
+def test_invalid_header_is_a_violation(frame):
     with pytest.raises(ProtocolViolation):
         read_rest(frame, read_prefix(frame), flexible=True)
 
 
-def test_only_flexible_answers_have_tags_in_their_header_and_api_versions_never():
+def test_response_headers_have_tags_in_flexible_versions_except_api_versions():
     assert response_header(7, 3, flexible=False) == bytes.fromhex("00000007")
     assert response_header(7, 3, flexible=True) == bytes.fromhex("0000000700")
     assert response_header(7, 18, flexible=True) == bytes.fromhex("00000007")

@@ -1,4 +1,5 @@
-"""Bytes of the most used messages, written out by hand from the protocol guide's layout: both ways must agree."""
+"""Bytes of the most used messages, written by hand from the protocol guide: building and parsing must agree with
+them."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ def added(**fields: Any) -> Any:
 
 ADDED = add_partitions_to_txn.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])
 TRANSACTION: Any = add_partitions_to_txn.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction  # type: ignore[attr-defined]
-ADD_ANSWER: Any = add_partitions_to_txn.AddPartitionsToTxnResponse
+ADD_RESPONSE: Any = add_partitions_to_txn.AddPartitionsToTxnResponse
 ADD_RESULT: Any = add_partitions_to_txn.AddPartitionsToTxnTopicResult
 DESCRIBED: Any = describe_transactions.DescribeTransactionsResponse
 LISTED: Any = list_transactions.ListTransactionsResponse
@@ -221,12 +222,12 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
         01 00 0d 02 00000002 02 68 00002384 00 00""",
     ),
     (
-        "null asks for all topics",
+        "null requests all topics",
         1,
         metadata.MetadataRequest(topics=None),
         "ffffffff",
     ),
-    ("v0 asks with none", 0, metadata.MetadataRequest(topics=[]), "00000000"),
+    ("v0 requests all topics with an empty array", 0, metadata.MetadataRequest(topics=[]), "00000000"),
     (
         "",
         1,
@@ -314,7 +315,7 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
     (
         "",
         3,
-        ADD_ANSWER(
+        ADD_RESPONSE(
             results_by_topic_v3_and_below=[
                 ADD_RESULT(
                     name="t",
@@ -329,9 +330,9 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
     (
         "",
         5,
-        ADD_ANSWER(
+        ADD_RESPONSE(
             error_code=15,
-            results_by_transaction=[ADD_ANSWER.AddPartitionsToTxnResult(transactional_id="x", topic_results=[])],
+            results_by_transaction=[ADD_RESPONSE.AddPartitionsToTxnResult(transactional_id="x", topic_results=[])],
         ),
         "00000000  000f  02 02 78  01 00  00",
     ),
@@ -442,7 +443,7 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
     ("version", "value", "text"),
     [case[1:] for case in GOLDEN],
 )
-def test_hand_written_bytes(version: int, value: Any, text: str) -> None:
+def test_messages_equal_hand_written_bytes(version: int, value: Any, text: str) -> None:
     raw = hexadecimal(text)
     assert build(value, version).hex(" ") == raw.hex(" ")
     assert parse(type(value), version, raw) == value

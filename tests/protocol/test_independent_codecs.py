@@ -1,4 +1,4 @@
-"""Byte for byte against codecs that others wrote: which one proves which version, and where they are wrong."""
+"""Byte for byte comparison with independent codecs: which codec covers which version, and where a codec is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla_testing.protocol.independent import CODECS, Codec, KafkaPython2, neut
 from ottla_testing.protocol.messages import MESSAGES
 from ottla_testing.protocol.values import random_value
 
-# Which versions are proved: by kafka-python 3, by the hand-written classes that it still carries, by 2.0.2.
+# The versions covered by kafka-python 3, by the hand-written classes that it still contains, and by 2.0.2.
 COVERAGE = {
     "AddOffsetsToTxnRequest": ("0-4", "0-2", ""),
     "AddOffsetsToTxnResponse": ("0-4", "0-2", ""),
@@ -135,7 +135,7 @@ COVERAGE = {
     "WriteTxnMarkersResponse": ("1-2", "", ""),
 }
 
-# What no independent codec proves, and what does instead.
+# Versions that no independent codec covers, and the tests that cover them instead.
 UNCOVERED = (
     {
         ("AlterReplicaLogDirsRequest", "0"): "kafka-python begins with v1, whose bytes are the same",
@@ -184,8 +184,8 @@ UNCOVERED = (
     }
 )
 
-# Where a codec departs from Apache's definition (or from the neutral form), by reading of its source. Each is a version
-# that another codec proves, DescribeLogDirsRequest v0 excepted.
+# Where a codec differs from Apache's definition (or from the neutral form), according to its source. Each is a version
+# that another codec covers, except DescribeLogDirsRequest v0.
 OLD, SECOND = "kafka-python 3, old", "2.0.2"
 DEVIATIONS = {
     (OLD, "CreatePartitionsRequest", "0-1"): "same bytes, but count and assignments are a struct of their own",
@@ -203,7 +203,7 @@ DEVIATIONS = {
 
 
 def versions_in(text: str) -> set[int]:
-    """The versions of `"0-2,5"`; none of `""`."""
+    """Returns the versions in `"0-2,5"`; none for `""`."""
     return {version for part in text.split(",") if part for version in schema.Versions.of(part).range()}
 
 
@@ -212,7 +212,8 @@ def deviating(codec: str, name: str) -> set[int]:
 
 
 def usable(label: str, codec: Codec, name: str) -> set[int]:
-    """Versions that both sides have; the hand-written classes know no tagged fields, so no flexible ones of theirs."""
+    """Returns the versions that both sides have; the hand-written classes have no tagged fields, so no flexible
+    versions."""
     declared = schema.spec(MESSAGES[name])
     both = codec.versions.get(name, set()) & set(declared.versions.range())
     return {v for v in both if not (codec.flat and v in declared.flexible)} - deviating(label, name)
@@ -220,7 +221,7 @@ def usable(label: str, codec: Codec, name: str) -> set[int]:
 
 @pytest.fixture(scope="module")
 def codec() -> Iterator[Callable[[str], Codec]]:
-    """Codecs by name, each made once."""
+    """Returns a codec by name; each is made once."""
     made: dict[str, Codec] = {}
 
     def get(label: str) -> Codec:
@@ -235,12 +236,12 @@ def codec() -> Iterator[Callable[[str], Codec]]:
 
 
 @pytest.mark.clients
-def test_the_table_of_coverage_is_true_and_leaves_out_nothing(codec: Callable[[str], Codec]) -> None:
+def test_coverage_table_is_complete_and_correct(codec: Callable[[str], Codec]) -> None:
     assert set(COVERAGE) == {name for name in MESSAGES if not name.endswith(("Record", "Key", "Value"))}
     for name, row in COVERAGE.items():
         for label, text in zip(CODECS, row, strict=True):
             found = usable(label, codec(label), name)
-            assert found == versions_in(text), f"{label} proves {sorted(found)} of {name}, the table says {text!r}"
+            assert found == versions_in(text), f"{label} proves {sorted(found)} of {name}, the table has {text!r}"
     for name, cls in MESSAGES.items():
         proved = set().union(*(versions_in(text) for text in COVERAGE.get(name, ())))
         named = set().union(*(versions_in(versions) for one, versions in UNCOVERED if one == name))
@@ -254,7 +255,7 @@ LABELS = [SECOND_ALONE if label == SECOND else label for label in CODECS]
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_bytes_and_values_are_those_of_an_independent_codec(
+def test_bytes_and_values_equal_an_independent_codecs(
     label: str, codec: Callable[[str], Codec], scaled: Callable[[int], int]
 ) -> None:
     other = codec(label)
@@ -273,7 +274,7 @@ def test_bytes_and_values_are_those_of_an_independent_codec(
 
 
 @pytest.mark.parametrize("label", [OLD, SECOND_ALONE])
-def test_a_named_deviation_is_still_there(label: str, codec: Callable[[str], Codec]) -> None:
+def test_listed_deviations_still_occur(label: str, codec: Callable[[str], Codec]) -> None:
     other = codec(label)
     for name, versions in [(name, versions) for one, name, versions in DEVIATIONS if one == label]:
         for version in sorted(versions_in(versions)):
@@ -287,5 +288,5 @@ def deviates(other: Codec, name: str, version: int, layout: schema.Group, source
     raw = build(value, version)
     try:
         return other.read(name, version, raw) != (neutral(layout, value, other.flat), raw)
-    except Exception:  # whatever a foreign codec raises where it is wrong
+    except Exception:  # any exception of another codec where it is wrong
         return True

@@ -31,11 +31,11 @@ def layouts(name: str) -> list[tuple[int, schema.Group]]:
 
 def definition(name: str, version: int) -> dict[str, Any]:
     found = next(d for d in APACHE[name] if version in schema.Versions.of(d["versions"]))
-    newest = schema.spec(MESSAGES[name]).versions.last  # fields of an unstable version are not declared
+    newest = schema.spec(MESSAGES[name]).versions.last  # fields of unstable versions are not declared
     return found | {"fields": [f for f in found["fields"] if schema.Versions.of(f["versions"]).first <= newest]}
 
 
-def test_every_message_and_every_version_of_apache_is_declared() -> None:
+def test_all_messages_and_versions_of_apache_kafka_are_declared() -> None:
     assert set(MESSAGES) == set(APACHE)
     for name, definitions in APACHE.items():
         declared = schema.spec(MESSAGES[name])
@@ -48,7 +48,7 @@ def test_every_message_and_every_version_of_apache_is_declared() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_version_is_as_apache_defines_it(name: str) -> None:
+def test_message_version_equals_apache_kafkas_definition(name: str) -> None:
     for version, layout in layouts(name):
         apache = definition(name, version)
         compare(
@@ -57,7 +57,7 @@ def test_a_version_is_as_apache_defines_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_both_codecs_write_and_read_the_same(name: str, scaled: Any) -> None:
+def test_both_codecs_give_the_same_bytes_and_values(name: str, scaled: Any) -> None:
     for version, layout in layouts(name):
         source = random.Random(f"{name} {version}")
         for _ in range(scaled(6)):
@@ -72,7 +72,7 @@ def test_both_codecs_write_and_read_the_same(name: str, scaled: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_damaged_bytes_raise_one_error_soon(name: str, scaled: Any) -> None:
+def test_damaged_bytes_raise_one_error_quickly(name: str, scaled: Any) -> None:
     for version, layout in layouts(name):
         source = random.Random(f"damage {name} {version}")
         for _ in range(scaled(3)):
@@ -112,12 +112,12 @@ def whole(layout: schema.Group, data: bytes | bytearray) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality that takes NaN for itself and a bytearray for its bytes."""
+    """Compares values; NaN equals itself, and a bytearray its bytes."""
     return one == other or repr(one).replace("bytearray(b", "(b") == repr(other).replace("bytearray(b", "(b")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_set_field_that_the_version_lacks_is_refused_unless_ignorable(name: str) -> None:
+def test_field_missing_in_the_version_is_refused_unless_ignorable(name: str) -> None:
     cls = MESSAGES[name]
     for version, layout in layouts(name):
         value = random_value(layout, random.Random(1))

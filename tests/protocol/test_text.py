@@ -73,10 +73,10 @@ def test_table_aligns_numbers_right_and_shows_control_characters() -> None:
     ]
 
 
-def test_table_aligns_the_columns_that_the_caller_names() -> None:
+def test_table_aligns_the_given_columns() -> None:
     assert text.table([("1.5k", "x"), ("20", "y")], numbers=[0]) == ["1.5k  x\n", "  20  y\n"]
     assert text.table([(1, 2), (10, 20)], numbers=()) == ["1   2\n", "10  20\n"]
 
 
-def test_cell_that_is_longer_than_most_moves_its_own_line_only() -> None:
+def test_overlong_cell_shifts_only_its_own_line() -> None:
     assert text.table([("abcdef", "x"), ("a", "y")], most=3) == ["abcdef  x\n", "a    y\n"]

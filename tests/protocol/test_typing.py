@@ -1,4 +1,4 @@
-"""What a type checker says of constructing messages: a missing, unknown or mistyped field is an error."""
+"""Pyright reports a missing, unknown or mistyped field in the construction of a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directory that tests of repair damage."""
+"""The directory that repair tests damage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla_testing.storage.repairing import make_sound
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that was closed, with something of everything: not for a test to change."""
+    """Returns a closed directory with every kind of content. Tests must not change it."""
     root = tmp_path_factory.mktemp("sound") / "data"
     make_sound(root)
     return root
@@ -21,13 +21,13 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(sound: Path, tmp_path: Path) -> Path:
-    """A copy of `sound`, for a test to damage."""
+    """Returns a copy of `sound`, for a test to damage."""
     return Path(shutil.copytree(sound, tmp_path / "data"))
 
 
 @pytest.fixture(scope="module")
 def again(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """A directory copied anew, to the same place each time."""
+    """Copies a directory again, to the same place each time."""
     above = tmp_path_factory.mktemp("again")
 
     def copy(source: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Kills, power losses, full disks, damaged bytes: what was acknowledged is there again, or cut from the end."""
+"""Kills, power losses, full disks, damaged bytes: acknowledged records are there again, or cut from the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def work(files: SimulatedFiles, acknowledged: list[bytes], flushed: list[int]) -
 
 
 def work_mixed(files: SimulatedFiles, acknowledged: list[bytes], flushed: list[int]) -> None:
-    """The same with sets of all formats, two or three records each, each kind after each other one."""
+    """Does the same with sets of all formats, two or three records each, each kind after each other one."""
     log = open_log(files, config=CONFIG)
     for number in range(16):
         many = [b"%d-%d" % (number, n) * 4 for n in range(2 + number % 2)]
@@ -58,7 +58,7 @@ def work_mixed(files: SimulatedFiles, acknowledged: list[bytes], flushed: list[i
 
 
 def append(log: PartitionLog, data: bytearray) -> None:
-    """Appends a set of any format, to be kept in its own."""
+    """Appends a set of any format, in its own format."""
     magic = data[16]
     log.configure(dataclasses.replace(CONFIG, rules=dataclasses.replace(CONFIG.rules, target_magic=magic)))
     log.append(data, now_ms=0, produce_version=(1, 2, 13)[magic])
@@ -68,7 +68,7 @@ Work = Callable[[SimulatedFiles, list[bytes], list[int]], None]
 
 
 def cases(first: int = 0, by: int = 1) -> list[tuple[Work, int]]:
-    """Each kind of work with the steps at which it may be stopped."""
+    """Yields each kind of work with the steps at which it may be interrupted."""
     found: list[tuple[Work, int]] = []
     for kind in (work, work_mixed):
         files = SimulatedFiles()
@@ -78,7 +78,7 @@ def cases(first: int = 0, by: int = 1) -> list[tuple[Work, int]]:
 
 
 def is_beginning(found: Sequence[bytes | None], kind: Work, acknowledged: list[bytes]) -> bool:
-    """All that was acknowledged is there, and of the append that was stopped nothing, a beginning, or all."""
+    """Returns whether all acknowledged records are there, and of the interrupted append none, a beginning, or all."""
     everything: list[bytes] = []
     kind(SimulatedFiles(), everything, [])
     more = len(found) - len(acknowledged)
@@ -86,7 +86,7 @@ def is_beginning(found: Sequence[bytes | None], kind: Work, acknowledged: list[b
 
 
 def indexes(log: PartitionLog) -> list[tuple[list[int], ...]]:
-    """The entries of each segment's indexes, with the last time entry, which a roll or a close adds."""
+    """Returns the entries of each segment's indexes, with the last time entry, which a roll or a close adds."""
     result = []
     for segment in log._segments:
         segment.load()
@@ -99,8 +99,8 @@ def indexes(log: PartitionLog) -> list[tuple[list[int], ...]]:
     return result
 
 
-def assert_goes_on(files: SimulatedFiles, log: PartitionLog) -> None:
-    """The log takes records, its indexes are those of its bytes, and a clean reopen finds the same."""
+def assert_continues(files: SimulatedFiles, log: PartitionLog) -> None:
+    """Asserts that the log takes records, its indexes match its bytes, and a clean reopening finds the same."""
     found = values(log)
     known = sorted(indexes(log))
     for segment in log._segments:
@@ -123,7 +123,7 @@ def assert_goes_on(files: SimulatedFiles, log: PartitionLog) -> None:
 
 
 @each(("kind", "step"), cases(), strided=True)
-def test_killed_at_any_step_every_acknowledged_batch_is_there(kind: Work, step: int):
+def test_kill_at_any_step_keeps_every_acknowledged_batch(kind: Work, step: int):
     for portion in (0.0, 0.3, 0.7, 0.99, 1.0):
         files, acknowledged = SimulatedFiles(), []
         files.fail_at, files.killing, files.portion = step, True, portion
@@ -131,13 +131,13 @@ def test_killed_at_any_step_every_acknowledged_batch_is_there(kind: Work, step: 
             kind(files, acknowledged, [])
         files.restart()
         log = open_log(files, config=CONFIG, clean=False)
-        # A batch more may be whole on the disk than was acknowledged, or a part of a set.
+        # One more batch may be whole on the disk than was acknowledged, or a part of a set.
         assert is_beginning(values(log), kind, acknowledged)
-        assert_goes_on(files, log)
+        assert_continues(files, log)
 
 
 @each(("kind", "step"), cases(), strided=True)
-def test_killed_while_recovering_from_a_kill(kind: Work, step: int):
+def test_kill_during_recovery_keeps_every_acknowledged_batch(kind: Work, step: int):
     files, acknowledged = SimulatedFiles(), []
     files.fail_at, files.killing = step, True
     with pytest.raises(Killed):
@@ -154,10 +154,10 @@ def test_killed_while_recovering_from_a_kill(kind: Work, step: int):
     files.restart()
     log = open_log(files, config=CONFIG, clean=False)
     assert is_beginning(values(log), kind, acknowledged)
-    assert_goes_on(files, log)
+    assert_continues(files, log)
 
 
-def test_killed_while_newer_segments_are_deleted_no_hole_stays():
+def test_kill_during_deletion_of_newer_segments_leaves_no_gap():
     kills = 0
     while True:
         files, acknowledged = SimulatedFiles(), []
@@ -171,14 +171,14 @@ def test_killed_while_newer_segments_are_deleted_no_hole_stays():
             break
         except Killed:
             kills += 1
-        # Whatever was deleted before the kill, the bad batch is still there and ends the log again.
+        # Regardless of the deletions before the kill, the bad batch is still there and ends the log again.
         files.restart()
         found = values(open_log(files, config=CONFIG, clean=False))
         assert found == acknowledged[: len(found)] and 0 < len(found) < len(acknowledged)
     assert kills > 6
 
 
-def test_the_indexes_of_a_rolled_segment_are_on_the_disk_before_its_successor():
+def test_indexes_of_a_rolled_segment_are_durable_before_the_next_segment():
     files = SimulatedFiles()
     log = open_log(files, config=CONFIG)
     while len(log._segments) < 2:
@@ -203,7 +203,7 @@ KEEPS: dict[str, Callable[[random.Random], Callable[[str, int, int], int]]] = {
 
 @pytest.mark.parametrize("keep", KEEPS)
 @each(("kind", "step"), cases(2, 3), strided=True)
-def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(kind: Work, step: int, keep: str):
+def test_power_loss_at_any_step_leaves_a_prefix_with_all_flushed_batches(kind: Work, step: int, keep: str):
     rng = random.Random(step)
     for garbage in (b"", bytes(2000), rng.randbytes(2000)):
         files, acknowledged, flushed = SimulatedFiles(), [], [0]
@@ -216,12 +216,12 @@ def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(kind: 
         log = open_log(files, config=CONFIG, clean=False, recovery_point=flushed[-1])
         found = values(log)
         assert found == written[: len(found)] and len(found) >= flushed[-1]
-        assert_goes_on(files, log)
+        assert_continues(files, log)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 @each("step", range(max(step for _, step in cases()) + 1), strided=True)
-def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_acknowledged(step: int, mixed: bool):
+def test_disk_error_at_any_step_keeps_every_acknowledged_batch(step: int, mixed: bool):
     for portion in (0.0, 0.5, 1.0):
         files, acknowledged = SimulatedFiles(), []
         files.fail_at, files.portion = step, portion
@@ -252,10 +252,10 @@ def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_acknowledged(st
         files.restart()
         log = open_log(files, config=CONFIG, clean=clean)
         assert values(log) == acknowledged
-        assert_goes_on(files, log)
+        assert_continues(files, log)
 
 
-def test_a_full_disk_leaves_no_half_batch_and_the_log_goes_on_when_there_is_room():
+def test_full_disk_leaves_no_partial_batch_and_appends_resume_with_space():
     files = SimulatedFiles()
     log = open_log(files)
     log.append(sequenced(0), now_ms=0)
@@ -266,14 +266,14 @@ def test_a_full_disk_leaves_no_half_batch_and_the_log_goes_on_when_there_is_room
             log.append(sequenced(1), now_ms=0)
         assert files.size(f"{FOLDER}/{0:020d}.log") == size == log.size_bytes
         assert values(log) == [b"0"]
-    with pytest.raises(errors.OutOfOrderSequence):  # the batch that was not written is not remembered
+    with pytest.raises(errors.OutOfOrderSequence):  # the batch that was not written is unknown
         log.append(sequenced(2), now_ms=0)
     files.capacity = 1 << 40
     assert log.append(sequenced(1), now_ms=0).base_offset == 1
     assert values(log) == [b"0", b"1"]
 
 
-def test_where_cutting_fails_too_the_half_goes_before_the_next_write():
+def test_partial_batch_is_cut_before_the_next_write_if_truncation_failed():
     files = SimulatedFiles()
     log = open_log(files)
     log.append(make(b"first"), now_ms=0)
@@ -292,7 +292,7 @@ def test_where_cutting_fails_too_the_half_goes_before_the_next_write():
     assert values(log) == [b"first", b"x"] and files.size(f"{FOLDER}/{0:020d}.log") == log.size_bytes
 
 
-def test_after_a_failed_sync_the_log_serves_and_takes_nothing_until_it_is_opened_again():
+def test_failed_sync_takes_the_log_offline_until_reopened():
     files = SimulatedFiles()
     log = open_log(files)
     log.append(make(b"a"), now_ms=0)
@@ -313,7 +313,7 @@ def test_after_a_failed_sync_the_log_serves_and_takes_nothing_until_it_is_opened
     assert log.flush() == 3
 
 
-def test_a_sync_that_found_no_descriptor_is_only_put_off(monkeypatch: pytest.MonkeyPatch):
+def test_sync_without_a_file_descriptor_can_be_retried(monkeypatch: pytest.MonkeyPatch):
     files = SimulatedFiles()
     log = open_log(files)
     log.append(make(b"a"), now_ms=0)
@@ -335,7 +335,7 @@ def test_a_sync_that_found_no_descriptor_is_only_put_off(monkeypatch: pytest.Mon
     }
 
 
-def test_every_flipped_bit_of_the_last_batch_cuts_there_and_nowhere_else():
+def test_flipped_bit_of_the_last_batch_cuts_only_there():
     files = SimulatedFiles()
     log = open_log(files)
     for number in range(3):
@@ -344,14 +344,14 @@ def test_every_flipped_bit_of_the_last_batch_cuts_there_and_nowhere_else():
     path = f"{FOLDER}/{0:020d}.log"
     sound = files.read_bytes(path)
     size = len(sound) // 3
-    # The base offset and the leader epoch lie outside of the CRC; an offset may only rise, an epoch is not looked at.
+    # Base offset and leader epoch lie outside the CRC; an offset may only rise, an epoch is not checked.
     outside = {*range(2 * size, 2 * size + 8), *range(2 * size + 12, 2 * size + 16)}
     for position in range(2 * size, 3 * size):
         for bit in range(8):
             files.contents[path].live[:] = sound
             files.contents[path].live[position] ^= 1 << bit
             log = open_log(files, clean=False)
-            # Far from the segment's base no offset can be; and none may be below the last batch.
+            # An offset too far from the segment's base is invalid; so is one below the last batch.
             offset = int.from_bytes(files.contents[path].live[2 * size : 2 * size + 8], "big", signed=True)
             assert log.log_end_offset == (offset + 1 if position in outside and 2 <= offset < 2**31 else 2)
             if position not in outside:
@@ -362,7 +362,7 @@ def test_every_flipped_bit_of_the_last_batch_cuts_there_and_nowhere_else():
 
 
 @given(cut=st.integers(0, 10_000), garbage=st.binary(max_size=200), data=st.data())
-def test_a_torn_tail_is_cut_at_a_batch_and_later_segments_go(cut: int, garbage: bytes, data: st.DataObject):
+def test_torn_tail_is_cut_at_a_batch_and_later_segments_are_removed(cut: int, garbage: bytes, data: st.DataObject):
     files, acknowledged = SimulatedFiles(), []
     work(files, acknowledged, [])
     logs = sorted(name for name in files.list(FOLDER) if name.endswith(".log"))
@@ -373,7 +373,7 @@ def test_a_torn_tail_is_cut_at_a_batch_and_later_segments_go(cut: int, garbage: 
     log = open_log(files, config=CONFIG, clean=False)
     found = values(log)
     assert found == acknowledged[: len(found)]
-    assert_goes_on(files, log)
+    assert_continues(files, log)
 
 
 DAMAGES = ["missing", "empty", "odd", "zeros", "random", "shifted", "middle entry", "last entry", "short"]
@@ -381,10 +381,10 @@ DAMAGES = ["missing", "empty", "odd", "zeros", "random", "shifted", "middle entr
 
 @pytest.mark.parametrize(
     ("damage", "suffix", "clean"),
-    # A time index that lost whole entries after a clean shutdown is not found out: FORMAT.md says so.
+    # A time index that lost whole entries after a clean shutdown is not detected, see FORMAT.md.
     sorted({*product(DAMAGES, (".index", ".timeindex"), (True, False))} - {("short", ".timeindex", True)}),
 )
-def test_damaged_indexes_are_rebuilt_with_equal_results(suffix: str, damage: str, clean: bool):
+def test_damaged_indexes_are_rebuilt(suffix: str, damage: str, clean: bool):
     files = SimulatedFiles()
     config = LogConfig(segment_bytes=3000, index_interval_bytes=150)
     log = open_log(files, config=config)
@@ -425,7 +425,7 @@ def test_damaged_indexes_are_rebuilt_with_equal_results(suffix: str, damage: str
 
 
 @pytest.mark.parametrize("bit", range(11))
-def test_the_largest_timestamp_is_not_looked_up_by_an_entry_that_points_nowhere(bit: int):
+def test_largest_timestamp_ignores_an_invalid_index_entry(bit: int):
     files = SimulatedFiles()
     log = open_log(files, config=LogConfig(index_interval_bytes=0, segment_bytes=700))
     for number, timestamp in enumerate((14, 64, 0, 0, 0, 0)):

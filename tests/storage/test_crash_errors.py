@@ -1,7 +1,7 @@
-"""The n-th call to the disk fails in the midst of mixed work: what was acknowledged stays, the live log serves it.
+"""The n-th disk call fails during mixed work: acknowledged records stay, and the live log serves them.
 
-The error is EIO or a full disk, with any part of a write done, in a call that changes something or in one that only
-looks. Nobody is told of what failed; the next opening finds all that was acknowledged, and of the rest a beginning.
+The error is EIO or a full disk, with any part of a write done, in a call that changes or only reads something. The
+failed call is not acknowledged; the next opening finds all acknowledged records, and a beginning of the rest.
 
 A failure prints its seed; `OTTLA_CRASH_SEED=n` runs that one alone.
 """
@@ -25,14 +25,14 @@ ONLY = os.environ.get("OTTLA_CRASH_SEED")
 
 
 class FailingWorld(World):
-    """Work in which one call fails; it ends there, with what the process that lives on shows, and an opening."""
+    """Work in which one call fails; it ends there, with a check of the running process, and an opening."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, check)
         self.failed: StorageError | None = None
 
     def on_step(self, step: object) -> None:
-        """Nothing is stopped but by the error."""
+        """Does not interrupt the work; only the error does."""
 
     def do(self, operation: Callable[[], None]) -> None:
         if self.failed is not None:
@@ -44,7 +44,7 @@ class FailingWorld(World):
             self.check_all(f"an error in {self.doing}: {error}")
 
     def check_all(self, where: str) -> None:
-        """What the live process shows, and what the next one finds."""
+        """Checks the running process, and the state that the next one finds."""
         self.files.restart()
         for key, log in self.logs.items():
             if log.failure is None and self.directory.failure is None and key in self.partitions:
@@ -69,7 +69,7 @@ def run(seed: int) -> FailingWorld:
         world.files.fail_look_at = rng.randrange(max(counting.files.looks, 1))
     try:
         world.run()
-        if world.failed is None:  # what failed did not matter
+        if world.failed is None:  # the failure had no consequences
             world.check_all("the end")
     except StorageError as error:
         assert not world.history, f"OTTLA_CRASH_SEED={seed} shows it again: only the first opening may fail so: {error}"
@@ -81,13 +81,13 @@ def run(seed: int) -> FailingWorld:
 
 
 @pytest.mark.soak
-def test_an_error_of_the_disk_loses_nothing_that_was_acknowledged(scaled: Callable[[int], int]):
+def test_disk_error_keeps_every_acknowledged_batch(scaled: Callable[[int], int]):
     first = random.randrange(1 << 32)
     worlds = [run(seed) for seed in ([int(ONLY)] if ONLY is not None else range(first, first + scaled(60)))]
     assert any(world.failed is not None for world in worlds) or ONLY is not None
 
 
-def test_a_short_write_that_nobody_notices_is_found(monkeypatch: pytest.MonkeyPatch):
+def test_undetected_short_write_is_found(monkeypatch: pytest.MonkeyPatch):
     write = SimulatedFile.write
 
     def short(file: SimulatedFile, position: int, data: bytes) -> None:

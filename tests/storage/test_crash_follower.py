@@ -1,6 +1,6 @@
-"""A log that follows another one, stopped at every call: a beginning of the leader's bytes is there, and it goes on.
+"""A follower log, interrupted at every call: a beginning of the leader's bytes is there, and it continues.
 
-The transaction index, which only the marker of a transaction writes, is that of the batches that are there.
+The transaction index, which only a transaction marker changes, matches the batches in the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)
 
 
 def leader(rng: random.Random, count: int = 26) -> list[bytes]:
-    """Batches of all kinds as a leader has them: plain, old, transactions that are committed and aborted."""
+    """Returns batches of all kinds of a leader: plain, old, committed and aborted transactions."""
     made: list[bytes] = []
     sequences, is_open = {7: 0, 8: 0}, {7: False, 8: False}
     for offset in range(count):
@@ -81,7 +81,7 @@ def stored(files: SimulatedFiles) -> bytes:
 
 
 def aborted(batches: list[bytes]) -> list[tuple[int, int, int]]:
-    """(producer id, first offset, last offset) of each aborted transaction, from the batches alone."""
+    """Returns (producer id, first offset, last offset) of each aborted transaction, from the batches alone."""
     found: list[tuple[int, int, int]] = []
     begun: dict[int, int] = {}
     for data in batches:
@@ -98,7 +98,7 @@ def aborted(batches: list[bytes]) -> list[tuple[int, int, int]]:
     return found
 
 
-def told(entries: list[AbortedTransaction]) -> list[tuple[int, int, int]]:
+def fields(entries: list[AbortedTransaction]) -> list[tuple[int, int, int]]:
     return sorted(((one.producer_id, one.first_offset, one.last_offset) for one in entries), key=lambda one: one[2])
 
 
@@ -141,12 +141,12 @@ def go_on(files: SimulatedFiles, source: list[bytes], recovery_point: int, surel
     log = opened(files, clean=False, recovery_point=recovery_point)
     end = log.log_end_offset
     assert end >= surely and stored(files) == b"".join(source[:end])
-    assert told(aborted_transactions(files, FOLDER)) == aborted(source[:end])
+    assert fields(aborted_transactions(files, FOLDER)) == aborted(source[:end])
     log.append_fetched(b"".join(source[end:]), now_ms=0)
     log.close()
     files.crash(rng)
     assert stored(files) == b"".join(source)
-    assert told(aborted_transactions(files, FOLDER)) == aborted(source)
+    assert fields(aborted_transactions(files, FOLDER)) == aborted(source)
     log = opened(files, clean=True)
     assert log.log_end_offset == len(source) and log.cut_bytes == 0
     known = {key: state.batches[-1].last_sequence for key, state in log.producers().items() if state.batches}
@@ -156,7 +156,7 @@ def go_on(files: SimulatedFiles, source: list[bytes], recovery_point: int, surel
 
 
 @pytest.mark.soak
-def test_a_follower_that_is_stopped_anywhere_goes_on_where_it_was(scaled: Callable[[int], int]):
+def test_follower_stopped_anywhere_resumes_without_loss(scaled: Callable[[int], int]):
     first = random.randrange(1 << 32)
     for seed in [int(ONLY)] if ONLY is not None else range(first, first + scaled(3)):
         assert follow(seed) > 50

@@ -1,4 +1,4 @@
-"""Small files and indexes that nobody flushed by themselves: durable by the time when nobody looks at them again."""
+"""Small files and indexes without a flush of their own: durable before recovery stops checking them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def durable(files: SimulatedFiles) -> bool:
     return all(content.live == content.durable for content in files.contents.values())
 
 
-def test_what_a_kill_left_is_made_durable_by_the_next_flush_or_close():
-    """It was never synced: only the folder's files are there as they were written."""
+def test_writes_left_by_a_kill_are_durable_after_the_next_flush_or_close():
+    """They were never synced: only their written contents are in the folder."""
     for closes in (True, False):
         files = SimulatedFiles()
         log = open_log(files, config=CONFIG)
@@ -45,7 +45,7 @@ def test_what_a_kill_left_is_made_durable_by_the_next_flush_or_close():
 
 
 def stamped(files: SimulatedFiles) -> PartitionLog:
-    """A log that is durable up to its end, whose segment is full, and whose indexes are only in memory."""
+    """Returns a log that is durable up to its end, with a full segment, and with indexes only in memory."""
     log = open_log(files, config=CONFIG)
     for timestamp in (500, 300, -1):
         log.append(make(b"a", timestamp=timestamp), now_ms=0)
@@ -53,8 +53,8 @@ def stamped(files: SimulatedFiles) -> PartitionLog:
     return log
 
 
-def test_the_indexes_of_a_segment_that_is_durable_already_are_so_once_it_is_rolled():
-    """A recovery from the recovery point does not look at it."""
+def test_indexes_of_a_durable_segment_are_durable_once_rolled():
+    """A recovery from the recovery point does not read it."""
     files = SimulatedFiles()
     log = stamped(files)
     log.append(make(b"b", timestamp=100), now_ms=0)
@@ -66,13 +66,13 @@ def test_the_indexes_of_a_segment_that_is_durable_already_are_so_once_it_is_roll
         assert found is not None and found[:2] == (500, 0)
 
 
-def test_a_close_syncs_the_indexes_of_what_was_flushed_before():
+def test_close_syncs_indexes_of_batches_flushed_before():
     files = SimulatedFiles()
     stamped(files).close()
     assert durable(files) and f"{FOLDER}/{0:020d}.timeindex" in files.contents
 
 
-def test_an_error_in_the_sync_of_indexes_at_a_roll_stops_the_log():
+def test_failed_index_sync_at_a_roll_fails_the_log():
     files = SimulatedFiles()
     log = stamped(files)
     files.failing = lambda operation, path: operation == "sync" and path.endswith(".timeindex")
@@ -82,7 +82,7 @@ def test_an_error_in_the_sync_of_indexes_at_a_roll_stops_the_log():
     assert log.failure is not None and len(values(log)) == 3
 
 
-def test_an_upgraded_segment_that_is_appended_to_keeps_its_index_entries():
+def test_appends_to_an_upgraded_segment_keep_its_index_entries():
     files = SimulatedFiles()
     config = storing(1, index_interval_bytes=0)
     log = open_log(files, config=config)
@@ -103,8 +103,8 @@ def snapshots(files: SimulatedFiles) -> list[str]:
 
 
 @pytest.mark.parametrize("first_is_torn", [False, True])
-def test_a_recovery_leaves_no_snapshot_that_it_did_not_write_behind_where_it_began(first_is_torn: bool):
-    """One with a good checksum may still be of batches that were lost in an earlier crash."""
+def test_recovery_removes_older_snapshots_above_its_start(first_is_torn: bool):
+    """A snapshot with a valid checksum may still be of batches that were lost in an earlier crash."""
     files = SimulatedFiles()
     log = open_log(files, config=CONFIG)
     for number in range(8):
@@ -126,7 +126,7 @@ def test_a_recovery_leaves_no_snapshot_that_it_did_not_write_behind_where_it_beg
 
 
 def transaction(log: FollowerLog, sequence: int) -> None:
-    """A batch, and the marker that aborts it."""
+    """Writes a batch, and the marker that aborts it."""
     aborting = batch.Record(0, 1000, struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 1))
     fields: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
     data = batch_of([batch.Record(0, 1000, None, b"x")], base_sequence=sequence, **fields)
@@ -147,7 +147,7 @@ def follower(files: SimulatedFiles, *, clean: bool = True, recovery_point: int =
     )
 
 
-def test_a_transaction_index_that_a_kill_left_is_made_durable():
+def test_transaction_index_left_by_a_kill_is_made_durable():
     files = SimulatedFiles()
     log = follower(files)
     transaction(log, 0)
@@ -157,8 +157,8 @@ def test_a_transaction_index_that_a_kill_left_is_made_durable():
     assert durable(files) and f"{FOLDER}/{0:020d}.txnindex" in files.contents
 
 
-def test_a_transaction_index_of_batches_that_are_gone_goes():
-    """Also where the producers are not known any more, as the snapshot is torn."""
+def test_transaction_index_of_lost_batches_is_removed():
+    """Also if the producers are unknown, since the snapshot is torn."""
     files = SimulatedFiles()
     log = follower(files)
     for sequence in range(4):

@@ -1,8 +1,8 @@
-"""Mixed work on a data directory, stopped at every write, sync and rename: nothing that was promised is lost.
+"""Mixed work on a data directory, interrupted at every write, sync and rename: nothing acknowledged is lost.
 
 Each seed is one run of `crash_world.World`: appends in all formats, by producers with and without sequences, rolls,
-flushes, retention, DeleteRecords, checkpoints, upgrades, clean and unclean ends, partitions that come and go. At each
-call that changes the disk a kill and a power loss are tried, and `crash_check` opens what is left.
+flushes, retention, DeleteRecords, checkpoints, upgrades, clean and unclean shutdowns, new and deleted partitions. At
+each call that changes the disk a kill and a power loss are simulated, and `crash_check` opens the result.
 
 A failure prints its seed; `OTTLA_CRASH_SEED=n` runs that one alone.
 """
@@ -20,7 +20,7 @@ from ottla_testing.storage.crash_world import Violation, World
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_CRASH_SEED")
-PARTS = 5  # of one test each
+PARTS = 5  # one test for each
 
 
 def run(seed: int, make: Callable[..., World] = World) -> World:
@@ -36,8 +36,8 @@ def run(seed: int, make: Callable[..., World] = World) -> World:
 @pytest.mark.soak
 @pytest.mark.timeout(900 * max(1.0, SCALE))
 @pytest.mark.parametrize("part", range(PARTS if ONLY is None else 1))
-def test_stopped_at_every_call_all_that_was_promised_is_there(part: int):
-    """The number of seeds grows with the square of the scale: 2,000 in a soak, whose seeds are new ones."""
+def test_crash_at_any_call_keeps_all_guarantees(part: int):
+    """The number of seeds grows with the square of the scale: 2,000 in a soak, with new seeds."""
     count = max(1, int(SCALE * SCALE))
     first = part * count if SCALE <= 1 else random.randrange(1 << 32)
     stops = 0
@@ -46,8 +46,8 @@ def test_stopped_at_every_call_all_that_was_promised_is_there(part: int):
     assert stops > 100
 
 
-def test_the_work_is_mixed_and_follows_from_its_seed():
-    """Every kind of work is done within some seeds, and one seed does the same twice."""
+def test_operations_are_mixed_and_determined_by_the_seed():
+    """Every kind of work occurs within some seeds, and one seed gives the same work twice."""
     done: set[str] = set()
     operations: set[str] = set()
     for seed in range(30):
@@ -72,7 +72,7 @@ def test_the_work_is_mixed_and_follows_from_its_seed():
     }
 
 
-def test_a_violation_names_its_seed():
+def test_violation_has_its_seed():
     def found(seed: int, check: object) -> World:
         def broken(stop: object, rng: object) -> None:
             raise Violation("a plant")

@@ -1,6 +1,6 @@
-"""The checker is checked: each of these mistakes, planted into the code, is found within a few seeds.
+"""Tests of the crash checker: each of these bugs, planted into the code, is found within a few seeds.
 
-A sync left out, two steps swapped: what the tests of crashes are there to find, and the only proof that they would.
+An omitted sync, two swapped steps: bugs that the crash tests must find, and the only proof that they do.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ottla.storage.segments.segment import Segment
 from ottla_testing.storage.crash_check import check
 from ottla_testing.storage.crash_world import Violation, World
 
-SEEDS = 120  # the rarest shows in one of forty
+SEEDS = 120  # the rarest needs one of forty
 Patch = pytest.MonkeyPatch
 
 
 def syncs_no_log(patch: Patch) -> None:
-    """A flush that vouches for bytes which it did not sync."""
+    """A flush that covers bytes which it did not sync."""
     patch.setattr(Segment, "sync", lambda self: None)
 
 
@@ -40,7 +40,7 @@ def syncs_no_folder(patch: Patch) -> None:
 
 
 def renames_before_the_sync(patch: Patch) -> None:
-    """A checkpoint that takes the place of the old one before its bytes are durable."""
+    """A checkpoint that replaces the old one before its bytes are durable."""
 
     def write(files: Files, path: str, data: bytes, *, sync: bool = True) -> None:
         file = files.open(path + ".tmp", create=True)
@@ -56,7 +56,7 @@ def renames_before_the_sync(patch: Patch) -> None:
 
 
 def marks_before_the_flush(patch: Patch) -> None:
-    """A clean shutdown that is announced before the logs are closed."""
+    """A clean shutdown marker that is written before the logs are closed."""
     close = DataDirectory.close
 
     def close_late(self: DataDirectory) -> None:
@@ -68,23 +68,23 @@ def marks_before_the_flush(patch: Patch) -> None:
 
 
 def checkpoints_before_the_sync(patch: Patch) -> None:
-    """A recovery point that runs ahead of what is durable."""
+    """A recovery point above the durable part of the log."""
     patch.setattr(Flusher, "recovery_point", property(lambda self: self._end_offset(), lambda self, value: None), False)
 
 
 def forgets_the_log_start(patch: Patch) -> None:
-    """DeleteRecords that is answered before its checkpoint is written."""
+    """DeleteRecords with a response before its checkpoint is written."""
     patch.setattr(OffsetCheckpoints, "log_start_moves", lambda self, log, offset: None)
 
 
 def cuts_nothing(patch: Patch) -> None:
-    """A recovery that leaves torn bytes behind the log's end."""
+    """A recovery that leaves torn bytes after the log end."""
     patch.setattr(Segment, "truncate", lambda self, size: setattr(self, "size_bytes", size))
     patch.setattr(Segment, "cut_torn", lambda self, **more: None)
 
 
 def keeps_the_marker(patch: Patch) -> None:
-    """An opening that does not take the mark of a clean shutdown away."""
+    """A start that does not remove the clean shutdown marker."""
     begin = DataDirectory._begin
 
     def begin_and_mark(self: DataDirectory) -> None:
@@ -97,7 +97,7 @@ def keeps_the_marker(patch: Patch) -> None:
 
 
 def believes_bad_checksums(patch: Patch) -> None:
-    """A recovery that does not read what it counts."""
+    """A recovery that does not check CRCs."""
     patch.setattr(recovery, "crc_matches", lambda data, position, header: True)
 
 
@@ -106,7 +106,7 @@ def careless(files: Files) -> Any:
 
 
 class Careless:
-    """Files that are not synced when they say so."""
+    """Files whose sync does nothing."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -121,30 +121,30 @@ class Careless:
 
 
 def swaps_before_the_sync(patch: Patch) -> None:
-    """An upgrade that removes the old segment without knowing that the new one's bytes are there."""
+    """An upgrade that removes the old segment before the new one's bytes are durable."""
     made = upgrade.rewrite
     patch.setattr(upgrade, "rewrite", lambda files, *args, **named: made(careless(files), *args, **named))
 
 
 def keeps_producers_of_lost_batches(patch: Patch) -> None:
-    """A recovery that leaves snapshots of what was cut."""
+    """A recovery that keeps snapshots of cut batches."""
     patch.setattr(Producers, "settle", lambda self, bases, start, end: setattr(self, "_replay_end", end))
     patch.setattr(Producers, "remove_above", lambda self, offset: None)
 
 
 def forgets_aborts(patch: Patch) -> None:
-    """A recovery that leaves transaction indexes as the stop left them."""
+    """A recovery that keeps transaction indexes unchanged."""
     patch.setattr(recovery.txn_index, "write", lambda files, path, entries: False)
 
 
 def syncs_no_aborts(patch: Patch) -> None:
-    """A flush that vouches for a marker and not for what it aborted."""
+    """A flush that syncs a marker without its transaction index."""
     noted = Flusher.wrote_file
     patch.setattr(Flusher, "wrote_file", lambda self, name: name.endswith(".txnindex") or noted(self, name))
 
 
 def expires_what_is_open(patch: Patch) -> None:
-    """A snapshot that knows of no open transaction."""
+    """A snapshot without open transactions."""
     dump = snapshot.dump
     patch.setattr(
         snapshot,
@@ -153,7 +153,7 @@ def expires_what_is_open(patch: Patch) -> None:
     )
 
 
-# With the kinds of work in which each is looked for, beside appends; all kinds find them too, in more time.
+# With the kinds of work that reveal each bug, beside appends; all kinds reveal them too, in more time.
 PLANTS = {
     syncs_no_log: ("flush",),
     syncs_no_folder: ("flush",),
@@ -171,14 +171,14 @@ PLANTS = {
     expires_what_is_open: ("produce_in_transaction", "end_transaction", "flush"),
 }
 
-# The rare ones are looked for from a seed on that has found them: that saves half a minute, and all seeds still follow.
+# The rare ones start from a seed that has found them: that saves half a minute, and all later seeds still follow.
 FIRST: dict[Callable[[Patch], None], int]
 FIRST = {checkpoints_before_the_sync: 40, renames_before_the_sync: 21, swaps_before_the_sync: 7}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("plant", "kinds"), PLANTS.items(), ids=lambda value: getattr(value, "__name__", ""))
-def test_a_planted_mistake_is_found(plant: Callable[[Patch], None], kinds: tuple[str, ...], monkeypatch: Patch):
+def test_planted_bug_is_found(plant: Callable[[Patch], None], kinds: tuple[str, ...], monkeypatch: Patch):
     plant(monkeypatch)
     for number in range(SEEDS):
         seed = (FIRST.get(plant, 0) + number) % SEEDS

@@ -1,4 +1,4 @@
-"""A log written from what was fetched: the same bytes at the same offsets, in any format, however they come."""
+"""A log written from fetched batches: the same bytes at the same offsets, in any format, for any sizes of fetches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stored_bytes(files: SimulatedFiles) -> bytes:
 
 @each("folder", FOLDERS)
 @each("segment_bytes", [1 << 20, 2000])
-def test_logs_of_kafka_byte_for_byte(folder: Path, segment_bytes: int) -> None:
+def test_fetched_logs_of_kafka_are_stored_byte_for_byte(folder: Path, segment_bytes: int) -> None:
     logs = sorted(folder.glob("*.log"))
     theirs = b"".join(path.read_bytes() for path in logs)
     begin = int(logs[0].stem)
@@ -54,7 +54,7 @@ def test_logs_of_kafka_byte_for_byte(folder: Path, segment_bytes: int) -> None:
     log = follower(files, config)
     log.begin_at(begin, now_ms=0)
     left = theirs
-    while left:  # each fetch brings whole batches and a part of one
+    while left:  # each fetch has whole batches and a part of one
         size = rng.randint(1, 6000)
         if log.append_fetched(left[:size], now_ms=0) == 0:
             size = formats.read_header(left).size_bytes
@@ -69,7 +69,7 @@ def test_logs_of_kafka_byte_for_byte(folder: Path, segment_bytes: int) -> None:
     log.abandon()
     aborted = [entry for path in sorted(folder.glob("*.txnindex")) for entry in txn_index.parse(path.read_bytes())]
     ours = sorted(name for name in files.list(FOLDER) if name.endswith(".txnindex"))
-    if "compacted" not in folder.name:  # of what was cleaned away the log tells nothing
+    if "compacted" not in folder.name:  # a compacted log lacks the records of these
         assert [entry for name in ours for entry in txn_index.parse(files.read_bytes(f"{FOLDER}/{name}"))] == aborted
     again = follower(files, config, clean=False)
     assert again.producers() == known and again.log_end_offset == log.log_end_offset
@@ -81,7 +81,7 @@ def test_logs_of_kafka_byte_for_byte(folder: Path, segment_bytes: int) -> None:
     gaps=st.lists(st.integers(0, 3), min_size=30, max_size=30),
     cuts=st.randoms(),
 )
-def test_any_batches_with_gaps(sizes: list[int], gaps: list[int], cuts: random.Random) -> None:
+def test_fetched_batches_with_gaps_are_stored(sizes: list[int], gaps: list[int], cuts: random.Random) -> None:
     fetched, offset, expected = bytearray(), 7, []
     for number, (size, gap) in enumerate(zip(sizes, gaps, strict=False)):
         offset += gap
@@ -114,7 +114,7 @@ def test_any_batches_with_gaps(sizes: list[int], gaps: list[int], cuts: random.R
     assert found == expected
 
 
-def test_what_is_not_sound_or_not_behind_the_end_is_refused() -> None:
+def test_fetched_batch_that_is_damaged_or_below_the_end_is_refused() -> None:
     files = SimulatedFiles()
     log = follower(files)
     first, second = make(b"1"), make(b"2")
@@ -136,7 +136,7 @@ def test_what_is_not_sound_or_not_behind_the_end_is_refused() -> None:
     assert follower(files).last_batch() == second
 
 
-def test_epochs_are_the_leaders() -> None:
+def test_leader_epochs_are_those_of_the_batches() -> None:
     files = SimulatedFiles()
     log = follower(files)
     data = bytearray()
@@ -151,7 +151,7 @@ def test_epochs_are_the_leaders() -> None:
 
 
 @pytest.mark.parametrize("killed_at", range(12))
-def test_a_log_that_begins_later_is_empty_or_begins_there(killed_at: int) -> None:
+def test_begin_at_stopped_anywhere_is_done_or_not(killed_at: int) -> None:
     files = SimulatedFiles()
     log = follower(files)
     log.flush()

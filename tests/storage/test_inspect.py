@@ -1,4 +1,4 @@
-"""Looking at segments and directories: facts per entry, damage as values, in all formats and beside an owner."""
+"""Inspection of segments and directories: facts per entry, damage as values, in all formats and beside a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = 1_700_000_000_000
 
 
 def entry(magic: int, codec: int, offset: int, count: int, size: int = 5) -> bytes:
-    """A batch or wrapper of `count` records; without a codec in v0 and v1 only one of them is allowed."""
+    """Returns a batch or wrapper of `count` records; without a codec in v0 and v1 only one of them is allowed."""
     records = [Record(offset + n, NOW + n, b"k", b"v" * size) for n in range(count)]
     if magic == 2:
         return bytes(batch.build(records, base_offset=offset, codec=codec))
@@ -51,7 +51,7 @@ kinds = st.one_of(
 
 
 @given(st.lists(kinds, max_size=6))
-def test_every_entry_of_every_format_is_told(made: list[tuple[int, int, int]]) -> None:
+def test_entries_of_every_format_are_described(made: list[tuple[int, int, int]]) -> None:
     data, expected, offset = b"", [], 0
     for magic, codec, count in made:
         one = entry(magic, codec, offset, count)
@@ -63,15 +63,15 @@ def test_every_entry_of_every_format_is_told(made: list[tuple[int, int, int]]) -
         for f in good(facts(data, open_wrappers=True))
     ]
     assert found == expected
-    for told, unopened in zip(expected, good(facts(data, check_crc=False)), strict=True):
-        assert unopened.crc_ok is None and unopened.is_wrapper == (told[2] < 2 and told[3] != 0)
-        assert (unopened.first_offset, unopened.record_count) == (
-            (-1, -1) if unopened.is_wrapper else (told[4], told[6])
-        )
+    for row, unopened in zip(expected, good(facts(data, check_crc=False)), strict=True):
+        assert unopened.crc_ok is None and unopened.is_wrapper == (row[2] < 2 and row[3] != 0)
+        assert (unopened.first_offset, unopened.record_count) == ((-1, -1) if unopened.is_wrapper else (row[4], row[6]))
 
 
 @given(st.lists(kinds, min_size=1, max_size=4), st.data())
-def test_a_cut_file_is_a_tail_at_the_last_whole_entry(made: list[tuple[int, int, int]], data: st.DataObject) -> None:
+def test_truncated_file_has_a_tail_after_the_last_whole_entry(
+    made: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
     entries = [entry(magic, codec, 10 * n, count) for n, (magic, codec, count) in enumerate(made)]
     whole = b"".join(entries)
     cut = data.draw(st.integers(0, len(whole)))
@@ -87,7 +87,7 @@ def test_a_cut_file_is_a_tail_at_the_last_whole_entry(made: list[tuple[int, int,
 
 
 @given(st.binary(max_size=200))
-def test_foreign_bytes_are_damage_and_nothing_raises(data: bytes) -> None:
+def test_arbitrary_bytes_are_damage_without_exceptions(data: bytes) -> None:
     found = facts(entry(2, 0, 0, 1) + data, open_wrappers=True)
     first = found[0]
     assert isinstance(first, BatchFacts) and first.crc_ok
@@ -95,7 +95,7 @@ def test_foreign_bytes_are_damage_and_nothing_raises(data: bytes) -> None:
 
 
 @given(kinds, st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), min_size=1, max_size=4))
-def test_damage_inside_is_never_an_exception(kind: tuple[int, int, int], changes: list[tuple[int, int]]) -> None:
+def test_damage_inside_an_entry_never_raises(kind: tuple[int, int, int], changes: list[tuple[int, int]]) -> None:
     one = bytearray(entry(kind[0], kind[1], 5, kind[2]))
     before = bytes(one)
     for at, byte in changes:
@@ -106,7 +106,7 @@ def test_damage_inside_is_never_an_exception(kind: tuple[int, int, int], changes
         assert isinstance(found[0], Damage) or found[0].crc_ok is False
 
 
-def test_a_wrong_crc_and_a_wrapper_that_cannot_be_opened_end_nothing() -> None:
+def test_wrong_crc_or_unreadable_wrapper_does_not_end_the_scan() -> None:
     bad = bytearray(entry(2, 0, 0, 2))
     bad[-1] ^= 1
     wrapper = bytearray(entry(1, 1, 2, 3))
@@ -117,7 +117,7 @@ def test_a_wrong_crc_and_a_wrapper_that_cannot_be_opened_end_nothing() -> None:
     assert found[2].position == len(bad) + len(wrapper)
 
 
-def test_zeros_are_a_tail_and_other_bytes_are_not() -> None:
+def test_trailing_zeros_are_a_tail_and_other_bytes_damage() -> None:
     one = entry(2, 0, 0, 1)
     assert facts(one + bytes(3 << 20))[1:] == [Damage(len(one), 3 << 20, "3145728 bytes of zeros", True)]
     (found,) = facts(one + bytes(100) + b"x")[1:]
@@ -128,7 +128,7 @@ def test_zeros_are_a_tail_and_other_bytes_are_not() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_entries_larger_than_the_window(magic: int, tmp_path: Path) -> None:
-    """Their CRC is computed by pieces."""
+    """Their CRC is computed in pieces."""
     small, large = entry(2, 0, 0, 1), entry(magic, 0, 1, 1, 3 * inspect.WINDOW_BYTES)
     path = tmp_path / "x.log"
     path.write_bytes(small + large + small)
@@ -144,7 +144,7 @@ def test_entries_larger_than_the_window(magic: int, tmp_path: Path) -> None:
     assert [one.crc_ok for one in good(list(inspect.segment(path)))] == [True, False, True]
 
 
-def test_a_window_that_ends_inside_a_header() -> None:
+def test_window_that_ends_inside_a_header() -> None:
     """Entries of many sizes, so that the edge of the window falls everywhere."""
     parts = [entry(n % 3, 0, n, 1, size=n % 97) for n in range(25_000)]
     data = b"".join(parts)
@@ -154,8 +154,8 @@ def test_a_window_that_ends_inside_a_header() -> None:
     assert found[-1].position + found[-1].size_bytes == len(data)
 
 
-def test_what_kafka_stored() -> None:
-    """Each topic of the directory that real Kafkas left: offsets in order, as many records as a consumer got."""
+def test_segments_of_kafka() -> None:
+    """Each topic of the directories left by Apache Kafka: offsets in order, and the record count of a consumer."""
     topics = json.loads((GOLDEN / "topics.json").read_text())
     seen = 0
     for folder in inspect.partitions(GOLDEN / "logs"):
@@ -167,7 +167,7 @@ def test_what_kafka_stored() -> None:
                 assert last < found.first_offset <= found.last_offset
                 last = found.last_offset
                 records += 0 if found.header.is_control else found.record_count
-        if folder.topic in topics and folder.topic != "transactions":  # where a consumer is not given all
+        if folder.topic in topics and folder.topic != "transactions":  # for topics where a consumer skips records
             assert records == len(topics[folder.topic]["records"]), folder.topic
             seen += 1
     assert seen > 10
@@ -176,8 +176,8 @@ def test_what_kafka_stored() -> None:
 # --- directories
 
 
-def test_a_directory_in_use(tmp_path: Path) -> None:
-    """No lock is asked for, and nothing is changed."""
+def test_inspect_of_a_directory_in_use_changes_nothing(tmp_path: Path) -> None:
+    """No lock is taken, and nothing is changed."""
     directory = DataDirectory.open(DiskFiles(), tmp_path / "data", node_id=1)
     folder = tmp_path / "data" / "orders-0"
     folder.mkdir()
@@ -213,7 +213,7 @@ def test_partitions_and_segments_in_order(tmp_path: Path) -> None:
     assert found[1].path == str(tmp_path / "b-2")
 
 
-def test_an_empty_broker_is_a_directory_and_other_folders_are_not(tmp_path: Path) -> None:
+def test_empty_data_directory_is_accepted_and_other_folders_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no data directory"):
         inspect.partitions(tmp_path)
     with pytest.raises(StorageError, match="No such file"):
@@ -224,7 +224,7 @@ def test_an_empty_broker_is_a_directory_and_other_folders_are_not(tmp_path: Path
         list(inspect.segment(tmp_path / "missing.log"))
 
 
-def test_a_file_is_read_as_long_as_it_was(tmp_path: Path) -> None:
+def test_file_that_grows_is_read_to_its_first_size(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     one = entry(2, 0, 0, 1)
     path.write_bytes(one)
@@ -232,7 +232,7 @@ def test_a_file_is_read_as_long_as_it_was(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(one)
         assert len(list(inspect.entries(source))) == 1
-    for left in (30, 16, 5, 0):  # an owner that cuts: less than there was is damage, never a dead process
+    for left in (30, 16, 5, 0):  # a broker that cuts the file: a shorter file is damage, never a killed process
         path.write_bytes(one * 2)
         with FileSource(path) as source:
             os.truncate(path, len(one) + left)
@@ -244,7 +244,7 @@ def test_a_file_is_read_as_long_as_it_was(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)), max_size=5))
-def test_index_entries_are_what_the_indexes_write(pairs: list[tuple[int, int]]) -> None:
+def test_index_entries_equal_written_ones(pairs: list[tuple[int, int]]) -> None:
     offsets, times = OffsetIndex(), TimeIndex()
     for one, other in pairs:
         offsets.append(one, other)

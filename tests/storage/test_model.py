@@ -1,4 +1,4 @@
-"""A list of records against a log: any sequence of appends in any format, reads, look-ups, reopenings and kills."""
+"""A log compared with a list: any sequence of appends in any format, reads, look-ups, reopenings and kills."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class LogMachine(RuleBasedStateMachine):
         self.end += len(values)
 
     def must_roll(self, size_bytes: int, timestamp: int) -> bool:
-        """Kafka's rules by size and time, from the list."""
+        """Returns whether Kafka's rules by size and time roll, from the list."""
         segment = self.log._active
         held = [known for known in self.batches if known.base_offset >= segment.base_offset]
         if not held:
@@ -95,7 +95,7 @@ class LogMachine(RuleBasedStateMachine):
         return held_bytes + size_bytes > self.config.segment_bytes or waited_ms > self.config.segment_ms
 
     def of_producer(self, producer_id: int) -> list[Known]:
-        """Its batches that are left, if any of them is; else it is forgotten."""
+        """Returns the remaining batches of a producer; without any it is dropped."""
         own = [known for known in self.batches if known.producer is not None and known.producer[0] == producer_id]
         return own if own and own[-1].last_offset >= self.log_start else []
 
@@ -111,7 +111,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(producer_id=st.sampled_from([3, 4]), back=st.integers(0, 8))
     def retry(self, producer_id: int, back: int) -> None:
-        """A batch that was written is never written again, however long ago that was."""
+        """Retries a batch: it is never written again, however old it is."""
         own = [known for known in self.of_producer(producer_id) if known.last_offset >= self.log_start]
         if back >= len(own):
             return
@@ -145,7 +145,7 @@ class LogMachine(RuleBasedStateMachine):
         elif epoch == self.log.leader_epoch:
             expected = epoch, self.end
         else:
-            # The leader epoch of now begins at the end, if nothing was written in it.
+            # The current leader epoch begins at the end, if it has no batches.
             is_new = not known or known[-1][0] < self.log.leader_epoch
             newest = [(self.log.leader_epoch, self.end)] if is_new else []
             later = [(number, start) for number, start in [*known, *newest] if number > epoch]
@@ -155,7 +155,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(by_bytes=st.sampled_from([-1, 0, 300, 900]), by_ms=st.sampled_from([-1, 0, 60]), wait_ms=st.integers(0, 80))
     def retain(self, by_bytes: int, by_ms: int, wait_ms: int) -> None:
-        """What goes are the oldest segments; which, `test_retention.py` holds against a model."""
+        """Checks that the oldest segments were deleted; `test_retention.py` has a model of which."""
         self.now_ms += wait_ms
         self.files.now_ns = self.now_ms * 10**6
         before = [segment.base_offset for segment in self.log._segments]
@@ -191,7 +191,7 @@ class LogMachine(RuleBasedStateMachine):
         try:
             done = self.log.append(sent, now_ms=self.now_ms, produce_version=1 + magic)
         except errors.RecordListTooLarge:
-            assert len(sent) > self.config.segment_bytes - 10  # a v0 wrapper is written anew
+            assert len(sent) > self.config.segment_bytes - 10  # a v0 wrapper is compressed again
             return
         assert done == (self.end, self.end + count - 1, -1, self.log_start, False)
         stamps = [timestamp + n * step if magic else -1 for n in range(count)]
@@ -211,13 +211,13 @@ class LogMachine(RuleBasedStateMachine):
             (header.last_offset, header.magic, [record.value for record in formats.records(data, position)])
             for position, header in formats.headers(data)
         ]
-        behind = self.from_offset(offset)
-        assert found == [(known.last_offset, known.magic, known.values) for known in behind[: len(found)]]
-        assert len(data) == sum(known.size_bytes for known in behind[: len(found)])
-        if behind:
+        after = self.from_offset(offset)
+        assert found == [(known.last_offset, known.magic, known.values) for known in after[: len(found)]]
+        assert len(data) == sum(known.size_bytes for known in after[: len(found)])
+        if after:
             assert len(data) <= max_bytes or len(found) == 1
-            assert found or not (at_least_one or behind[0].size_bytes <= max_bytes)
-        assert self.log.available_bytes(offset) >= sum(known.size_bytes for known in behind)
+            assert found or not (at_least_one or after[0].size_bytes <= max_bytes)
+        assert self.log.available_bytes(offset) >= sum(known.size_bytes for known in after)
 
     def from_offset(self, offset: int) -> list[Known]:
         return [known for known in self.batches if known.last_offset >= offset]
@@ -226,13 +226,13 @@ class LogMachine(RuleBasedStateMachine):
     def read_with_a_hard_limit(self, where: float, max_bytes: int) -> None:
         offset = self.log_start + round(where * (self.end - self.log_start))
         data = bytes(self.log.read(offset, max_bytes, hard_limit=True).records)
-        behind = self.from_offset(offset)
+        after = self.from_offset(offset)
         # So many bytes of the segment's whole entries, of which the last may be cut.
-        whole = b"".join(bytes(self.log.read(known.last_offset, 1).records) for known in behind[:60])
+        whole = b"".join(bytes(self.log.read(known.last_offset, 1).records) for known in after[:60])
         assert data == whole[: len(data)]
         bases = [segment.base_offset for segment in self.log._segments]
-        ends = [base for base in bases if behind and base > behind[0].last_offset] or [self.end]
-        left = sum(known.size_bytes for known in behind if known.last_offset < ends[0])
+        ends = [base for base in bases if after and base > after[0].last_offset] or [self.end]
+        left = sum(known.size_bytes for known in after if known.last_offset < ends[0])
         assert len(data) == min(max_bytes, left)
 
     @rule(wanted=st.integers(0, 210))
@@ -279,7 +279,7 @@ class LogMachine(RuleBasedStateMachine):
         cut=st.integers(1, 60),
     )
     def reopen_after_kill(self, garbage: bytes, torn_entry: bytes, cut: int) -> None:
-        """Behind the last batch stands what a write left that was never acknowledged."""
+        """Adds bytes of an unacknowledged write after the last batch."""
         point = self.log.recovery_point
         self.log.abandon()
         torn = torn_entry[:-cut] or garbage
@@ -314,7 +314,7 @@ class LogMachine(RuleBasedStateMachine):
             )
 
     def note_epoch(self, magic: int) -> None:
-        """With old messages no epoch is known; else that of the newest batch is, from its first one on."""
+        """Clears the epochs for old messages; otherwise adds that of the newest batch at its first offset."""
         if magic < 2:
             self.epochs = []
         elif not self.epochs or self.epochs[-1][0] < self.log.leader_epoch:
@@ -322,10 +322,10 @@ class LogMachine(RuleBasedStateMachine):
             self.epochs = [*kept, (self.log.leader_epoch, self.end)]
 
     def forget_epochs(self) -> None:
-        """Of those that begin at or below the log start the last one is known, as beginning there."""
+        """Drops epochs below the log start, except the last one, which then begins there."""
         below = [epoch for epoch, start in self.epochs if start <= self.log_start]
-        behind = [entry for entry in self.epochs if entry[1] > self.log_start]
-        self.epochs = [(epoch, self.log_start) for epoch in below[-1:]] + behind
+        after = [entry for entry in self.epochs if entry[1] > self.log_start]
+        self.epochs = [(epoch, self.log_start) for epoch in below[-1:]] + after
 
 
 class TestLog(LogMachine.TestCase):

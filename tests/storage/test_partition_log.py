@@ -1,4 +1,4 @@
-"""One partition log: appending, reading, rolling, looking up, producers, the log start."""
+"""One partition log: appending, reading, rolling, look-ups, producers, the log start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill(log: PartitionLog, count: int, size: int = 10, first_timestamp: int = 1
         log.append(make(b"x" * size, timestamp=first_timestamp + number), now_ms=0)
 
 
-def test_offsets_and_epoch_are_assigned_and_the_rest_stays(files: SimulatedFiles):
+def test_append_assigns_only_offsets_and_epoch(files: SimulatedFiles):
     log = open_log(files)
     first, second = make(b"a", b"b", b"c"), make(b"d")
     sent = bytes(first)
@@ -43,13 +43,13 @@ def test_offsets_and_epoch_are_assigned_and_the_rest_stays(files: SimulatedFiles
     assert values(log) == [b"a", b"b", b"c", b"d"]
 
 
-def test_log_append_time_is_told_and_stored(files: SimulatedFiles):
+def test_log_append_time_is_returned_and_stored(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(rules=Rules(log_append_time=True)))
     assert log.append(make(b"a", timestamp=5), now_ms=777).log_append_time_ms == 777
     assert log.find_timestamp(777) == log.max_timestamp() == TimestampOffset(777, 0, 0)
 
 
-def test_a_slice_holds_whole_batches(files: SimulatedFiles):
+def test_read_returns_whole_batches(files: SimulatedFiles):
     log = open_log(files)
     fill(log, 5)
     for limit, batches in [(ONE, 1), (2 * ONE - 1, 1), (2 * ONE, 2), (10 * ONE, 4)]:
@@ -66,7 +66,7 @@ def test_a_slice_holds_whole_batches(files: SimulatedFiles):
         assert (caught.value.offset, caught.value.log_start_offset, caught.value.log_end_offset) == (offset, 0, 5)
 
 
-def test_an_offset_inside_of_a_batch_gives_the_whole_batch(files: SimulatedFiles):
+def test_read_from_an_offset_inside_a_batch_returns_the_whole_batch(files: SimulatedFiles):
     log = open_log(files)
     log.append(make(b"a", b"b", b"c"), now_ms=0)
     log.append(make(b"d", b"e"), now_ms=0)
@@ -94,7 +94,7 @@ def test_every_offset_is_found_in_segments_with_and_without_index_entries(files:
             )
 
 
-def test_more_batches_than_the_tail_remembers(files: SimulatedFiles):
+def test_more_batches_than_the_tail_cache(files: SimulatedFiles):
     log = open_log(files)
     fill(log, 3000)
     for offset in (0, 1, 951, 952, 1975, 1976, 2999):
@@ -128,7 +128,7 @@ def bases(log: PartitionLog) -> list[int]:
     return [segment.base_offset for segment in log._segments]
 
 
-def test_an_exactly_full_segment_is_allowed(files: SimulatedFiles):
+def test_exactly_full_segment_does_not_roll(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_bytes=3 * ONE))
     fill(log, 7)
     assert bases(log) == [0, 3, 6]
@@ -137,7 +137,7 @@ def test_an_exactly_full_segment_is_allowed(files: SimulatedFiles):
     assert log.log_end_offset == 7
 
 
-def test_time_rolls_by_the_records_not_by_the_clock(files: SimulatedFiles):
+def test_roll_by_time_uses_record_timestamps(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_ms=100))
     log.append(make(b"a", timestamp=1000), now_ms=0)
     log.append(make(b"b", timestamp=1100), now_ms=10**9)
@@ -152,7 +152,7 @@ def test_time_rolls_by_the_records_not_by_the_clock(files: SimulatedFiles):
     assert bases(log) == [0, 2, 4]
 
 
-def test_without_timestamps_time_rolls_by_the_age_of_the_segment(files: SimulatedFiles):
+def test_roll_by_time_without_timestamps_uses_the_segment_age(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_ms=100))
     log.append(make(b"a", timestamp=-1), now_ms=0)
     log.append(make(b"b", timestamp=-1), now_ms=100)
@@ -161,7 +161,7 @@ def test_without_timestamps_time_rolls_by_the_age_of_the_segment(files: Simulate
     assert bases(log) == [0, 2]
 
 
-def test_jitter_is_picked_for_each_segment(files: SimulatedFiles):
+def test_roll_jitter_is_chosen_for_each_segment(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_ms=100, segment_jitter_ms=100))  # pick gives 99
     log.append(make(b"a", timestamp=1000), now_ms=0)
     log.append(make(b"b", timestamp=1001), now_ms=0)
@@ -178,7 +178,7 @@ def test_jitter_is_picked_for_each_segment(files: SimulatedFiles):
         pytest.param(36, [-1] * 8, [0, 5], id="four offset entries, no time entry"),
     ],
 )
-def test_a_full_index_rolls(files: SimulatedFiles, index_bytes: int, timestamps: list[int], expected: list[int]):
+def test_full_index_rolls(files: SimulatedFiles, index_bytes: int, timestamps: list[int], expected: list[int]):
     log = open_log(files, config=LogConfig(index_interval_bytes=0, segment_index_bytes=index_bytes))
     for timestamp in timestamps:
         log.append(make(b"x", timestamp=timestamp), now_ms=0)
@@ -202,7 +202,7 @@ def test_offsets_too_far_from_the_base_roll(files: SimulatedFiles):
 # -- timestamps
 
 
-def test_timestamps_are_found_as_a_list_would_find_them(files: SimulatedFiles):
+def test_timestamp_search_equals_a_list(files: SimulatedFiles):
     config = LogConfig(segment_bytes=3_000, index_interval_bytes=200)
     log = open_log(files, config=config)
     stamps: list[int] = []
@@ -225,7 +225,7 @@ def test_timestamps_are_found_as_a_list_would_find_them(files: SimulatedFiles):
         log = open_log(files, config=config)
 
 
-def test_records_without_a_timestamp_are_not_found(files: SimulatedFiles):
+def test_records_without_timestamp_are_not_found_by_time(files: SimulatedFiles):
     log = open_log(files)
     assert log.max_timestamp() is None and log.find_timestamp(0) is None
     log.append(make(b"a", timestamp=-1), now_ms=0)
@@ -235,7 +235,7 @@ def test_records_without_a_timestamp_are_not_found(files: SimulatedFiles):
 # -- producers
 
 
-def test_a_duplicate_answers_what_the_first_one_was_told(files: SimulatedFiles):
+def test_duplicate_gets_the_result_of_the_first_batch(files: SimulatedFiles):
     log = open_log(files)
     log.append(make(b"other"), now_ms=0)
     for number in range(6):
@@ -245,7 +245,7 @@ def test_a_duplicate_answers_what_the_first_one_was_told(files: SimulatedFiles):
         for number in range(1, 6):
             again = log.append(sequenced(2 * number, 2, timestamp=5000 + number), now_ms=0)
             assert again == Appended(1 + 2 * number, 2 + 2 * number, 5000 + number, 0, True)
-        assert log.append(sequenced(0, 2), now_ms=0).base_offset == 1  # not remembered any more, but in the log
+        assert log.append(sequenced(0, 2), now_ms=0).base_offset == 1  # no longer cached, but in the log
         with pytest.raises(errors.DuplicateSequence):
             log.append(sequenced(1, 2), now_ms=0)  # written, in other batches
         with pytest.raises(errors.OutOfOrderSequence):
@@ -259,7 +259,7 @@ def test_a_duplicate_answers_what_the_first_one_was_told(files: SimulatedFiles):
         log = open_log(files)  # the second time from the batches on the disk
 
 
-def test_a_refused_or_duplicate_batch_does_not_roll(files: SimulatedFiles):
+def test_refused_or_duplicate_batch_does_not_roll(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_bytes=len(sequenced(0)) + 1))
     log.append(sequenced(0), now_ms=0)
     log.append(sequenced(0), now_ms=0)
@@ -268,7 +268,7 @@ def test_a_refused_or_duplicate_batch_does_not_roll(files: SimulatedFiles):
     assert bases(log) == [0]
 
 
-def test_producers_below_the_log_start_are_forgotten_also_after_a_reopen(files: SimulatedFiles):
+def test_producers_below_the_log_start_are_removed_also_after_a_reopen(files: SimulatedFiles):
     config = LogConfig(producer_rules=ProducerRules(drop_below_log_start=True))
     log = open_log(files, config=config)
     for number in range(3):
@@ -280,14 +280,14 @@ def test_producers_below_the_log_start_are_forgotten_also_after_a_reopen(files: 
     log.append(sequenced(0), now_ms=0)
     log.close()
     log = open_log(files, log_start_offset=3, config=config)
-    # sequence 1 was written once, but before the producer began anew: it is no copy
+    # sequence 1 was written once, but before the producer started again: not a duplicate
     assert log.append(sequenced(1), now_ms=0) == Appended(5, 5, -1, 3, False)
 
 
-# -- what is refused
+# -- refused batches
 
 
-def test_what_is_refused_changes_nothing(files: SimulatedFiles):
+def test_refused_append_changes_nothing(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(rules=Rules(max_message_bytes=200)))
     good = make(b"a")
     damaged = make(b"a")
@@ -305,7 +305,7 @@ def test_what_is_refused_changes_nothing(files: SimulatedFiles):
     log.append(make(b"x" * 200), now_ms=0)
 
 
-def test_a_closed_log_takes_nothing(files: SimulatedFiles):
+def test_closed_log_refuses_appends(files: SimulatedFiles):
     log = open_log(files)
     log.close()
     log.close()
@@ -317,7 +317,7 @@ def test_a_closed_log_takes_nothing(files: SimulatedFiles):
         log.read(0, 1)
 
 
-def test_own_records_are_appended_without_the_rules_for_clients(files: SimulatedFiles):
+def test_own_records_are_appended_without_client_rules(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(rules=Rules(max_message_bytes=10, compacted=True)))
     record = batch.Record(999, 50, None, b"value", (batch.Header("h", b"1"),))
     assert log.append_records([record, record], now_ms=0, codec=1) == Appended(0, 1, -1, 0, False)
@@ -329,7 +329,7 @@ def test_own_records_are_appended_without_the_rules_for_clients(files: Simulated
 # -- log start, epochs, identity
 
 
-def test_the_log_start_moves_forward_only_and_is_durable_before_it_is_adopted(files: SimulatedFiles):
+def test_log_start_only_advances_and_is_durable_first(files: SimulatedFiles):
     moves: list[tuple[int, int]] = []
     log = open_log(files, on_log_start=lambda log, offset: moves.append((log.log_start_offset, offset)))
     fill(log, 10)
@@ -345,7 +345,7 @@ def test_the_log_start_moves_forward_only_and_is_durable_before_it_is_adopted(fi
     assert log.append(make(b"a"), now_ms=0).log_start_offset == 10
 
 
-def test_a_log_start_that_cannot_be_stored_is_not_adopted(files: SimulatedFiles):
+def test_log_start_that_cannot_be_stored_is_unchanged(files: SimulatedFiles):
     def refuse(log: PartitionLog, offset: int) -> None:
         raise errors.StorageError("no")
 
@@ -356,7 +356,7 @@ def test_a_log_start_that_cannot_be_stored_is_not_adopted(files: SimulatedFiles)
     assert log.log_start_offset == 0 and len(values(log)) == 3
 
 
-def test_epochs(files: SimulatedFiles):
+def test_end_offsets_of_leader_epochs(files: SimulatedFiles):
     log = open_log(files)
     assert log.end_offset_for_epoch(0) == (0, 0)
     assert log.end_offset_for_epoch(1) == log.end_offset_for_epoch(-1) == (-1, -1)
@@ -374,11 +374,11 @@ def test_epochs(files: SimulatedFiles):
     log.delete_records_before(3)
     log.close()
     log = open_log(files, log_start_offset=3)
-    assert log.end_offset_for_epoch(0) == (0, 3)  # the first that is known begins at the log start, as in Kafka
+    assert log.end_offset_for_epoch(0) == (0, 3)  # the first known one begins at the log start, as in Kafka
 
 
-def test_an_epoch_in_which_nothing_was_written_yet(files: SimulatedFiles):
-    """A log that was taken over is led in a later epoch than its newest batch has: that one ends where the log does."""
+def test_epoch_without_records(files: SimulatedFiles):
+    """A log of an adopted directory has a later leader epoch than its newest batch: that one ends at the log end."""
     log = open_log(files)
     fill(log, 3)
     log.leader_epoch = 4
@@ -389,9 +389,9 @@ def test_an_epoch_in_which_nothing_was_written_yet(files: SimulatedFiles):
     assert {epoch: log.end_offset_for_epoch(epoch) for epoch in expected} == expected
 
 
-def test_all_epochs_of_an_empty_log_end_where_it_does(files: SimulatedFiles):
+def test_epochs_of_an_empty_log_end_at_its_end(files: SimulatedFiles):
     log = open_log(files)
-    log.leader_epoch = 2  # which is noted there with the first batch, and when it begins by Apache Kafka
+    log.leader_epoch = 2  # recorded there with the first batch, and at its beginning by Apache Kafka
     assert {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 3)} == {
         -1: (-1, -1),
         0: (0, 0),
@@ -401,7 +401,7 @@ def test_all_epochs_of_an_empty_log_end_where_it_does(files: SimulatedFiles):
     }
 
 
-def test_a_folder_of_another_topic_id_is_not_opened(files: SimulatedFiles):
+def test_folder_of_another_topic_id_is_not_opened(files: SimulatedFiles):
     open_log(files).close()
     with pytest.raises(errors.StorageError, match="another topic"):
         PartitionLog.open(

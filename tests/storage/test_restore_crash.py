@@ -1,4 +1,4 @@
-"""A stop at every step of a restore of data directories: each start finds the whole old state or the whole copy."""
+"""A restore of data directories interrupted at every step: each start finds the whole old state or the whole copy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def put(files: SimulatedFiles, root: str, tree: Tree) -> None:
 
 
 def tree(files: SimulatedFiles, root: str) -> Tree:
-    """What lies in a directory, its lock aside."""
+    """Returns the contents of a directory, without its lock."""
     found: Tree = {name[len(root) + 1 :]: None for name in files.directories if name.startswith(root + "/")}
     for name in files.contents:
         if name.startswith(root + "/") and not name.endswith("/.lock"):
@@ -97,7 +97,7 @@ def restored(files: SimulatedFiles, roots: Sequence[str]) -> None:
 
 
 def state_of(files: SimulatedFiles, roots: Sequence[str]) -> str:
-    """Whether the directories have the old state or the copies, as a whole."""
+    """Returns whether the directories have the old state or the copies, as a whole."""
     found = {root: tree(files, root) for root in roots}
     if found == {root: expected(NEW, root, clean=root == ONE) for root in roots}:
         return "new"
@@ -106,7 +106,7 @@ def state_of(files: SimulatedFiles, roots: Sequence[str]) -> str:
 
 
 @pytest.mark.parametrize("roots", [[ONE], [ONE, TWO], [TWO, ONE]])
-def test_restore_without_interruption_leaves_the_copies_alone(roots: list[str]) -> None:
+def test_restore_leaves_the_copies_unchanged(roots: list[str]) -> None:
     files = world(roots)
     restored(files, roots)
     assert state_of(files, roots) == "new"
@@ -115,10 +115,10 @@ def test_restore_without_interruption_leaves_the_copies_alone(roots: list[str]) 
 
 
 @pytest.mark.parametrize("roots", [[ONE], [ONE, TWO]])
-def test_restore_stopped_at_any_step_is_whole_after_the_next_start(
+def test_restore_stopped_at_any_step_is_complete_after_the_next_start(
     roots: list[str], scaled: Callable[[int], int]
 ) -> None:
-    """Killed and without power; the start after it is stopped at a random step as well."""
+    """By a kill and by a power loss; the start after it is interrupted at a random step as well."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -151,7 +151,7 @@ def test_restore_stopped_at_any_step_is_whole_after_the_next_start(
 
 
 def _started(files: SimulatedFiles, roots: Sequence[str], rng: random.Random, where: str) -> str:
-    """What a start finds, which is itself stopped once more."""
+    """Returns the state after a start that is itself interrupted once more."""
     again = files.fork()
     again.fail_at, again.killing = rng.randrange(30), True
     try:
@@ -159,13 +159,13 @@ def _started(files: SimulatedFiles, roots: Sequence[str], rng: random.Random, wh
     except Killed:
         again.restart() if rng.random() < 0.5 else again.crash(rng)
         assert restore.finish(again, roots) == []
-    state_of(again, roots)  # either: a decision that a kill left unsynced may be lost with the power
+    state_of(again, roots)  # either: a decision that a kill left unsynced may be lost in a power loss
     assert restore.finish(files, roots) == [], where
     return state_of(files, roots)
 
 
-def test_restore_whose_disk_fails_at_any_step_loses_nothing(scaled: Callable[[int], int]) -> None:
-    """The caller discards what it could not decide; what it decided, a later start finishes."""
+def test_restore_with_a_disk_error_at_any_step_loses_nothing(scaled: Callable[[int], int]) -> None:
+    """The caller discards an undecided restore; a decided one is finished by a later start."""
     roots = [ONE, TWO]
     step, outcomes = 0, set[str]()
     while True:
@@ -206,7 +206,7 @@ def _tried(files: SimulatedFiles, roots: Sequence[str]) -> str:
     return "unfinished" if problems else "done"
 
 
-def test_full_disk_after_the_decision_does_not_hold_up_the_restore() -> None:
+def test_full_disk_after_the_decision_does_not_stop_the_restore() -> None:
     files = world([ONE])
     restore.stage(files, copies(files, [ONE])).decide()
     files.capacity = files.used()
@@ -239,7 +239,7 @@ def test_source_that_changed_since_it_was_listed_is_refused() -> None:
     assert tree(files, ONE) == OLD[ONE]
 
 
-def test_directory_that_was_not_given_is_finished_when_it_is() -> None:
+def test_restore_of_a_missing_directory_is_finished_once_it_is_given() -> None:
     files = world([ONE, TWO])
     restore.stage(files, copies(files, [ONE, TWO])).decide()
     assert restore.finish(files, [ONE]) == [Problem(ONE, "a restore of a snapshot waits for /two")]
@@ -248,7 +248,7 @@ def test_directory_that_was_not_given_is_finished_when_it_is() -> None:
     assert restore.described(files, ONE) == (
         "a restore of a snapshot that has ended here, and waits for another directory of log.dirs"
     )
-    files.open(f"{ONE}/since.txt", create=True)  # what comes later stays
+    files.open(f"{ONE}/since.txt", create=True)  # later files stay
     assert [problem.path for problem in restore.finish(files, [ONE])] == [ONE]
     assert f"{ONE}/since.txt" in files.contents
     with pytest.raises(StorageError, match="an earlier restore is not finished"):
@@ -258,7 +258,7 @@ def test_directory_that_was_not_given_is_finished_when_it_is() -> None:
     assert state_of(files, [ONE, TWO]) == "new"
 
 
-def test_directory_without_the_one_that_decides_is_not_opened() -> None:
+def test_directory_without_the_deciding_one_is_not_opened() -> None:
     files = world([ONE, TWO])
     restore.stage(files, copies(files, [ONE, TWO])).decide()
     (problem,) = restore.finish(files, [TWO])
@@ -268,7 +268,7 @@ def test_directory_without_the_one_that_decides_is_not_opened() -> None:
     assert restore.finish(files, [ONE, TWO]) == [] and state_of(files, [ONE, TWO]) == "new"
 
 
-def test_directory_without_the_one_that_decides_is_discarded_when_that_has_nothing() -> None:
+def test_restore_is_discarded_if_the_deciding_directory_has_none() -> None:
     files = world([ONE, TWO])
     restore.stage(files, copies(files, [ONE, TWO]))
     assert [problem.path for problem in restore.finish(files, [TWO])] == [TWO]
@@ -276,7 +276,7 @@ def test_directory_without_the_one_that_decides_is_discarded_when_that_has_nothi
     assert restore.finish(files, [ONE, TWO]) == [] and state_of(files, [ONE, TWO]) == "old"
 
 
-def test_malformed_plan_is_reported_and_nothing_is_touched() -> None:
+def test_malformed_plan_is_reported_and_nothing_changes() -> None:
     files = world([ONE])
     restore.stage(files, copies(files, [ONE])).decide()
     file = files.open(f"{ONE}/{RESTORE}/{restore.PLAN}")
@@ -303,8 +303,8 @@ def test_lost_and_found_is_neither_copied_nor_moved() -> None:
     assert state_of(files, [ONE]) == "new"
 
 
-def test_readers_refuse_a_directory_of_which_a_part_is_replaced() -> None:
-    """Before the first rename and after the last one they read."""
+def test_readers_refuse_a_partly_replaced_directory() -> None:
+    """Before the first rename and after the last one they can read."""
     files = world([ONE])
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""kafka-python causes a warning while it is imported, attributed to the standard library: import it quietly."""
+"""Imports kafka-python quietly: its import causes a warning that is attributed to the standard library."""
 
 from __future__ import annotations
 

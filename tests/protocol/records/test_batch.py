@@ -1,4 +1,4 @@
-"""Batches of format v2: the bytes themselves, agreement with two other codecs, walks, damage."""
+"""Batches of format v2: the bytes, agreement with two other codecs, walks, damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ottla_testing.protocol.batches import batch_of
 
 NOW = 1_700_000_000_000
 
-# One record of every kind: nulls, empties, headers with and without a value, times that go back, three varint widths.
+# A record of every kind: nulls, empty fields, headers with and without a value, falling timestamps, three varint
+# widths.
 SAMPLE = [
     Record(0, NOW, None, None),
     Record(1, NOW - 5, b"", b""),
@@ -69,7 +70,7 @@ def test_golden_bytes() -> None:
 
 
 @given(records=record_lists, codec=st.sampled_from(range(5)), base_offset=int64)
-def test_what_is_built_is_read_back(records: list[Record], codec: int, base_offset: int) -> None:
+def test_built_batch_is_read_back(records: list[Record], codec: int, base_offset: int) -> None:
     moved = [item._replace(offset=base_offset + item.offset) for item in records]
     built, head, data = one(moved, base_offset=base_offset, codec=codec, leader_epoch=4)
     assert list(batch.records(built)) == moved
@@ -101,7 +102,7 @@ READERS: list[tuple[Callable[[bytes], Any], range]] = [
 
 @pytest.mark.parametrize(("writer", "leader_epoch"), WRITERS, ids=["kafka-python", "aiokafka"])
 @given(records=record_lists, producer=st.sampled_from([(-1, -1, -1), (7, 2, 2**31 - 1)]))
-def test_uncompressed_bytes_equal_other_writers(
+def test_uncompressed_batch_equals_other_writers_bytes(
     writer: Any, leader_epoch: int, records: list[Record], producer: tuple[int, int, int]
 ) -> None:
     ours = batch.build(
@@ -118,7 +119,7 @@ def test_uncompressed_bytes_equal_other_writers(
 
 
 @pytest.mark.parametrize(("writer", "codec"), [(WRITERS[0][0], 1), *((WRITERS[1][0], codec) for codec in range(1, 5))])
-def test_compressed_batches_of_other_writers_are_read(writer: Any, codec: int) -> None:
+def test_compressed_batch_of_other_writer_is_read(writer: Any, codec: int) -> None:
     theirs = other_writer(writer, SAMPLE, codec, (-1, -1, -1))
     head = batch.read_header(theirs)
     assert head.codec == codec
@@ -127,7 +128,7 @@ def test_compressed_batches_of_other_writers_are_read(writer: Any, codec: int) -
 
 
 @pytest.mark.parametrize(("reader", "codec"), [(reader, codec) for reader, codecs in READERS for codec in codecs])
-def test_other_readers_read_ours(reader: Callable[[bytes], Any], codec: int) -> None:
+def test_built_batch_is_read_by_other_readers(reader: Callable[[bytes], Any], codec: int) -> None:
     ours = reader(
         bytes(batch.build(SAMPLE, batch.BatchFields(producer_id=3, producer_epoch=0, base_sequence=0), codec=codec))
     )
@@ -142,13 +143,13 @@ def test_other_readers_read_ours(reader: Callable[[bytes], Any], codec: int) -> 
 # --- building
 
 
-def test_log_append_time_is_every_records_time() -> None:
+def test_log_append_time_is_the_time_of_every_record() -> None:
     built = batch.build(SAMPLE, batch.BatchFields(log_append_time=True, max_timestamp=NOW + 9))
     assert batch.read_header(built).log_append_time
     assert {item.timestamp for item in batch.records(built)} == {NOW + 9}
 
 
-def test_gaps_and_empty_batches_as_compaction_leaves_them() -> None:
+def test_compacted_batches_with_gaps_or_without_records_are_read() -> None:
     kept = [Record(105, NOW, b"a", b"1"), Record(109, NOW + 1, b"b", None)]
     built = batch.build(kept, batch.BatchFields(last_offset_delta=14, delete_horizon_ms=NOW + 50), base_offset=100)
     head = batch.read_header(built)
@@ -163,7 +164,7 @@ def test_gaps_and_empty_batches_as_compaction_leaves_them() -> None:
     assert list(batch.records(empty)) == []
 
 
-def test_what_the_format_cannot_hold() -> None:
+def test_build_of_values_outside_the_format_raises() -> None:
     far = 2**31
     cases: list[tuple[list[Record], dict[str, Any]]] = [
         ([], {}),
@@ -185,7 +186,7 @@ def test_sequences_wrap_after_the_largest_int() -> None:
     assert [last(2**31 - 1, 0), last(2**31 - 1, 1), last(2**31 - 3, 5)] == [2**31 - 1, 0, 2]
 
 
-def test_header_keys_that_are_not_utf8_survive_a_rewrite() -> None:
+def test_header_keys_that_are_not_utf8_are_written_back_unchanged() -> None:
     built, _, _ = one([Record(0, NOW, None, None, (Header("ab", None),))])
     damaged = bytearray(built)
     damaged[damaged.index(b"ab")] = 0xFF
@@ -198,7 +199,7 @@ def test_header_keys_that_are_not_utf8_survive_a_rewrite() -> None:
 
 
 @pytest.mark.parametrize("wrap", [bytearray, lambda data: memoryview(bytearray(data))], ids=["bytearray", "memoryview"])
-def test_offsets_are_assigned_outside_the_crc(wrap: Callable[[bytes], Any]) -> None:
+def test_assigned_offsets_do_not_change_the_crc(wrap: Callable[[bytes], Any]) -> None:
     buffer = wrap(b"..." + GOLDEN)
     batch.assign(buffer, 3, base_offset=2**40, leader_epoch=6)
     head = batch.read_header(buffer, 3)
@@ -207,7 +208,7 @@ def test_offsets_are_assigned_outside_the_crc(wrap: Callable[[bytes], Any]) -> N
     assert bytes(buffer[3 + 16 :]) == GOLDEN[16:]
 
 
-def test_reseal_changes_its_two_fields_and_the_crc() -> None:
+def test_reseal_changes_only_two_fields_and_the_crc() -> None:
     buffer = bytearray(b"..." + GOLDEN + b"rest")
     head = batch.reseal(buffer, 3, attributes=0x18, max_timestamp=5)
     assert (head.attributes, head.max_timestamp) == (0x18, 5)
@@ -223,7 +224,7 @@ def test_reseal_changes_its_two_fields_and_the_crc() -> None:
 # --- sets of batches
 
 
-def test_headers_lists_whole_batches() -> None:
+def test_headers_lists_whole_batches_only() -> None:
     second = batch.build(SAMPLE, codec=3)
     together = GOLDEN + second + GOLDEN
     whole = [0, len(GOLDEN), len(GOLDEN) + len(second)]
@@ -237,7 +238,7 @@ def test_headers_lists_whole_batches() -> None:
 @pytest.mark.parametrize(
     ("at", "patch"), [(16, b"\x01"), (16, b"\x03"), (8, b"\x00\x00\x00\x30"), (8, b"\xff\xff\xff\xff")]
 )
-def test_a_bad_size_or_magic_is_corrupt(at: int, patch: bytes) -> None:
+def test_header_with_bad_size_or_magic_raises(at: int, patch: bytes) -> None:
     data = bytearray(GOLDEN + GOLDEN)
     data[len(GOLDEN) + at : len(GOLDEN) + at + len(patch)] = patch
     found = batch.headers(data)
@@ -246,7 +247,7 @@ def test_a_bad_size_or_magic_is_corrupt(at: int, patch: bytes) -> None:
         next(found)
 
 
-def test_a_header_must_lie_in_its_buffer() -> None:
+def test_header_outside_its_buffer_raises() -> None:
     for end in range(len(GOLDEN)):
         with pytest.raises(CorruptRecords):
             batch.read_header(GOLDEN[:end])
@@ -261,7 +262,7 @@ def test_a_header_must_lie_in_its_buffer() -> None:
 
 
 def walked(data: bytes | bytearray | memoryview, count: int) -> tuple[int, int, bool]:
-    """(lowest delta, highest delta, whether the offsets are 0, 1, ...) of a payload; or InvalidRecords."""
+    """Returns (lowest delta, highest delta, whether the offsets are 0, 1, ...) of a payload, or InvalidRecords."""
     walk.check_count(data, count)
     position, found, low, high, numbered = walk.whole_from(data, 0, count, 0, -(2**63), 2**63 - 1, False)
     if found < count:
@@ -271,7 +272,7 @@ def walked(data: bytes | bytearray | memoryview, count: int) -> tuple[int, int, 
 
 
 @pytest.mark.parametrize("size", [0, 55, 56, 57, 58, 8180, 8181, 8182, 8183, 1_048_560, 1_048_568, 1_048_580])
-def test_the_walk_steps_over_every_width_of_length(size: int) -> None:
+def test_walk_accepts_lengths_of_every_width(size: int) -> None:
     records = [Record(index, NOW + index * 50, None, bytes(size)) for index in range(4)]
     _, _, data = one(records)
     for buffer in (data, bytearray(data), memoryview(data)):
@@ -295,13 +296,13 @@ def test_the_walk_steps_over_every_width_of_length(size: int) -> None:
     ],
     ids=["negative", "short", "wide", "large"],
 )
-def test_the_walk_refuses_odd_lengths(data: bytes) -> None:
+def test_walk_refuses_invalid_lengths(data: bytes) -> None:
     with pytest.raises(InvalidRecords):
         walked(data, 1)
 
 
 @given(deltas=st.lists(st.integers(-(2**40), 2**40) | st.integers(-70, 9000), max_size=20))
-def test_walked_timestamps_are_those_of_the_records(deltas: list[int]) -> None:
+def test_walk_finds_the_timestamps_of_the_records(deltas: list[int]) -> None:
     times = [0, *deltas]
     _, _, data = one([Record(index, 2**41 + delta, b"k", b"v") for index, delta in enumerate(times)])
     assert walked(data, len(times)) == (min(times), max(times), True)
@@ -309,7 +310,7 @@ def test_walked_timestamps_are_those_of_the_records(deltas: list[int]) -> None:
 
 @given(count=st.integers(1, 20_000), wrong=st.integers(0, 19_999), by=st.sampled_from([-1, 1, 64, 8192]))
 @settings(max_examples=25)
-def test_records_that_are_not_numbered_from_zero_are_noticed(count: int, wrong: int, by: int) -> None:
+def test_walk_detects_records_not_numbered_from_zero(count: int, wrong: int, by: int) -> None:
     wrong %= count
     offsets = [index + (by if index == wrong else 0) for index in range(count)]
     _, _, data = one([Record(offset, 2**41, None, b"") for offset in offsets])
@@ -318,12 +319,12 @@ def test_records_that_are_not_numbered_from_zero_are_noticed(count: int, wrong: 
     assert walked(data, count) == (0, 0, True)
 
 
-def test_only_negative_deltas() -> None:
+def test_walk_with_only_negative_deltas_finds_the_highest_timestamp() -> None:
     data = b"".join(bytes([12, 0, zigzag, 0, 1, 1, 0]) for zigzag in (9, 5, 7))
     assert walked(data, 3)[:2] == (-5, -3)
 
 
-def test_a_declared_count_takes_no_time() -> None:
+def test_walk_of_an_impossible_record_count_ends_at_once() -> None:
     lying = bytearray(GOLDEN[: batch.HEADER_BYTES])
     struct.pack_into(">i", lying, 8, 49)
     struct.pack_into(">i", lying, 57, 2**31 - 1)
@@ -348,7 +349,7 @@ def test_a_declared_count_takes_no_time() -> None:
         ("00 00 ff ff ff ff 1f 01 01 00", "varint of 33 bits"),
     ],
 )
-def test_nonsense_in_a_record(body: str, why: str) -> None:
+def test_record_with_invalid_fields_raises(body: str, why: str) -> None:
     inner = bytes.fromhex(body)
     data = bytes([len(inner) * 2]) + inner + b"\x0c\x00\x00\x02\x01\x01\x00"
     with pytest.raises(InvalidRecords):
@@ -356,7 +357,7 @@ def test_nonsense_in_a_record(body: str, why: str) -> None:
 
 
 @given(data=st.data(), codec=st.sampled_from(range(5)))
-def test_damage_raises_the_declared_errors_only(data: st.DataObject, codec: int) -> None:
+def test_damaged_batch_raises_declared_errors_only(data: st.DataObject, codec: int) -> None:
     damaged = batch.build(SAMPLE[:4], codec=codec)
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -369,7 +370,7 @@ def test_damage_raises_the_declared_errors_only(data: st.DataObject, codec: int)
 
 
 @given(body=st.binary(max_size=120), count=st.integers(-2, 20))
-def test_garbage_is_walked_or_refused(body: bytes, count: int) -> None:
+def test_arbitrary_bytes_are_walked_or_refused(body: bytes, count: int) -> None:
     fine = []
     for look in (walked, lambda *args: list(batch.entries(*args))):
         try:
@@ -377,12 +378,12 @@ def test_garbage_is_walked_or_refused(body: bytes, count: int) -> None:
             fine.append(True)
         except InvalidRecords:
             fine.append(False)
-    # What the full decoding accepts the walk accepts, too, and nothing else.
+    # The walk accepts a payload if and only if the full decoder does.
     assert fine[0] == fine[1]
 
 
 @given(data=st.data())
-def test_one_flipped_bit_never_passes_the_crc(data: st.DataObject) -> None:
+def test_flipped_bit_fails_the_crc(data: st.DataObject) -> None:
     damaged = batch.build(SAMPLE[:3])
     damaged[data.draw(st.integers(21, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     assert not batch.crc_matches(damaged, 0, batch.read_header(damaged))

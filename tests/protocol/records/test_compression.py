@@ -1,4 +1,4 @@
-"""The codecs: framing as Java's, reading what others write, bounds against bombs, damage."""
+"""The codecs: Java's framing, data of other writers, bounds against decompression bombs, damage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ zstd: Any = cramjam.zstd
 
 
 def text(size: int) -> bytes:
-    """Bytes that compress by half or so, the same every time."""
+    """Returns bytes that compress to about half, the same every time."""
     return bytes(random.Random(7).choices(b"abcdefghijkl", k=size))
 
 
@@ -42,7 +42,7 @@ def noise(size: int) -> bytes:
 
 @each("codec", list(Codec))
 @each("data", [b"", b"x", text(1000), text(300_000), noise(300_000)])
-def test_what_is_compressed_comes_back(codec: Codec, data: bytes) -> None:
+def test_compressed_data_is_decompressed(codec: Codec, data: bytes) -> None:
     packed = compress(codec, memoryview(data))
     assert decompress(codec, packed, len(data)) == data
     assert decompress(codec, memoryview(packed), len(data) + MIB) == data
@@ -52,11 +52,11 @@ def test_what_is_compressed_comes_back(codec: Codec, data: bytes) -> None:
 
 
 @given(data=st.binary(max_size=5000), codec=st.sampled_from(list(Codec)))
-def test_any_bytes_come_back(data: bytes, codec: Codec) -> None:
+def test_any_bytes_are_compressed_and_decompressed(data: bytes, codec: Codec) -> None:
     assert decompress(codec, compress(codec, data), len(data)) == data
 
 
-def test_unknown_codecs() -> None:
+def test_unknown_codec_raises() -> None:
     with pytest.raises(UnsupportedCodec):
         compress(5, b"x")
     with pytest.raises(UnsupportedCodec):
@@ -79,7 +79,7 @@ def test_snappy_is_framed_as_by_java() -> None:
     assert aiokafka.snappy_decode(packed) == text(70_000)
 
 
-def test_snappy_reads_one_bare_block_and_other_writers_streams() -> None:
+def test_snappy_reads_bare_blocks_and_streams_of_other_writers() -> None:
     data = text(50_000)
     assert decompress(Codec.SNAPPY, bytes(snappy.compress_raw(data)), 50_000) == data
     assert decompress(Codec.SNAPPY, aiokafka.snappy_encode(data), 50_000) == data
@@ -92,10 +92,10 @@ def test_lz4_is_framed_as_by_java() -> None:
     (first,) = struct.unpack_from("<I", packed, 7)
     assert first < 65536
     (second,) = struct.unpack_from("<I", packed, 11 + first)
-    assert second == 65536 | 0x80000000  # what does not shrink is stored
+    assert second == 65536 | 0x80000000  # a block that does not shrink is stored
     assert packed[-4:] == b"\x00\x00\x00\x00"
     assert aiokafka.lz4_decode(packed) == data
-    assert bytes(lz4.decompress(packed)) == data  # which verifies the header checksum
+    assert bytes(lz4.decompress(packed)) == data  # this library verifies the header checksum
 
 
 @pytest.mark.parametrize("content_checksum", [False, True])
@@ -122,7 +122,7 @@ def test_zstd_reads_frames_with_and_without_a_content_size() -> None:
     data = text(400_000)
     writer = zstd.Compressor(3)
     writer.compress(data)
-    streamed = bytes(writer.finish())  # as Java's: the size is not known when the header is written
+    streamed = bytes(writer.finish())  # like Java's: the size is unknown when the header is written
     assert streamed[4] >> 5 == 0
     sized = bytes(zstd.compress(data, 3))
     skipped = bytes.fromhex("502a4d18 03000000 616263")
@@ -131,7 +131,7 @@ def test_zstd_reads_frames_with_and_without_a_content_size() -> None:
     assert decompress(Codec.ZSTD, skipped + streamed + sized, 2 * len(data)) == data + data
 
 
-def test_levels_are_honoured() -> None:
+def test_compression_levels_are_used() -> None:
     data = text(200_000)
     lines = b"".join(b'{"id": %d, "name": "user-%d", "seen": %d}\n' % (n, n % 97, n * n) for n in range(5000))
     for codec, low, high in ((Codec.GZIP, 1, 9), (Codec.ZSTD, 1, 19)):
@@ -151,7 +151,7 @@ def test_levels_are_honoured() -> None:
 
 
 def test_lz4_of_format_v0_has_the_broken_header_checksum() -> None:
-    """KIP-57: old clients took the checksum over the frame's magic as well."""
+    """KIP-57: old clients computed the checksum over the frame's magic as well."""
     data = text(1000)
     packed = compress(Codec.LZ4, data, magic=0)
     assert packed[:7] == bytes.fromhex("04224d18 60 40 1a")
@@ -166,7 +166,7 @@ def test_lz4_of_format_v0_has_the_broken_header_checksum() -> None:
 
 @pytest.mark.parametrize("content_size", [False, True])
 @pytest.mark.parametrize("content_checksum", [False, True])
-def test_lz4_of_format_v0_is_read_whatever_its_header_checksum(content_size: bool, content_checksum: bool) -> None:
+def test_lz4_of_format_v0_is_read_with_any_header_checksum(content_size: bool, content_checksum: bool) -> None:
     data = text(1000)
     frame: Any = lz4_frame.compress(
         data, block_linked=False, store_size=content_size, content_checksum=content_checksum, block_checksum=True
@@ -182,12 +182,12 @@ def test_lz4_of_format_v0_is_read_whatever_its_header_checksum(content_size: boo
 
 
 def test_lz4_of_format_v0_with_a_dictionary_id_is_refused() -> None:
-    """Nobody has the dictionary; the header with one is four bytes longer."""
+    """The dictionary is never available; the header with one is four bytes longer."""
     with pytest.raises(InvalidRecords):
         decompress(Codec.LZ4, bytes.fromhex("04224d18 61 40 01020304 00 04000080 61626364"), 1000, magic=0)
 
 
-def test_zstd_is_of_format_v2_only() -> None:
+def test_zstd_of_an_old_format_raises() -> None:
     packed = compress(Codec.ZSTD, b"x" * 100)
     for magic in (0, 1):
         with pytest.raises(UnsupportedCodec):
@@ -197,12 +197,12 @@ def test_zstd_is_of_format_v2_only() -> None:
 
 
 @given(data=st.binary(max_size=3000), codec=st.sampled_from(COMPRESSED[:3]), magic=st.sampled_from([0, 1]))
-def test_any_bytes_come_back_in_old_formats(data: bytes, codec: Codec, magic: int) -> None:
+def test_any_bytes_are_compressed_and_decompressed_in_old_formats(data: bytes, codec: Codec, magic: int) -> None:
     assert decompress(codec, compress(codec, data, magic=magic), len(data), magic=magic) == data
 
 
 @given(data=st.data(), size=st.integers(0, 40))
-def test_damaged_lz4_of_format_v0_raises_the_declared_error_only(data: st.DataObject, size: int) -> None:
+def test_damaged_lz4_of_format_v0_raises_declared_error_only(data: st.DataObject, size: int) -> None:
     packed = bytearray(compress(Codec.LZ4, text(size), magic=0))
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -214,7 +214,7 @@ def test_damaged_lz4_of_format_v0_raises_the_declared_error_only(data: st.DataOb
 
 
 def counting(steps: Steps[Any]) -> tuple[int, Any]:
-    """How many calls are handed out, and the result."""
+    """Returns the number of calls for a worker thread, and the result."""
     calls, sent = 0, None
     while True:
         try:
@@ -227,7 +227,7 @@ def counting(steps: Steps[Any]) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_only_long_calls_are_handed_out(codec: Codec) -> None:
+def test_only_large_data_is_compressed_in_a_thread(codec: Codec) -> None:
     for size, expected in ((STEP_BYTES, 0), (STEP_BYTES + 1, 1)):
         data = noise(size)
         calls, packed = counting(compressing(codec, data))
@@ -235,7 +235,7 @@ def test_only_long_calls_are_handed_out(codec: Codec) -> None:
         assert packed == compress(codec, data)
     data = bytes(STEP_BYTES)
     assert counting(decompressing(codec, compress(codec, data), MIB)) == (0, data)
-    # A short input that becomes long.
+    # A short input with a long output.
     data = bytes(STEP_BYTES + 1)
     assert counting(decompressing(codec, compress(codec, data), MIB)) == (1, data)
     with pytest.raises(InvalidRecords):
@@ -264,7 +264,7 @@ def lz4_bomb(size: int) -> bytes:
 
 
 def zstd_bomb(size: int) -> bytes:
-    """A frame without content size, every block one byte repeated 128 KiB times."""
+    """Returns a frame without content size, in which every block is one byte repeated 128 KiB times."""
     count = size // 131072
     blocks = [(131072 << 3 | 1 << 1 | (index == count - 1)).to_bytes(3, "little") + b"\x00" for index in range(count)]
     return struct.pack("<I", 0xFD2FB528) + b"\x00\x70" + b"".join(blocks)
@@ -279,7 +279,7 @@ BOMBS: dict[Codec, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_bomb_is_refused_in_bounded_memory(codec: Codec) -> None:
+def test_decompression_bomb_is_refused_in_bounded_memory(codec: Codec) -> None:
     assert decompress(codec, BOMBS[codec](8 * MIB), 8 * MIB) == bytes(8 * MIB)  # the bomb is valid data
     bomb = BOMBS[codec](256 * MIB)
     tracemalloc.start()
@@ -302,7 +302,7 @@ def test_a_bomb_is_refused_in_bounded_memory(codec: Codec) -> None:
     ],
     ids=["snappy", "xerial", "zstd", "lz4"],
 )
-def test_a_claimed_size_takes_no_memory(codec: Codec, data: bytes) -> None:
+def test_declared_size_allocates_no_memory(codec: Codec, data: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(InvalidRecords):
@@ -317,10 +317,10 @@ def test_a_claimed_size_takes_no_memory(codec: Codec, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_every_truncation_is_refused(codec: Codec) -> None:
+def test_truncated_data_is_refused(codec: Codec) -> None:
     packed = compress(codec, text(300) + noise(60))
     for end in range(len(packed)):
-        # A xerial stream has no end mark: cut between blocks, or after its header, it is a shorter stream.
+        # A xerial stream has no end mark: cut between blocks, or after its header, it is a valid shorter stream.
         if codec == Codec.SNAPPY and end == 16:
             continue
         with pytest.raises(InvalidRecords):
@@ -328,7 +328,7 @@ def test_every_truncation_is_refused(codec: Codec) -> None:
 
 
 @given(data=st.data(), codec=st.sampled_from(COMPRESSED))
-def test_damage_raises_the_declared_error_only(data: st.DataObject, codec: Codec) -> None:
+def test_damaged_data_raises_declared_error_only(data: st.DataObject, codec: Codec) -> None:
     packed = bytearray(compress(codec, text(2000) + noise(100)))
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -337,14 +337,14 @@ def test_damage_raises_the_declared_error_only(data: st.DataObject, codec: Codec
 
 
 @given(data=st.binary(max_size=300), codec=st.sampled_from(COMPRESSED), framed=st.booleans())
-def test_garbage_raises_the_declared_error_only(data: bytes, codec: Codec, framed: bool) -> None:
+def test_arbitrary_bytes_raise_declared_error_only(data: bytes, codec: Codec, framed: bool) -> None:
     start = {Codec.GZIP: 10, Codec.SNAPPY: 16, Codec.LZ4: 7, Codec.ZSTD: 4}[codec]
     with suppress(InvalidRecords):
         decompress(codec, compress(codec, b"abc")[: start if framed else 0] + data, 100_000)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_decompression_takes_the_memory_of_its_result_once(codec: Codec):
+def test_decompression_allocates_its_result_once(codec: Codec):
     size = 16 << 20
     data = compress(codec, bytes(size))
     tracemalloc.start()

@@ -1,7 +1,7 @@
-"""Conversion between the formats: what becomes of every field, the rules of what is dropped, agreement with others.
+"""Conversion between message formats: every field, dropped records, agreement with other codecs.
 
-Uncompressed results are compared byte for byte with what independent writers make of the same records. What a codec
-compresses to is no part of the format: of compressed results the records inside are compared, and the fields around.
+Uncompressed results are compared byte for byte with the output of independent writers. Compressed bytes are not part of
+the format: of compressed results the records inside are compared, and the fields around them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla_testing.protocol.message_sets import LOG_APPEND_TIME, NOW, made, mess
 
 OLD = [(magic, codec) for magic in (0, 1) for codec in range(4)]
 
-# One of every kind, among them widths of varints on both sides of their steps, and times that go back.
+# A record of every kind, with varints on both sides of a change of width, and falling timestamps.
 RECORDS = [
     Record(0, NOW, b"key", b"value"),
     Record(1, NOW - 7, None, None),
@@ -60,14 +60,14 @@ def moved(records: Sequence[Record], base_offset: int) -> list[Record]:
 
 
 def shown(records: Sequence[Record], magic: int) -> list[Record]:
-    """As the format holds them."""
+    """Returns the fields that the format can hold."""
     if magic == 2:
         return list(records)
     return [record._replace(headers=(), timestamp=record.timestamp if magic else -1) for record in records]
 
 
 def read(data: bytes | bytearray) -> list[Record]:
-    """All records, every CRC checked."""
+    """Reads all records and checks every CRC."""
     found: list[Record] = []
     for position, header in formats.headers(data):
         assert formats.crc_matches(data, position, header)
@@ -76,7 +76,7 @@ def read(data: bytes | bytearray) -> list[Record]:
 
 
 def the_batch(data: bytes | bytearray) -> BatchHeader:
-    """The header of the one v2 batch that this is."""
+    """Returns the header of the only v2 batch."""
     header = batch.read_header(data)
     assert header.size_bytes == len(data) and batch.crc_matches(data, 0, header)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
@@ -85,7 +85,7 @@ def the_batch(data: bytes | bytearray) -> BatchHeader:
 
 
 def kafka_pythons_batch(records: Sequence[Record]) -> bytes:
-    """An uncompressed v2 batch as kafka-python 3 writes it, with its leader epoch of 0."""
+    """Returns an uncompressed v2 batch as kafka-python 3 writes it, with its leader epoch of 0."""
     writer = kafka_python.DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
     for record in records:
         assert writer.append(record.offset, record.timestamp, record.key, record.value, [])
@@ -96,7 +96,7 @@ def kafka_pythons_batch(records: Sequence[Record]) -> bytes:
 
 
 @each(("magic", "codec"), OLD)
-def test_a_set_of_another_writer_becomes_one_batch(other: LegacyCodec, magic: int, codec: int) -> None:
+def test_up_conversion_of_another_writers_set_gives_one_batch(other: LegacyCodec, magic: int, codec: int) -> None:
     if not other.knows(magic, codec):
         return
     sent = other.write(RECORDS, magic, codec)
@@ -114,15 +114,15 @@ def test_a_set_of_another_writer_becomes_one_batch(other: LegacyCodec, magic: in
 
 @each(("magic", "codec"), OLD)
 @each("target", [None, *Codec])
-def test_the_codec_is_the_one_asked_for_or_the_sets_own(magic: int, codec: int, target: int | None) -> None:
+def test_up_conversion_uses_the_given_codec_or_the_sets_own(magic: int, codec: int, target: int | None) -> None:
     built = run(convert.up_set(made(magic, codec, RECORDS), target))
     assert the_batch(built).codec == (codec if target is None else target)
     assert read(built) == shown(RECORDS, magic)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_the_offsets_sent_mean_nothing(magic: int) -> None:
-    """Absolute ones inside of a v0 wrapper, relative ones in v1, the old wrapper with 0, all the same number."""
+def test_up_conversion_ignores_sent_offsets(magic: int) -> None:
+    """Offsets are absolute inside a v0 wrapper, relative in v1, the old wrapper has 0, all the same number."""
     strange = [record._replace(offset=7) for record in RECORDS]
     sets = [
         plain(strange, magic),
@@ -139,7 +139,7 @@ def test_the_offsets_sent_mean_nothing(magic: int) -> None:
             run(convert.up_set(wrapper(plain(RECORDS), offset=5)))
 
 
-def test_messages_and_wrappers_of_both_formats_may_alternate() -> None:
+def test_up_conversion_of_mixed_messages_and_wrappers() -> None:
     parts = [
         (0, made(0, 0, RECORDS[:2])),
         (1, made(1, 0, RECORDS[:3])),
@@ -159,25 +159,25 @@ def test_messages_and_wrappers_of_both_formats_may_alternate() -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), OLD)
-def test_log_append_time_marks_the_batch_above_the_records_times(magic: int, codec: int) -> None:
+def test_up_conversion_keeps_record_times_under_log_append_time(magic: int, codec: int) -> None:
     built = run(convert.up_set(made(magic, codec, RECORDS), log_append_time_ms=NOW + 99))
     header = the_batch(built)
     assert header.log_append_time and header.max_timestamp == NOW + 99
     assert header.base_timestamp == (NOW if magic else -1)
     assert {record.timestamp for record in read(built)} == {NOW + 99}
-    # Beneath it the deltas are those of the times that were sent.
+    # The deltas in the batch are those of the producer's timestamps.
     batch.reseal(built, attributes=codec, max_timestamp=0)
     assert [record.timestamp for record in read(built)] == [record.timestamp for record in shown(RECORDS, magic)]
 
 
 @pytest.mark.parametrize(("magic", "codec"), OLD)
-def test_an_incomplete_last_entry_is_left_out(magic: int, codec: int) -> None:
+def test_up_conversion_drops_an_incomplete_last_entry(magic: int, codec: int) -> None:
     good = made(magic, codec, RECORDS[:3])
     for end in range(len(message(magic=magic))):
         assert read(run(convert.up_set(good + message(magic=magic)[:end]))) == shown(RECORDS[:3], magic)
 
 
-def test_sets_that_hold_nothing_or_another_format() -> None:
+def test_up_conversion_of_empty_or_v2_sets_raises() -> None:
     for data in (b"", b"abc", message()[:-1]):
         with pytest.raises(InvalidRecords):
             run(convert.up_set(data))
@@ -194,7 +194,7 @@ def test_sets_that_hold_nothing_or_another_format() -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), OLD)
-def test_an_entry_keeps_offsets_codec_and_times(magic: int, codec: int) -> None:
+def test_up_conversion_of_an_entry_keeps_offsets_codec_and_times(magic: int, codec: int) -> None:
     records = [record._replace(offset=100 + 3 * record.offset) for record in RECORDS]
     data = legacy.build(records, magic=magic, codec=codec)
     built = []
@@ -214,7 +214,7 @@ def test_an_entry_keeps_offsets_codec_and_times(magic: int, codec: int) -> None:
             assert entry.hex() == kafka_pythons_batch([record]).hex()
 
 
-def test_log_append_time_of_v1_stays_and_is_the_wrappers() -> None:
+def test_up_conversion_takes_log_append_time_from_the_wrapper() -> None:
     inside = plain(RECORDS)
     data = wrapper(inside, offset=206, timestamp=NOW + 50, attributes=LOG_APPEND_TIME)
     data += message(207, timestamp=NOW + 60, attributes=LOG_APPEND_TIME)
@@ -224,13 +224,13 @@ def test_log_append_time_of_v1_stays_and_is_the_wrappers() -> None:
         assert made_header.log_append_time
         assert (made_header.base_timestamp, made_header.max_timestamp) == (time, time)
         assert [record.timestamp for record in read(built)] == [time] * count
-    # In v0 there is no such time, whatever the bits say.
+    # v0 has no log append time, whatever the attribute bits.
     data = message(3, magic=0, attributes=LOG_APPEND_TIME)
     header = the_batch(run(convert.up_entry(data, 0, formats.read_header(data))))
     assert (header.log_append_time, header.base_timestamp, header.max_timestamp) == (False, -1, -1)
 
 
-def test_offsets_that_a_batch_cannot_hold() -> None:
+def test_up_conversion_of_offsets_outside_a_batch_raises() -> None:
     first, second = RECORDS[:2]
     for offsets in ((5, 5), (5, 4), (0, 2**31)):
         records = [first._replace(offset=offsets[0]), second._replace(offset=offsets[1])]
@@ -249,9 +249,7 @@ def test_offsets_that_a_batch_cannot_hold() -> None:
 
 @each(("source", "codec"), [*((1, codec) for codec in range(4)), *((2, c) for c in range(4))])
 @each("target", [0, 1])
-def test_stored_entries_become_what_others_would_write(
-    other: LegacyCodec, source: int, codec: int, target: int
-) -> None:
+def test_down_conversion_equals_other_writers(other: LegacyCodec, source: int, codec: int, target: int) -> None:
     if target == source or not other.knows(target, codec):
         return
     records = [record._replace(offset=100 + 3 * record.offset) for record in RECORDS]
@@ -279,7 +277,7 @@ def test_stored_entries_become_what_others_would_write(
 
 @pytest.mark.parametrize("codec", range(4))
 @pytest.mark.parametrize("target", [0, 1])
-def test_log_append_time_of_a_batch_is_every_messages(codec: int, target: int) -> None:
+def test_down_conversion_gives_every_message_the_log_append_time(codec: int, target: int) -> None:
     stored = batch.build(RECORDS, batch.BatchFields(log_append_time=True, max_timestamp=NOW + 5), codec=codec)
     result = run(convert.down(stored, target, 0))
     timed = [record._replace(timestamp=NOW + 5) for record in RECORDS]
@@ -290,8 +288,8 @@ def test_log_append_time_of_a_batch_is_every_messages(codec: int, target: int) -
 
 
 @pytest.mark.parametrize(("magic", "codec"), OLD)
-def test_what_is_old_enough_is_copied(magic: int, codec: int) -> None:
-    """Byte for byte, offsets below the fetch's too, and attributes that mean nothing."""
+def test_down_conversion_copies_entries_of_old_formats(magic: int, codec: int) -> None:
+    """Copied byte for byte, including offsets below the fetch's and undefined attributes."""
     stored = bytes(legacy.build(RECORDS, magic=magic, codec=codec)) + message(9, magic=magic, attributes=0x40)
     for target in range(magic, 2):
         assert run(convert.down(stored, target, 5)) == stored
@@ -299,7 +297,7 @@ def test_what_is_old_enough_is_copied(magic: int, codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", range(4))
-def test_only_uncompressed_records_below_the_fetch_offset_are_dropped(codec: int) -> None:
+def test_down_conversion_drops_only_uncompressed_records_below_the_fetch_offset(codec: int) -> None:
     for stored in (
         batch.build(moved(RECORDS, 10), base_offset=10, codec=codec),
         legacy.build(moved(RECORDS, 10), magic=1, codec=codec),
@@ -309,7 +307,7 @@ def test_only_uncompressed_records_below_the_fetch_offset_are_dropped(codec: int
             assert read(run(convert.down(stored, 0, offset))) == shown(kept, 0)
 
 
-def test_control_and_empty_batches_are_dropped_and_gaps_stay() -> None:
+def test_down_conversion_drops_control_and_empty_batches_and_keeps_gaps() -> None:
     data = batch_of(RECORDS[:1], base_offset=0, **PRODUCER)
     marker = Record(1, NOW, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00")
     control = batch_of([marker], base_offset=1, control=True, **PRODUCER)
@@ -323,12 +321,12 @@ def test_control_and_empty_batches_are_dropped_and_gaps_stay() -> None:
     assert run(convert.down(b"", 0, 0)) == b""
 
 
-def test_a_delete_horizon_is_no_timestamp() -> None:
+def test_down_conversion_does_not_use_a_delete_horizon_as_timestamp() -> None:
     stored = batch.build(RECORDS, batch.BatchFields(delete_horizon_ms=NOW + 86_400_000))
     assert read(run(convert.down(stored, 1, 0))) == RECORDS
 
 
-def test_zstd_is_raised_first_and_ends_the_answer_later() -> None:
+def test_down_conversion_of_zstd_raises_if_first_and_ends_the_response_otherwise() -> None:
     zstd = batch.build(moved(RECORDS, 7), base_offset=7, codec=Codec.ZSTD)
     other = batch.build(moved(RECORDS, 14), base_offset=14)
     marker = batch_of(RECORDS[:1], control=True, **PRODUCER)
@@ -341,7 +339,7 @@ def test_zstd_is_raised_first_and_ends_the_answer_later() -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), [*((1, codec) for codec in range(4)), *((2, c) for c in range(4))])
-def test_damage_is_raised_first_and_ends_the_answer_later(magic: int, codec: int) -> None:
+def test_down_conversion_of_damage_raises_if_first_and_ends_the_response_otherwise(magic: int, codec: int) -> None:
     good = made(magic, codec, RECORDS[:3] if codec or magic == 2 else RECORDS[:1])
     bad = bytearray(good)
     bad[-1] ^= 1
@@ -349,12 +347,12 @@ def test_damage_is_raised_first_and_ends_the_answer_later(magic: int, codec: int
         run(convert.down(bad + good, 0, 0))
     before = legacy.build(RECORDS, magic=0)
     assert run(convert.down(before + bad + good, 0, 0)) == before
-    # Plain messages stand each for itself, also where all are read in one go.
+    # Plain messages are dropped one by one, even if they are read together.
     assert read(run(convert.down(made(1, 0, RECORDS[:3]) + bad + good, 0, 0))) == shown(RECORDS[:3], 0)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_an_incomplete_last_entry_is_not_delivered(magic: int) -> None:
+def test_down_conversion_drops_an_incomplete_last_entry(magic: int) -> None:
     stored, more = made(magic, 0, RECORDS), made(magic, 0, RECORDS[:1])
     for target in (0, 1):
         whole = run(convert.down(stored, target, 0))
@@ -362,7 +360,7 @@ def test_an_incomplete_last_entry_is_not_delivered(magic: int) -> None:
             assert run(convert.down(stored + more[:end], target, 0)) == whole
 
 
-def test_all_formats_in_one_answer() -> None:
+def test_down_conversion_of_all_formats_in_one_response() -> None:
     data, records = bytearray(), []
     for magic, codec in (*OLD, *((2, c) for c in range(4))):
         found = moved(RECORDS, len(records))

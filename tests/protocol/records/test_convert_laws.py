@@ -1,4 +1,4 @@
-"""Conversion there and back loses what the formats cannot hold and nothing else; damage; bombs; the size of steps."""
+"""Conversion there and back loses only what the formats cannot hold; damage; decompression bombs; step sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ codecs = st.sampled_from(range(4))
 
 
 def numbered(found: list[Record], base_offset: int) -> list[Record]:
-    """At rising offsets with gaps: each record's offset is the step to it."""
+    """Returns the records at rising offsets with gaps: each record's offset is the step to it."""
     out: list[Record] = []
     offset = base_offset
     for item in found:
@@ -44,7 +44,7 @@ record_lists = st.builds(numbered, st.lists(record, min_size=1, max_size=15), st
 
 
 def plainly(found: list[Record], magic: int) -> list[Record]:
-    """What v0 or v1 holds of records."""
+    """Returns the fields of the records that v0 or v1 can hold."""
     return [item._replace(headers=(), timestamp=item.timestamp if magic else -1) for item in found]
 
 
@@ -57,7 +57,7 @@ def read(data: bytes | bytearray) -> list[Record]:
 
 
 def up_all(data: bytes | bytearray) -> bytearray:
-    """Every entry as a v2 batch."""
+    """Converts every entry to a v2 batch."""
     out = bytearray()
     for position, head in formats.headers(data):
         out += run(convert.up_entry(data, position, head))
@@ -68,8 +68,9 @@ def up_all(data: bytes | bytearray) -> bytearray:
 
 
 @given(found=record_lists, magic=st.sampled_from([0, 1]), codec=codecs)
-def test_up_and_down_again_loses_nothing(found: list[Record], magic: int, codec: int) -> None:
-    """Uncompressed not a byte; compressed not a byte of the set inside, and no field of the wrapper."""
+def test_up_then_down_conversion_keeps_everything(found: list[Record], magic: int, codec: int) -> None:
+    """Uncompressed sets keep every byte; compressed ones every byte of the set inside and every field of the
+    wrapper."""
     found = [item._replace(timestamp=min(item.timestamp, 2**62)) for item in found]
     old = bytes(legacy.build(found, magic=magic, codec=codec))
     new = up_all(old)
@@ -85,7 +86,7 @@ def test_up_and_down_again_loses_nothing(found: list[Record], magic: int, codec:
 
 
 @given(found=record_lists, magic=st.sampled_from([0, 1]), codec=codecs, producer=st.booleans(), marked=st.booleans())
-def test_down_and_up_again_loses_what_the_old_format_cannot_hold(
+def test_down_then_up_conversion_loses_only_what_the_old_format_lacks(
     found: list[Record], magic: int, codec: int, producer: bool, marked: bool
 ) -> None:
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 3, "transactional": True}
@@ -110,7 +111,7 @@ def test_down_and_up_again_loses_what_the_old_format_cannot_hold(
 
 
 @given(found=record_lists, codec=codecs)
-def test_from_v1_to_v0_only_the_times_are_lost(found: list[Record], codec: int) -> None:
+def test_conversion_from_v1_to_v0_loses_only_times(found: list[Record], codec: int) -> None:
     old = legacy.build(found, magic=1, codec=codec)
     result = run(convert.down(old, 0, 0))
     assert read(result) == plainly(found, 0)
@@ -118,7 +119,7 @@ def test_from_v1_to_v0_only_the_times_are_lost(found: list[Record], codec: int) 
 
 
 @given(found=record_lists, magic=st.sampled_from([0, 1]), codec=codecs, target=st.none() | st.sampled_from(range(5)))
-def test_a_set_becomes_one_batch_that_is_numbered_anew(
+def test_up_conversion_of_a_set_renumbers_its_records(
     found: list[Record], magic: int, codec: int, target: int | None
 ) -> None:
     found = [item._replace(timestamp=min(item.timestamp, 2**62)) for item in found]
@@ -126,7 +127,7 @@ def test_a_set_becomes_one_batch_that_is_numbered_anew(
     assert read(built) == [item._replace(offset=index) for index, item in enumerate(plainly(found, magic))]
 
 
-def test_times_too_far_apart_for_one_batch_are_refused() -> None:
+def test_up_conversion_of_too_distant_times_is_refused() -> None:
     far = [Record(0, -(2**63), None, None), Record(1, 2**63 - 1, None, None)]
     for data in (legacy.build(far, magic=1), legacy.build(far, magic=1, codec=1)):
         with pytest.raises(InvalidRecords, match="does not fit"):
@@ -139,13 +140,13 @@ def test_times_too_far_apart_for_one_batch_are_refused() -> None:
 
 
 def mixed() -> bytes:
-    """Every format and codec; each entry a few bytes."""
+    """Returns a log with every format and codec in entries of a few bytes."""
     found = [Record(0, NOW, b"key", b"value"), Record(1, NOW + 3, None, b"x" * 30)]
     return b"".join(made(magic, codec, found) for codec in range(4) for magic in (2, 1, 0))
 
 
 def resealed(data: bytearray) -> bytearray:
-    """The same with every CRC right, so that damage gets beyond it."""
+    """Returns the log with every CRC corrected, so that damage is met after the CRC check."""
     with suppress(CorruptRecords):
         for position, head in formats.headers(data):
             end = position + head.size_bytes
@@ -158,7 +159,7 @@ def resealed(data: bytearray) -> bytearray:
 
 
 @given(data=st.data(), sealed=st.booleans(), cut=st.booleans())
-def test_damage_raises_the_declared_errors_only(data: st.DataObject, sealed: bool, cut: bool) -> None:
+def test_conversion_of_damage_raises_declared_errors_only(data: st.DataObject, sealed: bool, cut: bool) -> None:
     log = bytearray(mixed())
     del log[: data.draw(st.sampled_from([position for position, _ in formats.headers(log)]))]
     for _ in range(data.draw(st.integers(1, 4))):
@@ -181,8 +182,8 @@ def test_damage_raises_the_declared_errors_only(data: st.DataObject, sealed: boo
 
 @pytest.mark.parametrize("codec", range(4))
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_no_damaged_byte_is_converted(magic: int, codec: int) -> None:
-    """What is under the CRC; a changed offset or leader epoch is not."""
+def test_damaged_byte_is_not_converted(magic: int, codec: int) -> None:
+    """Applies to bytes under the CRC; a changed offset or leader epoch is not detected."""
     good = made(magic, codec, [Record(0, NOW, b"key", b"value")])
     for at in range(17 if magic < 2 else 21, len(good)):
         bad = bytearray(good)
@@ -217,7 +218,7 @@ def peak_of(action: Callable[[], Any], error: type[Exception]) -> int:
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper_that_is_a_bomb_takes_no_more_than_its_bound(magic: int, codec: int) -> None:
+def test_wrapper_bomb_is_refused_in_bounded_memory(magic: int, codec: int) -> None:
     bomb = wrapper(tiny_set(magic, 32 * MIB), codec, magic=magic, offset=2**40)
     nested = wrapper(bomb, codec, magic=magic, offset=2**40)
     entry = formats.read_header(bomb)
@@ -228,15 +229,15 @@ def test_a_wrapper_that_is_a_bomb_takes_no_more_than_its_bound(magic: int, codec
         assert peak_of(lambda: run(convert.down(bomb, 0, 0, max_bytes=2 * MIB)), InvalidRecords) < 9 * MIB
 
 
-def test_many_wrappers_within_their_bounds_have_one_bound_together() -> None:
+def test_wrappers_of_a_set_share_one_memory_bound() -> None:
     one = wrapper(plain([Record(0, NOW, None, bytes(MIB))]), 1, offset=0)
     assert run(convert.up_set(one * 3, 0, max_bytes=4 * MIB))
     assert peak_of(lambda: run(convert.up_set(one * 64, 0, max_bytes=4 * MIB)), InvalidRecords) < 24 * MIB
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
-def test_a_batch_that_grows_as_it_goes_down_has_the_bound_too(codec: int) -> None:
-    """A record of v2 takes 7 bytes, a message of v1 34."""
+def test_down_conversion_of_a_growing_batch_is_bounded(codec: int) -> None:
+    """A v2 record takes at least 7 bytes, a v1 message 34."""
     found = [Record(index, NOW, None, None) for index in range(40_000)]
     data = batch.build(found, codec=codec)
     assert peak_of(lambda: run(convert.down(data, 1, 0, max_bytes=MIB)), InvalidRecords) < 6 * MIB
@@ -246,7 +247,7 @@ def test_a_batch_that_grows_as_it_goes_down_has_the_bound_too(codec: int) -> Non
 
 
 @pytest.mark.parametrize("codec", range(4))
-def test_counts_and_lengths_that_lie_take_no_memory(codec: int) -> None:
+def test_wrong_counts_and_lengths_allocate_no_memory(codec: int) -> None:
     good = batch.build([Record(0, NOW, b"k", b"v")], codec=codec)
     for count in (-1, 2, 1000, 2**31 - 1):
         lying = bytearray(good)
@@ -262,8 +263,9 @@ def test_counts_and_lengths_that_lie_take_no_memory(codec: int) -> None:
 # --- steps
 
 
-class Watch:
-    """What the reading and writing loops process between two yields; calls that are handed out are not counted."""
+class StepMeter:
+    """Counts what the reading and writing loops process between two yields; calls for a worker thread are not
+    counted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[tuple[int, int]] = []
@@ -271,9 +273,9 @@ class Watch:
         self.bytes = self.records = 0
         self.handed_out = False
         for name in ("read_messages", "read_records"):
-            monkeypatch.setattr(rows, name, self.watched(getattr(rows, name)))
+            monkeypatch.setattr(rows, name, self.metered(getattr(rows, name)))
 
-    def watched(self, read_rows: Callable[..., tuple[list[Any], int]]) -> Callable[..., tuple[list[Any], int]]:
+    def metered(self, read_rows: Callable[..., tuple[list[Any], int]]) -> Callable[..., tuple[list[Any], int]]:
         def reading(*arguments: Any) -> tuple[list[Any], int]:
             found, used = read_rows(*arguments)
             if not self.handed_out:
@@ -306,7 +308,7 @@ class Watch:
 
 
 def conversions(found: list[Record], codec: int) -> list[tuple[str, Callable[[], Steps[Any]], int]]:
-    """Each way, with the size of what is gone through in steps."""
+    """Yields each conversion with the number of bytes that it processes in steps."""
     v0, v1 = (legacy.build(found, magic=magic, codec=codec) for magic in (0, 1))
     v2 = batch.build(found, codec=codec)
     sizes = [len(legacy.build(found, magic=magic)) for magic in (0, 1)] + [len(batch.build(found)) - 61]
@@ -323,45 +325,45 @@ def conversions(found: list[Record], codec: int) -> list[tuple[str, Callable[[],
     return ways
 
 
-MOST_BYTES = 60_000_000  # less than what a batch may decompress to
+MOST_BYTES = 60_000_000  # below the decompression bound of a batch
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("codec", range(4))
 @pytest.mark.parametrize(("count", "value_bytes"), [(20_000, 0), (30_000, 90), (400, 9_000), (40, 100_000)])
-def test_no_step_goes_beyond_its_bound(
+def test_steps_stay_below_their_bound(
     codec: int, count: int, value_bytes: int, monkeypatch: pytest.MonkeyPatch, scaled: Callable[[int], int]
 ) -> None:
     value = random.Random(1).randbytes(value_bytes)
-    most = MOST_BYTES // (value_bytes + 40)  # in one batch, whatever the scale
+    most = MOST_BYTES // (value_bytes + 40)  # in one batch, at any scale
     found = [Record(index, NOW + index, None, value) for index in range(min(scaled(count), most))]
     for name, work, size in conversions(found, codec):
         with monkeypatch.context() as patches:
-            watch = Watch(patches)
+            watch = StepMeter(patches)
             watch.drive(work())
         assert sum(step[0] for step in watch.steps) == size, name
         assert max(step[0] for step in watch.steps) <= STEP_BYTES, name
         assert max(step[1] for step in watch.steps) <= STEP_RECORDS, name
-        # And a step is worth its while: all but a few are filled to the half at least.
+        # Steps are not too small: all but a few are at least half full.
         filled = [step for step in watch.steps if step[0] > STEP_BYTES // 2 or step[1] > STEP_RECORDS // 2]
         assert len(filled) >= len(watch.steps) - 3, name
 
 
 @pytest.mark.parametrize("codec", range(4))
-def test_records_larger_than_a_step_are_handed_out(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_records_are_compressed_in_a_thread(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
     value = random.Random(2).randbytes(STEP_BYTES + 1)
     small = Record(0, NOW, b"k", b"v")
     found = [small, Record(1, NOW, None, value), small._replace(offset=2), Record(3, NOW, value, None)]
     for name, work, size in conversions(found, codec):
         with monkeypatch.context() as patches:
-            watch = Watch(patches)
+            watch = StepMeter(patches)
             result = watch.drive(work())
         assert sum(step[0] for step in watch.steps) < 1000 < size, name
         assert watch.calls >= 4, name
         assert [len(record.value or b"") for record in read(result)] == [1, STEP_BYTES + 1, 1, 0], name
 
 
-def test_long_work_that_converts_nothing_is_cut_too() -> None:
+def test_long_work_without_conversion_yields() -> None:
     """Copies of old messages, control batches, and tiny wrappers and batches one by one."""
     marker = bytes(
         batch.build(
@@ -393,7 +395,7 @@ def test_small_work_never_yields(codec: int) -> None:
         assert list(work()) == [], name
 
 
-def test_what_a_call_raises_is_thrown_in() -> None:
+def test_error_of_a_call_is_raised_in_the_conversion() -> None:
     def work() -> Steps[str]:
         yield
         try:
@@ -410,7 +412,7 @@ def test_what_a_call_raises_is_thrown_in() -> None:
         run(convert.down(damaged, 0, 0))
 
 
-def test_a_pace_is_spent_and_renewed() -> None:
+def test_pace_is_used_up_and_renewed() -> None:
     pace = steps.Pace()
     assert pace.is_fresh and not pace.over(10 * STEP_BYTES)
     pace.spend(1)

@@ -1,4 +1,5 @@
-"""Batches that lose records: held to decoding and building anew, and to every rule of Kafka's about timestamps."""
+"""Batches that lose records, compared with decoding and building from scratch, and with Kafka's rules for
+timestamps."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def numbered(rows: list[tuple[int, bytes | None, bytes | None, list[Header], int
 
 
 def rebuilt(header: batch.BatchHeader, kept: list[Record], horizon_ms: int | None) -> bytearray:
-    """The batch of these records, made from scratch."""
+    """Builds the batch of these records from scratch."""
     return batch.build(
         kept,
         batch.BatchFields(
@@ -60,7 +61,7 @@ def thinned(data: bytearray, *arguments: object) -> tuple[bytearray | None, int]
     st.booleans(),
     st.one_of(st.none(), st.integers(0, 2**41)),
 )
-def test_what_stays_is_what_decoding_and_building_gives(
+def test_filtered_batch_equals_a_decoded_and_rebuilt_one(
     rows: list, mask: int, old_ms: int | None, new_ms: int | None, codec: int, control: bool, append_ms: int | None
 ) -> None:
     base = 2**40
@@ -100,14 +101,14 @@ def test_what_stays_is_what_decoding_and_building_gives(
         return
     wanted = rebuilt(header, kept, old_ms if old_ms is not None else new_ms if needs else None)
     assert made is not None and list(batch.records(made)) == kept
-    if codec != 1:  # gzip's header has a time
+    if codec != 1:  # gzip's header has a timestamp
         assert made == wanted
     assert batch.read_header(made)[2:4] == batch.read_header(wanted)[2:4]
     assert batch.read_header(made)[5:] == batch.read_header(wanted)[5:]
     assert batch.crc_matches(made, 0, batch.read_header(made))
 
 
-def test_without_a_filter_only_a_horizon_changes_something() -> None:
+def test_without_a_filter_only_a_delete_horizon_changes_the_batch() -> None:
     data = batch.build([Record(0, 5, b"a", None), Record(1, 6, b"b", b"v")])
     assert thinned(data, None, None) == (None, 2)
     made, count = thinned(data, None, 100)
@@ -129,7 +130,7 @@ def test_arbitrary_bytes_are_read_or_refused(payload: bytes, count: int) -> None
 
 
 @given(RECORDS, st.integers(0, 2**16), st.integers(1, 255))
-def test_damage_is_read_or_refused(rows: list, at: int, flip: int) -> None:
+def test_damaged_batch_is_read_or_refused(rows: list, at: int, flip: int) -> None:
     data = batch.build(numbered(rows, 0))
     payload = bytearray(data[61:])
     payload[at % len(payload)] ^= flip
@@ -143,7 +144,7 @@ def test_damage_is_read_or_refused(rows: list, at: int, flip: int) -> None:
         assert batch.read_header(made).record_count == count
 
 
-def test_a_record_without_room_for_its_headers_is_refused() -> None:
+def test_record_without_bytes_for_its_headers_is_refused() -> None:
     sound = bytes(batch.build([Record(0, 0, b"key", b"value")])[61:])
     assert sound == bytes((28, 0, 0, 0, 6)) + b"key" + bytes((10,)) + b"value" + b"\0"
     for wrong in (
@@ -159,7 +160,7 @@ def test_a_record_without_room_for_its_headers_is_refused() -> None:
 
 
 @given(st.integers(2**62, 2**63 - 1))
-def test_times_that_fit_no_longer_are_refused(late: int) -> None:
+def test_timestamps_outside_the_rebuilt_batch_are_refused(late: int) -> None:
     data = batch.build([Record(0, late, b"a", None)])
     with pytest.raises(InvalidRecords, match="does not fit"):
         thinned(data, None, -(2**62))

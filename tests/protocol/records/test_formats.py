@@ -1,4 +1,4 @@
-"""What the three formats have in common: headers, sizes and CRCs of entries of any magic, one behind the other."""
+"""Headers, sizes and CRCs of entries of any magic, one after another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def records_of(magic: int, base_offset: int) -> list[Record]:
 
 
 def mixed() -> tuple[bytes, list[Record]]:
-    """Every format and codec in one log."""
+    """Returns a log with every format and codec."""
     data, records = bytearray(), []
     for index, (magic, codec) in enumerate(MADE):
         found = records_of(magic, 2 * index)
@@ -38,7 +38,7 @@ def mixed() -> tuple[bytes, list[Record]]:
     return bytes(data), records
 
 
-def test_a_log_of_all_formats_is_read_entry_by_entry() -> None:
+def test_log_of_all_formats_is_read_entry_by_entry() -> None:
     data, records = mixed()
     found: list[Record] = []
     position = 0
@@ -58,7 +58,7 @@ def test_a_log_of_all_formats_is_read_entry_by_entry() -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), MADE)
-def test_each_format_goes_to_its_reader(magic: int, codec: int) -> None:
+def test_entry_of_each_format_is_read_by_its_reader(magic: int, codec: int) -> None:
     data = made(magic, codec, records_of(magic, 0))
     module = batch if magic == 2 else legacy
     header = formats.read_header(data)
@@ -74,7 +74,7 @@ def test_each_format_goes_to_its_reader(magic: int, codec: int) -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), MADE)
-def test_a_cut_last_entry_ends_the_set(magic: int, codec: int) -> None:
+def test_truncated_last_entry_ends_the_set(magic: int, codec: int) -> None:
     data = made(magic, codec, records_of(magic, 0)[:1])
     for end in range(len(data)):
         assert [at for at, _ in formats.headers(data + data[:end])] == [0]
@@ -89,7 +89,7 @@ def test_a_cut_last_entry_ends_the_set(magic: int, codec: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_bad_size_or_magic_is_damage_and_no_end(magic: int) -> None:
+def test_entry_with_bad_size_or_magic_raises(magic: int) -> None:
     data = made(magic, 0, records_of(magic, 0)[:1])
     smallest = {0: 14, 1: 22, 2: 49}[magic]
     for size in (-(2**31), -1, 0, 13, smallest - 1):
@@ -109,7 +109,7 @@ def test_a_bad_size_or_magic_is_damage_and_no_end(magic: int) -> None:
 
 
 @given(data=st.data())
-def test_damage_raises_the_declared_errors_only(data: st.DataObject) -> None:
+def test_damaged_set_raises_declared_errors_only(data: st.DataObject) -> None:
     log = bytearray(mixed()[0])
     for _ in range(data.draw(st.integers(1, 5))):
         log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))

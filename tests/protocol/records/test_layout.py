@@ -13,7 +13,7 @@ from ottla.protocol.structs import Struct
 
 
 def starts(schema: Struct) -> dict[str, int]:
-    """The first byte of each field, for as long as fields have a fixed size."""
+    """Returns the first byte of each field, up to the first field of variable size."""
     sizes = [getattr(codec, "size", 0) for _, codec in fields(schema)]
     return dict(zip([name for name, _ in fields(schema)], accumulate(sizes, initial=0), strict=False))
 

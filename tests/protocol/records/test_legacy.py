@@ -1,7 +1,7 @@
-"""Message formats v0 and v1: the bytes, agreement with independent codecs both ways, what is refused, damage.
+"""Message formats v0 and v1: the bytes, agreement with independent codecs both ways, refused input, damage.
 
-Uncompressed sets are compared byte for byte with every writer. What a codec compresses to is no part of the format:
-of compressed sets the message set inside is compared byte for byte, and the fields of the wrapper around it.
+Uncompressed sets are compared byte for byte with every writer. Compressed bytes are not part of the format: of
+compressed sets the message set inside is compared byte for byte, and the fields of the wrapper around it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read(data: bytes | bytearray, produced: bool = False) -> list[Record]:
 
 
 def shown(records: list[Record], magic: int) -> list[Record]:
-    """As the format holds them."""
+    """Returns the fields that the format can hold."""
     return records if magic else [record._replace(timestamp=-1) for record in records]
 
 
@@ -98,7 +98,7 @@ def test_golden_bytes(magic: int, golden: bytes) -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), OLD)
-def test_a_wrapper_has_the_offset_of_its_last_message(magic: int, codec: int) -> None:
+def test_wrapper_has_the_offset_of_its_last_message(magic: int, codec: int) -> None:
     records = moved(RECORDS, 100)
     data = legacy.build(records, magic=magic, codec=codec)
     assert read(memoryview(data).tobytes()) == shown(records, magic)
@@ -110,7 +110,7 @@ def test_a_wrapper_has_the_offset_of_its_last_message(magic: int, codec: int) ->
         assert [h.base_offset for _, h in formats.headers(inside)] == ([0, 1, 2, 3, 4] if magic else [*range(100, 105)])
 
 
-def test_log_append_time_is_the_wrappers() -> None:
+def test_log_append_time_is_that_of_the_wrapper() -> None:
     data = wrapper(plain(RECORDS), Codec.GZIP, offset=4, timestamp=NOW + 1000, attributes=LOG_APPEND_TIME)
     assert {record.timestamp for record in read(data)} == {NOW + 1000}
     head = legacy.read_header(data)
@@ -118,25 +118,25 @@ def test_log_append_time_is_the_wrappers() -> None:
     built = legacy.build([r._replace(timestamp=NOW) for r in RECORDS], magic=1, codec=1, log_append_time=True)
     assert legacy.read_header(built).log_append_time
     assert {record.timestamp for record in read(built)} == {NOW}
-    # v0 has neither a time nor the bit for it.
+    # v0 has neither a timestamp nor the attribute bit.
     assert legacy.build(RECORDS, magic=0, log_append_time=True) == legacy.build(RECORDS, magic=0)
     assert not legacy.read_header(message(magic=0, attributes=LOG_APPEND_TIME)).log_append_time
 
 
-def test_gaps_inside_of_a_wrapper_stay() -> None:
+def test_offset_gaps_in_a_wrapper_are_kept() -> None:
     records = [RECORDS[index]._replace(offset=offset) for index, offset in enumerate((50, 51, 60, 70, 99))]
     for magic in (0, 1):
         assert read(legacy.build(records, magic=magic, codec=2)) == shown(records, magic)
 
 
-def test_unknown_bits_of_attributes_are_no_flags() -> None:
-    """Bit 4 and 5 of a v2 batch mean a transaction and a control batch; the old formats do not know them."""
+def test_unknown_attribute_bits_are_ignored() -> None:
+    """Bits 4 and 5 mark transactional and control batches in v2; the old formats do not define them."""
     for magic in (0, 1):
         head = legacy.read_header(message(magic=magic, attributes=0x70))
         assert head.attributes == 0 and not head.is_control
 
 
-def test_an_entry_gets_its_offset_outside_of_the_crc() -> None:
+def test_assigned_offset_does_not_change_the_crc() -> None:
     for magic, codec in OLD[1:]:
         data = legacy.build(RECORDS[:1] if not codec else RECORDS, magic=magic, codec=codec)
         legacy.assign(data, 0, offset=77)
@@ -146,7 +146,7 @@ def test_an_entry_gets_its_offset_outside_of_the_crc() -> None:
             assert next(legacy.records(data)).offset == (73 if codec else 77)
 
 
-def test_zstd_is_not_written() -> None:
+def test_write_with_zstd_raises() -> None:
     for magic in (0, 1):
         with pytest.raises(UnsupportedCodec):
             legacy.build(RECORDS, magic=magic, codec=Codec.ZSTD)
@@ -156,9 +156,9 @@ def test_zstd_is_not_written() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_uncompressed_bytes_equal_other_writers(other: LegacyCodec, magic: int) -> None:
+def test_uncompressed_messages_equal_other_writers_bytes(other: LegacyCodec, magic: int) -> None:
     assert legacy.build(RECORDS, magic=magic).hex() == other.write(RECORDS, magic, 0).hex()
-    # The writer of the conversions is another one.
+    # The conversions use another writer.
     assert legacy.build(moved(RECORDS, 10), magic=magic) == plain(moved(RECORDS, 10), magic)
 
 
@@ -170,15 +170,15 @@ record_lists = st.lists(any_record, min_size=1, max_size=20).map(
 
 
 @given(records=record_lists, magic=st.sampled_from([0, 1]), codec=st.sampled_from(IN_PROCESS))
-def test_any_records_are_written_as_others_write_them(records: list[Record], magic: int, codec: LegacyCodec) -> None:
+def test_any_messages_are_written_as_by_other_writers(records: list[Record], magic: int, codec: LegacyCodec) -> None:
     data = bytes(legacy.build(records, magic=magic))
     assert data.hex() == codec.write(records, magic, 0).hex()
     assert read(data) == shown(records, magic)
 
 
 @each(("magic", "codec"), OLD)
-def test_what_others_compress_is_read(other: LegacyCodec, magic: int, codec: int) -> None:
-    """With the offsets that producers write: from 0 in the set, and in the wrapper 0, as old librdkafkas too."""
+def test_wrapper_of_other_writer_is_read(other: LegacyCodec, magic: int, codec: int) -> None:
+    """With the offsets that producers write: from 0 in the set, and in the wrapper 0, as old librdkafka versions do."""
     if not other.knows(magic, codec):
         return
     data = other.write(RECORDS, magic, codec)
@@ -191,8 +191,8 @@ def test_what_others_compress_is_read(other: LegacyCodec, magic: int, codec: int
 
 
 @each(("magic", "codec"), [pair for pair in OLD if pair[1]])
-def test_what_others_compress_is_read_as_stored(other: LegacyCodec, magic: int, codec: int) -> None:
-    """v0 with absolute offsets inside, v1 with relative ones, the wrapper at its last message's."""
+def test_stored_wrapper_of_other_writer_is_read(other: LegacyCodec, magic: int, codec: int) -> None:
+    """v0 with absolute offsets inside, v1 with relative ones, the wrapper at its last message's offset."""
     if not other.knows(magic, codec):
         return
     inside = RECORDS if magic else moved(RECORDS, 100)
@@ -203,7 +203,7 @@ def test_what_others_compress_is_read_as_stored(other: LegacyCodec, magic: int, 
 
 
 @each(("magic", "codec"), OLD)
-def test_others_read_what_we_write(other: LegacyCodec, magic: int, codec: int) -> None:
+def test_written_messages_are_read_by_other_readers(other: LegacyCodec, magic: int, codec: int) -> None:
     if not other.knows(magic, codec):
         return
     records = moved(RECORDS, 2**40)
@@ -215,14 +215,14 @@ def test_others_read_what_we_write(other: LegacyCodec, magic: int, codec: int) -
 
 
 @each(("magic", "codec"), [pair for pair in OLD if pair[1]])
-def test_our_wrappers_equal_others_but_for_the_compressed_bytes(other: LegacyCodec, magic: int, codec: int) -> None:
+def test_wrappers_equal_other_writers_except_compressed_bytes(other: LegacyCodec, magic: int, codec: int) -> None:
     if not other.knows(magic, codec):
         return
     ours = bytes(legacy.build(RECORDS, magic=magic, codec=codec))
     theirs = other.write(RECORDS, magic, codec)
     our_head, their_head = legacy.read_header(ours), legacy.read_header(theirs)
     assert legacy.inner(ours, 0, our_head) == legacy.inner(theirs, 0, their_head) == plain(RECORDS, magic)
-    # kafka-python and aiokafka leave a wrapper's offset and time to the broker.
+    # kafka-python and aiokafka leave the offset and timestamp of a wrapper to the broker.
     assert (our_head.base_offset, our_head.max_timestamp) == (4, NOW + 9 if magic else -1)
     assert (their_head.base_offset, their_head.max_timestamp) == (0, 0 if magic else -1)
     assert our_head.attributes == their_head.attributes == codec
@@ -234,7 +234,7 @@ def test_our_wrappers_equal_others_but_for_the_compressed_bytes(other: LegacyCod
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_a_wrapper_must_not_hold(magic: int) -> None:
+def test_wrapper_with_invalid_contents_raises(magic: int) -> None:
     other_magic = 1 - magic
     inside = plain(RECORDS[:1], magic)
     cases: list[tuple[bytes, type[Exception] | tuple[type[Exception], ...]]] = [
@@ -257,7 +257,7 @@ def test_what_a_wrapper_must_not_hold(magic: int) -> None:
             list(legacy.records(data, produced=True))
 
 
-def test_a_wrappers_offset_below_its_last_messages() -> None:
+def test_wrapper_offset_below_its_last_message_raises() -> None:
     inside = plain(RECORDS)
     with pytest.raises(InvalidRecords, match="below 4"):
         list(legacy.records(wrapper(inside, offset=3), produced=True))
@@ -266,7 +266,7 @@ def test_a_wrappers_offset_below_its_last_messages() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_lengths_that_lie(magic: int) -> None:
+def test_wrong_lengths_raise(magic: int) -> None:
     head = struct.pack(">bbq", 1, 0, NOW) if magic else struct.pack(">bb", 0, 0)
     for key_bytes, value_bytes in ((100, 1), (1, 100), (1, 0), (2**31 - 1, 1), (1, 2**31 - 1), (2, 1), (0, 0)):
         body = head + struct.pack(">i", key_bytes) + b"k" + struct.pack(">i", value_bytes) + b"v"
@@ -280,7 +280,7 @@ def test_lengths_that_lie(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_headers_of_wrong_size_or_magic(magic: int) -> None:
+def test_header_with_bad_size_or_magic_raises(magic: int) -> None:
     good = message(magic=magic)
     for size in (-(2**31), -1, 0, 13, 13 + 8 * magic, len(good), 2**31 - 1):
         with pytest.raises(CorruptRecords):
@@ -299,7 +299,7 @@ def test_headers_of_wrong_size_or_magic(magic: int) -> None:
 
 
 @given(data=st.data(), pair=st.sampled_from(OLD))
-def test_damage_raises_the_declared_errors_only(data: st.DataObject, pair: tuple[int, int]) -> None:
+def test_damaged_message_raises_declared_errors_only(data: st.DataObject, pair: tuple[int, int]) -> None:
     entry = bytearray(legacy.build(moved(RECORDS[:3], 9), magic=pair[0], codec=pair[1]))
     for _ in range(data.draw(st.integers(1, 3))):
         entry[data.draw(st.integers(8, len(entry) - 1))] = data.draw(st.integers(0, 255))
@@ -314,7 +314,7 @@ def test_damage_raises_the_declared_errors_only(data: st.DataObject, pair: tuple
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_any_damaged_byte_fails_the_crc(magic: int) -> None:
+def test_damaged_byte_fails_the_crc(magic: int) -> None:
     good = bytes(legacy.build(RECORDS[:1], magic=magic))
     for at in range(12, len(good)):
         bad = bytearray(good)
@@ -327,8 +327,8 @@ def test_any_damaged_byte_fails_the_crc(magic: int) -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), [pair for pair in OLD if pair[1]])
-def test_a_bomb_is_refused_in_bounded_memory(magic: int, codec: int) -> None:
-    """A wrapper of many tiny messages, the same in another wrapper, and the first within its bound."""
+def test_wrapper_bomb_is_refused_in_bounded_memory(magic: int, codec: int) -> None:
+    """A wrapper of many tiny messages, the same in another wrapper, and the first one within its bound."""
     tiny = plain([Record(0, NOW, None, None)], magic)
     inner = tiny * (16 * MIB // len(tiny))
     many = wrapper(inner, codec, magic=magic, offset=2**40)
@@ -340,9 +340,9 @@ def test_a_bomb_is_refused_in_bounded_memory(magic: int, codec: int) -> None:
         with pytest.raises(InvalidRecords):
             list(legacy.records(nested, max_bytes=4 * MIB))
         _, peak = tracemalloc.get_traced_memory()
-        assert peak < 12 * MIB  # gzip's parts, joined
+        assert peak < 12 * MIB  # the parts of gzip, joined
         tracemalloc.reset_peak()
-        # Records are made one by one: what is held is the decompressed set.
+        # Records are made one by one: only the decompressed set is held in memory.
         first = next(legacy.records(many, max_bytes=16 * MIB))
         _, peak = tracemalloc.get_traced_memory()
         assert peak < 52 * MIB
@@ -351,6 +351,6 @@ def test_a_bomb_is_refused_in_bounded_memory(magic: int, codec: int) -> None:
         tracemalloc.stop()
 
 
-def test_the_crc_is_of_the_magic_to_the_end() -> None:
+def test_crc_covers_magic_to_end() -> None:
     data = message(offset=9)
     assert legacy.read_header(data).crc == zlib.crc32(data[16:])

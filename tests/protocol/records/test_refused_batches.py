@@ -1,4 +1,4 @@
-"""What Apache Kafka answered to damaged record batches, and that what is accepted can be read by every consumer.
+"""Damaged record batches get Apache Kafka's error codes, and every consumer can read the accepted ones.
 
 `golden/refused_batches.jsonl` is made by `tests/interop/refused_batches.py`.
 """
@@ -26,7 +26,7 @@ from ottla_testing.protocol.mutated_batches import cases
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 HOUR_MS = 3_600_000
 GOLDEN = Path(__file__).with_name("golden") / "refused_batches.jsonl"
-ANSWERS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+RESPONSES: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
 OF_RELEASE = "append_time_bit_allowed counted_record_errors old_formats one_magic record_errors unnumbered_fail".split()
 RULES = {
     "plain": Rules(),
@@ -37,34 +37,34 @@ RULES = {
 }
 
 
-def answered(answer: dict[str, Any]) -> tuple[int, list[int]]:
-    """(error code, refused records) of ours for the batch of an answer of Kafka."""
-    behaviour = profile(answer["release"]).behaviour
+def our_outcome(response: dict[str, Any]) -> tuple[int, list[int]]:
+    """Returns (error code, refused records) of Ottla for the batch of a recorded response of Kafka."""
+    behaviour = profile(response["release"]).behaviour
     rules = dataclasses.replace(
-        RULES[answer["topic"]],
-        timestamp_after_max_ms=HOUR_MS if answer["release"] == "4.3" else UNLIMITED_MS,
+        RULES[response["topic"]],
+        timestamp_after_max_ms=HOUR_MS if response["release"] == "4.3" else UNLIMITED_MS,
         **{name: getattr(behaviour, name) for name in OF_RELEASE},
     )
     try:
-        prepare(bytearray(base64.b64decode(answer["records"])), rules, answer["now_ms"], answer["version"])
+        prepare(bytearray(base64.b64decode(response["records"])), rules, response["now_ms"], response["version"])
     except Exception as error:
         return code_of(error), [one.batch_index for one in getattr(error, "record_errors", [])]
     return 0, []
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_damaged_batches_are_answered_as_by_kafka(part: int) -> None:
-    chosen = ANSWERS[part::8]
-    for answer in chosen[: max(10, int(len(chosen) * SCALE))]:
-        code, refused = answered(answer)
-        assert code == answer["code"], answer
-        if answer["version"] >= 8:
-            assert refused == answer["refused"], answer
+def test_damaged_batches_get_kafkas_error_codes(part: int) -> None:
+    chosen = RESPONSES[part::8]
+    for response in chosen[: max(10, int(len(chosen) * SCALE))]:
+        code, refused = our_outcome(response)
+        assert code == response["code"], response
+        if response["version"] >= 8:
+            assert refused == response["refused"], response
 
 
-# What Kafka accepts and kafka-python does not read: such attributes, and header keys that are not UTF-8.
+# Kafka accepts and kafka-python cannot read: such attributes, and header keys that are not UTF-8.
 def has_odd_attributes(data: bytearray | memoryview) -> bool:
-    """Whether kafka-python misreads a record: it takes the attributes for a varint."""
+    """Returns whether kafka-python misreads a record: it parses the attributes as a varint."""
     header = batch.read_header(data)
     payload, position = batch.payload(data, 0, header), 0
     for _ in range(header.record_count):
@@ -75,7 +75,7 @@ def has_odd_attributes(data: bytearray | memoryview) -> bool:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_accepted_batches_are_read_whole_by_every_consumer(part: int) -> None:
+def test_accepted_batches_are_fully_read_by_every_consumer(part: int) -> None:
     seed = random.randrange(2**32)
     accepted = 0
     for case in cases(seed, int(400 * SCALE), 1_790_000_000_000, old=True):
@@ -87,7 +87,7 @@ def test_accepted_batches_are_read_whole_by_every_consumer(part: int) -> None:
             assert code_of(error) not in (None, 0), (seed, case)
             continue
         if not ready.headers:
-            continue  # a set that is cut
+            continue  # an incomplete set
         ready = place(ready, 1000, 0)
         found = list(batch.records(bytes(ready.buffer)))
         assert len(found) == ready.header.record_count, (seed, case)

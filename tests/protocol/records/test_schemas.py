@@ -1,4 +1,4 @@
-"""The construct description of the record formats, held against the bounded readers and writers."""
+"""The construct description of the record formats, compared with the bounded readers and writers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ record_lists = st.lists(record, min_size=1, max_size=12).map(
 
 
 def places(layout: Struct, data: bytes) -> dict[str, tuple[int, int, Any]]:
-    """(start, end, value) of each field."""
+    """Returns (start, end, value) of each field."""
     stream = io.BytesIO(data)
     found = {}
     for name, codec in fields(layout):
@@ -54,14 +54,14 @@ def places(layout: Struct, data: bytes) -> dict[str, tuple[int, int, Any]]:
 # --- v2
 
 
-def test_a_batch_has_the_fields_that_the_reader_has_in_their_order() -> None:
+def test_batch_schema_has_the_readers_fields_in_order() -> None:
     assert [name for name, _ in fields(BATCH_HEADER)] == list(batch.BatchHeader._fields)
     assert [name for name, _ in fields(BATCH_V2)] == [*batch.BatchHeader._fields, "records"]
 
 
-def test_the_places_of_a_golden_batch() -> None:
+def test_positions_in_a_golden_batch() -> None:
     found = places(BATCH_V2, GOLDEN)
-    # As the module of the reader draws them.
+    # As in the table of the reader's module.
     starts = [0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57, 61]
     assert [start for start, _, _ in found.values()] == starts
     assert [end for _, end, _ in found.values()] == [*starts[1:], len(GOLDEN)]
@@ -79,7 +79,7 @@ def test_the_places_of_a_golden_batch() -> None:
 
 
 @given(record_lists, st.integers(0, 2**40), st.integers(-1, 2**40), st.booleans(), st.booleans())
-def test_a_batch_reads_as_the_bounded_reader_reads_it(
+def test_batch_schema_reads_as_the_reader_does(
     records: list[Record], base_offset: int, producer_id: int, transactional: bool, append_time: bool
 ) -> None:
     records = [item._replace(offset=base_offset + item.offset) for item in records]
@@ -104,7 +104,7 @@ def test_a_batch_reads_as_the_bounded_reader_reads_it(
         assert (found["timestamp_delta"][2], found["offset_delta"][2]) == (delta, offset_delta)
         assert (found["key"][2], found["value"][2]) == (item.key, item.value)
         for name, (start, end) in {"key": (key_start, key_end), "value": (value_start, value_end)}.items():
-            if start >= 0:  # a blob ends where its bytes end; its length lies before them
+            if start >= 0:  # a blob's position is that of its bytes; its length comes before
                 assert position + found[name][1] == end
                 assert found[name][1] - found[name][0] > end - start
         assert len(found["headers"][2]) == len(spans)
@@ -123,7 +123,9 @@ record_bytes = record_lists.map(lambda found: bytes(batch.build(found[:1]))[61:]
 
 
 @given(record_bytes, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4), st.integers(0, 30))
-def test_damaged_records_are_refused_by_both_or_by_none(data: bytes, changes: list[tuple[int, int]], cut: int) -> None:
+def test_damaged_records_are_refused_by_both_schema_and_reader_or_by_neither(
+    data: bytes, changes: list[tuple[int, int]], cut: int
+) -> None:
     damaged = bytearray(data)
     for at, byte in changes:
         damaged[at % len(damaged)] = byte
@@ -136,7 +138,7 @@ def test_damaged_records_are_refused_by_both_or_by_none(data: bytes, changes: li
         length, start = varint(damaged, 0)
         stream = io.BytesIO(bytes(damaged))
         parsed: Any = RECORD_V2.parse_stream(stream)
-        # The reader's own rules about a record's length; the description has no place for them.
+        # The reader's own rules for a record's length, which the description cannot express.
         if length < 6 or start + length != len(damaged) or stream.tell() != len(damaged):
             parsed = None
     except (MalformedMessage, InvalidRecords, IndexError):
@@ -147,7 +149,7 @@ def test_damaged_records_are_refused_by_both_or_by_none(data: bytes, changes: li
 
 
 @given(st.binary(max_size=12))
-def test_varints_read_as_the_walk_reads_them(data: bytes) -> None:
+def test_varints_are_read_as_by_the_walk(data: bytes) -> None:
     for bits, read in ((32, varint), (64, varlong)):
         stream = io.BytesIO(data)
         try:
@@ -160,7 +162,7 @@ def test_varints_read_as_the_walk_reads_them(data: bytes) -> None:
 
 
 @given(st.integers(-(2**70), 2**70))
-def test_varints_are_written_in_their_width_only(value: int) -> None:
+def test_varints_outside_their_width_raise(value: int) -> None:
     for bits in (32, 64):
         stream = io.BytesIO()
         if -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -171,7 +173,7 @@ def test_varints_are_written_in_their_width_only(value: int) -> None:
                 Zigzag(bits)._build(value, stream, None, "x")
 
 
-def test_the_bits_of_attributes_are_those_of_the_reader() -> None:
+def test_attribute_bits_equal_the_readers() -> None:
     codec = dict(fields(BATCH_HEADER))["attributes"]
     assert isinstance(codec, Bits)
     masks = {name: (1 << width) - 1 << first for name, first, width in codec.names}
@@ -192,8 +194,8 @@ def test_the_bits_of_attributes_are_those_of_the_reader() -> None:
     }
 
 
-def test_a_hostile_count_takes_no_memory() -> None:
-    """Two bytes a header at least: a count that cannot be true is refused before the first one is read."""
+def test_huge_declared_count_allocates_no_memory() -> None:
+    """A header takes at least two bytes: an impossible count is refused before the first one is read."""
     many = io.BytesIO()
     Zigzag(32)._build(2**31 - 1, many, None, "x")
     data = bytes.fromhex("0c 00 00 00 01 01") + many.getvalue()
@@ -203,7 +205,7 @@ def test_a_hostile_count_takes_no_memory() -> None:
         schemas.MESSAGE_V0.parse(bytes(18) + b"\x7f\xff\xff\xff")
 
 
-def test_control_records() -> None:
+def test_control_records_are_read() -> None:
     assert CONTROL_KEY.parse(bytes.fromhex("0000 0001")) == {"version": 0, "type": 1}
     assert schemas.CONTROL_TYPES[1] == "commit" and schemas.CONTROL_TYPES[0] == "abort"
     assert END_TRANSACTION.parse(bytes.fromhex("0000 00000007")) == {"version": 0, "coordinator_epoch": 7}
@@ -211,7 +213,7 @@ def test_control_records() -> None:
 
 # --- v0 and v1
 
-# Offset 7, key "k", value "v"; v1 with the time 1500000000000.
+# Offset 7, key "k", value "v"; v1 with the timestamp 1500000000000.
 GOLDEN_V0 = bytes.fromhex("0000000000000007 00000010 1fecd70a 00 00 00000001 6b 00000001 76")
 GOLDEN_V1 = bytes.fromhex("0000000000000007 00000018 b6a61199 01 08 0000015d3ef79800 00000001 6b 00000001 76")
 
@@ -223,7 +225,7 @@ GOLDEN_V1 = bytes.fromhex("0000000000000007 00000018 b6a61199 01 08 0000015d3ef7
         (schemas.MESSAGE_V1, GOLDEN_V1, [0, 8, 12, 16, 17, 18, 26, 31]),
     ],
 )
-def test_the_places_of_golden_messages(layout: Struct, data: bytes, starts: list[int]) -> None:
+def test_positions_in_golden_messages(layout: Struct, data: bytes, starts: list[int]) -> None:
     found = places(layout, data)
     assert [start for start, _, _ in found.values()] == starts
     assert (found["offset"][2], found["key"][2], found["value"][2]) == (7, b"k", b"v")
@@ -242,7 +244,7 @@ plain = st.builds(Record, st.integers(0, 2**62), st.integers(-1, 2**60), blob, b
 
 
 @given(plain, st.sampled_from([0, 1]), st.booleans())
-def test_a_message_reads_as_the_bounded_reader_reads_it(item: Record, magic: int, append_time: bool) -> None:
+def test_message_schema_reads_as_the_reader_does(item: Record, magic: int, append_time: bool) -> None:
     data = bytes(legacy.build([item], magic=magic, log_append_time=append_time))
     head = formats.read_header(data)
     layout = (schemas.MESSAGE_V0, schemas.MESSAGE_V1)[magic]
@@ -266,12 +268,12 @@ def test_a_message_reads_as_the_bounded_reader_reads_it(item: Record, magic: int
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
     st.integers(0, 30),
 )
-def test_damaged_messages_are_refused_by_both_or_by_none(
+def test_damaged_messages_are_refused_by_both_schema_and_reader_or_by_neither(
     item: Record, magic: int, changes: list[tuple[int, int]], cut: int
 ) -> None:
     damaged = legacy.build([item], magic=magic)
     for at, byte in changes:
-        # Behind the attributes: the size, magic and codec are rules of the reader.
+        # After the attributes: size, magic and codec are checked by rules of the reader.
         damaged[18 + at % (len(damaged) - 18)] = byte
     data = bytes(damaged[: max(18, len(damaged) - cut)])
     try:
@@ -293,7 +295,7 @@ def test_damaged_messages_are_refused_by_both_or_by_none(
         )
 
 
-def test_the_bits_of_old_attributes_are_those_of_the_reader() -> None:
+def test_attribute_bits_of_old_formats_equal_the_readers() -> None:
     for layout, known in ((schemas.MESSAGE_V0, 0x07), (schemas.MESSAGE_V1, 0x0F)):
         codec = dict(fields(layout))["attributes"]
         assert isinstance(codec, Bits)

@@ -1,4 +1,4 @@
-"""What a producer may send: Kafka's rules one by one, in their order, and what is stored."""
+"""Kafka's rules for produced records, one by one in their order, and the stored bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAIN = Rules()
 
 
 def patched(buffer: bytearray, **fields: int) -> bytearray:
-    """The batch with header fields replaced and its CRC made right again."""
+    """Returns the batch with header fields replaced and its CRC corrected."""
     places = {
         "base_offset": (">q", 0),
         "batch_length": (">i", 8),
@@ -80,7 +80,7 @@ def stored(buffer: bytes | bytearray, rules: Rules = PLAIN) -> tuple[batch.Batch
 # --- in place
 
 
-def test_a_good_batch_stays_where_it_is() -> None:
+def test_valid_batch_is_not_copied() -> None:
     built = batch.build(SAMPLE)
     before = bytes(built)
     ready = prepare(built, PLAIN, NOW, 13)
@@ -106,7 +106,7 @@ def test_read_only_bytes_are_copied_once(wrap: Callable[[Any], Any]) -> None:
     assert bytes(given_bytes) == built
 
 
-def test_a_cut_second_batch_is_not_there() -> None:
+def test_truncated_second_batch_is_ignored() -> None:
     built = batch.build(SAMPLE)
     for extra in (built[:5], built[:16], built[:17], built[:-1]):
         ready = prepare(built + extra, PLAIN, NOW, 13)
@@ -116,7 +116,7 @@ def test_a_cut_second_batch_is_not_there() -> None:
 # --- one batch of magic 2
 
 
-def test_no_batch_or_two() -> None:
+def test_no_batch_or_two_batches_are_refused() -> None:
     built = batch.build(SAMPLE)
     for end in (0, 5, 12, 16, 17, len(built) - 1):
         refused(WrongBatches, built[:end])
@@ -127,7 +127,7 @@ def test_no_batch_or_two() -> None:
     refused(UnknownBatches, built + bytes(20))
 
 
-def test_bad_magic_and_sizes() -> None:
+def test_bad_magic_or_size_is_refused() -> None:
     built = batch.build(SAMPLE)
     for magic, kind in ((0, WrongBatches), (1, WrongBatches), (3, UnknownBatches), (-1, UnknownBatches)):
         refused(kind, patched(built, magic=magic))
@@ -139,7 +139,7 @@ def test_bad_magic_and_sizes() -> None:
         refused(UnsupportedCodec, patched(batch.build(SAMPLE, codec=4), batch_length=length), version=6)
 
 
-def test_zstd_needs_produce_7() -> None:
+def test_zstd_below_produce_v7_is_refused() -> None:
     built = batch.build(SAMPLE, codec=4)
     refused(UnsupportedCodec, built, version=6)
     with pytest.raises(UnsupportedCodec):
@@ -148,7 +148,7 @@ def test_zstd_needs_produce_7() -> None:
     assert prepare(built, PLAIN, NOW).buffer is built
 
 
-def test_size_is_checked_before_the_crc_and_after_the_base_offset() -> None:
+def test_size_is_checked_after_the_base_offset_and_before_the_crc() -> None:
     built = batch.build(SAMPLE)
     exact = Rules(max_message_bytes=len(built))
     tight = Rules(max_message_bytes=len(built) - 1)
@@ -178,44 +178,44 @@ def test_size_is_checked_before_the_crc_and_after_the_base_offset() -> None:
     ],
     ids=str,
 )
-def test_header_rules(fields: dict[str, int]) -> None:
+def test_invalid_header_is_refused(fields: dict[str, int]) -> None:
     refused(InvalidRecords, patched(batch.build(SAMPLE), **fields))
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_an_unknown_codec_cannot_be_decoded(codec: int) -> None:
+def test_unknown_codec_is_refused(codec: int) -> None:
     refused(Undecodable, patched(batch.build(SAMPLE), attributes=codec))
 
 
-def test_a_tiny_batch_may_not_claim_many_records() -> None:
+def test_tiny_batch_with_many_declared_records_is_refused() -> None:
     header_only = batch.build([], batch.BatchFields(last_offset_delta=0))
     assert len(header_only) == 61
     refused(InvalidRecords, patched(header_only, record_count=2**31 - 1, last_offset_delta=2**31 - 2))
 
 
-def test_a_producer_with_its_sequence() -> None:
+def test_producer_fields_are_stored() -> None:
     built = batch.build(SAMPLE, batch.BatchFields(producer_id=4, producer_epoch=0, base_sequence=0, transactional=True))
     head, records = stored(built)
     assert (head.producer_id, head.base_sequence, head.is_transactional) == (4, 0, True)
     assert records == SAMPLE
 
 
-# --- times
+# --- timestamps
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_the_stored_maximum_is_the_one_seen(codec: int) -> None:
+def test_stored_max_timestamp_is_that_of_the_records(codec: int) -> None:
     built = batch.build(SAMPLE, codec=codec)
     for lie in (-1, NOW, NOW + 10**9, 2**63 - 1):
         assert stored(patched(built, max_timestamp=lie))[0].max_timestamp == NOW + 20
-    # Without the walk the header is believed.
+    # Without the walk the header is trusted.
     trusting = Rules(walk_records=False)
     assert stored(patched(built, max_timestamp=NOW + 99), trusting)[0].max_timestamp == NOW + 99
 
 
 @pytest.mark.parametrize("codec", [0, 3])
 @pytest.mark.parametrize("max_timestamp", [NOW, NOW + 2 * HOUR], ids=["lying", "honest"])
-def test_times_out_of_range_are_named(codec: int, max_timestamp: int) -> None:
+def test_timestamps_out_of_range_are_listed_in_the_error(codec: int, max_timestamp: int) -> None:
     times = [NOW, NOW + HOUR, NOW + HOUR + 1, -1, NOW - HOUR, NOW - HOUR - 1, NOW + 2 * HOUR]
     records = [Record(index, time, b"k", b"v") for index, time in enumerate(times)]
     built = batch.build(records, batch.BatchFields(max_timestamp=max_timestamp), codec=codec)
@@ -231,22 +231,22 @@ def test_times_out_of_range_are_named(codec: int, max_timestamp: int) -> None:
     stored(built, Rules(timestamp_before_max_ms=0, timestamp_after_max_ms=0, log_append_time=True))
 
 
-def test_a_base_timestamp_that_no_record_has_is_no_fault() -> None:
-    # Base far in the past, the only delta brings the record to now.
+def test_base_timestamp_of_no_record_is_accepted() -> None:
+    # The base is far in the past; the only delta brings the record to now.
     built = batch.build([Record(0, NOW, b"k", b"v")], batch.BatchFields(delete_horizon_ms=NOW - 10 * HOUR))
     plain = patched(built, attributes=0)
     head, records = stored(plain, Rules(timestamp_before_max_ms=HOUR))
     assert records[0].timestamp == NOW and head.max_timestamp == NOW
 
 
-def test_header_times_are_enough_without_the_walk() -> None:
+def test_header_timestamps_are_used_without_the_walk() -> None:
     rules = Rules(walk_records=False, timestamp_after_max_ms=HOUR)
     built = batch.build([Record(0, NOW, b"k", b"v"), Record(1, NOW + 2 * HOUR, b"k", b"v")])
     error = refused(InvalidTimestamps, built, rules)
     assert [item.batch_index for item in error.record_errors] == [1]
 
 
-def test_no_timestamp_is_accepted_and_kept() -> None:
+def test_missing_timestamps_are_accepted_and_kept() -> None:
     records = [Record(index, -1, b"k", b"v") for index in range(3)]
     rules = Rules(timestamp_before_max_ms=0, timestamp_after_max_ms=0)
     head, found = stored(batch.build(records), rules)
@@ -263,8 +263,8 @@ def test_timestamps_beyond_64_bits_are_refused() -> None:
     refused(InvalidTimestamps, patched(low, base_timestamp=-(2**63)))
 
 
-def test_a_timestamp_whose_distance_from_now_overflows_is_too_late() -> None:
-    """As for Kafka, which subtracts it from now in 64 bits."""
+def test_timestamp_whose_distance_from_now_overflows_is_refused() -> None:
+    """Like in Kafka, which subtracts it from now in 64 bits."""
     first = NOW - (2**63 - 1)
     for timestamp, is_stored in ((-(2**63), False), (first - 1, False), (first, True), (-2, True)):
         built = batch.build([Record(0, timestamp, b"k", b"v")])
@@ -276,7 +276,7 @@ def test_a_timestamp_whose_distance_from_now_overflows_is_too_late() -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 2])
-def test_log_append_time(codec: int) -> None:
+def test_log_append_time_replaces_timestamps(codec: int) -> None:
     built = batch.build(SAMPLE, codec=codec)
     ready = prepare(built, Rules(log_append_time=True), NOW + 123, 13)
     assert ready.buffer is built
@@ -285,13 +285,13 @@ def test_log_append_time(codec: int) -> None:
     assert (ready.header.base_timestamp, ready.header.max_timestamp) == (NOW, NOW + 123)
     assert batch.crc_matches(built, 0, ready.header)
     assert {record.timestamp for record in batch.records(built)} == {NOW + 123}
-    # The deltas stand as they were sent.
+    # The deltas are those of the producer.
     batch.reseal(built, attributes=codec, max_timestamp=NOW + 20)
     assert bytes(built) == bytes(batch.build(SAMPLE, codec=codec))
 
 
 @pytest.mark.parametrize("codec", [0, 4])
-def test_a_batch_marked_by_the_client(codec: int) -> None:
+def test_batch_with_log_append_time_set_by_the_client(codec: int) -> None:
     built = batch.build(SAMPLE, batch.BatchFields(log_append_time=True), codec=codec)
     head, records = stored(built, Rules(timestamp_after_max_ms=HOUR))
     assert not head.log_append_time and head.max_timestamp == NOW + 20
@@ -300,7 +300,7 @@ def test_a_batch_marked_by_the_client(codec: int) -> None:
         error = refused(InvalidTimestamps, built, rules)
         assert [item.batch_index for item in error.record_errors] == [0, 1, 2]
     refused(InvalidTimestamps, patched(built, max_timestamp=-1))
-    # The batch's time counts for all of them.
+    # All records have the batch's timestamp.
     refused(InvalidTimestamps, patched(built, max_timestamp=NOW + HOUR + 1), Rules(timestamp_after_max_ms=HOUR))
 
 
@@ -308,14 +308,14 @@ def test_a_batch_marked_by_the_client(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_compacted_topics_want_keys(codec: int) -> None:
+def test_records_without_key_in_compacted_topic_are_refused(codec: int) -> None:
     rules = Rules(compacted=True, timestamp_after_max_ms=HOUR)
     assert stored(batch.build(SAMPLE, codec=codec), rules)[1] == SAMPLE
     keys = [b"", None, b"k", None]
     records = [Record(index, NOW, key, b"v") for index, key in enumerate(keys)]
     error = refused(InvalidRecords, batch.build(records, codec=codec), rules)
     assert [item.batch_index for item in error.record_errors] == [1, 3]
-    # One error for a record, the key's first; any bad time decides the code.
+    # One error per record, that of the key first; any invalid timestamp decides the code.
     records[1] = records[1]._replace(timestamp=NOW + 2 * HOUR)
     assert type(refused(InvalidRecords, batch.build(records, codec=codec), rules)) is InvalidRecords
     records[2] = records[2]._replace(timestamp=NOW + 2 * HOUR)
@@ -323,7 +323,7 @@ def test_compacted_topics_want_keys(codec: int) -> None:
     assert [item.batch_index for item in error.record_errors] == [1, 2, 3]
 
 
-def test_record_errors_are_bounded() -> None:
+def test_number_of_record_errors_is_bounded() -> None:
     records = [Record(index, NOW, None, None) for index in range(10_050)]
     error = refused(InvalidRecords, batch.build(records), Rules(compacted=True))
     assert len(error.record_errors) == 10_000
@@ -335,7 +335,7 @@ def test_record_errors_are_bounded() -> None:
 
 @each("source", range(5))
 @each("target", range(5))
-def test_the_topics_codec_is_what_is_stored(source: int, target: int) -> None:
+def test_batch_is_stored_with_the_topics_codec(source: int, target: int) -> None:
     built = batch.build(
         SAMPLE, batch.BatchFields(producer_id=4, producer_epoch=3, base_sequence=9, transactional=True), codec=source
     )
@@ -348,21 +348,21 @@ def test_the_topics_codec_is_what_is_stored(source: int, target: int) -> None:
     assert records == SAMPLE
 
 
-def test_the_level_is_the_topics() -> None:
+def test_batch_is_compressed_with_the_topics_level() -> None:
     records = [Record(0, NOW, b"k", bytes(index * index % 251 for index in range(50_000)) * 2)]
     built = batch.build(records)
     sizes = [stored(built, Rules(compression=1, compression_level=level))[0].size_bytes for level in (1, 9)]
     assert sizes[1] < sizes[0]
 
 
-def test_recompressed_with_the_brokers_time() -> None:
+def test_recompressed_batch_has_the_brokers_time() -> None:
     head, records = stored(batch.build(SAMPLE, codec=1), Rules(compression=0, log_append_time=True))
     assert head.log_append_time and head.max_timestamp == NOW and head.base_timestamp == NOW
     assert [record.value for record in records] == [record.value for record in SAMPLE]
 
 
 @pytest.mark.parametrize("target", [None, 1, 3])
-def test_offsets_with_gaps_are_numbered_anew(target: int | None) -> None:
+def test_records_with_offset_gaps_are_renumbered(target: int | None) -> None:
     gappy = [record._replace(offset=record.offset * 2) for record in SAMPLE]
     built = patched(batch.build(gappy, codec=1), last_offset_delta=2)
     if target != 3:  # up to 2.4
@@ -372,32 +372,32 @@ def test_offsets_with_gaps_are_numbered_anew(target: int | None) -> None:
     assert records == SAMPLE
 
 
-def test_rebuilt_from_the_first_record() -> None:
+def test_rebuilt_batch_begins_at_the_first_record() -> None:
     built = patched(batch.build(SAMPLE, batch.BatchFields(delete_horizon_ms=NOW - 1000)), attributes=0)
     head, records = stored(built, Rules(compression=4))
     assert head.base_timestamp == NOW
     assert records == SAMPLE
-    # A marked batch gives every record the batch's time when it is written anew.
+    # With the log-append-time bit every record gets the batch's timestamp when it is written again.
     marked = batch.build(SAMPLE, batch.BatchFields(log_append_time=True))
     head, records = stored(marked, Rules(compression=2))
     assert not head.log_append_time
     assert {record.timestamp for record in records} == {NOW + 20}
 
 
-def test_the_rebuilt_batch_must_fit_too() -> None:
+def test_rebuilt_batch_above_the_limit_is_refused() -> None:
     built = batch.build([Record(0, NOW, b"k", bytes(5000))], codec=1)
     assert len(built) < 1000
     refused(MessageTooLarge, built, Rules(max_message_bytes=1000, compression=0))
     prepare(built, Rules(max_message_bytes=1000), NOW, 13)
 
 
-def test_decompression_is_bounded() -> None:
+def test_decompression_above_the_bound_is_refused() -> None:
     built = batch.build([Record(0, NOW, b"k", bytes(100_000))], codec=4)
     refused(DecompressedTooLarge, built, Rules(max_decompressed_bytes=100_000))
     prepare(built, Rules(max_decompressed_bytes=101_000), NOW, 13)
 
 
-def test_a_compressed_batch_is_looked_into() -> None:
+def test_records_of_a_compressed_batch_are_checked() -> None:
     built = batch.build(SAMPLE, codec=1)
     refused(InvalidRecords, patched(built, record_count=2, last_offset_delta=1))
     refused(InvalidRecords, patched(built, record_count=4, last_offset_delta=3))
@@ -405,7 +405,7 @@ def test_a_compressed_batch_is_looked_into() -> None:
     prepare(patched(built, attributes=2), Rules(walk_records=False), NOW, 13)
 
 
-# --- anything at all
+# --- arbitrary input
 
 rule_sets = st.builds(
     Rules,
@@ -420,7 +420,7 @@ rule_sets = st.builds(
 
 
 @given(data=st.data(), rules=rule_sets, codec=st.sampled_from(range(5)), sealed=st.booleans())
-def test_damage_is_refused_with_the_declared_errors(
+def test_damaged_batch_is_refused_with_declared_errors(
     data: st.DataObject, rules: Rules, codec: int, sealed: bool
 ) -> None:
     damaged = batch.build(SAMPLE, codec=codec)
@@ -445,11 +445,11 @@ def test_damage_is_refused_with_the_declared_errors(
         assert len(list(batch.records(ready.buffer))) == ready.header.record_count
 
 
-# --- written anew, moved, in steps
+# --- written again, moved, in steps
 
 
 @pytest.mark.parametrize("rules", [Rules(compression=1), Rules(compression=0)])
-def test_a_time_below_none_cannot_be_written_anew(rules: Rules) -> None:
+def test_timestamp_below_minus_one_cannot_be_rewritten(rules: Rules) -> None:
     records = [Record(0, NOW, b"k", b"v"), Record(1, -2, b"k", b"v")]
     refused(Unwritable, batch.build(records, codec=3), rules)
     assert stored(batch.build(records, codec=3))[1] == records
@@ -467,7 +467,7 @@ def test_renumbered_records_keep_everything_else() -> None:
     prepare(batch.build(gappy[:1], codec=1), Rules(refuse_unnumbered=True), NOW, 13)
 
 
-def test_a_batch_is_placed_without_a_copy() -> None:
+def test_batch_gets_its_offset_without_a_copy() -> None:
     built = batch.build(SAMPLE)
     ready = prepare(built, PLAIN, NOW, 13, 30)
     assert (ready.base_offset, ready.header.base_offset, ready.next_offset) == (0, 0, 3)
@@ -497,25 +497,25 @@ def test_a_batch_is_placed_without_a_copy() -> None:
         Rules(target_magic=1),
     ],
 )
-def test_many_records_are_done_in_steps(count: int, codec: int, rules: Rules) -> None:
+def test_batch_of_many_records_is_prepared_in_steps(count: int, codec: int, rules: Rules) -> None:
     records = [Record(index, NOW - index, b"k", b"") for index in range(count)]
     built = batch.build(records, codec=codec)
-    turns, ready = 0, None
+    yields, ready = 0, None
     steps = preparing(built, rules, NOW, 13)
     try:
         call = next(steps)
         while True:
-            turns += call is None
+            yields += call is None
             call = steps.send(call() if call else None)
     except StopIteration as done:
         ready = done.value
-    assert turns >= (count - 1) // STEP_RECORDS
+    assert yields >= (count - 1) // STEP_RECORDS
     assert ready == prepare(batch.build(records, codec=codec), rules, NOW, 13)
     kept = [(record.offset, record.key) for header in ready.headers[:1] for record in formats.records(ready.buffer)]
     assert kept == [(index, b"k") for index in range(count)][: len(kept)]
 
 
-def test_one_record_of_many_headers_is_looked_at_in_steps() -> None:
+def test_record_of_many_headers_is_checked_in_steps() -> None:
     headers = tuple(Header("", None) for _ in range(5 * STEP_RECORDS))
     built = batch.build([Record(0, NOW, b"k", b"v", headers)])
     assert len(list(preparing(built, Rules(compacted=True), NOW, 13))) >= 4
@@ -527,7 +527,7 @@ def test_one_record_of_many_headers_is_looked_at_in_steps() -> None:
         refused(InvalidRecords, damaged, Rules(compacted=True))
 
 
-def test_a_large_batch_is_summed_and_inflated_elsewhere() -> None:
+def test_large_batch_is_checked_and_decompressed_in_a_thread() -> None:
     value = bytes(STEP_BYTES)
     inflated = batch.build([Record(0, NOW, b"k", value)], codec=1)
     assert [call is not None for call in driven(preparing(inflated, PLAIN, NOW, 13))] == [True]
@@ -541,12 +541,12 @@ def test_a_large_batch_is_summed_and_inflated_elsewhere() -> None:
 
 
 def driven(steps: Any) -> list[Any]:
-    """What is yielded on the way to the end."""
+    """Returns what is yielded on the way to the result."""
     yielded: list[Any] = []
-    answer = None
+    result = None
     try:
         while True:
-            yielded.append(steps.send(answer))
-            answer = yielded[-1]() if yielded[-1] else None
+            yielded.append(steps.send(result))
+            result = yielded[-1]() if yielded[-1] else None
     except StopIteration:
         return yielded

@@ -1,4 +1,4 @@
-"""What Produce v0-v2 carry: message sets of format v0 and v1, checked, numbered, and stored in any format."""
+"""Message sets of format v0 and v1 in Produce v0-v2: checked, numbered, and stored in any format."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALL = [*OLD, *((2, codec) for codec in range(5))]
 
 
 def expected(records: list[Record], source: int, target: int, base_offset: int = 0) -> list[Record]:
-    """Records as the target format gives them back."""
+    """Returns the records as the target format returns them."""
     timed = source and target
     return [
         record._replace(offset=base_offset + index, timestamp=record.timestamp if timed else -1)
@@ -71,7 +71,7 @@ def refused(kind: type[Exception], data: bytes, rules: Rules | None = None, vers
 
 @each("target", [0, 1, 2])
 @each(("magic", "codec"), ALL)
-def test_any_format_becomes_any_other(magic: int, codec: int, target: int) -> None:
+def test_set_of_any_format_is_converted_to_any_other(magic: int, codec: int, target: int) -> None:
     data = made(magic, codec)
     if codec == 4 and target < 2:
         refused(Unwritable, data, Rules(target_magic=target))
@@ -85,7 +85,7 @@ def test_any_format_becomes_any_other(magic: int, codec: int, target: int) -> No
 @each("codec", range(5))
 @each("target", [0, 1, 2])
 @each(("magic", "source"), ALL)
-def test_the_topics_codec_is_stored(magic: int, source: int, target: int, codec: int) -> None:
+def test_set_is_stored_with_the_topics_codec(magic: int, source: int, target: int, codec: int) -> None:
     rules = Rules(target_magic=target, compression=codec)
     if codec == 4 and target < 2:
         refused(Unwritable, made(magic, source), rules)
@@ -97,8 +97,8 @@ def test_the_topics_codec_is_stored(magic: int, source: int, target: int, codec:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1])
-def test_sets_of_another_writer(magic: int, codec: int) -> None:
-    """kafka-python writes absolute offsets inside of a v0 wrapper and relative ones in v1, as Java does."""
+def test_set_of_another_writer_is_accepted(magic: int, codec: int) -> None:
+    """kafka-python writes absolute offsets inside a v0 wrapper and relative ones in v1, as Java does."""
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
     for record in SAMPLE:
         builder.append(record.offset, record.timestamp if magic else None, record.key, record.value)
@@ -108,7 +108,7 @@ def test_sets_of_another_writer(magic: int, codec: int) -> None:
         assert records == expected(SAMPLE, magic, target, 9)
 
 
-def test_uncompressed_messages_stay_where_they_are() -> None:
+def test_uncompressed_messages_are_not_copied() -> None:
     for magic in (0, 1):
         data = bytearray(b"".join(message(77, b"k", bytes([index]), magic=magic) for index in range(5)))
         ready = prepare(data, Rules(target_magic=magic), NOW, 2, 1000)
@@ -118,7 +118,7 @@ def test_uncompressed_messages_stay_where_they_are() -> None:
 
 @each("target", [0, 1, 2])
 @each(("magic", "codec"), [pair for pair in ALL if pair[1] < 4])
-def test_any_kind_of_buffer_is_taken(magic: int, codec: int, target: int) -> None:
+def test_any_kind_of_buffer_is_accepted(magic: int, codec: int, target: int) -> None:
     data = made(magic, codec)
     for log_append_time in (False, True):
         rules = Rules(target_magic=target, log_append_time=log_append_time)
@@ -129,9 +129,9 @@ def test_any_kind_of_buffer_is_taken(magic: int, codec: int, target: int) -> Non
             assert not memoryview(ready.buffer).readonly
 
 
-def test_a_wrapper_stays_if_its_messages_are_numbered_from_0() -> None:
+def test_wrapper_with_messages_numbered_from_0_is_not_rewritten() -> None:
     inner = plain()
-    for offset in (0, 2):  # as old librdkafkas send it, and as all others do
+    for offset in (0, 2):  # as old librdkafka versions send it, and as all others do
         data = bytearray(wrapper(inner, 2, offset=offset, timestamp=NOW + 20))
         before = bytes(data)
         ready = prepare(data, Rules(target_magic=1), NOW, 2, 40)
@@ -142,7 +142,7 @@ def test_a_wrapper_stays_if_its_messages_are_numbered_from_0() -> None:
 
 @pytest.mark.parametrize("offsets", [(0, 2, 4), (1, 2, 3), (0, 0, 0), (2, 1, 0)])
 @pytest.mark.parametrize("wrapper_offset", [0, 9])
-def test_other_offsets_inside_are_written_anew(offsets: tuple[int, ...], wrapper_offset: int) -> None:
+def test_wrapper_with_other_inner_offsets_is_rewritten(offsets: tuple[int, ...], wrapper_offset: int) -> None:
     records = [record._replace(offset=offset) for record, offset in zip(SAMPLE, offsets, strict=True)]
     data = bytearray(wrapper(plain(records), offset=wrapper_offset, timestamp=NOW + 20))
     rules = Rules(target_magic=1, compression_level=1)
@@ -152,7 +152,7 @@ def test_other_offsets_inside_are_written_anew(offsets: tuple[int, ...], wrapper
     refused(InvalidRecords, bytes(data), Rules(target_magic=1, refuse_unnumbered=True))
 
 
-def test_a_v0_wrapper_is_always_written_anew() -> None:
+def test_v0_wrapper_is_always_rewritten() -> None:
     data = bytearray(made(0, 1))
     ready = prepare(data, Rules(target_magic=0), NOW, 2, 0)
     assert ready.buffer is not data
@@ -163,7 +163,7 @@ def test_a_v0_wrapper_is_always_written_anew() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_wrappers_that_hold_nothing_good(magic: int) -> None:
+def test_wrapper_with_invalid_contents_is_refused(magic: int) -> None:
     rules = Rules(target_magic=magic)
     inner = plain(magic=magic)
     cases: list[tuple[type[Exception], bytes]] = [
@@ -186,16 +186,16 @@ def test_wrappers_that_hold_nothing_good(magic: int) -> None:
         refused(kind, data, Rules())
 
 
-def test_the_offset_of_a_v1_wrapper_is_not_below_its_messages() -> None:
+def test_v1_wrapper_offset_below_its_messages_is_refused() -> None:
     for offset in (-1, 1):
         refused(InvalidRecords, wrapper(plain(), offset=offset))
     refused(InvalidRecords, wrapper(plain(), offset=1), Rules())
-    store(wrapper(plain(magic=0), magic=0, offset=1), Rules())  # nobody looks at that of a v0 wrapper
+    store(wrapper(plain(magic=0), magic=0, offset=1), Rules())  # the offset of a v0 wrapper is not checked
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_checksum_inside_decides_at_once(magic: int) -> None:
-    """Code 2 and no list, although another record before it would be refused with a list."""
+def test_wrong_inner_checksum_is_refused_at_once(magic: int) -> None:
+    """Code 2 without a list of records, although an earlier record would be refused with a list."""
     keyless = message(0, None, b"v", magic=magic)
     broken = bytearray(message(1, magic=magic))
     broken[13] ^= 1
@@ -212,8 +212,8 @@ def test_decompression_is_bounded_over_the_whole_set() -> None:
     refused(DecompressedTooLarge, bomb + bomb, merging)
 
 
-def test_what_is_written_anew_can_be_opened_again() -> None:
-    """The older formats take more room than v2: within the bound on one side is not within it on the other."""
+def test_rewritten_set_above_the_decompression_bound_is_refused() -> None:
+    """The older formats take more room than v2: data within the bound in one format can exceed it in the other."""
     count = 3 * STEP_RECORDS
     records = [Record(index, NOW, None, b"") for index in range(count)]
     bound = 20 * count
@@ -230,7 +230,7 @@ def test_what_is_written_anew_can_be_opened_again() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_parts_must_fill_a_message(magic: int) -> None:
+def test_message_with_bytes_left_over_is_refused(magic: int) -> None:
     head = struct.pack(">bbq", 1, 0, NOW) if magic else b"\0\0"
     bodies = [(1, -1, b""), (-1, 1, b""), (2**31 - 1, -1, b""), (-1, 2**31 - 1, b""), (-1, -1, b"x"), (3, 0, b"xx")]
     for key_bytes, value_bytes, rest in bodies:
@@ -242,7 +242,7 @@ def test_parts_must_fill_a_message(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_every_size_counts_before_any_record(magic: int) -> None:
+def test_sizes_are_checked_before_records(magic: int) -> None:
     small, large = message(magic=magic), message(value=bytes(500), magic=magic)
     exact = Rules(target_magic=magic, max_message_bytes=len(large))
     store(small + large + large, exact)
@@ -261,7 +261,7 @@ def test_every_size_counts_before_any_record(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_is_cut_at_the_end_is_not_there(magic: int) -> None:
+def test_truncated_last_message_is_ignored(magic: int) -> None:
     one = message(0, magic=magic)
     for end in range(len(one)):
         data = bytearray(one + one[:end])
@@ -270,7 +270,7 @@ def test_what_is_cut_at_the_end_is_not_there(magic: int) -> None:
     assert len(store(one + one, Rules(target_magic=magic))[1]) == 2
 
 
-def test_a_set_of_nothing() -> None:
+def test_set_without_a_whole_message_is_accepted_as_empty() -> None:
     for data in (b"", bytes(11), message()[:-1], wrapper(plain())[:-1], made(2, 0)[:-1]):
         ready = prepare(data, Rules(), NOW, 1, 17)
         assert (bytes(ready.buffer), ready.headers, ready.base_offset, ready.next_offset) == (b"", (), 17, 17)
@@ -280,29 +280,29 @@ def test_a_set_of_nothing() -> None:
         assert placed.header.next_offset == 20
 
 
-# --- times
+# --- timestamps
 
 
-def test_create_time_stays_and_below_none_is_none() -> None:
+def test_create_time_is_kept_and_below_minus_one_is_minus_one() -> None:
     times = [NOW, -1, -5, 0]
     data = plain([Record(index, time, b"k", b"v") for index, time in enumerate(times)])
     _, records = store(data, Rules(target_magic=1))
     assert [record.timestamp for record in records] == [NOW, -1, -1, 0]
-    # Written anew, a time below -1 has no place.
+    # A timestamp below -1 cannot be written again.
     refused(Unwritable, data, Rules())
     refused(Unwritable, data, Rules(target_magic=0))
     refused(Unwritable, data, Rules(target_magic=1, compression=1))
 
 
 @pytest.mark.parametrize("offset", [0, 2])
-def test_the_time_of_a_wrapper_is_the_highest_inside(offset: int) -> None:
+def test_wrapper_timestamp_is_its_messages_highest(offset: int) -> None:
     for claimed in (-1, NOW - 5, 2**60):
         headers, records = store(wrapper(plain(), offset=offset, timestamp=claimed), Rules(target_magic=1))
         assert headers[0].max_timestamp == NOW + 20
         assert [record.timestamp for record in records] == [NOW, NOW + 20, NOW + 10]
 
 
-def test_log_append_time_of_messages() -> None:
+def test_log_append_time_replaces_timestamps_of_messages() -> None:
     rules = Rules(target_magic=1, log_append_time=True, timestamp_before_max_ms=0)
     ready = prepare(bytearray(plain()), rules, NOW + 99, 2)
     assert ready.log_append_time_ms == NOW + 99
@@ -310,50 +310,50 @@ def test_log_append_time_of_messages() -> None:
     assert all(header.log_append_time for header in ready.headers)
 
 
-def test_log_append_time_of_a_wrapper_that_stays() -> None:
+def test_log_append_time_of_a_wrapper_that_is_not_rewritten() -> None:
     data = bytearray(made(1, 3))
     rules = Rules(target_magic=1, log_append_time=True)
     ready = prepare(data, rules, NOW + 99, 2)
     assert ready.buffer is data
     assert {record.timestamp for record in read(ready)} == {NOW + 99}
-    assert legacy.inner(data, 0, ready.header) == plain()  # those inside are left alone
+    assert legacy.inner(data, 0, ready.header) == plain()  # those inside are not changed
 
 
 @pytest.mark.parametrize("target", [0, 1, 2])
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_log_append_time_when_written_anew(magic: int, codec: int, target: int) -> None:
+def test_log_append_time_of_a_rewritten_wrapper(magic: int, codec: int, target: int) -> None:
     rules = Rules(target_magic=target, log_append_time=True, compression=1 - codec)
     ready = prepare(made(magic, codec), rules, NOW + 99, 2)
     assert ready.log_append_time_ms == NOW + 99
     assert {record.timestamp for record in read(ready)} == {NOW + 99 if target else -1}
 
 
-def test_sets_that_a_client_marked() -> None:
+def test_set_with_log_append_time_set_by_the_client() -> None:
     marked = plain()[:0] + message(timestamp=NOW - 7, attributes=LOG_APPEND_TIME)
     inside = wrapper(plain(), offset=2, timestamp=NOW - 7, attributes=LOG_APPEND_TIME)
     for data, times in ((marked, [NOW - 7]), (inside, [NOW, NOW + 20, NOW + 10])):
         headers, records = store(data, Rules(target_magic=1))
         assert not headers[0].log_append_time and headers[0].max_timestamp == NOW - 7
         assert [record.timestamp for record in records] == times
-        # In another format every record has the time that the mark gave it.
+        # In another format every record has the log append time of the wrapper.
         assert {record.timestamp for record in store(data, Rules())[1]} == {NOW - 7}
         for rules in (Rules(append_time_bit_allowed=False), Rules(log_append_time=True)):
             refused(InvalidTimestamps, data, rules)
     refused(InvalidTimestamps, message(timestamp=-1, attributes=LOG_APPEND_TIME))
-    store(message(magic=0, attributes=LOG_APPEND_TIME), Rules(append_time_bit_allowed=False))  # no such bit in v0
+    store(message(magic=0, attributes=LOG_APPEND_TIME), Rules(append_time_bit_allowed=False))  # v0 has no such bit
 
 
 # --- what is refused
 
 
-def test_messages_one_by_one_stop_at_the_first_bad_one() -> None:
+def test_uncompressed_messages_report_only_the_first_bad_record() -> None:
     data = plain([Record(0, NOW, b"k", b""), Record(1, NOW, None, b""), Record(2, NOW + 2 * HOUR, None, b"")])
     error = refused(InvalidRecords, data, Rules(compacted=True, timestamp_after_max_ms=HOUR))
     assert [item.batch_index for item in error.record_errors] == [0]
 
 
-def test_records_in_a_wrapper_are_all_named() -> None:
+def test_wrapper_reports_all_bad_records() -> None:
     inner = (
         message(0, None)
         + message(1, magic=0)
@@ -370,7 +370,7 @@ def test_records_in_a_wrapper_are_all_named() -> None:
 # --- v2 towards older formats
 
 
-def test_v2_towards_an_older_format() -> None:
+def test_v2_batch_is_converted_to_an_older_format() -> None:
     for target in (0, 1):
         rules = Rules(target_magic=target)
         _, records = store(made(2, 1), rules, version=13)
@@ -390,12 +390,12 @@ def test_v2_towards_an_older_format() -> None:
         assert times == {NOW - 9 if target else -1}
 
 
-# --- the place in a log
+# --- the offsets in a log
 
 
 @each("target", [0, 1, 2])
 @each(("magic", "codec"), [pair for pair in ALL if pair[1] < 4])
-def test_a_prepared_set_is_moved(magic: int, codec: int, target: int) -> None:
+def test_prepared_set_is_moved_to_another_offset(magic: int, codec: int, target: int) -> None:
     rules = Rules(target_magic=target)
     ready = prepare(bytearray(made(magic, codec)), rules, NOW, 2, 10)
     for base_offset in (10, 3, 2**40, 0):
@@ -405,7 +405,7 @@ def test_a_prepared_set_is_moved(magic: int, codec: int, target: int) -> None:
         assert {header.partition_leader_epoch for header in ready.headers} == {6 if target == 2 else -1}
 
 
-def test_a_moved_v0_wrapper_keeps_its_level() -> None:
+def test_moved_v0_wrapper_keeps_its_compression_level() -> None:
     value = bytes(index * index % 251 for index in range(20_000)) * 2
     sizes = []
     for level in (1, 9):
@@ -421,7 +421,7 @@ SETS = {f"v{magic} codec {codec}": made(magic, codec) for magic, codec in ALL}
 
 
 def damages(data: bytes) -> list[tuple[int, bytes]]:
-    """Every byte of a set changed in four ways."""
+    """Yields the set with every byte changed in four ways."""
     found = []
     for at in range(len(data)):
         for change in (0x01, 0x02, 0x80, 0xFF):
@@ -433,9 +433,9 @@ def damages(data: bytes) -> list[tuple[int, bytes]]:
 
 @each("name", SETS)
 @each("target", [0, 1, 2])
-def test_any_damaged_byte_is_refused(name: str, target: int) -> None:
-    """Whole, with a declared error, and nothing is changed. What no checksum covers, a log writes anew: the offsets,
-    v2's leader epoch. A size that is too large cuts the set, as in Kafka."""
+def test_damaged_byte_is_refused(name: str, target: int) -> None:
+    """The whole set is refused with a declared error, and nothing is changed. Fields without a checksum are written by
+    the log: the offsets, v2's leader epoch. A size that is too large cuts the set, as in Kafka."""
     data = SETS[name]
     magic = data[16]
     rules = Rules(target_magic=target)
@@ -464,8 +464,8 @@ def test_any_damaged_byte_is_refused(name: str, target: int) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("target", [0, 1, 2])
-def test_any_damaged_byte_inside_of_a_wrapper_is_refused(magic: int, target: int) -> None:
-    """Although the wrapper's own checksum is right. Offsets that are still in order are written anew."""
+def test_damaged_byte_in_a_wrapper_is_refused(magic: int, target: int) -> None:
+    """Even if the wrapper's own checksum is valid. Offsets that are still in order are written again."""
     inner = plain(magic=magic)
     starts = [0, len(message(0, b"a", b"1", magic=magic))]
     starts.append(starts[1] + len(message(1, b"", b"2" * 200, magic=magic)))
@@ -502,7 +502,7 @@ rule_sets = st.builds(
 
 
 @given(data=st.data(), rules=rule_sets, base_offset=st.integers(0, 2**50))
-def test_sets_of_any_entries_are_stored_whole_or_refused(data: st.DataObject, rules: Rules, base_offset: int) -> None:
+def test_set_of_any_entries_is_stored_whole_or_refused(data: st.DataObject, rules: Rules, base_offset: int) -> None:
     sent: list[tuple[int, Record]] = []
     parts = []
     for magic, codec in data.draw(st.lists(st.sampled_from(ALL), min_size=1, max_size=4)):
@@ -536,7 +536,7 @@ def test_sets_of_any_entries_are_stored_whole_or_refused(data: st.DataObject, ru
 
 
 class Counter:
-    """How many records and bytes are worked on between two turns."""
+    """Counts the records and bytes that are processed between two steps."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = self.most = 0
@@ -555,49 +555,49 @@ class Counter:
         patch.setattr(module, name, counted)
 
     def drive(self, steps: Any) -> tuple[Any, int, int]:
-        """(outcome, turns, calls handed out)."""
-        turns = calls = 0
-        answer = None
+        """Returns (outcome, steps, calls for a worker thread)."""
+        yields = calls = 0
+        result = None
         try:
             while True:
-                asked = steps.send(answer)
-                self.now, answer, turns = 0, None, turns + 1
-                if asked is not None:
+                job = steps.send(result)
+                self.now, result, yields = 0, None, yields + 1
+                if job is not None:
                     calls += 1
-                    answer = asked()
+                    result = job()
                     self.now = 0
         except StopIteration as done:
-            return done.value, turns, calls
+            return done.value, yields, calls
 
 
 @pytest.mark.parametrize("target", [0, 1, 2])
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_large_set_is_done_in_steps(magic: int, codec: int, target: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_set_is_prepared_in_steps(magic: int, codec: int, target: int, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 12_000
     records = [Record(index, NOW, None, b"v" * 40) for index in range(count)]
     data = made(magic, codec, records)
     counter = Counter(monkeypatch)
     rules = Rules(target_magic=target, max_message_bytes=1 << 24)
-    ready, turns, calls = counter.drive(preparing(bytearray(data), rules, NOW, 2))
+    ready, yields, calls = counter.drive(preparing(bytearray(data), rules, NOW, 2))
     assert counter.most <= 2 * STEP_RECORDS  # each is read and written
-    assert turns >= count // STEP_RECORDS - 1
+    assert yields >= count // STEP_RECORDS - 1
     assert calls or not codec
     monkeypatch.undo()
     assert read(ready) == expected(records, magic, target)
 
 
-def test_small_sets_take_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_set_is_prepared_without_a_yield(monkeypatch: pytest.MonkeyPatch) -> None:
     for magic, codec in ALL:
-        _, turns, _ = Counter(monkeypatch).drive(preparing(bytearray(made(magic, codec)), Rules(), NOW, 2))
-        assert not turns
+        _, yields, _ = Counter(monkeypatch).drive(preparing(bytearray(made(magic, codec)), Rules(), NOW, 2))
+        assert not yields
 
 
-def test_large_checksums_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_checksums_are_computed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     large = message(value=bytes(STEP_BYTES + 1))
     rules = Rules(target_magic=1, log_append_time=True, max_message_bytes=1 << 30)
     ready, _, calls = Counter(monkeypatch).drive(preparing(bytearray(large), rules, NOW, 2))
-    assert calls == 2  # checked, and computed anew with the broker's time
+    assert calls == 2  # checked, and computed again with the broker's timestamp
     assert zlib.crc32(ready.buffer[16:]) == ready.header.crc
     _, _, calls = Counter(monkeypatch).drive(preparing(bytearray(wrapper(large)), rules, NOW, 2))
     assert calls == 2  # decompressed, checked inside

@@ -1,7 +1,8 @@
-"""What each family of releases does with the same bytes: the rows of Kafka's LogValidator and its log append, as data.
+"""The results of each family of releases for the same bytes: the rows of Kafka's LogValidator and its log append, as
+data.
 
-The rules of a family are given here as the broker makes them from its table of behaviours; a test at the end holds the
-two together.
+The rules of a family are written here as the broker makes them from its table of behaviours; a test at the end compares
+the two.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ottla_testing.protocol.message_sets import (
     wrapper,
 )
 
-# What differs between families; `target_magic` is what a topic with default configs stores.
+# The differences between families; `target_magic` is the format of a topic with default configs.
 FAMILIES: dict[str, Rules] = {
     "0.9": Rules(
         counted_record_errors=False,
@@ -99,7 +100,7 @@ NOTHING, KEPT, REBUILT = "nothing", "in place", "rebuilt"
 
 
 def outcome(data: bytes | bytearray, rules: Rules, version: int = 2) -> str:
-    """The error, or whether the set is stored in its own bytes."""
+    """Returns the error, or whether the set is stored in its own bytes."""
     buffer = bytearray(data)
     try:
         ready = prepare(buffer, rules, NOW, version, 100)
@@ -118,7 +119,7 @@ def family(name: str, **changes: Any) -> Rules:
 
 
 def indexes(data: bytes | bytearray, rules: Rules, version: int = 2) -> tuple[str, list[int]]:
-    """The error's name and the records that it names."""
+    """Returns the error's name and the refused records."""
     try:
         prepare(bytearray(data), rules, NOW, version)
     except Exception as error:
@@ -127,7 +128,7 @@ def indexes(data: bytes | bytearray, rules: Rules, version: int = 2) -> tuple[st
 
 
 def header_changed(at: int, form: str, value: int, built: bytearray | None = None) -> bytearray:
-    """A v2 batch with a field replaced and its CRC right."""
+    """Returns a v2 batch with a field replaced and its CRC corrected."""
     data = bytearray(built or batch.build(SAMPLE))
     struct.pack_into(form, data, at, value)
     head = batch.read_header(data)
@@ -170,7 +171,7 @@ SPLITTING: list[tuple[str, bytes, str]] = [
 
 @each("release", FAMILIES)
 @each(("why", "data", "result"), SPLITTING)
-def test_splitting(release: str, why: str, data: bytes, result: str) -> None:
+def test_batches_of_a_set_are_split_as_by_each_release(release: str, why: str, data: bytes, result: str) -> None:
     assert outcome(data, FAMILIES[release]) == result
 
 
@@ -180,7 +181,7 @@ def test_splitting(release: str, why: str, data: bytes, result: str) -> None:
 @each("release", WITH_OLD)
 @each("magic", [0, 1, 2])
 @each("codec", [0, 1])
-def test_limits(release: str, magic: int, codec: int) -> None:
+def test_size_limits_of_each_release(release: str, magic: int, codec: int) -> None:
     data = made(magic, codec)
     largest = len(data) if codec or magic == 2 else max(len(plain([record], magic)) for record in SAMPLE)
     target = family(release, target_magic=magic)
@@ -200,7 +201,7 @@ def test_limits(release: str, magic: int, codec: int) -> None:
 
 @each("release", FAMILIES)
 @each("version", range(14))
-def test_request_versions(release: str, version: int) -> None:
+def test_formats_by_request_version_of_each_release(release: str, version: int) -> None:
     rules = FAMILIES[release]
     old = INVALID if release == "4.3" else None
     stored = {name: outcome(data, rules, version) for name, data in {"v0": V0, "v1": V1, "v2": V2}.items()}
@@ -222,11 +223,11 @@ def test_request_versions(release: str, version: int) -> None:
 
 @each("release", FAMILIES)
 @each("version", range(14))
-def test_zstd(release: str, version: int) -> None:
+def test_zstd_by_request_version_of_each_release(release: str, version: int) -> None:
     rules = FAMILIES[release]
     refused = not rules.zstd_allowed or 3 <= version < 7
     assert outcome(made(2, 4), rules, version) == (CODEC if refused else KEPT)
-    # A topic that stores zstd, whatever was sent.
+    # A topic that stores zstd, whatever the producer's codec.
     to_zstd = CODEC if not rules.zstd_allowed else REBUILT
     assert outcome(made(2, 1), dataclasses.replace(rules, compression=4), version) == to_zstd
 
@@ -250,7 +251,7 @@ BATCHES: list[tuple[str, bytes | bytearray]] = [
         header_changed(57, ">i", 2, header_changed(23, ">i", 1, batch.build(SAMPLE, codec=1))),
     ),
     (
-        "bytes behind the last record",
+        "bytes after the last record",
         header_changed(8, ">i", len(batch.build(SAMPLE)) - 11, batch.build(SAMPLE) + b"\0"),
     ),
     ("a varint of six bytes", header_changed(61, ">q", -1)),
@@ -258,20 +259,20 @@ BATCHES: list[tuple[str, bytes | bytearray]] = [
 
 
 @pytest.mark.parametrize("release", FAMILIES)
-def test_an_unknown_codec_cannot_be_decoded(release: str) -> None:
+def test_unknown_codec_is_refused(release: str) -> None:
     assert outcome(header_changed(21, ">h", 5), FAMILIES[release], 13) == "Undecodable"
 
 
 @each("version", [2, 3, 13])
 @each("release", FAMILIES)
 @each(("why", "data"), BATCHES)
-def test_batches(release: str, why: str, data: bytes, version: int) -> None:
+def test_batch_rules_of_each_release(release: str, why: str, data: bytes, version: int) -> None:
     assert outcome(data, FAMILIES[release], version) == INVALID
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
-def test_formats_side_by_side(release: str) -> None:
-    """Rows 1 and 2: refused from 2.4 on; before, everything becomes one set."""
+def test_mixed_formats_of_each_release(release: str) -> None:
+    """Rows 1 and 2: refused from 2.4 on; in earlier releases the entries become one set."""
     rules = FAMILIES[release]
     merged = REBUILT if release in MERGING else INVALID
     packed, packed_v0 = made(1, 1), made(0, 1)
@@ -288,7 +289,7 @@ def test_formats_side_by_side(release: str) -> None:
 
 @each("release", FAMILIES)
 @each("target", [0, 1, 2])
-def test_producers_need_v2(release: str, target: int) -> None:
+def test_producer_ids_require_v2(release: str, target: int) -> None:
     rules = family(release, target_magic=target)
     for fields in (FIRST_PRODUCER, {"transactional": True}):
         for codec in (0, 1):
@@ -298,7 +299,7 @@ def test_producers_need_v2(release: str, target: int) -> None:
 
 @each("release", FAMILIES)
 @each("data", [V0, V1, made(0, 1), made(1, 2)])
-def test_old_formats(release: str, data: bytes) -> None:
+def test_old_format_rules_of_each_release(release: str, data: bytes) -> None:
     assert (outcome(data, FAMILIES[release]) == INVALID) == (release == "4.3")
 
 
@@ -306,14 +307,14 @@ def test_old_formats(release: str, data: bytes) -> None:
 
 
 def named(release: str, rows: list[int]) -> list[int]:
-    """Which of the refused records a release names."""
+    """Returns the refused records that a release names."""
     mode = FAMILIES[release].record_errors
     return [] if mode == "none" else rows[:1] if mode == "first" else rows
 
 
 @each("release", FAMILIES)
 @each("codec", [0, 1])
-def test_records_without_a_key(release: str, codec: int) -> None:
+def test_records_without_a_key_in_each_release(release: str, codec: int) -> None:
     keys = [b"k", None, b"k", None]
     data = batch.build([Record(index, NOW, key, b"v") for index, key in enumerate(keys)], codec=codec)
     rules = family(release, compacted=True)
@@ -321,14 +322,14 @@ def test_records_without_a_key(release: str, codec: int) -> None:
     times = [Record(0, NOW, None, b"v"), Record(1, NOW + 2 * HOUR, b"k", b"v"), Record(2, NOW, None, b"v")]
     data = batch.build(times, codec=codec)
     late = family(release, compacted=True, timestamp_after_max_ms=HOUR)
-    # Where all are named, any bad time decides the code; where the first ends it, the first does.
+    # If all are named, any invalid timestamp decides the code; otherwise the first refused record does.
     assert indexes(data, late, 13) == (INVALID if release in ONE_BY_ONE else TIMES, named(release, [0, 1, 2]))
     assert indexes(data, family(release, timestamp_after_max_ms=HOUR), 13) == (TIMES, named(release, [1]))
 
 
 @each("release", WITH_OLD)
 @each("magic", [0, 1])
-def test_records_of_old_sets(release: str, magic: int) -> None:
+def test_bad_records_of_old_sets_in_each_release(release: str, magic: int) -> None:
     rules = family(release, compacted=True)
     keyless = plain([Record(index, NOW, None if index else b"k", b"v") for index in range(3)], magic)
     assert indexes(keyless, rules) == (INVALID, named(release, [0]))  # each message is a batch of its own
@@ -343,7 +344,7 @@ def test_records_of_old_sets(release: str, magic: int) -> None:
     assert indexes(wrapper(wrong_crc, magic=magic, offset=1), FAMILIES[release]) == (CORRUPT, [])
 
 
-# --- 2.6, times
+# --- 2.6, timestamps
 
 WINDOW: list[tuple[str, int, bool]] = [
     ("now", NOW, True),
@@ -359,7 +360,7 @@ WINDOW: list[tuple[str, int, bool]] = [
 
 @each("release", FAMILIES)
 @each(("why", "timestamp", "good"), WINDOW)
-def test_times(release: str, why: str, timestamp: int, good: bool) -> None:
+def test_timestamp_rules_of_each_release(release: str, why: str, timestamp: int, good: bool) -> None:
     limits: dict[str, Any] = {"timestamp_before_max_ms": 10, "timestamp_after_max_ms": 10}
     record = [Record(0, timestamp, b"k", b"v")]
     for append_time in (False, True):
@@ -369,11 +370,11 @@ def test_times(release: str, why: str, timestamp: int, good: bool) -> None:
             assert (outcome(made(2, codec, record), rules, 13) == TIMES) == (not fine)
             if release != "4.3":
                 assert (outcome(made(1, codec, record), rules) == TIMES) == (not fine)
-                assert outcome(made(0, codec, record), rules) in (KEPT, REBUILT)  # v0 has no time
+                assert outcome(made(0, codec, record), rules) in (KEPT, REBUILT)  # v0 has no timestamps
 
 
 @pytest.mark.parametrize("release", FAMILIES)
-def test_one_hour_ahead_is_the_limit_from_4_0(release: str) -> None:
+def test_timestamp_limit_from_4_0_is_one_hour_ahead(release: str) -> None:
     late = made(2, 0, [Record(0, NOW + HOUR + 1, b"k", b"v")])
     assert outcome(late, family(release, target_magic=2), 13) == (TIMES if release == "4.3" else KEPT)
 
@@ -390,7 +391,7 @@ MARKED: list[tuple[str, bytes | bytearray, bool]] = [
 
 @each("release", FAMILIES)
 @each(("why", "data", "timed"), MARKED)
-def test_sets_marked_by_the_client(release: str, why: str, data: bytes, timed: bool) -> None:
+def test_sets_with_log_append_time_set_by_the_client(release: str, why: str, data: bytes, timed: bool) -> None:
     if why.startswith("v1") and release == "4.3":
         assert outcome(data, FAMILIES[release]) == INVALID
         return
@@ -420,14 +421,14 @@ PATHS: list[tuple[int, int, int | None, int, str]] = [
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
-def test_in_place_or_rebuilt(release: str) -> None:
+def test_set_is_kept_in_place_or_rebuilt(release: str) -> None:
     for magic, codec, compression, target, path in PATHS:
         rules = family(release, target_magic=target, compression=compression, zstd_allowed=True)
         assert outcome(made(magic, codec), rules) == path, (magic, codec, compression, target)
 
 
 @pytest.mark.parametrize("release", FAMILIES)
-def test_compressed_records_that_are_not_numbered_from_0(release: str) -> None:
+def test_compressed_records_not_numbered_from_0(release: str) -> None:
     """Kafka up to 2.3, and 2.5, rewrites the batch. 2.4 refuses it and names its first record. 2.6 and later fail."""
     gappy = [record._replace(offset=record.offset * 2) for record in SAMPLE]
     data = header_changed(23, ">i", 2, batch.build(gappy, codec=1))
@@ -437,7 +438,7 @@ def test_compressed_records_that_are_not_numbered_from_0(release: str) -> None:
     else:
         assert indexes(data, rules, 13) == ((INVALID, [1]) if release == "2.4" else (UNWRITABLE, []))
     uncompressed = header_changed(23, ">i", 2, batch.build(gappy))
-    assert prepare(uncompressed, rules, NOW, 13).buffer is uncompressed  # nobody looks
+    assert prepare(uncompressed, rules, NOW, 13).buffer is uncompressed  # not checked
     if release != "4.3":
         old = family(release, target_magic=1)
         assert outcome(wrapper(plain(gappy), offset=4), old) == (INVALID if release == "2.4" else REBUILT)
@@ -446,10 +447,10 @@ def test_compressed_records_that_are_not_numbered_from_0(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
-def test_wrappers_that_no_release_takes(release: str) -> None:
+def test_wrappers_that_every_release_refuses(release: str) -> None:
     cases: list[tuple[bytes, str]] = [
         (wrapper(plain(), offset=1), INVALID),  # below its last message
-        (wrapper(plain(), offset=0), "taken"),  # of old librdkafkas
+        (wrapper(plain(), offset=0), "taken"),  # of old librdkafka versions
         (wrapper(wrapper(plain(), offset=2)), INVALID),
         (message(0, None, None, attributes=1), INVALID),
         (wrapper(b""), INVALID),
@@ -463,7 +464,7 @@ def test_wrappers_that_no_release_takes(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", FAMILIES)
-def test_what_cannot_be_written_anew(release: str) -> None:
+def test_sets_that_cannot_be_rewritten(release: str) -> None:
     early = [Record(0, -2, b"k", b"v")]
     headers = [SAMPLE[0]._replace(headers=(batch.Header("h", b"x"),))]
     for target in (0, 1, 2):
@@ -475,12 +476,12 @@ def test_what_cannot_be_written_anew(release: str) -> None:
         assert outcome(made(2, 0, headers), packed, 13) == (REBUILT if target == 2 else UNWRITABLE)
 
 
-# --- sizes, and the texts of refusals
+# --- sizes, and the messages of refusals
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
 def test_sizes_near_2_to_the_31(release: str) -> None:
-    """With 12 more they overflow from 0.11 on; before, such an entry reaches beyond the set."""
+    """Adding the 12 bytes of the prefix overflows from 0.11 on; in earlier releases such an entry exceeds the set."""
     rules = family(release)
     fails = "OverflowingSize" if rules.sizes_overflow else NOTHING
     for data in (V1, V2) if rules.sizes_overflow else (V1,):
@@ -499,7 +500,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("release", TEXTS)
-def test_texts_of_refused_records(release: str) -> None:
+def test_error_texts_of_refused_records(release: str) -> None:
     keyless = batch.build([record._replace(key=None) for record in SAMPLE[:2]])
     with pytest.raises(InvalidRecords) as raised:
         prepare(bytearray(keyless), family(release, compacted=True), NOW, 8)
@@ -510,8 +511,8 @@ def test_texts_of_refused_records(release: str) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_up_to_2_4_a_compressed_batch_is_read_whole_before_a_record_is_judged(codec: int) -> None:
-    """Then what is wrong with its last record comes before the first one's missing key."""
+def test_up_to_2_4_compressed_batch_is_fully_read_before_records_are_checked(codec: int) -> None:
+    """An error in the last record is then reported before the missing key of the first."""
     records = [SAMPLE[0]._replace(offset=index, key=None) for index in range(3)]
     payload = bytearray(batch.payload(batch.build(records), 0, batch.read_header(batch.build(records))))
     payload[-1] = 1  # a negative number of headers
@@ -522,11 +523,11 @@ def test_up_to_2_4_a_compressed_batch_is_read_whole_before_a_record_is_judged(co
         assert ("without key" in str(raised.value)) == (release != "3.9" and not codec), release
 
 
-# --- the table of releases says the same
+# --- the table of releases has the same rules
 
 
 @pytest.mark.parametrize("release", FAMILIES)
-def test_rules_are_the_releases(release: str) -> None:
+def test_profiles_have_the_rules_of_their_release(release: str) -> None:
     behaviour, rules = profile(release).behaviour, FAMILIES[release]
     names = "one_magic record_errors counted_record_errors refuse_unnumbered unnumbered_fail append_time_bit_allowed"
     for name in (*names.split(), "old_formats"):

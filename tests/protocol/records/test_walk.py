@@ -1,4 +1,4 @@
-"""The walks that look inside of records: the quick one agrees with the one that looks at a record at a time."""
+"""The fast walk over records agrees with the walk that reads one record at a time."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ offsets = st.just(0) | st.sampled_from([1, -1, 64, 8192])
 
 @st.composite
 def payloads(draw: st.DrawFn) -> tuple[bytes, int]:
-    """A payload and its count of records; its first record may have any number, as in the middle of a large batch."""
+    """Returns a payload and its record count; its first record may have any number, as in the middle of a large
+    batch."""
     found = draw(st.lists(record, min_size=1, max_size=8))
     first = draw(st.sampled_from([0, 62, 8190]))
     numbered = [item._replace(offset=first + index + draw(offsets)) for index, item in enumerate(found)]
     built = batch.build([Record(0, 0, None, None), *numbered])
-    data = bytes(built[batch.HEADER_BYTES + 7 :])  # without the one that only sets the base
+    data = bytes(built[batch.HEADER_BYTES + 7 :])  # without the first one, which only sets the base timestamp
     return data, first
 
 
 def one_by_one(data: bytes, first: int, least: int, most: int, keyed: bool) -> tuple[int, int, list[int], bool]:
-    """What `whole_from` is to find: (position, count, deltas, in order)."""
+    """Returns the expected result of `whole_from`: (position, count, deltas, in order)."""
     position, seen, in_order = 0, [], True
     while position < len(data):
         try:
@@ -54,7 +55,7 @@ def one_by_one(data: bytes, first: int, least: int, most: int, keyed: bool) -> t
 
 
 @given(made=payloads(), data=st.data(), keyed=st.booleans(), narrow=st.booleans())
-def test_the_quick_walk_stops_where_something_is_wrong(
+def test_quick_walk_stops_at_an_invalid_record(
     made: tuple[bytes, int], data: st.DataObject, keyed: bool, narrow: bool
 ) -> None:
     payload, first = bytearray(made[0]), made[1]
@@ -64,18 +65,18 @@ def test_the_quick_walk_stops_where_something_is_wrong(
     position, count, seen, in_order = one_by_one(bytes(payload), first, least, most, keyed)
     try:
         found = walk.whole_from(payload, 0, 1 << 20, first, least, most, keyed)
-    except InvalidRecords:  # a varint that is none: looked at alone, that record is refused
+    except InvalidRecords:  # an invalid varint: `record` refuses that record
         return
     assert found[:2] == (position, count)
     if seen:
         assert found[3] == max(seen)
         assert found[2] == min(seen) if min(seen) < 0 else 0 <= found[2] <= min(seen)
-    # The number of the record at which it stops may have been looked at.
+    # The number of the record at which it stops may have been read.
     assert in_order or not found[4]
 
 
 @given(made=payloads())
-def test_whole_payloads_are_walked_to_the_end(made: tuple[bytes, int]) -> None:
+def test_quick_walk_of_a_valid_payload_reaches_its_end(made: tuple[bytes, int]) -> None:
     payload, first = made
     position, count, seen, in_order = one_by_one(payload, first, INT64_MIN, INT64_MAX, False)
     found = walk.whole_from(memoryview(payload), 0, count, first, INT64_MIN, INT64_MAX, False)
@@ -83,7 +84,7 @@ def test_whole_payloads_are_walked_to_the_end(made: tuple[bytes, int]) -> None:
     if seen:
         assert found[3] == max(seen)
         assert found[2] == min(seen) if min(seen) < 0 else 0 <= found[2] <= min(seen)
-    # In parts it finds the same.
+    # The walk in parts has the same result.
     place, done = 0, 0
     while done < count:
         place, passed, *_ = walk.whole_from(payload, place, 2, first + done, INT64_MIN, INT64_MAX, False)
@@ -93,7 +94,7 @@ def test_whole_payloads_are_walked_to_the_end(made: tuple[bytes, int]) -> None:
 
 
 @given(value=st.integers(INT64_MIN, INT64_MAX))
-def test_zigzag_is_read_back(value: int) -> None:
+def test_zigzag_varints_are_read_back(value: int) -> None:
     written = walk.zigzag(value)
     assert walk.varlong(written, 0) == (value, len(written))
     if -(2**31) <= value < 2**31:
@@ -101,7 +102,7 @@ def test_zigzag_is_read_back(value: int) -> None:
 
 
 def shaped(source: random.Random, index: int, shape: dict[str, int]) -> Record:
-    """A record like others of its batch, which have sizes near to each other."""
+    """Returns a record like others of its batch, with a similar size."""
     return Record(
         index,
         shape["time"] * index - source.choice((0, 0, 3)),
@@ -112,8 +113,8 @@ def shaped(source: random.Random, index: int, shape: dict[str, int]) -> Record:
 
 
 @each("seed", range(max(2, int(20 * SCALE))))
-def test_the_walk_over_alike_records_stops_at_any_damage(seed: int) -> None:
-    """Batches as producers make them, of which one byte is another."""
+def test_walk_over_similar_records_stops_at_any_damage(seed: int) -> None:
+    """Batches as producers make them, with one byte changed."""
     source = random.Random(seed)
     choices = {"time": (0, 1, 40, 900), "key": (0, 9, 60, 300), "value": (8, 60, 130, 2000), "headers": (0, 0, 1, 3)}
     shape = {name: source.choice(found) for name, found in choices.items()}

@@ -1,9 +1,9 @@
-"""No record is lost in silence: whatever file of a directory is damaged, the records are there, or what the opening
-reports covers them, or a reader meets an error.
+"""No record is lost silently: whichever file of a directory is damaged, the records are there, or a report of the start
+covers them, or a reader meets an error.
 
 One directory that was closed and one that was killed; each file of each is removed, emptied, truncated and has bits
-flipped, and each folder is removed. Bits that no CRC covers (base offset and leader epoch of a batch) are left out, as
-FORMAT.md says.
+flipped, and each folder is removed. Bits without a CRC (base offset and leader epoch of a batch) are left out, as
+FORMAT.md describes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DATA = "/data"
 CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=100)
 COMPACTED = LogConfig(segment_bytes=450, index_interval_bytes=100, rules=Rules(compacted=True))
 CONFIGS = {"plain": CONFIG, "begun": CONFIG, "keyed": COMPACTED, "ended": CONFIG, "empty": CONFIG}
-MAY_REFUSE = ("meta.properties", "partition.metadata")  # files without which an opening is refused, in one line
+MAY_REFUSE = ("meta.properties", "partition.metadata")  # without these files an opening is refused, in one line
 Rows = dict[int, bytes | None]
 
 
@@ -56,7 +56,7 @@ def opened(files: SimulatedFiles) -> tuple[DataDirectory, dict[str, PartitionLog
 
 
 def rows_of(log: PartitionLog) -> Rows:
-    """Every record, as a consumer gets it. CorruptRecords where a CRC does not match."""
+    """Returns every record as a consumer gets it. Raises CorruptRecords for a wrong CRC."""
     found: Rows = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -70,7 +70,7 @@ def rows_of(log: PartitionLog) -> Rows:
                 if record.offset >= log.log_start_offset and not header.is_control:
                     found[record.offset] = record.value
             if header.next_offset <= offset:
-                raise CorruptRecords("a batch that was not asked for")
+                raise CorruptRecords("a batch below the requested offset")
             offset = header.next_offset
     return found
 
@@ -88,7 +88,7 @@ def append_to(logs: dict[str, PartitionLog], first: int, count: int) -> None:
 
 
 def left(closed: bool) -> Known:
-    """Five partitions with several segments, some of which are durable, and a log start within a segment."""
+    """Returns five partitions with several segments, some of them durable, and a log start within a segment."""
     files = SimulatedFiles()
     directory, logs = opened(files)
     append_to(logs, 0, 12)
@@ -129,7 +129,7 @@ class Damage(NamedTuple):
 
 
 def uncovered(data: bytes) -> set[int]:
-    """The bytes of a segment that no CRC covers and no length depends on: base offsets and leader epochs."""
+    """Returns the bytes of a segment without a CRC and without a length: base offsets and leader epochs."""
     found: set[int] = set()
     for position, _ in formats.headers(data):
         found.update(range(position, position + 8), range(position + 12, position + 16))
@@ -137,7 +137,8 @@ def uncovered(data: bytes) -> set[int]:
 
 
 def damages(files: SimulatedFiles, rng: random.Random, each: int) -> Iterator[Damage]:
-    """Every file removed and emptied, truncated and with a bit flipped at so many places; every folder removed."""
+    """Yields every file removed and emptied, truncated and with a bit flipped at several places; every folder
+    removed."""
     for topic in CONFIGS:
         yield Damage(f"{DATA}/{topic}-0", "folder")
     for path in sorted(files.contents):
@@ -158,12 +159,12 @@ def damages(files: SimulatedFiles, rng: random.Random, each: int) -> Iterator[Da
 
 
 def covers(losses: list[Loss], offset: int) -> bool:
-    """Whether a reported loss names the offset; of a torn tail all behind its first offset."""
+    """Returns whether a reported loss covers the offset; a torn tail covers all offsets from its first on."""
     return any(loss.first <= offset and (offset < loss.end or loss.is_torn) for loss in losses)
 
 
 def problem(known: Known, damage: Damage) -> str | None:
-    """What is lost in silence; None if nothing is."""
+    """Returns the first silent loss, or None."""
     disk = known.files.fork()
     disk.restart()
     damage.do(disk)
@@ -196,7 +197,7 @@ def problem(known: Known, damage: Damage) -> str | None:
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
-def test_directory_with_any_damaged_file_loses_no_record_in_silence(closed: bool) -> None:
+def test_directory_with_any_damaged_file_loses_no_record_silently(closed: bool) -> None:
     seed = random.randrange(2**32)
     known = left(closed)
     tried, wrong = 0, []

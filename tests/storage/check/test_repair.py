@@ -1,4 +1,4 @@
-"""Repair of logs: every damage is mended or named, and nothing is lost that is not in the backup."""
+"""Repair of logs: every damage is mended or reported, and every removed byte is in the backup."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ from ottla_testing.storage.repairing import (
 
 
 def is_identity(left: list[str], damaged: str) -> bool:
-    """Whether what is left is the topic id of one partition: of two that differ, the other one's may be in doubt."""
+    """Returns whether the only finding left is the topic id of a partition: of two different ids, either may be
+    wrong."""
     topic = damaged.rpartition("-")[0]
     return damaged.endswith("/partition.metadata") and [name.rpartition("-")[0] for name in left] == [topic]
 
 
 @given(data=st.data())
-def test_any_damage_is_mended_and_can_be_put_back(
-    data: st.DataObject, sound: Path, again: Callable[[Path], Path]
-) -> None:
+def test_repair_of_any_damage_can_be_undone(data: st.DataObject, sound: Path, again: Callable[[Path], Path]) -> None:
     release = data.draw(st.sampled_from(["", "", *RELEASES]))
     source, gaps = (DIRECTORIES / release, True) if release else (sound, False)
     root = again(source)
@@ -66,10 +65,10 @@ def test_any_damage_is_mended_and_can_be_put_back(
     else:
         (root / name).write_bytes(now)
     damaged = tree(root)
-    told = dry(root, skip=skip, gaps=gaps)
+    planned = dry(root, skip=skip, gaps=gaps)
     assert tree(root) == damaged
     steps, place = repair(root, skip=skip, gaps=gaps)
-    assert [step.does for step in told] == [step.does for step in steps]
+    assert [step.does for step in planned] == [step.does for step in steps]
     left = [step.finding.file for step in steps if not step.mends]
     assert [finding.file for finding in wrong(root, gaps=gaps)] == left, (name, how, at, byte)
     assert left in ([], [META_PROPERTIES]) if name == META_PROPERTIES else left == [] or is_identity(left, name)
@@ -77,7 +76,7 @@ def test_any_damage_is_mended_and_can_be_put_back(
     for folder in {Path(name).parts[0] for name in before if name.endswith(".log")}:
         found, true = entries(root, folder), entries(source, folder)
         if name.startswith(folder + "/") and name.endswith(".log"):
-            # The offset of the last one lies outside of its CRC, and may be higher than it was.
+            # The offset of the last batch lies outside its CRC, and may be too high.
             assert len(set(found) - set(true)) <= (how in ("flip", "zeros"))
             assert not skip or how != "flip" or len(true) - len(found) <= 2
         else:
@@ -88,7 +87,7 @@ def test_any_damage_is_mended_and_can_be_put_back(
 
 
 @pytest.mark.parametrize("name", [*RELEASES, *(f"{release}-killed" for release in RELEASES)])
-def test_there_is_nothing_to_do_in_a_directory_that_kafka_left(name: str, again: Callable[[Path], Path]) -> None:
+def test_repair_of_kafkas_directory_does_nothing(name: str, again: Callable[[Path], Path]) -> None:
     root = again(DIRECTORIES / name)
     before = tree(root)
     steps, place = repair(root, gaps=True)
@@ -98,7 +97,7 @@ def test_there_is_nothing_to_do_in_a_directory_that_kafka_left(name: str, again:
 # -- the log
 
 
-def test_a_damaged_stretch_is_left_out_and_its_offsets_are_covered(copied: Path) -> None:
+def test_skip_replaces_a_damaged_range_with_an_empty_batch(copied: Path) -> None:
     path = log_of(copied, 1)
     was = facts(path)
     change(path, was[2].position, b"\xff" * (was[4].position - was[2].position + 20))
@@ -118,17 +117,17 @@ def test_a_damaged_stretch_is_left_out_and_its_offsets_are_covered(copied: Path)
     assert wrong(copied) == []
 
 
-def test_without_skip_the_log_ends_at_the_damage_and_says_what_goes_with_it(copied: Path) -> None:
+def test_without_skip_the_log_ends_at_the_damage_and_lost_batches_are_reported(copied: Path) -> None:
     path = log_of(copied, 1)
     was, later = facts(path), [path.name for path in sorted((copied / "orders-0").glob("*.log"))[2:]]
     change(path, was[2].position + 30, b"\xff")
     count = len(entries(copied, "orders-0"))
     kept = len(facts(log_of(copied, 0))) + 2
     steps, place = repair(copied)
-    told = does(steps)
+    planned = does(steps)
     cut = was[-1].position + was[-1].size_bytes - was[2].position
-    assert told[0] == f"cut {cut} bytes and remove {len(later)} segments after it"
-    assert "remove them as well, as a recovery does; --skip keeps them" in told
+    assert planned[0] == f"cut {cut} bytes and remove {len(later)} segments after it"
+    assert "remove them as well, as a recovery does; --skip keeps them" in planned
     assert [s.finding.what for s in steps if s.finding.what.startswith(f"{count - kept} sound")] != []
     assert [p.name for p in sorted((copied / "orders-0").glob("*.log"))] == [log_of(copied, 0).name, path.name]
     assert [name for name, _ in sizes(place, later)] == later[::-1]
@@ -140,14 +139,14 @@ def test_without_skip_the_log_ends_at_the_damage_and_says_what_goes_with_it(copi
 
 
 def sizes(place: Path, names: list[str]) -> list[tuple[str, int]]:
-    """Size of each whole file in a backup."""
+    """Returns the size of each whole file in a backup."""
     lines = read_manifest(DiskFiles(), str(place))
     return [(Path(line["file"]).name, line["size"]) for line in lines[1:] if Path(line.get("file", "")).name in names]
 
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 4])
-def test_an_offset_between_its_neighbours_is_put_right(copied: Path, sound: Path, skip: bool, number: int) -> None:
+def test_damaged_offset_between_its_neighbours_is_corrected(copied: Path, sound: Path, skip: bool, number: int) -> None:
     path = log_of(copied, 1)
     one = facts(path)[number]
     for offset in (
@@ -167,7 +166,7 @@ def test_an_offset_between_its_neighbours_is_put_right(copied: Path, sound: Path
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("number", [0, 3])
-def test_a_leader_epoch_that_stands_alone_is_put_right(copied: Path, sound: Path, skip: bool, number: int) -> None:
+def test_damaged_leader_epoch_is_corrected(copied: Path, sound: Path, skip: bool, number: int) -> None:
     path = log_of(copied, 1)
     change(path, facts(path)[number].position + 12, b"\0\1\0\0")
     steps, _ = repair(copied, skip=skip)
@@ -176,7 +175,7 @@ def test_a_leader_epoch_that_stands_alone_is_put_right(copied: Path, sound: Path
     assert wrong(copied) == []
 
 
-def test_a_segment_ends_where_the_next_one_begins(copied: Path, sound: Path) -> None:
+def test_segment_is_cut_where_the_next_one_begins(copied: Path, sound: Path) -> None:
     first, second = log_of(copied, 0), log_of(copied, 1)
     was = first.read_bytes()
     first.write_bytes(was + second.read_bytes()[: facts(second)[2].position])
@@ -188,7 +187,7 @@ def test_a_segment_ends_where_the_next_one_begins(copied: Path, sound: Path) -> 
     assert wrong(copied) == []
 
 
-def test_an_empty_segment_within_another_one_goes(copied: Path, sound: Path) -> None:
+def test_empty_segment_within_another_is_removed(copied: Path, sound: Path) -> None:
     (copied / "orders-0" / f"{7:020d}.log").touch()
     steps, _ = repair(copied)
     assert does(steps)[0] == "remove it: the segment before it has these offsets"
@@ -196,23 +195,23 @@ def test_an_empty_segment_within_another_one_goes(copied: Path, sound: Path) -> 
     assert wrong(copied) == []
 
 
-def test_a_segment_that_is_missing_ends_the_log_or_is_covered(copied: Path, sound: Path, tmp_path: Path) -> None:
+def test_missing_segment_ends_the_log_or_becomes_empty_batches(copied: Path, sound: Path, tmp_path: Path) -> None:
     gone, before = log_of(copied, 1), log_of(copied, 0)
-    first, behind = facts(gone)[0].header.base_offset, facts(log_of(copied, 2))[0].header.base_offset
+    first, later_base = facts(gone)[0].header.base_offset, facts(log_of(copied, 2))[0].header.base_offset
     gone.unlink()
     other = Path(shutil.copytree(copied, tmp_path / "other"))
     steps, _ = repair(copied)
-    assert does(steps)[0] == f"end the log at {first}: offsets {first}-{behind - 1} are missing"
+    assert does(steps)[0] == f"end the log at {first}: offsets {first}-{later_base - 1} are missing"
     assert [path.name for path in (copied / "orders-0").glob("*.log")] == [before.name]
     assert wrong(copied) == []
     repair(other, skip=True)
-    assert facts(other / "orders-0" / before.name)[-1].last_offset == behind - 1
+    assert facts(other / "orders-0" / before.name)[-1].last_offset == later_base - 1
     lost = {entry[0] for entry in entries(sound, "orders-0")} - {entry[0] for entry in entries(other, "orders-0")}
-    assert lost == {offset for offset in lost if first <= offset < behind} != set()
+    assert lost == {offset for offset in lost if first <= offset < later_base} != set()
     assert wrong(other) == []
 
 
-def test_offsets_that_are_missing_inside_a_segment_take_nothing_with_them(copied: Path) -> None:
+def test_missing_offsets_inside_a_segment_remove_no_records(copied: Path) -> None:
     path = log_of(copied, 1)
     data, was = path.read_bytes(), facts(path)
     path.write_bytes(data[: was[2].position] + data[was[3].position :])
@@ -226,7 +225,7 @@ def test_offsets_that_are_missing_inside_a_segment_take_nothing_with_them(copied
 
 
 @given(data=st.data())
-def test_sound_entries_are_found_behind_any_garbage(
+def test_sound_entries_are_found_after_any_garbage(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("any") / "orders-0"
@@ -247,7 +246,7 @@ def test_sound_entries_are_found_behind_any_garbage(
     assert wrong(folder.parent) == []
 
 
-def test_an_empty_batch_is_read_by_everything(copied: Path) -> None:
+def test_empty_batch_has_a_valid_header_and_no_records(copied: Path) -> None:
     made = empty_batch(7, 20)
     header = batch.read_header(made)
     assert batch.crc_matches(made, 0, header)

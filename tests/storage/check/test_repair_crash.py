@@ -1,5 +1,5 @@
-"""A repair that is stopped at any operation, by a kill, a power loss or an error of the disk, is run again: it comes to
-the same end, and its backups together still hold every byte."""
+"""A repair that is interrupted at any operation, by a kill, a power loss or a disk error, is repeated: it has the same
+result, and its backups together still contain every byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Tree = dict[str, bytes]
 
 
 def put(files: SimulatedFiles, name: str, change: Callable[[bytes], bytes]) -> None:
-    """Changes or makes a file of the data directory, durably."""
+    """Writes a file of the data directory, durably."""
     path = f"{ROOT}/{name}"
     was = bytes(files.contents[path].live) if path in files.contents else b""
     file = files.open(path, create=True)
@@ -42,7 +42,7 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
 
 
 def damaged() -> SimulatedFiles:
-    """A directory in which something of everything is wrong."""
+    """Returns a directory with every kind of damage."""
     files = SimulatedFiles()
     directory = DataDirectory.open(files, ROOT, node_id=1)
     for partition in (0, 1, 2):
@@ -95,7 +95,7 @@ def repair(files: SimulatedFiles, skip: bool) -> list[Step]:
 def put_all_back(files: SimulatedFiles) -> None:
     places = sorted((name for name in files.list("/kafka") if name != "data"), key=lambda name: int(name[13:]))
     for name in reversed(places):
-        with contextlib.suppress(StorageError):  # nothing was changed before a manifest's first line
+        with contextlib.suppress(StorageError):  # nothing was changed before the first line of a manifest
             put_back(files, ROOT, f"/kafka/{name}")
 
 
@@ -105,7 +105,7 @@ def wrong(files: SimulatedFiles) -> list[str]:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["cut", "skip"])
 def ended(request: pytest.FixtureRequest, disk: SimulatedFiles) -> tuple[bool, Tree, int]:
-    """Whether damage is left out, what an undisturbed repair leaves, and after how many steps."""
+    """Returns whether damage is left out, the result of an uninterrupted repair, and its number of steps."""
     files = disk.fork()
     steps = repair(files, request.param)
     assert all(step.mends for step in steps)
@@ -122,7 +122,7 @@ def stops(count: int, most: int, rng: random.Random) -> list[int]:
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power loss"])
-def test_a_repair_that_is_stopped_anywhere_is_run_again(
+def test_repair_stopped_anywhere_is_completed_by_the_next(
     disk: SimulatedFiles, ended: tuple[bool, Tree, int], power: bool, scaled: Callable[[int], int]
 ) -> None:
     skip, result, count = ended
@@ -154,7 +154,7 @@ def test_a_repair_that_is_stopped_anywhere_is_run_again(
         assert tree(files) == tree(disk), f"stopped at {at}: something is lost"
 
 
-def test_an_error_of_the_disk_ends_what_it_meets_and_loses_nothing(
+def test_disk_error_during_repair_loses_nothing(
     disk: SimulatedFiles, ended: tuple[bool, Tree, int], scaled: Callable[[int], int]
 ) -> None:
     skip, result, count = ended
@@ -177,7 +177,7 @@ def test_an_error_of_the_disk_ends_what_it_meets_and_loses_nothing(
         assert tree(files) == result, f"failed at {at}"
 
 
-def test_putting_back_may_be_stopped_and_run_again(disk: SimulatedFiles, scaled: Callable[[int], int]) -> None:
+def test_undo_stopped_anywhere_is_completed_by_the_next(disk: SimulatedFiles, scaled: Callable[[int], int]) -> None:
     repaired = disk.fork()
     repair(repaired, False)
     counting = repaired.fork()
@@ -207,7 +207,8 @@ def test_records_above_and_below_the_cut_are_as_expected(disk: SimulatedFiles) -
 
 
 def read(files: SimulatedFiles, topic: str, partition: int) -> list[tuple[int, bytes | None]]:
-    """Offset and value of each record, as a broker reads them; then one append has the next offset."""
+    """Reads offset and value of each record, as a broker reads them, and checks that one append gets the next
+    offset."""
     directory = DataDirectory.open(files, ROOT, node_id=1)
     log = directory.open_partition(topic, partition, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
     found: list[tuple[int, bytes | None]] = []

@@ -1,4 +1,4 @@
-"""Repair of what lies beside the logs, the backup and its way back."""
+"""Repair of the files beside the logs, the backup, and undoing a repair."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from ottla_testing.storage.repairing import (
     wrong,
 )
 
-# -- what follows from the log
+# -- files derived from the log
 
 
-def test_indexes_are_made_anew_byte_for_byte(copied: Path, sound: Path) -> None:
+def test_rebuilt_indexes_equal_the_lost_ones(copied: Path, sound: Path) -> None:
     for number, suffix in enumerate((".index", ".timeindex", ".index", ".timeindex")):
         path = log_of(copied, number).with_suffix(suffix)
         if number < 2:
@@ -52,7 +52,7 @@ def test_indexes_are_made_anew_byte_for_byte(copied: Path, sound: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_transaction_indexes_are_made_anew_as_kafka_wrote_them(release: str, again: Callable[[Path], Path]) -> None:
+def test_rebuilt_transaction_indexes_equal_kafkas(release: str, again: Callable[[Path], Path]) -> None:
     root = again(DIRECTORIES / release)
     paths = [path for path in sorted(root.glob("*/*.txnindex")) if path.stat().st_size and "compacted" not in str(path)]
     assert paths
@@ -64,7 +64,7 @@ def test_transaction_indexes_are_made_anew_as_kafka_wrote_them(release: str, aga
     assert {path: path.read_bytes() for path in paths} == was
 
 
-def test_snapshots_that_the_log_contradicts_go(copied: Path) -> None:
+def test_snapshots_that_contradict_the_log_are_removed(copied: Path) -> None:
     snapshots = sorted((copied / "orders-0").glob("*.snapshot"))
     snapshots[0].write_bytes(snapshots[1].read_bytes())
     change(snapshots[-1], 9, b"\x77")
@@ -75,7 +75,7 @@ def test_snapshots_that_the_log_contradicts_go(copied: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"0\n1\n3 0\n", b"0\n2\n0 0\n1 9\n", b"x", b"0\n2\n0 0\n"])
-def test_leader_epochs_are_made_anew(copied: Path, sound: Path, data: bytes) -> None:
+def test_leader_epochs_are_rebuilt(copied: Path, sound: Path, data: bytes) -> None:
     (copied / "orders-0" / checkpoint.LEADER_EPOCH).write_bytes(data)
     steps, _ = repair(copied)
     assert does(steps, "epochs") == ["rebuild it from the batches"]
@@ -92,7 +92,7 @@ def offsets_in(root: Path, name: str) -> dict[tuple[str, int], int]:
 @pytest.mark.parametrize(
     "name", [checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, checkpoint.LOG_START_OFFSET]
 )
-def test_a_malformed_checkpoint_is_written_anew(copied: Path, sound: Path, name: str) -> None:
+def test_malformed_checkpoint_is_rewritten(copied: Path, sound: Path, name: str) -> None:
     true = offsets_in(sound, name)
     assert true
     was = (copied / name).read_bytes()
@@ -101,11 +101,11 @@ def test_a_malformed_checkpoint_is_written_anew(copied: Path, sound: Path, name:
         (copied / CLEAN_SHUTDOWN).touch()
         steps, _ = repair(copied)
         assert len(does(steps, "checkpoint")) == 1
-        told = offsets_in(copied, name)
-        assert told == true or (name == checkpoint.LOG_START_OFFSET and told.items() < true.items())
+        rebuilt = offsets_in(copied, name)
+        assert rebuilt == true or (name == checkpoint.LOG_START_OFFSET and rebuilt.items() < true.items())
 
 
-def test_offsets_that_cannot_be_are_put_within_the_logs(copied: Path, sound: Path) -> None:
+def test_impossible_checkpoint_offsets_are_moved_into_the_logs(copied: Path, sound: Path) -> None:
     ends = offsets_in(sound, checkpoint.RECOVERY_POINT)
     key, end = ("orders", 0), ends["orders", 0]
     for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, checkpoint.CLEANER_OFFSET):
@@ -114,12 +114,13 @@ def test_offsets_that_cannot_be_are_put_within_the_logs(copied: Path, sound: Pat
     steps, _ = repair(copied)
     assert len(does(steps, "checkpoint")) == 6
     assert offsets_in(copied, checkpoint.RECOVERY_POINT) == offsets_in(copied, checkpoint.REPLICATION_OFFSET) == ends
-    assert offsets_in(copied, checkpoint.CLEANER_OFFSET) == {**ends, key: 0, ("gone", 3): 1}  # the cleaner begins anew
+    # the cleaner starts from scratch
+    assert offsets_in(copied, checkpoint.CLEANER_OFFSET) == {**ends, key: 0, ("gone", 3): 1}
     assert offsets_in(copied, checkpoint.LOG_START_OFFSET) == {}
     assert entries(copied, "orders-0") == entries(sound, "orders-0")
 
 
-def test_a_log_that_ends_in_front_of_its_start_goes_on_there(copied: Path) -> None:
+def test_log_that_ends_before_its_start_continues_at_its_start(copied: Path) -> None:
     end = offsets_in(copied, checkpoint.RECOVERY_POINT)["orders", 0]
     checkpoint.write_offsets(DiskFiles(), str(copied / checkpoint.LOG_START_OFFSET), {("orders", 0): end - 1})
     path = log_of(copied, -1)
@@ -135,7 +136,7 @@ def test_a_log_that_ends_in_front_of_its_start_goes_on_there(copied: Path) -> No
     directory.close()
 
 
-def test_topic_ids_come_from_their_owner_or_from_the_others(copied: Path) -> None:
+def test_lost_topic_id_is_restored_if_known(copied: Path) -> None:
     path = copied / "orders-1" / "partition.metadata"
     was = path.read_bytes()
     path.write_bytes(b"x")
@@ -147,7 +148,7 @@ def test_topic_ids_come_from_their_owner_or_from_the_others(copied: Path) -> Non
     assert [(step.mends, step.finding.part) for step in steps] == [(False, "identity")]
 
 
-def test_a_partition_with_another_id_may_be_of_another_topic(copied: Path) -> None:
+def test_partition_with_another_topic_id_is_reported(copied: Path) -> None:
     shutil.copytree(copied / "orders-1", copied / "orders-2")
     shutil.copytree(copied / "orders-1", copied / "orders-3")
     (copied / "orders-3" / "partition.metadata").write_bytes(b"version: 0\ntopic_id: " + b"A" * 21 + b"Q")
@@ -158,7 +159,7 @@ def test_a_partition_with_another_id_may_be_of_another_topic(copied: Path) -> No
     assert tree(copied) == before
 
 
-def test_what_an_opening_removes_goes_into_the_backup(copied: Path, sound: Path) -> None:
+def test_files_that_an_open_would_remove_are_in_the_backup(copied: Path, sound: Path) -> None:
     old = f"old-0.{'0' * 32}-delete"
     (copied / old).mkdir()
     left = {
@@ -179,7 +180,7 @@ def test_what_an_opening_removes_goes_into_the_backup(copied: Path, sound: Path)
     assert {name: (place / f"{name}.0-1").read_bytes() for name in left} == left
 
 
-def test_a_swap_is_completed_and_can_be_put_back(copied: Path, sound: Path) -> None:
+def test_completed_swap_can_be_undone(copied: Path, sound: Path) -> None:
     path = log_of(copied, 1)
     swap = path.with_name(path.name + ".swap")
     swap.write_bytes(path.read_bytes()[: facts(path)[-1].position])
@@ -191,8 +192,8 @@ def test_a_swap_is_completed_and_can_be_put_back(copied: Path, sound: Path) -> N
     assert tree(copied) == damaged
 
 
-def test_a_swap_of_a_damaged_log_is_completed_up_to_the_damage(copied: Path, sound: Path) -> None:
-    """The old segments behind the damage still have what it took."""
+def test_swap_of_a_damaged_log_is_completed_up_to_the_damage(copied: Path, sound: Path) -> None:
+    """The old segments after the damage still have the records that it took."""
     first, second = log_of(copied, 1), log_of(copied, 2)
     swap = first.with_name(first.name + ".swap")
     swap.write_bytes(first.read_bytes() + second.read_bytes())
@@ -211,7 +212,7 @@ def test_a_swap_of_a_damaged_log_is_completed_up_to_the_damage(copied: Path, sou
 
 
 def killed(tmp_path: Path) -> Path:
-    """A directory of whose broker nothing is left but what it wrote."""
+    """Returns a directory whose broker was killed."""
     root = tmp_path / "killed"
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
@@ -221,14 +222,14 @@ def killed(tmp_path: Path) -> Path:
     return root
 
 
-def test_what_every_opening_recovers_is_left_to_it(tmp_path: Path) -> None:
+def test_damage_that_recovery_fixes_is_not_repaired(tmp_path: Path) -> None:
     root = killed(tmp_path)
     before = tree(root)
     assert repair(root)[0] == []
     assert tree(root) == before
 
 
-def test_but_an_unfinished_end_is_cut_and_kept(tmp_path: Path) -> None:
+def test_incomplete_last_entry_is_cut_and_in_the_backup(tmp_path: Path) -> None:
     root = killed(tmp_path)
     path = log_of(root, -1)
     whole = path.read_bytes()
@@ -244,7 +245,7 @@ def test_but_an_unfinished_end_is_cut_and_kept(tmp_path: Path) -> None:
 
 
 class Elsewhere(Unsynced):
-    """The backup lies on another disk: nothing can be renamed there."""
+    """The disk of the backup is another one: files cannot be renamed to it."""
 
     def replace(self, source: str, target: str) -> None:
         if "ottla-repair" in target and "ottla-repair" not in source:
@@ -252,7 +253,7 @@ class Elsewhere(Unsynced):
         super().replace(source, target)
 
 
-def test_the_backup_may_lie_on_another_disk(copied: Path) -> None:
+def test_backup_on_another_disk(copied: Path) -> None:
     left = copied / "orders-0" / f"{5:020d}.log.deleted"
     left.write_bytes(b"deleted")
     damaged = tree(copied)
@@ -266,7 +267,7 @@ def test_the_backup_may_lie_on_another_disk(copied: Path) -> None:
     assert tree(copied) == damaged
 
 
-def test_the_manifest_says_what_went_where_and_why(copied: Path) -> None:
+def test_manifest_has_source_backup_and_reason_of_each_file(copied: Path) -> None:
     path = log_of(copied, -1)
     size = path.stat().st_size
     change(path, size - 1, b"\xff")
@@ -280,7 +281,7 @@ def test_the_manifest_says_what_went_where_and_why(copied: Path) -> None:
     assert (place / cut["saved"]).stat().st_size == size - at
 
 
-def test_what_was_written_since_is_not_overwritten_by_putting_back(copied: Path) -> None:
+def test_undo_does_not_overwrite_later_writes(copied: Path) -> None:
     path = log_of(copied, -1)
     path.write_bytes(path.read_bytes()[:-1])
     _, place = repair(copied)
@@ -294,7 +295,7 @@ def test_what_was_written_since_is_not_overwritten_by_putting_back(copied: Path)
         put_back(DiskFiles(), str(copied), str(copied))
 
 
-def test_a_repair_that_did_not_end_is_told_of_and_ends_in_the_next(copied: Path, sound: Path) -> None:
+def test_unfinished_repair_is_reported_and_completed_by_the_next(copied: Path, sound: Path) -> None:
     (copied / CLEAN_SHUTDOWN).rename(copied / REPAIRING)
     notes = [finding for finding in Verification(copied).findings() if not finding.wrong]
     assert [finding.file for finding in notes] == [REPAIRING]
@@ -303,13 +304,13 @@ def test_a_repair_that_did_not_end_is_told_of_and_ends_in_the_next(copied: Path,
     assert not (copied / REPAIRING).exists()
 
 
-def test_the_backup_lies_in_no_data_directory(copied: Path, tmp_path: Path) -> None:
+def test_backup_is_placed_next_to_the_data_directory(copied: Path, tmp_path: Path) -> None:
     assert backup_place(str(copied)) == backup_place(str(copied / "orders-0")) == str(tmp_path / "ottla-repair-1")
     assert place_of(str(copied)) == (str(copied), None)
     assert place_of(str(copied / "orders-0")) == (str(copied), "orders-0")
 
 
-def test_one_partition_is_mended_alone(copied: Path) -> None:
+def test_repair_of_one_partition_leaves_others_unchanged(copied: Path) -> None:
     for folder in ("orders-0", "orders-1"):
         log_of(copied, 0, folder).with_suffix(".index").write_bytes(b"x")
     steps, _ = repair(copied, only="orders-1")

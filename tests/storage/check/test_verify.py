@@ -1,4 +1,4 @@
-"""Looking for faults: sound directories have none, and every damage of a byte is found or can do no harm."""
+"""Verification: sound directories have no faults, and every damaged byte is found or harmless."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ottla_testing.storage.batches import make, old, sequenced, storing
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 TOPIC_ID = bytes(range(16))
-HARMLESS = {".lock", CLEAN_SHUTDOWN}  # whose names matter, not their bytes
-HARMLESS.add(clean_close.FILE_NAME)  # a damaged one is passed over
+HARMLESS = {".lock", CLEAN_SHUTDOWN}  # only their names matter
+HARMLESS.add(clean_close.FILE_NAME)  # a damaged one is ignored
 
 
 def fill(root: Path) -> None:
-    """A directory that was closed: two partitions, all formats, producers, several segments, records deleted; and one
-    of Apache Kafka's with aborted transactions."""
+    """Makes a closed directory: two partitions, all formats, producers, several segments, deleted records; and one of
+    Apache Kafka's with aborted transactions."""
     shutil.copytree(GOLDEN / "logs" / "transactions-0", root / "transactions-0")
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
@@ -87,7 +87,7 @@ def files(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_closed_directory_has_no_fault_and_all_of_it_is_read(sound: Path, deep: bool) -> None:
+def test_closed_directory_has_no_finding_and_is_fully_read(sound: Path, deep: bool) -> None:
     looked = Verification(sound, may_have_gaps=lambda topic: False, deep=deep)
     assert list(looked.findings()) == []
     assert looked.report.clean
@@ -103,7 +103,7 @@ def golden() -> Iterator[inspect.PartitionFolder]:
 
 @each("folder", list(golden()))
 @each("deep", [False, True])
-def test_partitions_that_kafka_wrote_have_no_fault(folder: inspect.PartitionFolder, deep: bool) -> None:
+def test_kafkas_partitions_have_no_finding(folder: inspect.PartitionFolder, deep: bool) -> None:
     names = [path.name for path in Path(folder.path).iterdir()]
     circumstances = Circumstances(gaps=folder.topic.startswith("gaps"), deep=deep)
     assert list(Walk(folder, names, circumstances).findings()) == []
@@ -119,8 +119,8 @@ version=1
 
 
 def kafkas_directory(root: Path) -> dict[tuple[str, int], int]:
-    """A whole directory as a KRaft broker leaves it: partitions that Kafka wrote, and what lies beside and in them. The
-    ends of the logs."""
+    """Makes a whole directory as a KRaft broker leaves it: partitions written by Kafka, and the files beside and in
+    them. Returns the log end offsets."""
     ends = {("__cluster_metadata", 0): 3}
     for folder in inspect.partitions(GOLDEN / "logs"):
         shutil.copytree(folder.path, root / Path(folder.path).name)
@@ -146,7 +146,7 @@ def kafkas_directory(root: Path) -> dict[tuple[str, int], int]:
     return ends
 
 
-def test_a_whole_directory_of_kafka_has_no_fault(tmp_path: Path) -> None:
+def test_kafkas_whole_directory_has_no_finding(tmp_path: Path) -> None:
     ends = kafkas_directory(tmp_path)
     looked = Verification(tmp_path, may_have_gaps=lambda topic: topic.startswith("gaps"), deep=True)
     assert [finding for finding in looked.findings() if finding.wrong] == []
@@ -158,14 +158,14 @@ def test_a_whole_directory_of_kafka_has_no_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*RELEASES, *(f"{release}-killed" for release in RELEASES)])
 @pytest.mark.parametrize("deep", [False, True])
-def test_directories_that_kafka_left_have_no_fault(name: str, deep: bool) -> None:
+def test_kafkas_directories_have_no_finding(name: str, deep: bool) -> None:
     looked = Verification(GOLDEN / "directories" / name, deep=deep)
     assert [finding for finding in looked.findings() if finding.wrong] == []
     assert looked.report.clean != name.endswith("-killed")
     assert looked.report.partitions > 0
 
 
-def test_what_is_wrong_beside_the_partitions_of_kafka_is_found(tmp_path: Path) -> None:
+def test_damage_outside_partitions_of_kafkas_directory_is_found(tmp_path: Path) -> None:
     ends = kafkas_directory(tmp_path)
     key = ("transactions", 0)
     for name in CHECKPOINTS:
@@ -183,14 +183,14 @@ def test_what_is_wrong_beside_the_partitions_of_kafka_is_found(tmp_path: Path) -
         assert [(f.file, f.part) for f in wrong(tmp_path, gaps=True)] == [("meta.properties", "identity")]
 
 
-def test_an_abort_that_the_transaction_index_lacks_is_found(sound: Path, changed) -> None:
+def test_abort_missing_in_the_transaction_index_is_found(sound: Path, changed) -> None:
     name = "transactions-0/00000000000000000003.txnindex"
     root = changed(sound, name, (sound / name).read_bytes()[34:])
     assert [(f.file, f.part) for f in wrong(root)] == [(name, "transactions")]
     assert wrong(root)[0].what.endswith("is missing")
 
 
-def test_missing_offsets_are_a_fault_where_no_cleaner_works(tmp_path: Path) -> None:
+def test_missing_offsets_of_an_uncompacted_log_are_found(tmp_path: Path) -> None:
     made = [bytes(batch.build([batch.Record(at, 1000, None, b"v")], base_offset=at)) for at in (0, 1, 5)]
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"".join(made))
@@ -198,7 +198,7 @@ def test_missing_offsets_are_a_fault_where_no_cleaner_works(tmp_path: Path) -> N
     assert wrong(tmp_path, gaps=True) == []
 
 
-def test_the_preallocated_indexes_of_a_kafka_that_was_killed_are_no_fault(sound: Path, changed) -> None:
+def test_preallocated_indexes_of_killed_kafka_have_no_finding(sound: Path, changed) -> None:
     last = sorted((sound / "orders-0").glob("*.index"))[-1]
     name = last.relative_to(sound).as_posix()
     root = changed(sound, name, last.read_bytes() + bytes(800))
@@ -207,7 +207,7 @@ def test_the_preallocated_indexes_of_a_kafka_that_was_killed_are_no_fault(sound:
     assert wrong(root) == []
 
 
-def test_an_unfinished_end_is_a_fault_only_in_a_closed_directory(sound: Path, changed) -> None:
+def test_incomplete_last_entry_is_found_only_in_a_closed_directory(sound: Path, changed) -> None:
     last = sorted((sound / "orders-0").glob("*.log"))[-1]
     name = last.relative_to(sound).as_posix()
     root = changed(sound, name, last.read_bytes() + bytes(make(b"more"))[:40])
@@ -217,7 +217,7 @@ def test_an_unfinished_end_is_a_fault_only_in_a_closed_directory(sound: Path, ch
     assert [f.byte for f in notes(root)] == [last.stat().st_size]
 
 
-def test_an_unfinished_end_of_an_older_segment_is_a_fault(sound: Path, changed) -> None:
+def test_incomplete_last_entry_of_an_older_segment_is_found(sound: Path, changed) -> None:
     first = sorted((sound / "orders-0").glob("*.log"))[0]
     name = first.relative_to(sound).as_posix()
     root = changed(sound, name, first.read_bytes()[:-5])
@@ -225,7 +225,7 @@ def test_an_unfinished_end_of_an_older_segment_is_a_fault(sound: Path, changed) 
     assert name in [finding.file for finding in wrong(root)]
 
 
-def test_leftovers_are_named_and_are_no_fault(sound: Path, changed) -> None:
+def test_leftover_files_are_listed_as_harmless(sound: Path, changed) -> None:
     root = changed(sound, "orders-0/00000000000000000000.log.deleted", b"")
     for name in ("orders-0/00000000000000000000.log.cleaned", "orders-0/00000000000000000000.log.swap", "x.tmp"):
         (root / name).write_bytes(b"")
@@ -234,7 +234,7 @@ def test_leftovers_are_named_and_are_no_fault(sound: Path, changed) -> None:
     assert len([f for f in notes(root) if f.part == "leftover"]) == 5
 
 
-def test_it_works_beside_whoever_has_the_directory_open(tmp_path: Path) -> None:
+def test_verify_of_a_directory_in_use(tmp_path: Path) -> None:
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
     for number in range(40):
@@ -244,7 +244,7 @@ def test_it_works_beside_whoever_has_the_directory_open(tmp_path: Path) -> None:
     assert wrong(tmp_path) == []
 
 
-def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
+def test_folder_that_is_not_a_data_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         Verification(tmp_path)
     with pytest.raises(StorageError):
@@ -255,26 +255,26 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
 
 
 def is_harmless(name: str, was: bytes, now: bytes, data_directory: Path, before: Path) -> bool:
-    """Damage that nothing can tell, and that changes nothing of what is read."""
+    """Returns whether damage is undetectable and does not change what is read."""
     if was == now:
         return True
-    if name.endswith(".index"):  # entries that are missing at the end cost time
+    if name.endswith(".index"):  # missing entries at the end cost only time
         return was.startswith(now) and len(now) % 8 == 0
     if name.endswith(".timeindex") and len(was) == len(now):  # other offsets of the same batches
         log = (before / name).with_suffix(".log")
         ends = [b.last_offset - int(log.stem) for b in inspect.segment(log) if isinstance(b, inspect.BatchFacts)]
         pairs = zip(struct.iter_unpack(">qi", was), struct.iter_unpack(">qi", now), strict=True)
         return all(a == c and bisect_left(ends, b) == bisect_left(ends, d) for (a, b), (c, d) in pairs)
-    if name == "meta.properties":  # nothing else in the directory knows the ids
+    if name == "meta.properties":  # no other file of the directory has the ids
         return True
     if name.endswith("partition.metadata"):
         return not now or read_topic_id(DiskFiles(), str((data_directory / name).parent)) == TOPIC_ID
     if name == checkpoint.LOG_START_OFFSET and values_of(data_directory / name):
-        return True  # any offset of the log may have been deleted up to
+        return True  # records up to any offset of the log may have been deleted
     if name == f"orders-0/{checkpoint.LEADER_EPOCH}" and values_of(data_directory / name) in [
         [(0, start)] for start in range(4)
     ]:
-        return True  # it began at 0: any offset up to the log start may be noted
+        return True  # it began at 0: any offset up to the log start may be recorded
     if name.endswith("-checkpoint"):
         return not now or values_of(before / name) == values_of(data_directory / name)
     return False
@@ -286,7 +286,7 @@ def values_of(path: Path) -> object:
 
 
 @given(data=st.data())
-def test_every_damage_of_a_file_is_found_or_harmless(data: st.DataObject, sound: Path, changed) -> None:
+def test_any_damage_of_a_file_is_found_or_harmless(data: st.DataObject, sound: Path, changed) -> None:
     name = data.draw(st.sampled_from([name for name in files(sound) if (sound / name).stat().st_size]))
     was = (sound / name).read_bytes()
     at = data.draw(st.integers(0, len(was) - 1))
@@ -302,7 +302,7 @@ def test_every_damage_of_a_file_is_found_or_harmless(data: st.DataObject, sound:
     assert found or is_harmless(name, was, now, root, sound), (name, how, at, byte)
 
 
-def test_a_finding_says_where(sound: Path, changed) -> None:
+def test_finding_has_the_position_of_the_damage(sound: Path, changed) -> None:
     log = sound / "orders-0" / "00000000000000000000.log"
     was = bytearray(log.read_bytes())
     second = batch.read_header(was).size_bytes
@@ -313,7 +313,7 @@ def test_a_finding_says_where(sound: Path, changed) -> None:
     assert found.what.startswith("CRC ")
 
 
-def test_records_that_are_not_what_their_header_says_are_found_when_they_are_opened(sound: Path, changed) -> None:
+def test_records_that_contradict_their_header_are_found_with_decompression(sound: Path, changed) -> None:
     records = [batch.Record(n, 1000, None, b"v") for n in range(4)]
     made = batch.build(records)
     lie = batch.read_header(made)
@@ -333,18 +333,18 @@ def test_records_that_are_not_what_their_header_says_are_found_when_they_are_ope
     ]
 
 
-def test_a_partition_of_another_topic_id_is_found(sound: Path, changed) -> None:
+def test_partition_with_another_topic_id_is_found(sound: Path, changed) -> None:
     root = changed(sound, "orders-1/partition.metadata", b"version: 0\ntopic_id: " + b"A" * 21 + b"Q")
     assert [(f.part, f.file.split("/")[1]) for f in wrong(root)] == [("identity", "partition.metadata")]
 
 
-def test_the_cleaners_checkpoint_is_read_and_lets_offsets_be_missing(sound: Path, changed) -> None:
+def test_missing_offsets_below_the_cleaner_checkpoint_have_no_finding(sound: Path, changed) -> None:
     root = changed(sound, checkpoint.CLEANER_OFFSET, b"0\n1\norders 0 100000\n")
     assert [finding.file for finding in wrong(root)] == [checkpoint.CLEANER_OFFSET]
 
 
-def test_a_directory_that_was_upgraded_between_new_batches_is_sound(tmp_path: Path):
-    """Its epochs are those that were known while the messages were old ones."""
+def test_directory_upgraded_between_v2_batches_has_no_finding(tmp_path: Path):
+    """Its epochs are those that were known while the messages had the old format."""
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=storing(1), now_ms=0)
     for magic in (2, 1, 2):

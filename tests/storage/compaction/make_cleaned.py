@@ -1,8 +1,7 @@
-"""Makes `cleaned_by_kafka.jsonl`: what Kafka 4.3.1's cleaner makes of the logs in tests/oracle/golden.
+"""Makes `cleaned_by_kafka.jsonl`: the output of Kafka 4.3.1's cleaner for the logs in tests/oracle/golden.
 
-Run by hand, where Maven and Java are: `python tests/storage/compaction/make_cleaned.py`. A line is a rule, a log and
-the batches of the result: their header fields, but for length and CRC where a codec is at work, since compressors
-differ.
+Run by hand, with Maven and Java: `python tests/storage/compaction/make_cleaned.py`. A line has a rule, a log and the
+batches of the result: their header fields, without length and CRC for compressed batches, since compressors differ.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def main() -> None:
         command = java(folder, HERE / "Cleaned.java", rule, *map(str, logs))
         made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         for log, result in zip(logs, made, strict=True):
-            if result != "refused":  # the headers of emptied batches cannot stay in v0 and v1
+            if result != "refused":  # v0 and v1 cannot keep the headers of emptied batches
                 row = [rule, log.relative_to(LOGS).as_posix(), shown(bytes.fromhex(result))]
                 lines.append(json.dumps(row, separators=(",", ":")) + "\n")
     CLEANED.write_text("".join(lines))

@@ -1,11 +1,10 @@
-"""Makes `compacted_by_kafka.jsonl`: what the cleaners of Kafka 2.8.2, 3.9.1 and 4.3.1 leave of random logs.
+"""Makes `compacted_by_kafka.jsonl`: the output of the cleaners of Kafka 2.8.2, 3.9.1 and 4.3.1 for random logs.
 
-Run by hand, where Maven and Java are: `python tests/storage/compaction/make_compacted.py`. A line is a release, a log
-(its segments: base offset, time of the file in ms, the bytes, transaction index) and its passes (time, end, the
-segments then: base offset, time, the header fields of the batches, without length and CRC where a codec is at work, the
-offsets of their records, transaction index). The logs have keys again and again, tombstones, records without keys,
-idempotent producers, transactions that were committed and aborted, codecs, and every second one messages of formats v0
-and v1.
+Run by hand, with Maven and Java: `python tests/storage/compaction/make_compacted.py`. A line has a release, a log (its
+segments: base offset, time of the file in ms, the bytes, transaction index) and its passes (time, end, the segments
+then: base offset, time, the header fields of the batches, without length and CRC for compressed batches, the offsets of
+their records, transaction index). The logs have repeated keys, tombstones, records without keys, idempotent producers,
+committed and aborted transactions, codecs, and every second one messages of formats v0 and v1.
 """
 
 from __future__ import annotations

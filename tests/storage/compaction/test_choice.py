@@ -1,4 +1,4 @@
-"""Which log is cleaned, and how far: dirty ratio, lags, the bound of what cannot be cleaned yet."""
+"""The selection of the log to clean, and of the range: dirty ratio, lags, segments that cannot be cleaned yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = 1_000_000
 
 
 def segments(*sizes: int, times: tuple[int, ...] = (), first_times: tuple[int, ...] = ()) -> list[SegmentFacts]:
-    """Ten offsets each; the last one is active."""
+    """Returns segments of ten offsets each; the last one is active."""
     times = times or (-1,) * len(sizes)
     first_times = first_times or times
     return [
@@ -35,48 +35,48 @@ def judged(found: list[SegmentFacts], cleaner_offset: int | None = None, **more:
         (None, (0, 30, 0, 60)),
         (0, (0, 30, 0, 60)),
         (10, (10, 30, 10, 50)),
-        (15, (15, 30, 30, 50)),  # a segment that is clean in part counts on both sides
+        (15, (15, 30, 30, 50)),  # a partly clean segment counts on both sides
         (30, (30, 30, 60, 0)),
         (35, (35, 30, 100, 0)),
         (40, (40, 30, 100, 0)),
-        (41, (0, 30, 0, 60)),  # behind the end of the log: nothing is known
+        (41, (0, 30, 0, 60)),  # above the log end: the checkpoint is void
     ],
 )
-def test_a_log_is_dirty_from_where_the_last_pass_ended(cleaner_offset: int | None, expected: tuple[int, ...]):
+def test_dirty_range_begins_where_the_last_pass_ended(cleaner_offset: int | None, expected: tuple[int, ...]):
     found = judged(segments(10, 20, 30, 40), cleaner_offset)
     assert found[:4] == expected
     assert found.ratio == pytest.approx(expected[3] / (expected[2] + expected[3]))
 
 
-def test_a_checkpoint_below_the_log_start_is_void():
+def test_checkpoint_below_the_log_start_is_ignored():
     assert judged(segments(10, 20, 30), 5, log_start_offset=12)[:4] == (12, 20, 30, 20)
 
 
-def test_the_active_segment_is_never_cleaned():
+def test_active_segment_is_never_cleaned():
     assert judged(segments(40))[:4] == (0, 0, 0, 0) and judged(segments(40)).ratio == 0
     assert judged(segments(10, 0)).end_offset == 10
 
 
 @pytest.mark.parametrize(("stable", "end"), [(0, 0), (9, 0), (10, 10), (19, 10), (25, 20), (30, 20), (99, 20)])
-def test_nothing_is_cleaned_behind_the_last_stable_offset(stable: int, end: int):
+def test_segments_above_the_last_stable_offset_are_not_cleaned(stable: int, end: int):
     found = judged(segments(10, 10, 10), last_stable_offset=stable)
     assert found.end_offset == end and found.cleanable_bytes == end
 
 
 @pytest.mark.parametrize(("lag_ms", "end"), [(0, 30), (199, 30), (200, 30), (201, 20), (301, 10), (9000, 0)])
-def test_what_is_younger_than_min_compaction_lag_stays(lag_ms: int, end: int):
+def test_segments_younger_than_min_compaction_lag_are_not_cleaned(lag_ms: int, end: int):
     found = segments(1, 1, 1, 1, times=(NOW - 400, NOW - 300, NOW - 200, NOW))
     assert judged(found, min_lag_ms=lag_ms).end_offset == end
 
 
-def test_the_first_segment_that_is_too_young_holds_all_behind_it():
+def test_segments_after_one_too_young_are_not_cleaned():
     found = segments(1, 1, 1, 1, times=(NOW - 400, NOW - 100, NOW - 400, NOW))
     assert judged(found, min_lag_ms=200).end_offset == 10
-    # A clean one is not asked.
+    # A clean segment does not count.
     assert judged(found, 20, min_lag_ms=200).end_offset == 30
 
 
-def test_without_timestamps_the_file_tells_the_age():
+def test_age_without_timestamps_is_that_of_the_file():
     assert judged(segments(1, 1, 1, 1), min_lag_ms=995_000).end_offset == 20  # changed at 0, 5 and 10 s
     assert judged(segments(1, 1, 1, 1), min_lag_ms=990_000).end_offset == 30
 
@@ -87,12 +87,12 @@ def test_max_compaction_lag_counts_from_the_oldest_dirty_batch(lag_ms: int, over
     assert judged(found, 10, max_lag_ms=lag_ms).overdue_ms == overdue_ms
 
 
-def test_batches_without_a_time_are_never_overdue():
+def test_batches_without_timestamps_are_never_overdue():
     assert judged(segments(1, 1, 1, first_times=(-1, 0, -1), times=(-1,) * 3), max_lag_ms=1).overdue_ms == 0
     assert judged(segments(1, 1), 10, max_lag_ms=1).overdue_ms == 0
 
 
-def test_a_log_is_due_above_the_ratio_or_when_it_is_overdue():
+def test_log_is_due_above_the_dirty_ratio_or_when_overdue():
     def made(clean: int, dirty: int, overdue_ms: int = 0) -> Dirtiness:
         return Dirtiness(0, 0, clean, dirty, overdue_ms)
 
@@ -114,7 +114,7 @@ def test_a_log_is_due_above_the_ratio_or_when_it_is_overdue():
     st.lists(st.integers(-1, 9), min_size=6, max_size=6),
     st.integers(0, 12),
 )
-def test_a_pass_never_reaches_what_it_must_not(
+def test_pass_never_includes_excluded_segments(
     sizes: list[int], cleaner: int | None, start: int, stable: int, times: list[int], lag_ms: int
 ):
     found = segments(*sizes, times=tuple(times[: len(sizes)]))
@@ -133,7 +133,7 @@ def test_a_pass_never_reaches_what_it_must_not(
     assert 0 <= judged_now.ratio <= 1
 
 
-def test_what_a_pass_is_told_of_producers():
+def test_active_producers_have_epoch_and_last_data_offset():
     header = BatchHeader(10, 60, 0, 2, 0, 0, 4, 1000, 1000, 7, 3, 0, 5)
     data = remember(None, header, 10)
     marked = remember(None, header._replace(attributes=0x30, last_offset_delta=0, base_sequence=-1), 20)

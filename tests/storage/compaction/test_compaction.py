@@ -1,4 +1,4 @@
-"""Compaction: what stays of keys, tombstones and empty batches, and how segments are put together."""
+"""Compaction: retained keys, tombstones and empty batches, and how segments are merged."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def laid(*segments: Laid) -> SimulatedFiles:
 # -- keys
 
 
-def test_the_last_record_of_each_key_stays_at_its_offset():
+def test_last_record_of_each_key_stays_at_its_offset():
     files = laid(
         Laid(0, 0, [data(0, (A, V), (B, V), (None, V)), data(3, (A, W))]),
         Laid(4, 0, [data(4, (C, V), (B, W))]),
-        Laid(6, 0, [data(6, (A, X))]),  # the active one
+        Laid(6, 0, [data(6, (A, X))]),  # the active segment
     )
     active = entries_of(files, 6)
     done = clean_once(files, 0, 6)
@@ -57,14 +57,15 @@ def test_the_last_record_of_each_key_stays_at_its_offset():
     assert done.read_bytes > done.written_bytes == sum(len(entry) for _, entry in entries_of(files, 0))
 
 
-def test_what_was_clean_before_loses_to_what_is_dirty_and_stays_else():
+def test_clean_records_stay_unless_their_key_is_dirty():
     files = laid(Laid(0, 0, [data(0, (A, V), (B, V))]), Laid(5, 0, [data(5, (A, W), (None, W))]), Laid(9, 0, []))
     assert clean_once(files, 5, 9).keys == 1
     assert rows(files) == [(1, B, V), (5, A, W)]
 
 
-def test_a_pass_that_begins_inside_of_a_batch_and_ends_inside_of_another():
-    """As after a pass whose map was full: what lies below the beginning is not looked up, behind the end all stays."""
+def test_pass_that_begins_and_ends_inside_batches():
+    """As after a pass whose map was full: records below the start are not looked up, those above the end are
+    retained."""
     files = laid(Laid(0, 0, [data(0, (A, V), (B, V), (A, W))]), Laid(3, 0, [data(3, (C, V), (A, X), (B, W), (C, W))]))
     done = clean_once(files, 1, 7, dedupe_buffer_bytes=24 * 3)  # room for two keys
     assert done.end_offset == 3 and done.keys == 2 and bases(files) == [0, 3]
@@ -76,14 +77,14 @@ def test_a_pass_that_begins_inside_of_a_batch_and_ends_inside_of_another():
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_what_lies_below_the_beginning_takes_no_room(magic: int):
+def test_records_below_the_start_use_no_buffer(magic: int):
     pairs = [(A, V), (B, V), (B, W)]
     entry = data(0, *pairs) if magic == 2 else old(magic, 1, 0, *pairs)
     files = laid(Laid(0, 0, [entry]), Laid(3, 0, []))
     assert clean_once(files, 1, 3).keys == 1 and offsets(files) == [0, 2]
 
 
-def test_the_tombstone_that_had_no_room_stays_however_old_it_is():
+def test_tombstone_outside_the_full_buffer_stays_at_any_age():
     files = laid(Laid(0, 0, [data(0, (A, V), (C, None))]), Laid(2, 0, []))
     clean_once(files, 0, 2, now_ms=NOW)
     done = clean_once(files, 0, 2, now_ms=NOW + 500, dedupe_buffer_bytes=24 * 2)  # room for one key
@@ -92,12 +93,12 @@ def test_the_tombstone_that_had_no_room_stays_however_old_it_is():
     assert offsets(files) == [0]
 
 
-def test_a_buffer_without_room_for_a_key_is_refused():
+def test_buffer_without_space_for_a_key_is_refused():
     with pytest.raises(ValueError, match="no room"):
         clean_once(laid(Laid(0, 0, [data(0, (A, V))])), 0, 1, dedupe_buffer_bytes=40)
 
 
-def test_a_batch_that_loses_nothing_is_copied_byte_for_byte():
+def test_batch_without_removed_records_is_copied_unchanged():
     whole = data(0, (A, V), (B, V), codec=4, producer_id=5, producer_epoch=1, base_sequence=0, leader_epoch=3)
     files = laid(Laid(0, 0, [whole, data(2, (C, V)), data(3, (C, W))]), Laid(4, 0, []))
     clean_once(files, 0, 4)
@@ -107,8 +108,8 @@ def test_a_batch_that_loses_nothing_is_copied_byte_for_byte():
 # -- tombstones
 
 
-def test_a_tombstone_stays_for_its_time_after_the_pass_that_noted_it():
-    """KIP-534: the horizon is that of the first pass; at it, not before it, the tombstone goes."""
+def test_tombstone_stays_until_its_delete_horizon():
+    """KIP-534: the horizon is that of the first pass; at it, not before it, the tombstone is removed."""
     files = laid(Laid(0, 0, [data(0, (A, V), (B, V)), data(2, (A, None), (C, V))]), Laid(4, 0, []))
     clean_once(files, 0, 4, now_ms=NOW)
     assert rows(files) == [(1, B, V), (2, A, None), (3, C, V)]
@@ -121,7 +122,7 @@ def test_a_tombstone_stays_for_its_time_after_the_pass_that_noted_it():
     assert rows(files) == [(1, B, V), (3, C, V)]
 
 
-def test_a_tombstone_that_is_not_the_last_of_its_key_goes_at_once():
+def test_superseded_tombstone_is_removed_at_once():
     files = laid(Laid(0, 0, [data(0, (A, None)), data(1, (A, V))]), Laid(2, 0, []))
     clean_once(files, 0, 2)
     assert rows(files) == [(1, A, V)]
@@ -129,9 +130,9 @@ def test_a_tombstone_that_is_not_the_last_of_its_key_goes_at_once():
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("keep_old", [True, False])
-def test_tombstones_by_the_time_of_files(magic: int, keep_old: bool):
-    """Old formats in all releases, and all formats before 3.1: they stay while their segment is younger than the time
-    of the last clean one less the retention."""
+def test_tombstones_expire_by_file_times(magic: int, keep_old: bool):
+    """Old formats in all releases, and all formats before 3.1: retained while their segment is younger than the time of
+    the last clean one less delete.retention.ms."""
 
     def one(first: int, *pairs: tuple[bytes | None, bytes | None]) -> bytes:
         return bytes(data(first, *pairs)) if magic == 2 else old(magic, 0, first, *pairs)
@@ -150,14 +151,14 @@ def test_tombstones_by_the_time_of_files(magic: int, keep_old: bool):
         assert {header.magic for header, _ in entries_of(files)} == {magic if keep_old else 2}
 
 
-def test_with_nothing_clean_yet_every_tombstone_stays():
+def test_first_pass_keeps_every_tombstone():
     files = laid(Laid(0, 1, [old(1, 0, 0, (A, None))]), Laid(1, 0, []))
     clean_once(files, 0, 1, delete_horizon=False)
     assert offsets(files) == [0]
 
 
-def test_a_tombstone_of_an_old_format_gets_a_horizon_when_it_becomes_v2():
-    """Kafka 4: then it is counted from there."""
+def test_old_tombstone_gets_a_delete_horizon_when_converted_to_v2():
+    """Kafka 4: the retention then counts from the conversion."""
     files = laid(Laid(0, 1, [old(0, 0, 0, (A, None)), old(1, 1, 1, (B, None), (C, V))]), Laid(3, 0, []))
     clean_once(files, 0, 3, now_ms=NOW)
     assert [(h.magic, h.has_delete_horizon, h.base_timestamp) for h, _ in entries_of(files)] == [
@@ -173,7 +174,7 @@ def test_a_tombstone_of_an_old_format_gets_a_horizon_when_it_becomes_v2():
 @each("magic", [0, 1])
 @each("codec", [0, 1, 2, 3])
 @each("keep_old", [True, False])
-def test_old_formats_stay_up_to_3_9_and_become_v2_from_4_0_on(magic: int, codec: int, keep_old: bool):
+def test_old_formats_stay_up_to_3_9_and_are_converted_from_4_0_on(magic: int, codec: int, keep_old: bool):
     pairs = [(A, V), (B, V), (A, W), (None, V), (C, V), (B, W)]
     whole = old(magic, codec, 20, (b"d", V), (b"e", V))
     files = laid(Laid(0, 0, [old(magic, codec, 10, *pairs), whole]), Laid(22, 0, []))
@@ -189,8 +190,8 @@ def test_old_formats_stay_up_to_3_9_and_become_v2_from_4_0_on(magic: int, codec:
         assert (found[0][0].base_offset, found[0][0].last_offset) == (12, 15)
 
 
-def test_the_time_of_a_wrapper_that_loses_records():
-    """CreateTime: the largest that is left. LogAppendTime: the broker's, and still marked."""
+def test_wrapper_timestamp_after_records_are_removed():
+    """CreateTime: the largest retained timestamp. LogAppendTime: that of the broker, with the bit still set."""
     rows_in = [(0, A, V, 5), (1, B, V, 9), (2, A, W, 7), (3, B, W, 6)]
     for append_time, expected in ((None, 7), (77, 77)):
         files = laid(Laid(0, 0, [wrapper(1, 1, rows_in, append_time=append_time)]), Laid(4, 0, []))
@@ -203,7 +204,7 @@ def test_the_time_of_a_wrapper_that_loses_records():
 # -- empty batches
 
 
-def test_the_last_batch_of_a_known_producer_leaves_its_header():
+def test_last_batch_of_a_known_producer_keeps_its_header():
     known = {"producer_id": 5, "producer_epoch": 1}
     files = laid(
         Laid(0, 0, [
@@ -220,16 +221,16 @@ def test_the_last_batch_of_a_known_producer_leaves_its_header():
     again = entries_of(files)
     clean_once(files, 5, 5, active_producers={5: (1, 2), 6: (0, 4)})
     assert entries_of(files) == again
-    clean_once(files, 5, 5, active_producers={6: (0, 4)})  # forgotten
+    clean_once(files, 5, 5, active_producers={6: (0, 4)})  # expired
     assert offsets(files) == [3, 4] and len(entries_of(files)) == 1
 
 
-def test_the_last_batch_below_the_end_leaves_its_header_from_4_0_on():
+def test_last_batch_of_the_range_keeps_its_header_from_4_0_on():
     for keeps in (True, False):
         files = laid(Laid(0, 0, [data(0, (A, V)), data(1, (None, V)), data(2, (None, W))]), Laid(3, 0, []))
         clean_once(files, 0, 3, keep_empty_at_end=keeps)
         assert [(h.base_offset, h.record_count) for h, _ in entries_of(files)] == [(0, 1), *([(2, 0)] if keeps else [])]
-        # Once there is more behind it, it goes.
+        # With a later batch above it, it is removed.
         lay(files, [Laid(3, 0, [data(3, (B, V))]), Laid(4, 0, [])])
         clean_once(files, 3, 4, keep_empty_at_end=keeps)
         assert [(h.base_offset, h.record_count) for h, _ in entries_of(files)] == [(0, 1), (3, 1)]
@@ -238,7 +239,7 @@ def test_the_last_batch_below_the_end_leaves_its_header_from_4_0_on():
 # -- groups and files
 
 
-def test_segments_are_put_together_as_long_as_they_fit():
+def test_segments_are_merged_while_they_fit():
     one = data(0, (A, V))
     size = len(one)
     for limit, expected in ((2 * size, [0, 2, 4]), (3 * size, [0, 3]), (size, [0, 1, 2, 3, 4]), (1 << 30, [0])):
@@ -247,7 +248,7 @@ def test_segments_are_put_together_as_long_as_they_fit():
         assert bases(files) == [*expected, 5] and offsets(files) == [0, 1, 2, 3, 4]
 
 
-def test_indexes_and_offsets_count_for_a_group_too():
+def test_groups_are_limited_by_index_size_and_offsets():
     far = 2**31
     files = laid(
         Laid(0, 0, [data(0, (A, V))]), Laid(1, 0, [data(1, (B, V))]), Laid(far, 0, [data(far, (C, V))]),
@@ -264,19 +265,19 @@ def test_indexes_and_offsets_count_for_a_group_too():
         assert bases(files) == [0, 2, 4]
 
 
-def test_a_group_has_the_time_of_its_last_segment():
+def test_group_has_the_file_time_of_its_last_segment():
     files = laid(Laid(0, 111, [data(0, (A, V))]), Laid(1, 222, [data(1, (A, W))]), Laid(2, 0, []))
     clean_once(files, 0, 2)
     assert files.modified_ns(f"{FOLDER}/{0:020d}.log") == 222_000_000
 
 
-def test_a_log_of_which_nothing_stays_is_an_empty_segment():
+def test_log_without_remaining_records_becomes_an_empty_segment():
     files = laid(Laid(7, 0, [data(7, (None, V))]), Laid(8, 0, [data(8, (None, W))]), Laid(9, 0, []))
     done = clean_once(files, 7, 9)
     assert done.end_offset == 9 and entries_of(files) == [] and bases(files) == [7, 9]
 
 
-def test_groups_come_one_by_one_and_touch_nothing_that_is_there():
+def test_groups_are_yielded_one_by_one_and_leave_other_files_unchanged():
     files = laid(*(Laid(n, 0, [data(n, (A, b"%d" % n))]) for n in range(3)), Laid(3, 0, []))
     before = {name: files.read_bytes(f"{FOLDER}/{name}") for name in files.list(FOLDER)}
     steps = clean(files, task(files, 0, 3, segment_bytes=1))
@@ -290,7 +291,7 @@ def test_groups_come_one_by_one_and_touch_nothing_that_is_there():
     assert isinstance(seen[-1], Cleaned)
 
 
-def test_a_caller_that_stops_leaves_nothing_of_what_was_not_given():
+def test_stopped_pass_removes_files_of_unfinished_groups():
     big = [data(n, (b"%d" % n, bytes(200_000))) for n in range(20)]
     files = laid(Laid(0, 0, big), Laid(20, 0, []))
     heard: list[int] = []
@@ -310,7 +311,7 @@ def test_a_caller_that_stops_leaves_nothing_of_what_was_not_given():
     heard = []
     list(clean(files, task(files, 0, 20), on_progress=lambda size_bytes: heard.append(size_bytes)))
     size = sum(map(len, big))
-    # Read twice and written once; what is less than a MiB at the end is not told.
+    # Read twice and written once; less than a MiB at the end is not reported.
     assert 3 * size - (1 << 20) < sum(heard) <= 3 * size
     assert max(heard[:-1]) < 2 << 20
 
@@ -319,8 +320,8 @@ def test_a_caller_that_stops_leaves_nothing_of_what_was_not_given():
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_damage_is_found_before_anything_is_given(magic: int):
-    """Also in the last of many segments: a wrong key must not be the end of another one's records."""
+def test_damage_is_found_before_the_first_group(magic: int):
+    """Even in the last of many segments: a damaged key must not remove the records of another one."""
     sound = bytes(data(3, (A, V))) if magic == 2 else old(magic, 0, 3, (A, V))
     for at in range(8 if magic < 2 else 16, len(sound)):
         damaged = bytearray(sound)
@@ -334,7 +335,7 @@ def test_damage_is_found_before_anything_is_given(magic: int):
         assert sorted(files.list(FOLDER)) == names
 
 
-def test_a_segment_that_cannot_be_read_is_an_error():
+def test_unreadable_segment_raises():
     files = laid(Laid(0, 0, [data(0, (A, V))]), Laid(1, 0, []))
     what = task(files, 0, 1)
     files.remove(f"{FOLDER}/{0:020d}.log")
@@ -342,14 +343,14 @@ def test_a_segment_that_cannot_be_read_is_an_error():
         list(clean(files, what))
 
 
-# -- the same again
+# -- idempotence
 
 
 @given(
     st.lists(st.tuples(st.sampled_from([None, A, B, C]), st.sampled_from([V, W, None])), min_size=1, max_size=12),
     st.data(),
 )
-def test_a_second_pass_changes_nothing(pairs: list, draw: st.DataObject):
+def test_second_pass_changes_nothing(pairs: list, draw: st.DataObject):
     files = SimulatedFiles()
     batches, cuts = [], draw.draw(st.sets(st.integers(0, len(pairs))))
     for number, pair in enumerate(pairs):
@@ -365,7 +366,7 @@ def test_a_second_pass_changes_nothing(pairs: list, draw: st.DataObject):
         assert entries_of(files) == found
 
 
-def test_records_are_read_back_with_headers_and_times():
+def test_remaining_records_keep_headers_and_timestamps():
     records = [Record(n, 50 - n, b"%d" % (n % 3), b"v", (batch.Header("h", b"%d" % n),)) for n in range(6)]
     files = laid(Laid(0, 0, [batch.build(records, codec=3)]), Laid(6, 0, []))
     clean_once(files, 0, 6)

@@ -1,4 +1,4 @@
-"""A stop at every step of a pass: the log that is opened then says the same of every key, and a later pass finishes."""
+"""A pass interrupted at every step: the reopened log has the same last values, and a later pass finishes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def all_passes(log: PartitionLog, files: SimulatedFiles, now_ms: int = NOW) -> N
 
 
 def stored(files: SimulatedFiles, log: PartitionLog) -> list[Row]:
-    """What lies in the folder, which is what the log gives."""
+    """Returns the contents of the folder, compared with those of the log."""
     found = rows(files)
     seen, offset = [], log.log_start_offset
     while offset < log.log_end_offset:
@@ -80,7 +80,7 @@ def stored(files: SimulatedFiles, log: PartitionLog) -> list[Row]:
 
 
 def check(files: SimulatedFiles, wanted: dict[bytes, bytes], end: int, sequences: dict[int, int]) -> None:
-    """Opens what a stop left, and works on with it."""
+    """Opens the folder after the interruption, and continues to work with it."""
     log = open_log(files, config=CONFIG, clean=False, recovery_point=end)
     names = files.list(FOLDER)
     assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted", ".tmp"))]
@@ -91,7 +91,7 @@ def check(files: SimulatedFiles, wanted: dict[bytes, bytes], end: int, sequences
         assert last_values(stored(files, log)) == wanted
         closed = [row for row in rows(files) if row[0] < log.active_segment_offset]
         assert len({row[1] for row in closed}) == len(closed)
-    # Tombstones had their time: none is left but in the active segment.
+    # The tombstones have expired: they remain only in the active segment.
     assert all(row[2] is not None for row in closed)
     log.append(
         batch.build(
@@ -103,7 +103,7 @@ def check(files: SimulatedFiles, wanted: dict[bytes, bytes], end: int, sequences
     log.close()
 
 
-def test_a_stop_at_any_step_of_a_pass(scaled: Callable[[int], int]) -> None:
+def test_crash_at_any_step_of_a_pass_loses_nothing(scaled: Callable[[int], int]) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     for number in range(scaled(2)):
@@ -129,8 +129,9 @@ def test_a_stop_at_any_step_of_a_pass(scaled: Callable[[int], int]) -> None:
             check(disk, wanted, end, sequences)
 
 
-def test_a_disk_that_fails_at_any_step(scaled: Callable[[int], int]) -> None:
-    """Until the swap the log goes on as it was; within it, it is offline until it is opened anew. Both tell so."""
+def test_disk_error_at_any_step_of_a_pass_loses_nothing(scaled: Callable[[int], int]) -> None:
+    """Until the swap the log stays unchanged and in use; within it, it is offline until it is opened again. Both raise
+    an error."""
     rng = random.Random(5)
     whole = SimulatedFiles()
     filled(whole, rng).close()
@@ -160,7 +161,7 @@ def test_a_disk_that_fails_at_any_step(scaled: Callable[[int], int]) -> None:
     assert outcomes == {"done", "offline", "as before"} and step > 20
 
 
-def test_groups_that_were_given_and_not_swapped_are_removed_by_the_next_opening() -> None:
+def test_groups_not_swapped_in_are_removed_at_the_next_open() -> None:
     files = SimulatedFiles()
     log = filled(files, random.Random(1))
     before = rows(files)

@@ -1,4 +1,4 @@
-"""Memory of a compaction: what the keys take, and little else, however large the log is."""
+"""Memory of a compaction: that of the keys, and little else, for a log of any size."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SLOT_BYTES = 24
 
 
 @pytest.mark.slow
-def test_a_pass_takes_the_memory_of_its_keys_and_some_buffers(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """At a scale of 20 this is what storage is held to: 1 GB, a million keys, 64 MiB above idle."""
-    if not Path("/proc/self/clear_refs").exists():  # only Linux tells the highest memory of a part of a run
+def test_pass_uses_memory_of_its_keys_and_buffers_only(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """At a scale of 20 this is the requirement: 1 GB, a million keys, 64 MiB above idle."""
+    if not Path("/proc/self/clear_refs").exists():  # only Linux can measure the peak memory of a part of a run
         return
     megabytes, keys = scaled(52), scaled(50_000)
     command = [sys.executable, str(SCRIPT), str(tmp_path), str(megabytes), str(keys)]
@@ -28,5 +28,5 @@ def test_a_pass_takes_the_memory_of_its_keys_and_some_buffers(tmp_path: Path, sc
     found = json.loads(done.stdout)
     print(found)
     assert found["bytes"] >= megabytes << 20 and found["keys"] == found["left_records"] == keys
-    # A table may be half as large again as it must be, while it grows; 16 MiB for what is read and written.
+    # A table may be half as large again as necessary while it grows; 16 MiB for reading and writing.
     assert found["above_idle_bytes"] < 1.5 * keys * SLOT_BYTES / 0.9 + (16 << 20) < 64 << 20

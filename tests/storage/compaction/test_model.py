@@ -1,4 +1,5 @@
-"""Compaction against a plain model: lists of records, a dict for the last offsets, and a clock that the test moves."""
+"""Compaction compared with a plain model: lists of records, a dict for the last offsets, and a clock that the test
+moves."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Part:
 
 
 class Model:
-    """The log as lists, and what a pass is to make of it."""
+    """The log as lists, and the expected result of a pass."""
 
     def __init__(self, *, keep_old: bool, delete_horizon: bool) -> None:
         self.keep_old, self.delete_horizon = keep_old, delete_horizon
@@ -111,7 +112,7 @@ STEP = st.one_of(APPEND, APPEND, st.just(("roll",)), CLEAN)
 
 @pytest.mark.parametrize(("keep_old", "delete_horizon"), [(False, True), (True, True), (True, False)])
 @given(st.lists(st.tuples(STEP, st.integers(0, 60)), max_size=40))
-def test_every_pass_leaves_what_the_model_says(keep_old: bool, delete_horizon: bool, steps: list) -> None:
+def test_each_pass_equals_the_model(keep_old: bool, delete_horizon: bool, steps: list) -> None:
     model = Model(keep_old=keep_old, delete_horizon=delete_horizon)
     files, now_ms = SimulatedFiles(), 1000
     lay(files, [Laid(0, 0, [])])
@@ -143,7 +144,7 @@ def test_every_pass_leaves_what_the_model_says(keep_old: bool, delete_horizon: b
             model.clean(now_ms, max_keys)
             assert done.end_offset == model.first_dirty and entries_of(files, end) == active
             check(files, model)
-        # Whoever reads from the beginning learns the same of every key, whenever it does.
+        # A consumer that reads from the beginning gets the same last values, at any time.
         assert last_values(rows(files)) == last_values(everything)
         assert set(rows(files)) <= set(everything)
 

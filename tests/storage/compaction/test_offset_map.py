@@ -1,4 +1,4 @@
-"""The map of the cleaner: what a dict says, in the memory that it was given."""
+"""The offset map of the cleaner: equal to a dict, within its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.storage.compaction.offset_map import LOAD_FACTOR, SLOT_BYTES, OffsetM
     st.integers(2 * SLOT_BYTES, 3000),
     st.lists(st.tuples(st.binary(max_size=2), st.integers(0, 2**63 - 2)), max_size=300),
 )
-def test_it_is_a_dict_until_it_is_full(buffer_bytes: int, puts: list[tuple[bytes, int]]) -> None:
+def test_map_equals_a_dict_until_full(buffer_bytes: int, puts: list[tuple[bytes, int]]) -> None:
     found, wanted = OffsetMap(buffer_bytes), dict[bytes, int]()
     assert found.max_keys == int(buffer_bytes // SLOT_BYTES * LOAD_FACTOR)
     for key, offset in puts:
@@ -32,17 +32,17 @@ def test_it_is_a_dict_until_it_is_full(buffer_bytes: int, puts: list[tuple[bytes
 
 
 @pytest.mark.parametrize("slots", [3, 10, 100, 4095, 8191, 8192, 9001, 30_000, 64 * 4096])
-def test_it_grows_to_the_load_that_is_promised(slots: int) -> None:
+def test_map_grows_to_the_configured_load(slots: int) -> None:
     found = OffsetMap(slots * SLOT_BYTES + SLOT_BYTES - 1)
     keys = [b"%d" % number for number in range(int(slots * LOAD_FACTOR) + 1)]
     assert found.max_keys == len(keys) - 1
     assert [found.put(key, number) for number, key in enumerate(keys)] == [True] * found.max_keys + [False]
-    # What is known may still change, and what was refused is not known.
+    # Known keys may still change, and refused keys are unknown.
     assert found.put(keys[0], 7 * slots) and len(found) == found.max_keys
     assert [found.get(key) for key in keys] == [7 * slots, *range(1, found.max_keys), -1]
 
 
-def test_random_keys_over_and_over(scaled: Callable[[int], int]) -> None:
+def test_map_with_repeated_random_keys(scaled: Callable[[int], int]) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     pick = random.Random(seed)
@@ -58,14 +58,14 @@ def test_random_keys_over_and_over(scaled: Callable[[int], int]) -> None:
         assert found.get(key) == offset
 
 
-def test_a_buffer_without_room_is_refused() -> None:
+def test_buffer_without_space_is_refused() -> None:
     for buffer_bytes in (-1, 0, SLOT_BYTES, 2 * SLOT_BYTES - 1):
         with pytest.raises(ValueError, match="no room"):
             OffsetMap(buffer_bytes)
 
 
-def test_keys_whose_hashes_meet_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All keys begin at one slot of one shard; with other steps, or with the same."""
+def test_keys_with_colliding_hashes_are_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All keys begin at one slot of one shard; with different steps, or with the same."""
 
     class Poor:
         def __init__(self, key: bytes) -> None:
@@ -86,7 +86,7 @@ def test_keys_whose_hashes_meet_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
     assert found.get((301).to_bytes(2, "little")) == -1
 
 
-def test_a_shard_that_is_full_ends_it_early_but_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_shard_ends_the_map_early_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     class Poor:
         def __init__(self, key: bytes) -> None:
             self._key = key
@@ -103,11 +103,11 @@ def test_a_shard_that_is_full_ends_it_early_but_loses_nothing(monkeypatch: pytes
     assert [found.get(n.to_bytes(3, "little")) for n in range(number + 1)] == [*range(number), -1]
 
 
-def test_a_large_buffer_takes_memory_only_as_keys_come() -> None:
+def test_large_buffer_allocates_memory_as_keys_are_added() -> None:
     def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-    if not Path("/proc/self/statm").exists():  # nothing to read it from
+    if not Path("/proc/self/statm").exists():  # no way to measure it
         return
     before = resident_bytes()
     found = OffsetMap(1 << 30)

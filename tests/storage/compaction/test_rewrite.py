@@ -1,4 +1,4 @@
-"""Rewriting of segments: what an entry of each format becomes, what a filter leaves, where an output ends."""
+"""Rewriting segments: conversion of entries of each format, filters, and where an output ends."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def rows(data: bytes) -> list[Row]:
 
 
 def test_golden_bytes_of_a_converted_message():
-    """A batch of one record, of no producer and no known epoch."""
+    """A batch of one record, without producer and leader epoch."""
     files, made = run(Piece(message(1, 7, None, b"a", 1000), []))
     assert written(files) == bytes.fromhex(
         "0000000000000007 00000039 ffffffff 02 ebf1884b 0000 00000000 00000000000003e8 00000000000003e8"
@@ -92,7 +92,7 @@ KINDS = [(magic, codec, time) for magic in (0, 1) for codec in (0, 1, 2, 3) for 
 
 
 @each(("magic", "codec", "append_time"), KINDS)
-def test_old_entries_keep_offsets_keys_values_and_timestamps(magic: int, codec: int, append_time: int | None):
+def test_converted_entries_keep_offsets_keys_values_and_timestamps(magic: int, codec: int, append_time: int | None):
     part = piece(magic, codec, 40, (1, 3, 1, 1), (1000, 900, 1100, -1), append_time=append_time)
     files, (made,) = run(part, base=30)
     data = written(files, 30)
@@ -112,8 +112,8 @@ def test_old_entries_keep_offsets_keys_values_and_timestamps(magic: int, codec: 
     assert made[:4] == (30, 47, len(data), 5)
 
 
-def test_batches_of_v2_are_copied_even_when_damaged():
-    """Who reads them finds the damage; a checksum made anew would hide it."""
+def test_v2_batches_are_copied_even_if_damaged():
+    """Readers find the damage; a new checksum would hide it."""
     sound = piece(2, 1, 0, (1, 1), (5,)).data + piece(2, 0, 5, (4,), (9,), append_time=77).data
     damaged = bytearray(sound)
     damaged[80] ^= 1
@@ -123,7 +123,7 @@ def test_batches_of_v2_are_copied_even_when_damaged():
         assert (made.next_offset, made.converted) == (10, 0)
 
 
-def test_the_indexes_are_those_that_recovery_counts():
+def test_written_indexes_equal_recovered_ones():
     pieces = [
         piece(0, 0, 0, (1,) * 9, (0,)),
         piece(1, 1, 12, (1, 2), (50, 40)),
@@ -141,7 +141,7 @@ def test_the_indexes_are_those_that_recovery_counts():
     assert [other.read_bytes(f"{FOLDER}/{name}") for name in names] == made
 
 
-def test_the_time_of_the_source_stays(tmp_path):
+def test_file_time_of_the_source_is_kept(tmp_path):
     files = DiskFiles()
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(message(0, 0, b"k", b"v"))
@@ -154,7 +154,7 @@ def test_the_time_of_the_source_stays(tmp_path):
     }
 
 
-def test_many_messages_are_written_in_large_pieces_and_reported():
+def test_many_messages_are_written_in_large_chunks_with_progress():
     big = Piece(b"".join(message(1, offset, b"k", bytes(1000), 7) for offset in range(3000)), [])
     seen: list[tuple[int, int]] = []
     files, (made,) = run(big, on_progress=lambda done, records: seen.append((done, records)))
@@ -166,7 +166,7 @@ def test_many_messages_are_written_in_large_pieces_and_reported():
 # -- where an output ends
 
 
-def test_an_output_that_would_grow_too_large_goes_on_in_another_that_follows_without_a_hole():
+def test_too_large_output_continues_in_the_next_without_a_gap():
     part = piece(0, 0, 5, (1, 1, 4, 1, 1, 9, 1), (0,))
     files, made = run(part, limits=Limits(segment_bytes=250))
     assert len(made) > 2
@@ -180,13 +180,13 @@ def test_an_output_that_would_grow_too_large_goes_on_in_another_that_follows_wit
     assert sum(output.converted for output in made) == 8
 
 
-def test_a_batch_larger_than_the_limit_stays_alone():
+def test_batch_above_the_limit_has_its_own_output():
     part = piece(1, 0, 0, (1, 1), (0,))
     _, made = run(part, limits=Limits(segment_bytes=1))
     assert [output.base_offset for output in made] == [0, 1, 2]
 
 
-def test_an_output_ends_when_an_index_is_full():
+def test_output_ends_when_an_index_is_full():
     pieces = [piece(1, 0, number, (), (number,)) for number in range(40)]
     files, made = run(*pieces, interval=0, limits=Limits(index_bytes=48))
     assert len(made) > 5
@@ -198,7 +198,7 @@ def test_an_output_ends_when_an_index_is_full():
     ]
 
 
-def test_an_output_ends_where_offsets_no_longer_fit():
+def test_output_ends_where_relative_offsets_overflow():
     far = 2**31 + 10
     files = SimulatedFiles()
     low, high = piece(1, 0, 0, (1,), (1,)), piece(1, 0, far, (1,), (1,))
@@ -212,7 +212,7 @@ def aborted(producer: int, first: int, last: int) -> bytes:
     return struct.pack(">hqqqq", 0, producer, first, last, last + 1)
 
 
-def test_aborted_transactions_stay_with_their_markers():
+def test_aborted_transactions_are_kept_with_their_markers():
     files = SimulatedFiles()
     entries = [aborted(9, 0, 1), aborted(8, 1, 4), aborted(9, 3, 5)]
     lay_down(files, [(0, [piece(1, 0, 0, (1,) * 5, (0,))])])
@@ -235,7 +235,7 @@ def choose_by_key(*keys: bytes | None, **more: object):
     return lambda header, data: Verdict(lambda offset, key, has_value: key in keys, **more)  # type: ignore[arg-type]
 
 
-def test_consecutive_segments_become_one():
+def test_consecutive_segments_are_merged():
     files = SimulatedFiles()
     first, second = piece(1, 1, 0, (1, 1), (5,)), piece(2, 0, 3, (1, 1), (9,))
     lay_down(files, [(0, [first]), (3, [second])])
@@ -247,7 +247,7 @@ def test_consecutive_segments_become_one():
 
 @pytest.mark.parametrize("codec", [0, 1, 4])
 @pytest.mark.parametrize("append_time", [False, True])
-def test_a_batch_that_loses_records_keeps_its_offsets_sequences_and_producer(codec: int, append_time: bool):
+def test_filtered_batch_keeps_offsets_sequences_and_producer(codec: int, append_time: bool):
     records = [Record(10 + n, 100 - n, b"%d" % n, b"v", [batch.Header("h", b"x")]) for n in range(5)]
     data = batch.build(
         records,
@@ -277,7 +277,7 @@ def test_a_batch_that_loses_records_keeps_its_offsets_sequences_and_producer(cod
     assert found[0].headers == (batch.Header("h", b"x"),)
 
 
-def test_what_loses_nothing_is_copied_and_what_loses_everything_goes():
+def test_unfiltered_batches_are_copied_and_emptied_ones_removed():
     data = bytes(make(b"a", b"b", codec=1))
     part = Piece(data, [])
     files, _ = run(part, choose=choose_by_key(None))
@@ -288,8 +288,9 @@ def test_what_loses_nothing_is_copied_and_what_loses_everything_goes():
         assert made == [Rewritten(0, 0, 0, 0)]
 
 
-def test_the_header_of_an_emptied_batch_may_stay():
-    """As Kafka leaves it: no codec, no base timestamp, all that a producer's next batch is judged by."""
+def test_emptied_batch_may_keep_its_header():
+    """As Kafka leaves it: no codec, no base timestamp, but all fields that a producer's next batch is checked
+    against."""
     data = make(b"a", b"b", codec=1, timestamp=50, producer_id=9, producer_epoch=3, base_sequence=70, leader_epoch=2)
     for verdict in (Verdict(none, keep_empty=True), Verdict(lambda *_: False, keep_empty=True)):
         files, (made,) = run(Piece(bytes(data), []), choose=always(verdict))
@@ -303,7 +304,7 @@ def test_the_header_of_an_emptied_batch_may_stay():
         assert written(again) == written(files)
 
 
-def test_old_entries_that_lose_records_begin_at_the_first_that_stays():
+def test_filtered_old_entries_begin_at_the_first_remaining_record():
     part = piece(1, 1, 10, (1, 1, 1, 1), (5, 6, 7, 8, 9), append_time=99)
     plain = piece(0, 0, 20, (1, 1), (0,))
     wanted = [row for row in part.rows + plain.rows if row[0] in (11, 13, 21)]
@@ -319,7 +320,7 @@ def test_old_entries_that_lose_records_begin_at_the_first_that_stays():
     assert written(files) == written(run(part, plain)[0])
 
 
-def test_a_delete_horizon_is_noted_once_and_only_where_a_tombstone_or_a_marker_is():
+def test_delete_horizon_is_set_once_for_tombstones_and_markers_only():
     tombstone = batch.build([Record(0, 40, b"a", None), Record(1, 70, b"b", b"v")], codec=1)
     value = batch.build([Record(2, 40, b"a", b"v")], base_offset=2)
     marker = batch.build(
@@ -334,7 +335,7 @@ def test_a_delete_horizon_is_noted_once_and_only_where_a_tombstone_or_a_marker_i
     assert [header.max_timestamp for header in headers] == [70, 40, 80]
     assert [row[3] for row in rows(written(files))] == [40, 70, 40, 80]
     assert headers[0].codec == 1 and headers[2].is_control and headers[2].is_transactional
-    # The first horizon holds, also when the batch loses a record.
+    # The first horizon is kept, also when the batch loses a record.
     again, _ = run(
         Piece(written(files), []),
         choose=lambda header, data: Verdict(lambda offset, *_: offset != 1, delete_horizon_ms=10_000),
@@ -345,7 +346,7 @@ def test_a_delete_horizon_is_noted_once_and_only_where_a_tombstone_or_a_marker_i
     assert [row[3] for row in rows(written(again))] == [40, 40, 80]
 
 
-def test_a_filter_sees_headers_of_all_formats():
+def test_filter_receives_headers_of_all_formats():
     seen: list[tuple[int, int]] = []
 
     def choose(header: BatchHeader, data: memoryview) -> Verdict:
@@ -366,11 +367,11 @@ def nothing_made(files: SimulatedFiles) -> bool:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 3])
-def test_every_flipped_bit_of_an_old_entry_is_refused_and_nothing_is_left(magic: int, codec: int):
+def test_flipped_bit_of_an_old_entry_is_refused_and_leaves_no_output(magic: int, codec: int):
     first = piece(2, 0, 0, (1,), (5,)).data
     rows_before = [(2, b"k", b"value", 7), (3, None, b"w", 8)]
     old = wrapper(magic, codec, rows_before) if codec else message(magic, 2, b"k", b"value", 7)
-    for at in range(8, len(old)):  # the offset lies outside of the checksum
+    for at in range(8, len(old)):  # the offset lies outside the checksum
         damaged = bytearray(old)
         damaged[at] ^= 1 << at % 8
         files = SimulatedFiles()
@@ -379,7 +380,7 @@ def test_every_flipped_bit_of_an_old_entry_is_refused_and_nothing_is_left(magic:
         assert nothing_made(files) and files.read_bytes(SOURCE) == first + bytes(damaged)
 
 
-def test_offsets_that_go_back_or_too_far_are_refused():
+def test_offsets_that_fall_or_jump_too_far_are_refused():
     for wrong in (piece(1, 0, 4, (), (0,)), piece(0, 1, 3, (1, 1), (0,)), piece(2, 0, 2, (1,), (0,))):
         with pytest.raises(StorageError, match="is next"):
             run(piece(1, 0, 3, (1,), (0,)), wrong)
@@ -397,12 +398,12 @@ def damaged_batch(*positions: int) -> bytes:
     return bytes(data)
 
 
-def test_a_damaged_batch_that_a_filter_reads_is_refused():
+def test_damaged_batch_read_by_a_filter_is_refused():
     with pytest.raises(StorageError, match="checksum"):
         run(Piece(damaged_batch(-1), []), choose=choose_by_key(None))
 
 
-def test_a_source_that_ends_early_is_refused():
+def test_truncated_source_is_refused():
     data = piece(1, 0, 0, (1,), (0,)).data
     with pytest.raises(StorageError, match="at byte"):
         run(Piece(data[:-1], []))
@@ -418,7 +419,7 @@ STEPS = count_steps()
 
 
 @each("step", range(STEPS), strided=True)
-def test_a_failing_disk_leaves_nothing_and_a_second_try_succeeds(step: int):
+def test_disk_error_leaves_no_output_and_a_second_try_succeeds(step: int):
     files = SimulatedFiles()
     lay_down(files, [(0, PIECES)])
     files.make_directory(OUT)
@@ -442,8 +443,8 @@ def test_a_failing_disk_leaves_nothing_and_a_second_try_succeeds(step: int):
 
 
 @pytest.mark.parametrize("limit", [2**31 - 1, 200], ids=["into one", "into several"])
-def test_a_run_of_segments_is_replaced_as_a_whole_whatever_interrupts_it(limit: int):
-    """Filtered: what comes back after a crash is all of the old or all of the new, and the segments around them."""
+def test_interrupted_swap_replaces_all_segments_or_none(limit: int):
+    """With a filter: after a crash all of the old or all of the new segments are there, and those around them."""
     pieces = [piece(1, 0, 0, (1, 1), (5,)), piece(2, 0, 3, (1, 1), (6,)), piece(1, 1, 6, (1, 1), (7,))]
     outer = [piece(2, 0, 9, (1,), (8,))]
     outcomes: set[int] = set()
@@ -479,7 +480,7 @@ def test_a_run_of_segments_is_replaced_as_a_whole_whatever_interrupts_it(limit: 
     assert outcomes == {len(old), len(new)} and step > 20
 
 
-def test_what_lost_its_last_segment_leaves_nothing_of_it():
+def test_swap_with_an_emptied_last_segment_removes_its_files():
     files = SimulatedFiles()
     first, second = piece(2, 0, 0, (1, 1), (5,)), piece(2, 0, 3, (1, 1), (6,))
     lay_down(files, [(0, [first]), (3, [second])])
@@ -493,7 +494,7 @@ def test_what_lost_its_last_segment_leaves_nothing_of_it():
 # -- the walk over headers
 
 
-def test_which_segments_hold_old_formats():
+def test_segments_with_old_formats_are_found():
     for pieces, expected in (
         ([], False),
         ([piece(2, 0, 0, (1,), (0,)), piece(2, 4, 2, (1,), (0,))], False),
@@ -507,7 +508,7 @@ def test_which_segments_hold_old_formats():
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "short length", "magic 3"])
-def test_a_walk_over_damaged_headers_is_refused(damage: str):
+def test_search_over_damaged_headers_is_refused(damage: str):
     data = bytearray(damaged_batch())
     whole = len(data)
     if damage == "cut":
@@ -525,7 +526,7 @@ def test_a_walk_over_damaged_headers_is_refused(damage: str):
         holds_old_formats(files, source(files))
 
 
-def test_a_segment_that_cannot_be_read_is_an_error():
+def test_unreadable_segment_raises():
     with pytest.raises(StorageError, match="cannot read"):
         holds_old_formats(SimulatedFiles(), Source(SOURCE, 100))
     with pytest.raises(StorageError, match="cannot rewrite"):

@@ -1,4 +1,4 @@
-"""Rewriting held to Kafka's: the same batches as its 4.3.1 cleaner leaves of logs that 2.8.2 and 3.9.1 wrote."""
+"""Rewriting compared with Kafka's: the same batches as its 4.3.1 cleaner leaves of logs that 2.8.2 and 3.9.1 wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla_testing.each import each
 from ottla_testing.storage.cleaned_logs import CLEANED, LOGS, RULES, shown
 
 ROWS = [json.loads(line) for line in CLEANED.read_text().splitlines()]
-HORIZON_MS = 1777  # the time and delete.retention.ms that Cleaned.java gives
+HORIZON_MS = 1777  # the time and delete.retention.ms that Cleaned.java passes
 
 
 def stays(rule: str, offset: int) -> bool:
@@ -36,7 +36,7 @@ def records_of(data: bytes) -> list[Record]:
 
 
 @each(("rule", "name", "batches"), ROWS)
-def test_what_stays_is_what_kafka_leaves(rule: str, name: str, batches: list[list[int]], tmp_path: Path) -> None:
+def test_filtered_entries_equal_kafkas(rule: str, name: str, batches: list[list[int]], tmp_path: Path) -> None:
     path = LOGS / name
     source = path.read_bytes()
     (made,) = rewrite(
@@ -52,7 +52,7 @@ def test_what_stays_is_what_kafka_leaves(rule: str, name: str, batches: list[lis
     assert records_of(written) == [record for record in records_of(source) if stays(rule, record.offset)]
 
 
-def test_the_rules_meet_every_format_and_leave_something_out() -> None:
+def test_rules_cover_every_format_and_remove_records() -> None:
     assert {row[0] for row in ROWS} == set(RULES) and len(ROWS) > 100
     sources = {row[1]: records_of((LOGS / row[1]).read_bytes()) for row in ROWS}
     assert {name.partition("-")[0] for name in sources} >= {"v0", "v1", "v2", "mixed", "transactions", "gaps"}

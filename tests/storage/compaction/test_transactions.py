@@ -1,4 +1,5 @@
-"""Compaction of transactions: what was aborted goes, markers stay until nothing needs them, and `.txnindex` follows."""
+"""Compaction of transactions: aborted records are removed, markers stay as long as they are needed, and `.txnindex`
+follows."""
 
 from __future__ import annotations
 
@@ -35,11 +36,11 @@ def index_of(files: SimulatedFiles, base: int = 0) -> bytes:
 
 
 def shown(files: SimulatedFiles) -> list[tuple[int, int, bool]]:
-    """(base offset, records, whether it is a marker with a horizon) of each batch."""
+    """Returns (base offset, records, whether it is a marker with a horizon) of each batch."""
     return [(h.base_offset, h.record_count, h.is_control and h.has_delete_horizon) for h, _ in entries_of(files)]
 
 
-def test_aborted_records_go_and_their_keys_do_not_count():
+def test_aborted_records_are_removed_and_their_keys_ignored():
     files = SimulatedFiles()
     lay(
         files,
@@ -51,11 +52,11 @@ def test_aborted_records_go_and_their_keys_do_not_count():
     )
     clean_once(files, 0, 5)
     assert rows(files) == [(0, A, V), (3, C, V)]
-    # The marker stays, and so does the entry: a reader may still be in the middle of it.
+    # The marker stays, and so does the entry: a reader may be inside the transaction.
     assert shown(files) == [(0, 1, False), (3, 1, False), (4, 1, False)] and index_of(files) == aborted(5, 1, 4)
 
 
-def test_an_abort_marker_goes_a_horizon_after_the_pass_that_found_nothing_of_it():
+def test_abort_marker_is_removed_after_its_delete_horizon():
     files = SimulatedFiles()
     lay(files, [Laid(0, 0, [part(0, 5, (A, V)), marker(1, 5, commit=False)]), Laid(2, 0, [])], {0: [aborted(5, 0, 1)]})
     clean_once(files, 0, 2, now_ms=NOW)
@@ -68,7 +69,7 @@ def test_an_abort_marker_goes_a_horizon_after_the_pass_that_found_nothing_of_it(
     assert shown(files) == []
 
 
-def test_a_commit_marker_stays_as_long_as_a_record_of_its_transaction_does():
+def test_commit_marker_stays_as_long_as_a_record_of_its_transaction():
     files = SimulatedFiles()
     lay(files, [Laid(0, 0, [part(0, 5, (A, V)), marker(1, 5, commit=True)]), Laid(2, 0, [])])
     for _ in range(3):
@@ -83,7 +84,7 @@ def test_a_commit_marker_stays_as_long_as_a_record_of_its_transaction_does():
     assert shown(files) == [(2, 1, False)]
 
 
-def test_before_3_1_markers_go_by_the_time_of_files():
+def test_markers_expire_by_file_times_before_3_1():
     for time_ms, stays in ((1500, False), (1501, True)):
         files = SimulatedFiles()
         lay(
@@ -100,8 +101,8 @@ def test_before_3_1_markers_go_by_the_time_of_files():
         assert not any(header.has_delete_horizon for header, _ in entries_of(files))
 
 
-def test_the_marker_of_a_known_producer_leaves_its_header():
-    """Its epoch is what fences zombies; if the producer has records, its last batch has that."""
+def test_marker_of_a_known_producer_keeps_its_header():
+    """Its epoch fences zombies; if the producer has records, its last batch has the epoch."""
     files = SimulatedFiles()
     lay(files, [Laid(0, 0, [marker(0, 5, commit=True, epoch=3), marker(1, 6, commit=True)]), Laid(2, 0, [])])
     for time in (0, 500):
@@ -115,7 +116,7 @@ def test_the_marker_of_a_known_producer_leaves_its_header():
     assert shown(files) == []
 
 
-def test_an_emptied_batch_still_needs_its_marker():
+def test_marker_of_an_emptied_batch_stays():
     files = SimulatedFiles()
     lay(files, [Laid(0, 0, [part(0, 5, (A, V)), marker(1, 5, commit=False)]), Laid(2, 0, [])], {0: [aborted(5, 0, 1)]})
     for _ in range(3):
@@ -124,8 +125,8 @@ def test_an_emptied_batch_still_needs_its_marker():
 
 
 @pytest.mark.parametrize("segment_bytes", [1, 1 << 30])
-def test_a_transaction_over_many_segments(segment_bytes: int):
-    """The entry lies where the marker does, also in a segment that is not cleaned."""
+def test_transaction_over_many_segments(segment_bytes: int):
+    """The entry is in the segment of the marker, also if that is not cleaned."""
     files = SimulatedFiles()
     lay(
         files,
@@ -145,8 +146,8 @@ def test_a_transaction_over_many_segments(segment_bytes: int):
     }  # fmt: skip
 
 
-def test_an_index_that_knows_too_much_hides_nothing():
-    """The marker is gone, the entry is not: what the producer wrote since was not aborted."""
+def test_index_entry_without_a_marker_hides_no_records():
+    """The marker is gone, the entry is not: later records of the producer were not aborted."""
     files = SimulatedFiles()
     lay(
         files,
@@ -157,7 +158,7 @@ def test_an_index_that_knows_too_much_hides_nothing():
     assert rows(files) == [(2, C, V), (5, A, V)]
 
 
-def test_control_records_of_another_kind_stay():
+def test_control_records_of_unknown_type_stay():
     files = SimulatedFiles()
     leader_change = marker(0, -1, commit=True, kind=2)
     lay(files, [Laid(0, 0, [leader_change]), Laid(1, 0, [])])
@@ -167,7 +168,7 @@ def test_control_records_of_another_kind_stay():
 
 
 class Writer:
-    """Writes random transactions of a few producers, besides one that has none."""
+    """Writes random transactions of a few producers, and records of one without transactions."""
 
     def __init__(self, seed: int) -> None:
         self.pick = random.Random(seed)
@@ -209,7 +210,7 @@ class Writer:
 
 
 def committed(files: SimulatedFiles) -> dict[bytes, bytes]:
-    """The last committed value of each key, by the transaction indexes that are there."""
+    """Returns the last committed value of each key, according to the existing transaction indexes."""
     spans = []
     for base in bases(files):
         content = index_of(files, base)
@@ -224,7 +225,7 @@ def committed(files: SimulatedFiles) -> dict[bytes, bytes]:
     return last_values(found)
 
 
-def test_a_reader_of_committed_records_finds_the_same_after_any_passes(scaled: Callable[[int], int]):
+def test_committed_records_are_the_same_after_any_passes(scaled: Callable[[int], int]):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     for number in range(scaled(60)):
@@ -251,7 +252,7 @@ def test_a_reader_of_committed_records_finds_the_same_after_any_passes(scaled: C
             assert last_offset in ends
 
 
-def test_in_the_end_nothing_is_left_of_what_was_aborted(scaled: Callable[[int], int]):
+def test_repeated_passes_remove_all_aborted_records_and_markers(scaled: Callable[[int], int]):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     for number in range(scaled(20)):
@@ -269,8 +270,8 @@ def test_in_the_end_nothing_is_left_of_what_was_aborted(scaled: Callable[[int], 
         assert markers <= {header.producer_id for header in left if not header.is_control}
 
 
-def test_a_damaged_index_is_refused():
-    """What it hides must not be taken for committed."""
+def test_damaged_transaction_index_is_refused():
+    """Transactions missing from it must not be taken for committed."""
     for damage in (struct.pack(">hqqqq", 1, 5, 0, 1, 2), aborted(5, 2, 1), aborted(5, 0, 1) * 2):
         files = SimulatedFiles()
         lay(files, [Laid(0, 0, [part(0, 5, (A, V)), marker(1, 5, commit=False)]), Laid(2, 0, [])], {0: [damage]})

@@ -1,4 +1,4 @@
-"""The file that binds a folder to its topic: whole or absent, whatever the power does."""
+"""partition.metadata, which binds a folder to its topic id: whole or absent after a power loss."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TOPIC_ID = bytes(range(200, 216))
 FOLDER = "/data/t-0"
 
 
-def test_after_a_power_loss_there_is_no_id_or_the_right_one():
-    """A wrong one would put the folder aside at the next start."""
+def test_power_loss_leaves_no_topic_id_or_the_right_one():
+    """A wrong id would set the folder aside at the next start."""
     files, seen = SimulatedFiles(), set()
     files.make_directory(FOLDER)
     files.sync_directory("/data")
@@ -34,7 +34,7 @@ def test_after_a_power_loss_there_is_no_id_or_the_right_one():
 
 
 @pytest.mark.parametrize("last", "BCDEFGHIJ")
-def test_an_id_with_bits_too_many_is_none(last: str):
+def test_topic_id_with_extra_bits_is_refused(last: str):
     text = encode_id(bytes(16))
     assert text.endswith("A") and decode_id(text) == bytes(16)
     with pytest.raises(ValueError, match="not an id"):

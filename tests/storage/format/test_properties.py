@@ -36,7 +36,7 @@ from ottla.storage.format.properties import format_properties, parse_properties
         (b"", {}),
     ],
 )
-def test_properties_file_is_read_as_java_reads_it(data: bytes, pairs: dict[str, str]) -> None:
+def test_properties_file_is_read_as_by_java(data: bytes, pairs: dict[str, str]) -> None:
     assert parse_properties(data) == pairs
 
 
@@ -62,7 +62,7 @@ def test_written_pairs_are_read_back(pairs: dict[str, str]) -> None:
     assert parse_properties(format_properties(pairs)) == pairs
 
 
-def test_pairs_are_written_as_java_writes_them() -> None:
+def test_pairs_are_written_as_by_java() -> None:
     pairs = {"a b": " c d", "#k": "1=2:3!", "tab": "\t\\", "far": "ä\U0001f600"}
     assert format_properties(pairs).splitlines() == [
         b"#",

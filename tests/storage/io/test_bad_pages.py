@@ -1,6 +1,6 @@
-"""Pages of a mapping that cannot be read: an error, where touching them would end the process.
+"""Unreadable pages of a mapping raise an error, where touching them would kill the process.
 
-A file that was cut under its mapping stands for a disk that cannot give a page: the system answers both in one way.
+A file that was cut under its mapping simulates a disk that cannot read a page: the system reports both in the same way.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ def read(path: Path, populates: bool) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", READ, str(path), str(populates)], capture_output=True, text=True)
 
 
-def test_a_file_that_was_cut_under_its_mapping(tmp_path: Path):
+def test_read_of_a_truncated_mapped_file_raises(tmp_path: Path):
     path = tmp_path / "f"
     path.write_bytes(bytes(300_000))
-    if DiskFiles().open(str(path)).read(0, MAP_BYTES) and DiskFile._can_populate:  # a kernel that can tell
+    if DiskFiles().open(str(path)).read(0, MAP_BYTES) and DiskFile._can_populate:  # a kernel with that check
         found = read(path, True)
         assert found.returncode == 0, found.stderr
         lines = [tuple(map(int, line.split())) for line in found.stdout.splitlines()]
         assert lines[0] == (0, 100_000) and lines[1] == (100_000, errno.EIO)
         assert lines[2:] == [(200_000, errno.EIO), (1, 99_999)]
         path.write_bytes(bytes(300_000))
-    assert read(path, False).returncode < 0  # what it would be without
+    assert read(path, False).returncode < 0  # without the check
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOMEM, errno.EFAULT])
-def test_what_the_system_answers(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """An older kernel is asked once; what has nothing to do with the disk is left to the touch."""
+def test_madvise_errors_are_ignored(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An older kernel is tried once; errors other than those of the disk are ignored."""
     path = tmp_path / "f"
     path.write_bytes(b"x" * MAP_BYTES * 2)
-    asked: list[tuple[int, int]] = []
+    advised: list[tuple[int, int]] = []
 
     class Mapping(files.mmap.mmap):
         def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
-            asked.append((start, length))
+            advised.append((start, length))
             raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(files.mmap, "mmap", Mapping)
@@ -70,5 +70,5 @@ def test_what_the_system_answers(code: int, tmp_path: Path, monkeypatch: pytest.
         assert raised.value.errno == errno.EIO
     else:
         assert file.read(5000, MAP_BYTES) == file.read(5000, MAP_BYTES) == b"x" * MAP_BYTES
-        assert asked == [(4096, MAP_BYTES + 904)] * (1 if code == errno.EINVAL else 2) or files.mmap.PAGESIZE != 4096
+        assert advised == [(4096, MAP_BYTES + 904)] * (1 if code == errno.EINVAL else 2) or files.mmap.PAGESIZE != 4096
     file.close()

@@ -1,4 +1,4 @@
-"""A directory that is saved and goes on: a copy made then is one that was closed."""
+"""A save of a directory in use: a copy made then is that of a closed directory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def filled(files: Files) -> tuple[DataDirectory, PartitionLog, PartitionLog]:
     return directory, orders, rolled
 
 
-def test_a_copy_of_what_was_saved_is_what_a_close_leaves():
+def test_copy_after_a_save_equals_a_closed_directory():
     files = MemoryFiles(lambda: 0)
     directory, orders, _ = filled(files)
     assert directory.save()
@@ -59,7 +59,7 @@ def test_a_copy_of_what_was_saved_is_what_a_close_leaves():
     assert contents(files) == before
 
 
-def test_saves_leave_one_snapshot_of_the_producers_in_the_newest_segment():
+def test_saves_keep_one_producer_snapshot_in_the_newest_segment():
     files = MemoryFiles(lambda: 0)
     directory = opened(files)
     log = log_of(directory, "orders", segment_bytes=500)
@@ -77,7 +77,7 @@ def test_saves_leave_one_snapshot_of_the_producers_in_the_newest_segment():
     again.close()
 
 
-def test_a_saved_log_goes_on_and_its_copy_is_opened_without_a_recovery():
+def test_copy_of_a_saved_log_in_use_opens_without_recovery():
     files = MemoryFiles(lambda: 0)
     directory, orders, _ = filled(files)
     directory.save()
@@ -92,11 +92,11 @@ def test_a_saved_log_goes_on_and_its_copy_is_opened_without_a_recovery():
         assert again.was_clean
         log = log_of(again, "orders")
         assert values(log) == [b"%d" % number for number in range(3, end)] and log.log_start_offset == 3
-        assert log.append(sequenced(end), now_ms=0).base_offset == end  # the producer is known
+        assert log.append(sequenced(end), now_ms=0).base_offset == end  # the producer state is there
         again.close()
 
 
-def test_a_crash_after_a_save_loses_nothing_that_was_appended_since_and_synced():
+def test_crash_after_a_save_loses_no_synced_append():
     files = SimulatedFiles()
     directory, orders, _ = filled(files)
     directory.save()
@@ -109,7 +109,7 @@ def test_a_crash_after_a_save_loses_nothing_that_was_appended_since_and_synced()
     again.abandon()
 
 
-def test_partitions_that_need_a_recovery_and_were_not_opened_make_no_clean_copy():
+def test_save_with_unopened_partitions_that_need_recovery_is_not_clean():
     files = SimulatedFiles()
     filled(files)
     files.restart()
@@ -121,7 +121,7 @@ def test_partitions_that_need_a_recovery_and_were_not_opened_make_no_clean_copy(
     again.abandon()
 
 
-def test_an_error_of_the_disk_in_a_save_fails_the_directory():
+def test_disk_error_during_a_save_fails_the_directory():
     files = SimulatedFiles()
     directory, orders, rolled = filled(files)
     files.failing = lambda operation, path: operation == "sync" and "orders" in path

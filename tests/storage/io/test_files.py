@@ -1,4 +1,4 @@
-"""The real disk behind the seam: mappings, growth, atomic replacement; and a log on it."""
+"""The real disk with the `Files` interface: mappings, growth, atomic replacement; and a log on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.storage.partition_log import LogConfig
 from ottla_testing.storage.batches import make, open_log, values
 
 
-def test_long_reads_are_views_that_outlive_growth_and_close(tmp_path: Path):
+def test_views_of_long_reads_stay_valid_after_appends_and_close(tmp_path: Path):
     file = DiskFiles().open(str(tmp_path / "f"), create=True)
     first = os.urandom(MAP_BYTES)
     file.write(0, first)
@@ -30,7 +30,7 @@ def test_long_reads_are_views_that_outlive_growth_and_close(tmp_path: Path):
 
 
 @pytest.mark.parametrize("length", [10, 2 * MAP_BYTES])
-def test_a_read_behind_the_end_is_an_error(tmp_path: Path, length: int):
+def test_read_after_the_end_raises(tmp_path: Path, length: int):
     file = DiskFiles().open(str(tmp_path / "f"), create=True)
     with pytest.raises(OSError, match="early"):
         file.read(0, length)
@@ -41,7 +41,7 @@ def test_a_read_behind_the_end_is_an_error(tmp_path: Path, length: int):
         file.read(0, length)
 
 
-def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = DiskFiles().open(str(tmp_path / "f"), create=True)
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, position: real(fd, bytes(data[:7]), position))
@@ -49,7 +49,7 @@ def test_a_short_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert file.read(3, 20) == b"0123456789abcdefghij"
 
 
-def test_replacing_a_file_leaves_no_other(tmp_path: Path):
+def test_replaced_file_leaves_no_temporary_file(tmp_path: Path):
     files = DiskFiles()
     for sync in (True, False):
         for text in (b"longer than the next", b"short"):
@@ -62,7 +62,7 @@ def test_replacing_a_file_leaves_no_other(tmp_path: Path):
     )
 
 
-def test_a_log_on_the_disk(tmp_path: Path):
+def test_log_on_a_real_disk(tmp_path: Path):
     files = DiskFiles()
     config = LogConfig(segment_bytes=600_000)
     log = open_log(files, tmp_path / "orders-0", config=config)
@@ -90,7 +90,7 @@ def test_idle_partitions_hold_no_descriptors(tmp_path: Path):
     log = open_log(files, tmp_path / "orders-0")
     log.append(make(b"a"), now_ms=0)
     log.close()
-    gc.collect()  # what other tests left
+    gc.collect()  # objects of other tests
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     logs = [open_log(files, tmp_path / "orders-0") for _ in range(20)]
     if before:

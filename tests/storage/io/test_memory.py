@@ -1,4 +1,4 @@
-"""Files in memory do what the disk does, errors included; forks go on from the same bytes on their own."""
+"""Files in memory behave like the disk, errors included; forks are independent copies of the same bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def memory(now_ns: int = 0) -> MemoryFiles:
 
 
 class World:
-    """One of the two file systems, with the files and locks that were opened in it. Every answer is plain."""
+    """One of the two file systems, with its open files and locks. Every result is a plain value."""
 
     def __init__(self, files: Files, top: str) -> None:
         self.files = files
@@ -89,11 +89,11 @@ class World:
     def _remove(self, path: str) -> None:
         try:
             self.files.remove(self._path(path))
-        except PermissionError as error:  # what macOS says of a directory
+        except PermissionError as error:  # macOS reports a directory in this way
             raise IsADirectoryError(errno.EISDIR, "a directory") from error
 
     def _remove_directory(self, path: str) -> None:
-        if path:  # the top stands for a data directory
+        if path:  # the top is a data directory
             self.files.remove_directory(self._path(path))
 
     def _sync_directory(self, path: str) -> None:
@@ -141,7 +141,7 @@ class World:
         if file := self._file(number):
             try:
                 file.sync()
-            except ValueError as error:  # what Python says of a descriptor that is closed, for this call alone
+            except ValueError as error:  # Python's error for a closed descriptor, for this call alone
                 raise OSError(errno.EBADF, "closed") from error
 
     def _close(self, number: int) -> None:
@@ -155,7 +155,7 @@ class World:
             lock.release()
 
     def tree(self, path: str = "") -> dict[str, Any]:
-        """Everything that is there, by name."""
+        """Returns all names and contents."""
         found: dict[str, Any] = {}
         for name in self._list(path):
             below = f"{path}/{name}" if path else name
@@ -165,7 +165,7 @@ class World:
 
 
 @given(st.lists(st.one_of(ON_NAMES, ON_FILES), max_size=25))
-def test_the_same_operations_come_to_the_same_as_on_the_disk(operations: list[tuple[Any, ...]]):
+def test_operations_have_the_same_result_as_on_disk(operations: list[tuple[Any, ...]]):
     with tempfile.TemporaryDirectory() as folder:
         disk, remembered = World(DiskFiles(), folder), World(memory(), "/top")
         try:
@@ -178,8 +178,8 @@ def test_the_same_operations_come_to_the_same_as_on_the_disk(operations: list[tu
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(ON_NAMES, ON_FILES, st.just(("fork",)))), max_size=40))
-def test_forks_go_their_own_ways(operations: list[tuple[int, tuple[Any, ...]]]):
-    """Each fork is compared with one that had the same operations, on bytes of its own."""
+def test_forks_are_independent(operations: list[tuple[int, tuple[Any, ...]]]):
+    """Each fork is compared with a file system that had the same operations, on bytes of its own."""
     histories: list[list[tuple[Any, ...]]] = [[]]
     worlds = [World(memory(), "/top")]
     for number, operation in operations:
@@ -208,7 +208,7 @@ def file_of(files: MemoryFiles, size: int = 0) -> Any:
     return file
 
 
-def test_long_reads_are_views_that_outlive_growth_and_close():
+def test_views_of_long_reads_stay_valid_after_appends_and_close():
     files = memory()
     file = files.open("/top/f", create=True)
     file.write(0, b"1" * MAP_BYTES)
@@ -221,7 +221,7 @@ def test_long_reads_are_views_that_outlive_growth_and_close():
     assert bytes(view) == b"1" * MAP_BYTES
 
 
-def test_a_view_of_what_was_cut_and_written_again_in_a_fork_stays():
+def test_view_is_unchanged_by_truncation_and_writes_in_a_fork():
     files = memory()
     file = files.open("/top/f", create=True)
     file.write(0, b"1" * MAP_BYTES)
@@ -233,7 +233,7 @@ def test_a_view_of_what_was_cut_and_written_again_in_a_fork_stays():
     assert bytes(other.read(0, MAP_BYTES + 5)) == b"1" * 5 + b"2" * MAP_BYTES
 
 
-def test_one_of_two_forks_appends_in_place_and_the_other_in_a_copy():
+def test_one_of_two_forks_appends_in_place_and_the_other_to_a_copy():
     files = memory()
     file_of(files, 1000)
     forks = [files.fork() for _ in range(2)]
@@ -243,7 +243,7 @@ def test_one_of_two_forks_appends_in_place_and_the_other_in_a_copy():
     assert files.read_bytes("/top/f") == bytes(1000)
 
 
-def test_a_gap_reads_as_zeros_where_a_longer_file_was():
+def test_gap_in_a_formerly_longer_file_reads_as_zeros():
     files = memory()
     file = files.open("/top/f", create=True)
     file.write(0, b"x" * 100)
@@ -255,7 +255,7 @@ def test_a_gap_reads_as_zeros_where_a_longer_file_was():
     assert files.read_bytes("/top/f") == b"x" * 5 + bytes(3)
 
 
-def test_appends_take_time_by_their_own_size():
+def test_append_time_depends_only_on_its_own_size():
     files = memory()
     file = files.open("/top/f", create=True)
     views = []
@@ -268,7 +268,7 @@ def test_appends_take_time_by_their_own_size():
     assert file.size() == 300_000 and len(buffers) <= 4  # each doubles
 
 
-def test_files_get_the_time_of_their_clock():
+def test_file_times_come_from_the_given_clock():
     now = [5]
     files = MemoryFiles(lambda: now[0])
     files.make_directory("/top")
@@ -281,7 +281,7 @@ def test_files_get_the_time_of_their_clock():
     assert (files.modified_ns("/top/f"), files.fork().modified_ns("/top/f")) == (3, 3)
 
 
-def test_no_file_of_a_fork_is_locked():
+def test_files_of_a_fork_are_not_locked():
     files = memory()
     lock = files.lock("/top/.lock")
     with pytest.raises(BlockingIOError):
@@ -293,7 +293,7 @@ def test_no_file_of_a_fork_is_locked():
     other.release()
 
 
-def test_a_deleted_file_is_its_holders_alone():
+def test_deleted_file_is_readable_by_its_holders_only():
     files = memory()
     file = file_of(files, 10)
     files.remove("/top/f")
@@ -313,8 +313,8 @@ def test_a_deleted_file_is_its_holders_alone():
         assert caught.value.errno == errno.EBADF
 
 
-def test_a_log_in_memory(tmp_path: Path):
-    """The same log as on the disk, byte for byte, reopened after a clean end and after none."""
+def test_log_in_memory(tmp_path: Path):
+    """The same log as on the disk, byte for byte, reopened after a clean and an unclean shutdown."""
     contents = {}
     for files, top in ((memory(), "/top"), (DiskFiles(), str(tmp_path))):
         log = open_log(files, Path(top) / "orders-0", config=LogConfig(segment_bytes=600_000))
@@ -331,7 +331,7 @@ def test_a_log_in_memory(tmp_path: Path):
     assert contents["/top"] == contents[str(tmp_path)]
 
 
-def test_what_is_dropped_is_gone():
+def test_memory_of_removed_files_is_freed():
     files = memory()
     write_atomically(files, "/top/f", b"x" * 1000)
     fork = files.fork()

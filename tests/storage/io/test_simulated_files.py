@@ -1,4 +1,4 @@
-"""The simulated disk itself: what it promises to keep, what it may lose, and that it does lose all of that."""
+"""The simulated disk: it keeps what it must, may lose the rest, and does lose all of that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def state(files: SimulatedFiles) -> tuple[tuple[str, bytes], ...]:
 
 
 def outcomes(work: Callable[[SimulatedFiles], None], rounds: int = ROUNDS) -> set[tuple[tuple[str, bytes], ...]]:
-    """What power losses after some work leave: names and bytes, as they are and as the next power loss leaves them."""
+    """Returns the states that power losses after some work leave: names and bytes, now and after the next power
+    loss."""
     files = SimulatedFiles()
     work(files)
     found = set()
@@ -40,12 +41,12 @@ def outcomes(work: Callable[[SimulatedFiles], None], rounds: int = ROUNDS) -> se
         fork.crash(random.Random(seed))
         left = state(fork)
         fork.crash(random.Random(seed + 1))
-        assert state(fork) == left  # all that was left is durable
+        assert state(fork) == left  # the remaining bytes are durable
         found.add(left)
     return found
 
 
-def test_what_was_synced_with_its_name_is_always_there_and_the_rest_is_torn_at_any_byte():
+def test_power_loss_keeps_synced_bytes_and_any_prefix_of_the_rest():
     def work(files: SimulatedFiles) -> None:
         put(files, "/a", b"durable", sync=True)
         files.sync_directory("/")
@@ -54,13 +55,13 @@ def test_what_was_synced_with_its_name_is_always_there_and_the_rest_is_torn_at_a
     found = {dict(left)["/a"] for left in outcomes(work, 3000)}
     assert all(data.startswith(b"durable") for data in found)
     assert {b"durable" + b"0123456789"[:size] for size in range(11)} <= found
-    assert b"durable" + bytes(10) in found  # zeros where the bytes did not come
+    assert b"durable" + bytes(10) in found  # zeros for the missing bytes
     assert any(
         data[7:] and data[7:] != bytes(len(data) - 7) and not b"0123456789".startswith(data[7:]) for data in found
     )
 
 
-def test_writes_to_one_file_and_to_others_are_lost_in_any_order():
+def test_power_loss_loses_writes_in_any_order():
     def work(files: SimulatedFiles) -> None:
         for path in ("/a", "/b"):
             put(files, path, b"", sync=True)
@@ -73,7 +74,7 @@ def test_writes_to_one_file_and_to_others_are_lost_in_any_order():
     assert {(b"", b""), (b"A", b""), (b"", b"B"), (b"AC", b"B"), (b"AC", b""), (b"\0C", b"B")} <= found
 
 
-def test_what_was_written_behind_a_cut_is_not_there_without_the_cut():
+def test_write_after_a_truncation_is_never_kept_without_it():
     def work(files: SimulatedFiles) -> None:
         put(files, "/a", b"first, second, third", sync=True)
         files.sync_directory("/")
@@ -86,7 +87,7 @@ def test_what_was_written_behind_a_cut_is_not_there_without_the_cut():
     assert all(b"third" not in data or data == b"first, second, third" for data in found)
 
 
-def test_names_become_durable_in_their_order_and_know_nothing_of_bytes():
+def test_names_become_durable_in_order_independently_of_bytes():
     def work(files: SimulatedFiles) -> None:
         put(files, "/old", b"x", sync=True)
         files.sync_directory("/")
@@ -104,7 +105,7 @@ def test_names_become_durable_in_their_order_and_know_nothing_of_bytes():
     assert {dict(left)["/new"] for left in found if "/new" in dict(left)} >= {b"", b"y"}
 
 
-def test_a_sync_of_a_file_keeps_its_bytes_and_not_its_name_which_that_of_the_folder_keeps():
+def test_file_sync_keeps_bytes_and_folder_sync_keeps_names():
     def work(files: SimulatedFiles) -> None:
         files.make_directory("/f")
         put(files, "/f/a", b"a", sync=True)
@@ -117,13 +118,13 @@ def test_a_sync_of_a_file_keeps_its_bytes_and_not_its_name_which_that_of_the_fol
         work(files)
         files.sync_directory("/g")
         put(files, "/g/c", b"", sync=True)
-        files.sync_directory("/f")  # has no part in that one
+        files.sync_directory("/f")  # not part of that one
 
     sure = ("/f/a", b"a"), ("/g/b", b"b")
     assert outcomes(with_sync) == {sure, (*sure, ("/g/c", b""))}
 
 
-def test_a_folder_is_renamed_with_all_that_is_in_it_or_not_at_all():
+def test_folder_rename_is_atomic():
     def work(files: SimulatedFiles) -> None:
         files.make_directory("/f")
         put(files, "/f/a", b"a", sync=True)
@@ -134,7 +135,7 @@ def test_a_folder_is_renamed_with_all_that_is_in_it_or_not_at_all():
     assert outcomes(work) == {(("/f/a", b"a"),), (("/f-delete/a", b"a"),), ()}
 
 
-def test_the_time_of_a_file_is_sure_with_its_bytes():
+def test_file_time_is_durable_with_its_bytes():
     seen = set()
     for seed in range(50):
         files = SimulatedFiles()
@@ -150,7 +151,7 @@ def test_the_time_of_a_file_is_sure_with_its_bytes():
     assert seen == {7, 9}
 
 
-def test_after_a_kill_all_is_there_and_a_later_power_loss_still_takes_what_was_not_synced():
+def test_kill_keeps_all_writes_and_a_later_power_loss_drops_unsynced_ones():
     files = SimulatedFiles()
     files.fail_at, files.killing = 3, True
     put(files, "/a", b"a", sync=True)
@@ -172,7 +173,7 @@ def crashed(files: SimulatedFiles) -> list[SimulatedFiles]:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("portion", [0.0, 0.5, 1.0])
-def test_the_nth_call_fails_with_a_part_of_a_write_done(number: int, portion: float):
+def test_nth_call_fails_with_a_partial_write(number: int, portion: float):
     files = SimulatedFiles()
     put(files, "/a", b"a")
     files.fail_at, files.fail_with, files.portion = 3, number, portion
@@ -190,7 +191,7 @@ def test_the_nth_call_fails_with_a_part_of_a_write_done(number: int, portion: fl
     assert files.read_bytes("/a")[:2] == b"ax"
 
 
-def test_a_full_disk_takes_what_has_room():
+def test_full_disk_writes_only_what_fits():
     files = SimulatedFiles()
     put(files, "/a", b"abc")
     files.capacity = 5
@@ -201,7 +202,7 @@ def test_a_full_disk_takes_what_has_room():
     assert files.read_bytes("/a") == b"AB234"
 
 
-def test_it_is_forked_at_any_step_and_within_a_write():
+def test_fork_at_any_step_and_within_a_write():
     files = SimulatedFiles()
     forks = []
 
@@ -249,8 +250,8 @@ def act(files: Any, root: str, operation: str, *arguments: Any) -> Any:
 
 
 @given(st.lists(OPERATIONS, max_size=25))
-def test_a_program_sees_what_a_real_disk_shows(operations: list[tuple[Any, ...]]):
-    """As long as nothing crashes, and for all that was synced beforehand also when it does."""
+def test_simulated_files_behave_like_a_real_disk(operations: list[tuple[Any, ...]]):
+    """While nothing crashes, and after a crash for everything synced before."""
     files = SimulatedFiles()
     files.make_directory("/r")
     with tempfile.TemporaryDirectory() as folder:
@@ -270,7 +271,7 @@ def test_a_program_sees_what_a_real_disk_shows(operations: list[tuple[Any, ...]]
     files.sync_directory("/")
     files.sync_directory("/r")
     with contextlib.suppress(OSError):
-        files.remove_directory("/r")  # unless there is something in it
+        files.remove_directory("/r")  # unless it has contents
     before = state(files)
     files.crash(random.Random(len(operations)))
     assert state(files) == before

@@ -1,4 +1,4 @@
-"""Files that lose nothing, and files that only seem to change: laws that hold for any operations on them."""
+"""Laws of the undo journal and of the overlay, for any operations on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tree = dict[str, bytes]
 
 
 class Operation(NamedTuple):
-    """`name`, and where it takes one `other`, a position and bytes."""
+    """An operation: `name`, and where needed `other`, a position and bytes."""
 
     does: str
     name: str
@@ -62,7 +62,7 @@ def tree(files: SimulatedFiles) -> Tree:
 
 
 def do(files: Files, one: Operation) -> None:
-    """One operation; nothing where there is no such file."""
+    """Does one operation; nothing if the file does not exist."""
     path, other = f"{ROOT}/{one.name}", f"{ROOT}/{one.other}"
     with contextlib.suppress(FileNotFoundError):
         if one.does == "remove":
@@ -95,7 +95,7 @@ def run(files: SimulatedFiles, todo: list[Operation]) -> None:
 
 
 @given(todo=operations)
-def test_whatever_is_done_can_be_put_back(todo: list[Operation]) -> None:
+def test_any_operations_can_be_undone(todo: list[Operation]) -> None:
     files = disk()
     before = tree(files)
     run(files, todo)
@@ -108,7 +108,7 @@ def test_whatever_is_done_can_be_put_back(todo: list[Operation]) -> None:
 
 
 @given(todo=operations, data=st.data())
-def test_whatever_was_done_when_the_power_went_can_be_put_back(todo: list[Operation], data: st.DataObject) -> None:
+def test_any_operations_can_be_undone_after_a_power_loss(todo: list[Operation], data: st.DataObject) -> None:
     counting = disk()
     run(counting, todo)
     files = disk()
@@ -119,13 +119,13 @@ def test_whatever_was_done_when_the_power_went_can_be_put_back(todo: list[Operat
     if data.draw(st.booleans()):
         files.crash(data.draw(st.randoms(use_true_random=False)))
     files.restart()
-    with contextlib.suppress(StorageError):  # nothing was changed before a manifest's first line
+    with contextlib.suppress(StorageError):  # nothing was changed before the first line of a manifest
         put_back(files, ROOT, BACKUP)
     assert tree(files) == before
 
 
 @given(todo=operations)
-def test_an_overlay_is_as_the_disk_would_be_and_the_disk_as_it_was(todo: list[Operation]) -> None:
+def test_overlay_shows_changes_and_leaves_the_disk_unchanged(todo: list[Operation]) -> None:
     below, true = disk(), disk()
     before = tree(below)
     with Overlay(below) as overlay:
@@ -148,7 +148,7 @@ def test_an_overlay_is_as_the_disk_would_be_and_the_disk_as_it_was(todo: list[Op
     assert below.steps == 0
 
 
-def test_a_backup_that_failed_saves_nothing_more_so_nothing_more_is_changed() -> None:
+def test_failed_backup_stops_further_changes() -> None:
     files = disk()
     before = tree(files)
     files.failing = lambda operation, path: operation == "sync" and path == f"{BACKUP}/{MANIFEST}"

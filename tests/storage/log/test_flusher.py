@@ -1,4 +1,4 @@
-"""What is durable, and what an error of the disk leads to: one flush at a time, and nobody vouches for another."""
+"""Durability and disk errors of a flush: one flush at a time, and each covers only its own writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def appended(log: PartitionLog, value: bytes) -> None:
     log.append(make(value), now_ms=0)
 
 
-def test_a_flush_does_not_vouch_for_what_another_one_has_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flush_does_not_count_data_that_a_concurrent_flush_has_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(SimulatedFiles())
     appended(log, b"1")
     begun, go_on = threading.Event(), threading.Event()
@@ -37,7 +37,7 @@ def test_a_flush_does_not_vouch_for_what_another_one_has_not_synced(monkeypatch:
     first = threading.Thread(target=lambda: points.append(log.flush()))
     first.start()
     assert begun.wait(PATIENCE_S)
-    appended(log, b"2")  # while the first is under way
+    appended(log, b"2")  # while the first is in progress
     second = threading.Thread(target=lambda: points.append(log.flush()))
     second.start()
     second.join(0.05)
@@ -48,12 +48,12 @@ def test_a_flush_does_not_vouch_for_what_another_one_has_not_synced(monkeypatch:
     assert points == [1, 2] and log.recovery_point == 2 and log.unflushed_records == 0
 
 
-def test_a_disk_error_is_reported_before_it_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_error_is_reported_before_it_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     files = SimulatedFiles()
     log = open_log(files)
     appended(log, b"1")
-    told: list[tuple[object, int | None]] = []
-    log.on_failure = lambda log, error: told.append((log, error.errno))
+    reported: list[tuple[object, int | None]] = []
+    log.on_failure = lambda log, error: reported.append((log, error.errno))
 
     def broken(*args: object) -> None:
         raise OSError(errno.EIO, "the disk is gone")
@@ -62,8 +62,8 @@ def test_a_disk_error_is_reported_before_it_is_raised(monkeypatch: pytest.Monkey
         patch.setattr(type(log._active._opened()), "write", broken)
         with pytest.raises(StorageError, match="the disk is gone"):
             appended(log, b"2")
-    assert told == [(log, errno.EIO)] and log.log_end_offset == 1
-    appended(log, b"2")  # the disk is back, and nothing was lost
+    assert reported == [(log, errno.EIO)] and log.log_end_offset == 1
+    appended(log, b"2")  # the disk works again, and nothing was lost
     with monkeypatch.context() as patch:
         patch.setattr(type(log._active._opened()), "read", broken)
         with pytest.raises(StorageError, match="the disk is gone"):
@@ -72,16 +72,16 @@ def test_a_disk_error_is_reported_before_it_is_raised(monkeypatch: pytest.Monkey
         patch.setattr(Segment, "sync", broken)
         with pytest.raises(StorageError, match="the disk is gone"):
             log.flush()
-    assert told == [(log, errno.EIO)] * 3
+    assert reported == [(log, errno.EIO)] * 3
     assert log.failure == "a sync failed: [Errno 5] the disk is gone"
 
 
-def test_a_log_that_failed_takes_and_gives_nothing() -> None:
+def test_failed_log_refuses_appends_and_reads() -> None:
     files = SimulatedFiles()
     log = open_log(files)
     appended(log, b"1")
-    told: list[object] = []
-    log.on_failure = lambda log, error: told.append(error)
+    reported: list[object] = []
+    log.on_failure = lambda log, error: reported.append(error)
     log.fail("its disk is gone")
     log.fail("and again")
     for refused in (
@@ -97,12 +97,12 @@ def test_a_log_that_failed_takes_and_gives_nothing() -> None:
     ):
         with pytest.raises(StorageError, match="is offline: its disk is gone"):
             refused()
-    assert told == [] and log.failure == "is offline: its disk is gone"
-    log.close()  # the first time it has said so
+    assert reported == [] and log.failure == "is offline: its disk is gone"
+    log.close()  # the first call that reports it
     assert open_log(files).log_end_offset == 1
 
 
-def test_since_when_something_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_of_the_oldest_unflushed_append(monkeypatch: pytest.MonkeyPatch) -> None:
     files = SimulatedFiles()
     log = open_log(files)
     assert log.unflushed_since_ms is None
@@ -112,7 +112,7 @@ def test_since_when_something_is_not_durable(monkeypatch: pytest.MonkeyPatch) ->
     sync: Callable[[Segment], None] = Segment.sync
 
     def meanwhile(segment: Segment) -> None:
-        """An append while the flush is under way, which this one does not vouch for."""
+        """Appends during the flush, which does not cover this append."""
         assert log.unflushed_since_ms is None
         monkeypatch.setattr(Segment, "sync", sync)
         log.append(make(b"2"), now_ms=20)
@@ -137,8 +137,8 @@ def test_since_when_something_is_not_durable(monkeypatch: pytest.MonkeyPatch) ->
     assert open_log(files, clean=False).unflushed_since_ms == 0
 
 
-def test_what_somebody_else_wrote_behind_the_end_is_gone_after_a_close() -> None:
-    """A KRaft broker of Kafka appends to the metadata log before it asks for the lock."""
+def test_bytes_written_after_the_end_by_others_are_cut_at_close() -> None:
+    """A KRaft broker of Kafka appends to the metadata log before it takes the lock."""
     files = SimulatedFiles()
     log = open_log(files)
     appended(log, b"1")

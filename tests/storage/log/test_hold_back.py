@@ -1,4 +1,4 @@
-"""What is held back from consumers until it is durable: no way of reading shows it, and retention does not take it."""
+"""Records held back from consumers until they are durable: no read returns them, and retention does not delete them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def fill(log: PartitionLog, count: int) -> None:
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 700])
-def test_nothing_at_or_behind_it_is_read(files: SimulatedFiles, segment_bytes: int) -> None:
-    """However much is asked for, from wherever, also where segments roll in between."""
+def test_records_from_the_held_offset_on_are_not_read(files: SimulatedFiles, segment_bytes: int) -> None:
+    """For any requested size and offset, also across rolls."""
     log = open_log(files, config=LogConfig(segment_bytes=segment_bytes, index_interval_bytes=200))
     fill(log, 40)
     one = len(make(b"x" * 10, b"y"))
@@ -50,8 +50,8 @@ def test_nothing_at_or_behind_it_is_read(files: SimulatedFiles, segment_bytes: i
     assert log.high_watermark == 80 and len(list(all_batches(log))) == 40
 
 
-def test_old_formats_too(files: SimulatedFiles) -> None:
-    """A wrapper's offset is its last one; what is held back is an append, which begins below it."""
+def test_hold_back_with_old_formats(files: SimulatedFiles) -> None:
+    """A wrapper has its last offset; an append is held back from its first offset on."""
     log = open_log(files, config=LogConfig(rules=Rules(target_magic=1)))
     log.append(old(1, b"a", b"b", codec=1), now_ms=0, produce_version=2)
     log.append(old(1, b"c", b"d", b"e", codec=1), now_ms=0, produce_version=2)
@@ -62,8 +62,8 @@ def test_old_formats_too(files: SimulatedFiles) -> None:
         assert [header.next_offset for _, header in formats.headers(found)] == ends
 
 
-def test_what_it_takes_to_delete(files: SimulatedFiles) -> None:
-    """Neither DeleteRecords nor retention goes beyond the high watermark."""
+def test_deletion_stops_at_the_held_offset(files: SimulatedFiles) -> None:
+    """Neither DeleteRecords nor retention goes above the high watermark."""
     log = open_log(files, config=LogConfig(segment_bytes=200, retention_bytes=0))
     fill(log, 6)
     log.hold_back(4)
@@ -77,7 +77,7 @@ def test_what_it_takes_to_delete(files: SimulatedFiles) -> None:
     assert log.log_start_offset == log.log_end_offset == 12
 
 
-def test_it_is_told_of_a_roll(files: SimulatedFiles) -> None:
+def test_roll_is_reported(files: SimulatedFiles) -> None:
     log = open_log(files, config=LogConfig(segment_bytes=200))
     ends: list[int] = []
     log.on_roll = lambda: ends.append(log.active_segment_offset)
@@ -86,8 +86,8 @@ def test_it_is_told_of_a_roll(files: SimulatedFiles) -> None:
     assert ends == bases[1:] and len(ends) > 1
 
 
-def test_random_holds(files: SimulatedFiles) -> None:
-    """Against a list of batches: what is shown is exactly what lies below the first held append."""
+def test_random_holds_equal_a_model(files: SimulatedFiles) -> None:
+    """Compared with a list of batches: exactly the records below the first held append are visible."""
     seed = random.randrange(1 << 32)
     pick = random.Random(seed)
     log = open_log(files, config=LogConfig(segment_bytes=2000, index_interval_bytes=100))

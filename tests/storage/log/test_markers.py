@@ -1,4 +1,5 @@
-"""Ending transactions: markers as Kafka writes them, who may write one, and what coordinators write in transactions."""
+"""Transaction markers as Kafka writes them, the checks before one, and batches that coordinators write in
+transactions."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def aborted(files: SimulatedFiles) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
-def test_the_same_work_leaves_the_bytes_that_kafka_left(release: str, tmp_path: Path) -> None:
-    """Logs, transaction indexes and snapshots of two producers whose transactions overlap."""
+def test_same_operations_write_kafkas_bytes(release: str, tmp_path: Path) -> None:
+    """Logs, transaction indexes and snapshots of two producers with overlapping transactions."""
     theirs = KAFKA / release / "transactions-0"
     config = LogConfig(segment_ms=2500, segment_bytes=1 << 20, index_interval_bytes=200, retention_ms=-1)
     log = open_log(DiskFiles(), tmp_path / "transactions-0", config=config)
@@ -72,7 +73,8 @@ def test_the_same_work_leaves_the_bytes_that_kafka_left(release: str, tmp_path: 
     markers = 0
     for number, base in enumerate(bases):
         stored = (theirs / f"{base:020d}.log").read_bytes()
-        # One transaction's times are of 2023, a marker's of the day of writing: only the first begins a segment.
+        # The timestamps of one transaction are of 2023, a marker's of the day of writing: only the first begins a
+        # segment.
         log.configure(LogConfig(**{**config_of(config), "segment_ms": 10**15 if number else 2500}))
         for position, header in formats.headers(stored):
             if header.base_offset == base and base:
@@ -105,7 +107,7 @@ def config_of(config: LogConfig) -> dict[str, object]:
     return {name: getattr(config, name) for name in LogConfig.__dataclass_fields__}
 
 
-def test_a_marker_is_a_control_batch_of_one_record() -> None:
+def test_marker_is_a_control_batch_of_one_record() -> None:
     log = open_log(SimulatedFiles())
     put(log, data(0))
     assert end(log, coordinator_epoch=5)[:3] == (1, 1, -1)
@@ -119,16 +121,16 @@ def test_a_marker_is_a_control_batch_of_one_record() -> None:
     assert txn_index.read_marker(stored, 0, header) == Marker(COMMIT, 5)
 
 
-def test_a_topic_with_append_time_has_markers_with_it() -> None:
+def test_marker_in_a_log_append_time_topic_has_append_time() -> None:
     log = open_log(SimulatedFiles(), config=LogConfig(rules=Rules(log_append_time=True)))
     assert end(log, now_ms=3000).log_append_time_ms == 3000
     assert batch.read_header(bytes(log.read(0, 1000).records)).log_append_time
 
 
-# -- what a marker does
+# -- the effect of a marker
 
 
-def test_a_marker_ends_the_transaction_of_its_producer_alone() -> None:
+def test_marker_ends_only_the_transaction_of_its_producer() -> None:
     files = SimulatedFiles()
     log = open_log(files)
     put(log, make(b"0"))
@@ -143,10 +145,10 @@ def test_a_marker_ends_the_transaction_of_its_producer_alone() -> None:
     assert aborted(files) == [(ID, 1, 4, 3)]
     end(log, producer_id=8)
     assert log.open_transactions() == {} and log.last_stable_offset == 6
-    assert aborted(files) == [(ID, 1, 4, 3)]  # nothing of what was committed
+    assert aborted(files) == [(ID, 1, 4, 3)]  # no entry for the committed one
 
 
-def test_a_marker_without_a_transaction_is_written_and_aborts_nothing() -> None:
+def test_marker_without_a_transaction_is_written_and_aborts_nothing() -> None:
     files = SimulatedFiles()
     log = open_log(files)
     for committed in (True, False):
@@ -155,13 +157,13 @@ def test_a_marker_without_a_transaction_is_written_and_aborts_nothing() -> None:
     assert log.producers() == {ID: Producer(3, (), 1, 2000, 2)}
 
 
-def test_what_is_known_of_a_producer_after_a_marker() -> None:
+def test_producer_state_after_a_marker() -> None:
     log = open_log(SimulatedFiles())
     put(log, data(0, 3))
     end(log, coordinator_epoch=4)
     batches = (CachedBatch(0, 2, 0, 2, 1000),)
     assert log.producers() == {ID: Producer(0, batches, 2, 2000, 4)}
-    again = put(log, data(0, 3))  # a copy of what was committed
+    again = put(log, data(0, 3))  # a duplicate of a committed batch
     assert again.duplicate and again.base_offset == 0
     put(log, data(3))
     assert log.open_transactions() == {ID: 4}
@@ -169,13 +171,13 @@ def test_what_is_known_of_a_producer_after_a_marker() -> None:
     assert log.producers() == {ID: Producer(1, (), 5, 2000, 4)}
 
 
-def test_the_epoch_that_a_marker_brings_is_that_of_the_next_transaction() -> None:
+def test_epoch_of_a_marker_is_that_of_the_next_transaction() -> None:
     log = open_log(SimulatedFiles())
     put(log, data(0, 3))
     end(log, epoch=1, transaction_version=2)
     with pytest.raises(FencedProducer):
         put(log, data(3))
-    with pytest.raises(FencedProducer):  # a copy of what was written before, too: its epoch is over
+    with pytest.raises(FencedProducer):  # also a duplicate of an earlier batch: its epoch is over
         put(log, data(0, 3))
     with pytest.raises(OutOfOrderSequence):
         put(log, data(3, epoch=1))
@@ -183,10 +185,10 @@ def test_the_epoch_that_a_marker_brings_is_that_of_the_next_transaction() -> Non
     assert log.open_transactions() == {ID: 4}
 
 
-# -- who may
+# -- allowed epochs
 
 
-def test_an_older_epoch_may_not_end_a_transaction() -> None:
+def test_marker_with_an_older_epoch_is_refused() -> None:
     log = open_log(SimulatedFiles())
     put(log, data(0, epoch=5))
     for version in (0, 1, 2):
@@ -196,13 +198,13 @@ def test_an_older_epoch_may_not_end_a_transaction() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_same_epoch_may_up_to_transaction_version_1(version: int) -> None:
+def test_marker_with_the_same_epoch_is_accepted_up_to_transaction_version_1(version: int) -> None:
     log = open_log(SimulatedFiles())
     put(log, data(0, epoch=5))
     assert end(log, epoch=5, transaction_version=version).base_offset == 1
 
 
-def test_from_transaction_version_2_on_the_same_epoch_may_only_say_it_again() -> None:
+def test_marker_with_the_same_epoch_from_transaction_version_2_on_is_only_a_retry() -> None:
     """KIP-1228."""
     log = open_log(SimulatedFiles())
     put(log, data(0, epoch=5))
@@ -215,7 +217,7 @@ def test_from_transaction_version_2_on_the_same_epoch_may_only_say_it_again() ->
     assert log.open_transactions() == {}
 
 
-def test_an_older_coordinator_may_not_end_a_transaction() -> None:
+def test_marker_of_an_older_coordinator_epoch_is_refused() -> None:
     log = open_log(SimulatedFiles())
     end(log, coordinator_epoch=7)
     put(log, data(0))
@@ -223,10 +225,10 @@ def test_an_older_coordinator_may_not_end_a_transaction() -> None:
         end(log, coordinator_epoch=6)
     assert log.open_transactions() == {ID: 1}
     end(log, coordinator_epoch=7)
-    end(log, producer_id=8, coordinator_epoch=6)  # another producer's
+    end(log, producer_id=8, coordinator_epoch=6)  # of another producer
 
 
-def test_a_topic_of_an_old_format_takes_a_marker_only_for_what_is_open() -> None:
+def test_marker_in_an_old_format_topic_needs_an_open_transaction() -> None:
     log = open_log(SimulatedFiles())
     put(log, data(0))
     log.configure(LogConfig(rules=Rules(target_magic=1)))
@@ -238,24 +240,24 @@ def test_a_topic_of_an_old_format_takes_a_marker_only_for_what_is_open() -> None
     assert log.open_transactions() == {} and log.log_end_offset == 2
 
 
-# -- batches outside and inside of transactions
+# -- batches inside and outside transactions
 
 
-def test_while_a_transaction_is_open_its_producer_writes_in_it() -> None:
+def test_non_transactional_batch_in_an_open_transaction_is_refused() -> None:
     log = open_log(SimulatedFiles())
     put(log, data(0, transactional=False))
     put(log, data(1, transactional=False))
     put(log, data(2))
     with pytest.raises(InvalidTransactionState):
         put(log, data(3, transactional=False))
-    assert put(log, data(1, transactional=False)).duplicate  # what was written stays a copy
+    assert put(log, data(1, transactional=False)).duplicate  # a repeated batch is a duplicate
     put(log, data(3))
     end(log)
     put(log, data(4, transactional=False))
     assert log.open_transactions() == {}
 
 
-def test_a_coordinator_writes_in_a_transaction_without_sequences() -> None:
+def test_coordinator_appends_in_a_transaction_without_sequences() -> None:
     files = SimulatedFiles()
     log = open_log(files)
     commits = [batch.Record(0, 1500, b"a", b"1"), batch.Record(0, 1500, b"b", b"2")]
@@ -271,15 +273,15 @@ def test_a_coordinator_writes_in_a_transaction_without_sequences() -> None:
     assert log.producers() == {ID: Producer(3, (CachedBatch(-1, -1, 0, 1, 1500),), 1, 1500, -1, 0)}
     with pytest.raises(FencedProducer):
         log.append_records(commits, now_ms=1500, producer=(ID, 2))
-    for _ in range(7):  # none is a copy of another
+    for _ in range(7):  # none is a duplicate of another
         assert not log.append_records(commits, now_ms=1500, producer=(ID, 3)).duplicate
     assert log.open_transactions() == {ID: 0}
     end(log, epoch=3)
-    put(log, data(0, epoch=3))  # a producer's first, on the same partition
+    put(log, data(0, epoch=3))  # the first batch of a producer, on the same partition
     assert log.open_transactions() == {ID: 17}
 
 
-def test_a_snapshot_has_no_sequence_of_what_has_none() -> None:
+def test_snapshot_of_batches_without_sequences_has_none() -> None:
     files = SimulatedFiles()
     log = open_log(files)
     commits = [batch.Record(0, 1500, b"a", b"1")] * 3
@@ -294,11 +296,11 @@ def test_a_snapshot_has_no_sequence_of_what_has_none() -> None:
     assert open_log(files, clean=False).producers() == known
 
 
-# -- errors of the disk
+# -- disk errors
 
 
 def step_of(files: SimulatedFiles, log: PartitionLog) -> list[str]:
-    """What an abort changes on the disk, in its order."""
+    """Returns the steps of an abort on the disk, in order."""
     seen: list[str] = []
     files.on_step = lambda step: seen.append(f"{step.operation} {step.path.rpartition('.')[2]}")
     end(log, committed=False)
@@ -306,7 +308,7 @@ def step_of(files: SimulatedFiles, log: PartitionLog) -> list[str]:
     return seen
 
 
-def test_the_index_is_written_before_the_marker() -> None:
+def test_transaction_index_is_written_before_the_marker() -> None:
     files = SimulatedFiles()
     log = open_log(files)
     put(log, data(0))
@@ -314,8 +316,8 @@ def test_the_index_is_written_before_the_marker() -> None:
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_a_marker_that_was_not_written_can_be_written_again(at: int) -> None:
-    """A full disk at each step: no entry stays without its marker, no marker comes without its entry."""
+def test_failed_marker_can_be_retried(at: int) -> None:
+    """A full disk at each step: no entry stays without its marker, no marker is written without its entry."""
     files = SimulatedFiles()
     log = open_log(files)
     put(log, data(0))
@@ -342,8 +344,8 @@ def test_a_marker_that_was_not_written_can_be_written_again(at: int) -> None:
     assert aborted(files) == [(ID, 0, 1, 2), (ID, 2, 3, 4)]
 
 
-def test_an_entry_that_cannot_be_taken_back_ends_the_use_of_the_log() -> None:
-    """Until a recovery has made the index anew: else a later marker at that offset would have two entries."""
+def test_index_entry_that_cannot_be_undone_fails_the_log() -> None:
+    """Until a recovery has rebuilt the index: otherwise a later marker at that offset would have two entries."""
     files = SimulatedFiles()
     log = open_log(files)
     put(log, data(0))
@@ -362,8 +364,8 @@ def test_an_entry_that_cannot_be_taken_back_ends_the_use_of_the_log() -> None:
     assert aborted(files) == [] and log.open_transactions() == {ID: 0} and log.log_end_offset == 1
 
 
-def test_an_abort_without_a_descriptor_for_the_index_is_only_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was written, so there is nothing to take back."""
+def test_abort_without_a_file_descriptor_can_be_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was written, so there is nothing to undo."""
     files = SimulatedFiles()
     log = open_log(files)
     put(log, data(0))
@@ -382,7 +384,7 @@ def test_an_abort_without_a_descriptor_for_the_index_is_only_put_off(monkeypatch
         put(log, data(sequence))
 
 
-def test_an_abort_looks_at_the_oldest_of_the_other_transactions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abort_checks_only_the_oldest_other_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands may be open, and be aborted one after another."""
     files = SimulatedFiles()
     log = open_log(files, config=LogConfig(retention_ms=-1))
@@ -401,7 +403,7 @@ def test_an_abort_looks_at_the_oldest_of_the_other_transactions_alone(monkeypatc
         producer_id = rng.randrange(60)
         if producer_id not in begun:
             begun[producer_id] = put(log, data(0, producer_id=producer_id, epoch=step)).base_offset
-        elif rng.random() < 0.3:  # one that fails ends nothing
+        elif rng.random() < 0.3:  # a failed one has no effect
             files.failing = lambda operation, path: operation == "write" and path.endswith(".log")
             with pytest.raises(StorageError):
                 end(log, committed=False, producer_id=producer_id, epoch=step)

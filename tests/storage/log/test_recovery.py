@@ -1,4 +1,4 @@
-"""What opening a folder does with leftovers, holes, foreign files; and the exact bytes of the files."""
+"""Opening a folder with leftovers, holes and foreign files; and the exact bytes of the files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_golden_bytes_of_a_segment(files: SimulatedFiles):
 
 
 def test_golden_bytes_of_indexes_by_the_interval_rule(files: SimulatedFiles):
-    """An entry comes once more than the interval lies between; the last time entry is the close's."""
+    """A batch gets an entry once more than the interval lies before it; the last time entry is that of the close."""
     log = open_log(files, config=LogConfig(index_interval_bytes=138))  # two batches of 69 bytes
     for number in range(8):
         log.append(make(b"a", timestamp=1000 + number), now_ms=0)
@@ -87,7 +87,7 @@ def three_segments(files: SimulatedFiles, compacted: bool = False) -> LogConfig:
     return config
 
 
-def test_files_marked_as_deleted_or_temporary_go_and_orphaned_indexes_too(files: SimulatedFiles):
+def test_deleted_and_temporary_files_and_orphaned_indexes_are_removed(files: SimulatedFiles):
     config = three_segments(files)
     for name in (f"{0:020d}.log.deleted", f"{7:020d}.index", f"{7:020d}.txnindex", "leader-epoch-checkpoint.tmp"):
         put(files, name, b"x")
@@ -98,15 +98,15 @@ def test_files_marked_as_deleted_or_temporary_go_and_orphaned_indexes_too(files:
 
 
 def cleaned(files: SimulatedFiles) -> bytes:
-    """The first two segments cleaned into one: offsets 1 and 3 are left of 0 to 3."""
+    """Returns the first two segments cleaned into one: offsets 1 and 3 are left of 0 to 3."""
     return raw(files, 0, ".log")[69:] + raw(files, 2, ".log")[69:]
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_swap_that_had_begun_is_completed(files: SimulatedFiles, clean: bool):
+def test_unfinished_swap_is_completed(files: SimulatedFiles, clean: bool):
     config = three_segments(files, compacted=True)
     output = cleaned(files)
-    files.remove(f"{FOLDER}/{2:020d}.index")  # the swap had gone as far as this
+    files.remove(f"{FOLDER}/{2:020d}.index")  # the swap had reached this step
     put(files, f"{0:020d}.log.swap", output)
     put(files, f"{0:020d}.index.swap", b"")
     log = open_log(files, config=config, clean=clean)
@@ -116,7 +116,7 @@ def test_a_swap_that_had_begun_is_completed(files: SimulatedFiles, clean: bool):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_cleaning_that_was_not_complete_is_void(files: SimulatedFiles, clean: bool):
+def test_incomplete_cleaning_is_discarded(files: SimulatedFiles, clean: bool):
     config = three_segments(files, compacted=True)
     output = cleaned(files)
     put(files, f"{0:020d}.log.cleaned", output)
@@ -129,7 +129,7 @@ def test_a_cleaning_that_was_not_complete_is_void(files: SimulatedFiles, clean: 
 # -- holes and foreign data
 
 
-def test_a_hole_between_segments_ends_a_log_that_is_not_compacted(files: SimulatedFiles):
+def test_gap_between_segments_ends_an_uncompacted_log(files: SimulatedFiles):
     """The end of a segment never reached the disk, the next segment did."""
     config = three_segments(files)
     del files.contents[f"{FOLDER}/{0:020d}.log"].live[69:]
@@ -138,16 +138,16 @@ def test_a_hole_between_segments_ends_a_log_that_is_not_compacted(files: Simulat
     assert [name for name in files.list(FOLDER) if name.endswith(".log")] == [f"{0:020d}.log"]
 
 
-def test_a_hole_of_a_compacted_log_or_below_the_recovery_point_stays(files: SimulatedFiles):
+def test_gap_in_a_compacted_log_or_below_the_recovery_point_is_kept(files: SimulatedFiles):
     config = three_segments(files, compacted=True)
     del files.contents[f"{FOLDER}/{0:020d}.log"].live[69:]
     assert values(open_log(files, config=config, clean=False)) == [b"0", b"2", b"3", b"4", b"5"]
     log = open_log(files, config=LogConfig(), clean=False, recovery_point=2)
     assert values(log) == [b"0", b"2", b"3", b"4", b"5"]
-    assert log.read(1, 1).records == log.read(2, 1).records  # the next offset there is
+    assert log.read(1, 1).records == log.read(2, 1).records  # the next existing offset
 
 
-def test_a_log_below_its_log_start_begins_anew_there(files: SimulatedFiles):
+def test_log_that_ends_below_its_log_start_restarts_there(files: SimulatedFiles):
     three_segments(files)
     log = open_log(files, log_start_offset=50, clean=False)
     assert (log.log_start_offset, log.log_end_offset, values(log)) == (50, 50, [])
@@ -155,7 +155,7 @@ def test_a_log_below_its_log_start_begins_anew_there(files: SimulatedFiles):
     assert [name for name in files.list(FOLDER) if name.endswith(".log")] == [f"{50:020d}.log"]
 
 
-def test_a_recovery_point_behind_what_is_left_comes_back_with_the_end(files: SimulatedFiles):
+def test_recovery_point_above_the_log_end_is_set_to_the_end(files: SimulatedFiles):
     config = three_segments(files)
     del files.contents[f"{FOLDER}/{4:020d}.log"].live[69:]
     log = open_log(files, config=config, clean=False, recovery_point=6)
@@ -163,7 +163,7 @@ def test_a_recovery_point_behind_what_is_left_comes_back_with_the_end(files: Sim
     assert open_log(files, config=config, clean=False, recovery_point=2).recovery_point == 2
 
 
-def test_an_empty_newest_segment_and_zeros_behind_the_log(files: SimulatedFiles):
+def test_empty_newest_segment_and_zeros_after_the_log_are_recovered(files: SimulatedFiles):
     config = three_segments(files)
     put(files, f"{6:020d}.log", b"")
     log = open_log(files, config=config)
@@ -195,13 +195,13 @@ def test_an_empty_newest_segment_and_zeros_behind_the_log(files: SimulatedFiles)
         b"\n",
     ],
 )
-def test_malformed_checkpoints_are_errors(files: SimulatedFiles, text: bytes):
+def test_malformed_checkpoint_raises(files: SimulatedFiles, text: bytes):
     put(files, "c", text)
     with pytest.raises(errors.StorageError, match="malformed"):
         checkpoint.read_offsets(files, f"{FOLDER}/c")
 
 
-def test_checkpoints_are_read_as_written(files: SimulatedFiles):
+def test_written_checkpoint_is_read_back(files: SimulatedFiles):
     put(files, "empty", b"")
     assert checkpoint.read_offsets(files, f"{FOLDER}/empty") == checkpoint.read_offsets(files, f"{FOLDER}/none") == {}
     offsets = {("b-1", 0): 7, ("a", 10): 2**62, ("a", 2): 0}

@@ -1,4 +1,5 @@
-"""Which segments retention takes, held against a model with a clock of its own; and what else a deletion touches."""
+"""The segments that retention deletes, compared with a model with a clock of its own; and side effects of a
+deletion."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ class ModelSegment:
 
 
 class Model:
-    """Kafka's rules over a plain list, written down a second time."""
+    """Kafka's rules over a plain list, implemented a second time."""
 
     def __init__(self) -> None:
         self.segments = [ModelSegment(0, 0, 0)]
@@ -92,7 +93,7 @@ class Model:
         active.changed_ms = now_ms
 
     def retain(self, config: LogConfig, now_ms: int) -> list[int]:
-        """The base offsets of what goes."""
+        """Returns the base offsets of the deleted segments."""
         gone: list[int] = []
 
         def take(goes: Callable[[ModelSegment, int], bool]) -> None:
@@ -125,7 +126,7 @@ def chosen(rng: random.Random) -> LogConfig:
     )
 
 
-def test_any_work_leaves_what_the_model_leaves(scaled: Callable[[int], int]):
+def test_any_operations_equal_the_model(scaled: Callable[[int], int]):
     first = random.randrange(1 << 32)
     print("the first seed is", first)
     for seed in range(first, first + scaled(60)):
@@ -199,7 +200,7 @@ def compare(rng: random.Random, seed: str) -> None:
 # -- details
 
 
-def test_segments_without_timestamps_go_by_the_time_of_their_file(files: SimulatedFiles):
+def test_segments_without_timestamps_expire_by_file_time(files: SimulatedFiles):
     config = storing(0, segment_bytes=100, retention_ms=50)
     log = open_log(files, config=config)
     for now_ms in (1000, 1010, 1020):
@@ -213,7 +214,7 @@ def test_segments_without_timestamps_go_by_the_time_of_their_file(files: Simulat
     assert log.retain(1060) is None and log.retain(1061) is not None and bases(log) == [2]
 
 
-def test_an_upgraded_segment_without_timestamps_keeps_its_time(files: SimulatedFiles):
+def test_upgraded_segment_without_timestamps_keeps_its_file_time(files: SimulatedFiles):
     log = open_log(files, config=storing(0, segment_bytes=100, retention_ms=50))
     files.now_ns = 1000 * 10**6
     log.append(old(0, b"x" * 40), now_ms=1000, produce_version=1)
@@ -225,7 +226,9 @@ def test_an_upgraded_segment_without_timestamps_keeps_its_time(files: SimulatedF
 
 @pytest.mark.parametrize("drops", [True, False])
 @pytest.mark.parametrize("reopened", [True, False])
-def test_producers_epochs_and_snapshots_of_what_is_gone_go_too(files: SimulatedFiles, drops: bool, reopened: bool):
+def test_producers_epochs_and_snapshots_of_deleted_segments_are_removed(
+    files: SimulatedFiles, drops: bool, reopened: bool
+):
     rules = ProducerRules(drop_below_log_start=drops)
     log = open_log(files, config=dataclasses.replace(EACH, producer_rules=rules))
     for number, producer_id in enumerate((1, 2, 1, 3)):
@@ -240,7 +243,7 @@ def test_producers_epochs_and_snapshots_of_what_is_gone_go_too(files: SimulatedF
     if reopened:
         log.close()
         log = open_log(files, config=log.config, log_start_offset=2)
-        # Where releases keep producers whose batches are gone, only a snapshot remembers them; the one at 2 goes, too.
+        # In releases that keep producers without batches, they are only in a snapshot; the one at 2 is deleted, too.
         assert set(log.producers()) == ({1, 3} if drops else {1, 2, 3})
     else:
         removed.remove()
@@ -251,10 +254,8 @@ def test_producers_epochs_and_snapshots_of_what_is_gone_go_too(files: SimulatedF
 
 
 @pytest.mark.parametrize("number", range(9))
-def test_an_error_in_the_midst_of_the_renames_leaves_a_log_that_the_next_pass_finishes(
-    files: SimulatedFiles, number: int
-):
-    """A log that was renamed is gone, its index or snapshot may stay; one that was not is still a part of the whole."""
+def test_error_between_renames_is_finished_by_the_next_pass(files: SimulatedFiles, number: int):
+    """A log that was renamed is gone, its index or snapshot may stay; one that was not is still a part of the log."""
     log = open_log(files, config=dataclasses.replace(EACH, retention_bytes=0))
     for sequence in range(4):
         log.append(sequenced(sequence), now_ms=0)
@@ -288,7 +289,7 @@ def test_an_error_in_the_midst_of_the_renames_leaves_a_log_that_the_next_pass_fi
     assert left == [], "what could not be renamed goes at the next opening"
 
 
-def test_the_log_start_is_durable_before_any_file_goes(files: SimulatedFiles):
+def test_log_start_is_durable_before_files_are_deleted(files: SimulatedFiles):
     moved: list[tuple[int, list[int]]] = []
     log = open_log(
         files,
@@ -309,7 +310,7 @@ def test_the_log_start_is_durable_before_any_file_goes(files: SimulatedFiles):
     assert log.log_start_offset == 1 and values(log) == [b"2", b"3"] and names(files, ".log")[:2] == [1, 2]
 
 
-def test_who_reads_a_segment_that_goes_reads_on(tmp_path: Path):
+def test_reader_of_a_deleted_segment_can_continue(tmp_path: Path):
     log = open_log(DiskFiles(), tmp_path / "orders-0", config=LogConfig(segment_bytes=4 * MAP_BYTES, retention_bytes=0))
     payload = bytes(range(256)) * (3 * MAP_BYTES // 256)
     for _ in range(2):
@@ -327,9 +328,7 @@ def test_who_reads_a_segment_that_goes_reads_on(tmp_path: Path):
     assert next(iter(batch.records(held))).value == payload
 
 
-def test_a_flush_in_another_thread_does_not_mind_what_is_deleted_meanwhile(
-    files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch
-):
+def test_flush_in_another_thread_ignores_deleted_segments(files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch):
     log = open_log(files, config=dataclasses.replace(EACH, retention_bytes=100))
     fill(log, 1, 2, 3, 4)
     reached, go_on = threading.Event(), threading.Event()
@@ -348,14 +347,14 @@ def test_a_flush_in_another_thread_does_not_mind_what_is_deleted_meanwhile(
     assert reached.wait(PATIENCE_S)
     removed = log.retain(0)
     assert removed is not None
-    removed.remove()  # descriptors, too, and the files of segments to which the flush has not come yet
+    removed.remove()  # also descriptors, and the files of segments that the flush has not reached yet
     go_on.set()
     flushing.join(PATIENCE_S)
     assert points == [4] and log.failure is None and bases(log) == [2, 3]
     assert log.append(make(b"5"), now_ms=0).base_offset == 4 and log.flush() == 5
 
 
-def test_a_look_for_a_copy_in_another_thread_goes_on_or_finds_nothing(files: SimulatedFiles):
+def test_duplicate_scan_in_another_thread_survives_retention(files: SimulatedFiles):
     log = open_log(files, config=dataclasses.replace(EACH, retention_bytes=200))
     for sequence in range(12):
         log.append(sequenced(sequence), now_ms=0)
@@ -380,8 +379,8 @@ def prepared(data: bytearray):
     return validate.prepare(data, LogConfig().rules, 0, 13, 0)
 
 
-def test_a_full_disk_stops_a_roll_of_retention_and_nothing_is_lost(files: SimulatedFiles):
-    """Where all goes, a new segment comes first: without it nothing does."""
+def test_full_disk_during_a_roll_of_retention_loses_nothing(files: SimulatedFiles):
+    """If all segments are deleted, a new one must come first: without it none is deleted."""
     log = open_log(files, config=dataclasses.replace(EACH, retention_bytes=0))
     fill(log, 1, 2)
     files.fail_with = errno.ENOSPC
@@ -392,7 +391,7 @@ def test_a_full_disk_stops_a_roll_of_retention_and_nothing_is_lost(files: Simula
     assert log.retain(0) is not None and bases(log) == [2]
 
 
-def test_a_damaged_snapshot_does_not_keep_a_segment(files: SimulatedFiles):
+def test_damaged_snapshot_does_not_prevent_deletion(files: SimulatedFiles):
     log = open_log(files, config=dataclasses.replace(EACH, retention_bytes=100))
     for sequence in range(4):
         log.append(sequenced(sequence), now_ms=0)

@@ -1,4 +1,4 @@
-"""Reading committed records: how far, and without what was aborted, by a model that is a list."""
+"""Read_committed reads: the last stable offset and the aborted transactions, compared with a list as model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def data(producer_id: int, count: int = 1, *, transactional: bool = True) -> byt
 
 
 def add(log: FollowerLog, *batches: bytearray) -> None:
-    """Appends what a leader would have written here, in one fetch."""
+    """Appends the batches of a leader, in one fetch."""
     fetched, offset = bytearray(), log.log_end_offset
     for one in batches:
         batch.assign(one, 0, base_offset=offset, leader_epoch=0)
@@ -65,12 +65,12 @@ def add(log: FollowerLog, *batches: bytearray) -> None:
 
 @dataclass
 class Model:
-    """What was written. `records`: offset -> the transaction that it belongs to, None for none."""
+    """The written records. `records`: offset -> the transaction that it belongs to, None for none."""
 
     end: int = 0
     start: int = 0
     records: dict[int, int | None] = field(default_factory=dict)
-    open: dict[int, int] = field(default_factory=dict)  # producer -> transaction, which is called by its first offset
+    open: dict[int, int] = field(default_factory=dict)  # producer -> transaction, identified by its first offset
     committed: set[int] = field(default_factory=set)
 
     def data(self, producer_id: int | None, count: int) -> None:
@@ -86,8 +86,8 @@ class Model:
         self.end += 1
 
     def stable(self) -> tuple[int, int]:
-        """The least and the largest offset that may be the last stable one. Of a transaction that began below the log
-        start a log need not know more, when it is opened anew, than what lies at the log start and above it."""
+        """Returns the least and the largest possible last stable offset. After a reopening, a log need not know more of
+        a transaction that began below the log start than the batches at or above it."""
         least = min([max(first, self.start) for first in self.open.values()], default=self.end)
         left = [offset for offset, of in self.records.items() if of in self.open.values() and offset >= self.start]
         return least, min(left, default=self.end)
@@ -115,8 +115,8 @@ def compare(log: FollowerLog, model: Model, *numbers: int) -> None:
     least, largest = model.stable()
     stable = log.last_stable_offset
     assert least <= stable <= largest and log.high_watermark == log.log_end_offset == model.end
-    answer = log.read(model.start, 1 << 20, committed=True)
-    assert (answer.last_stable_offset, answer.high_watermark) == (stable, model.end)
+    result = log.read(model.start, 1 << 20, committed=True)
+    assert (result.last_stable_offset, result.high_watermark) == (stable, model.end)
     for number in numbers:
         offset = model.start + number % (model.end - model.start + 1)
         for max_bytes in (1, 300, 1 << 20):
@@ -126,7 +126,7 @@ def compare(log: FollowerLog, model: Model, *numbers: int) -> None:
 
 
 @given(steps)
-def test_committed_reads_by_a_model(steps: list[tuple[str, int, int]]) -> None:
+def test_committed_reads_equal_a_model(steps: list[tuple[str, int, int]]) -> None:
     files = SimulatedFiles()
     log, model = opened(files), Model()
     for kind, first, second in steps:
@@ -136,7 +136,7 @@ def test_committed_reads_by_a_model(steps: list[tuple[str, int, int]]) -> None:
         elif kind in ("abort", "commit"):
             add(log, marker(first, ABORT if kind == "abort" else COMMIT))
             model.marker(first, ABORT if kind == "abort" else COMMIT)
-        elif kind == "many":  # a transaction, and one of another producer inside of it, in one fetch
+        elif kind == "many":  # a transaction, and one of another producer inside it, in one fetch
             other = PRODUCERS + second % 2
             add(log, data(first), data(other), marker(other, second % 2), data(first), marker(first, ABORT))
             model.data(first, 1)
@@ -157,7 +157,8 @@ def test_committed_reads_by_a_model(steps: list[tuple[str, int, int]]) -> None:
                 removed.remove()
         elif kind == "damage":
             names = sorted(name for name in files.list(FOLDER) if name.endswith(txn_index.SUFFIX))
-            if names and model.start == 0:  # what began below the log start may be named otherwise, see `stable`
+            # a transaction that began below the log start may have another first offset, see `stable`
+            if names and model.start == 0:
                 log.close()
                 path = f"{FOLDER}/{names[first % len(names)]}"
                 stored = bytes(files.read_bytes(path))
@@ -166,7 +167,7 @@ def test_committed_reads_by_a_model(steps: list[tuple[str, int, int]]) -> None:
                 file.close()
                 log = opened(files)
                 compare(log, model, 0)
-                if not model.open:  # then all was read
+                if not model.open:  # everything was then read
                     assert files.read_bytes(path) == stored
         elif kind in ("clean", "kill"):
             log.close() if kind == "clean" else log.abandon()
@@ -178,7 +179,7 @@ def test_committed_reads_by_a_model(steps: list[tuple[str, int, int]]) -> None:
     compare(log, model, 0, 1, 2, 3)
 
 
-def test_an_open_transaction_holds_the_offset_back_however_long_the_log_grows() -> None:
+def test_open_transaction_holds_back_the_offset_of_a_growing_log() -> None:
     files = SimulatedFiles()
     log = opened(files)
     add(log, make(b"before"), data(1), *(make(b"behind") for _ in range(50)))
@@ -195,7 +196,7 @@ def test_an_open_transaction_holds_the_offset_back_however_long_the_log_grows() 
     assert log.last_stable_offset == 53 and consumed(log, 0, 1 << 20) == list(range(52))
 
 
-def test_a_producer_that_began_anew_holds_back_from_there() -> None:
+def test_restarted_producer_holds_back_from_its_new_transaction() -> None:
     log = opened(SimulatedFiles())
     add(log, data(1), data(2), marker(2, COMMIT), data(2))
     assert log.last_stable_offset == 0
@@ -205,8 +206,8 @@ def test_a_producer_that_began_anew_holds_back_from_there() -> None:
     assert log.last_stable_offset == 6
 
 
-def test_what_ended_is_not_shown_before_its_marker_is() -> None:
-    """KIP-98: a marker that may be lost, as it is not durable yet, has ended nothing."""
+def test_ended_transaction_is_visible_only_with_its_marker() -> None:
+    """KIP-98: a marker that may be lost, since it is not durable yet, has ended nothing."""
     log = opened(SimulatedFiles())
     add(log, make(b"0"), data(1), data(2))
     log.hold_back(3)
@@ -220,7 +221,7 @@ def test_what_ended_is_not_shown_before_its_marker_is() -> None:
     assert (log.high_watermark, log.last_stable_offset) == (6, 6) and consumed(log, 0, 1 << 20) == [0, 2, 4]
 
 
-def test_the_log_start_is_the_least_last_stable_offset() -> None:
+def test_last_stable_offset_is_at_least_the_log_start() -> None:
     log = opened(SimulatedFiles())
     add(log, data(1), make(b"1"), make(b"2"), make(b"3"))
     assert log.delete_records_before(2) == 2 == log.last_stable_offset
@@ -228,7 +229,7 @@ def test_the_log_start_is_the_least_last_stable_offset() -> None:
     assert log.last_stable_offset == 5 and consumed(log, 2, 1 << 20) == [2, 3]
 
 
-def test_what_retention_took_away_is_not_read_any_more() -> None:
+def test_indexes_of_deleted_segments_are_not_read() -> None:
     files = SimulatedFiles()
     log = opened(files)
     for _ in range(10):
@@ -255,8 +256,8 @@ def keyed(key: bytes, producer_id: int = -1) -> bytearray:
     )
 
 
-def test_after_a_compaction_aborted_transactions_are_read_anew() -> None:
-    """Segments are merged, so their indexes are, and what was aborted is gone from both in the end."""
+def test_aborted_transactions_are_reloaded_after_a_compaction() -> None:
+    """Segments are merged, so their indexes are, and aborted records disappear from both in the end."""
     files = SimulatedFiles()
     log = opened(files)
     keys, key_of = (b"a", b"b", b"c"), dict[int, bytes]()
@@ -271,7 +272,7 @@ def test_after_a_compaction_aborted_transactions_are_read_anew() -> None:
     assert log.last_stable_offset == 40 and len(before) == 16
     log.close()
     log = opened(files)
-    assert consumed(log, 30, 1) == [one for one in before if one >= 30]  # some of the indexes are known now
+    assert consumed(log, 30, 1) == [one for one in before if one >= 30]  # some of the indexes are loaded now
     end = min(log.last_stable_offset, log.active_segment_offset)
     end = max(segment.base_offset for segment in log.segments if segment.base_offset <= end)
     for group in clean(files, task(files, 0, end)):
@@ -289,7 +290,7 @@ def test_after_a_compaction_aborted_transactions_are_read_anew() -> None:
 
 
 class Counting(SimulatedFiles):
-    """Notes what is read of which file, and which folders are listed."""
+    """Records which files are read, and which folders are listed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,8 +301,8 @@ class Counting(SimulatedFiles):
         super().look(operation, path)
 
 
-def test_a_log_without_transactions_is_not_looked_at_again() -> None:
-    """Its producers are asked for once, from the snapshot of the last close; then each read reads the log alone."""
+def test_log_without_transactions_is_not_searched_again() -> None:
+    """Its producers are loaded once, from the snapshot of the last close; then each read reads the log alone."""
     files = Counting()
     log = opened(files)
     add(log, *(data(1, transactional=False) for _ in range(20)))
@@ -315,7 +316,7 @@ def test_a_log_without_transactions_is_not_looked_at_again() -> None:
     assert not [one for one in files.looked if not one.endswith((".log", ".index", ".timeindex"))]
 
 
-def test_an_index_is_read_once() -> None:
+def test_transaction_index_is_read_once() -> None:
     files = Counting()
     log = opened(files)
     add(log, data(1), marker(1, ABORT), make(b"2"), data(2), marker(2, ABORT))
@@ -333,8 +334,8 @@ def test_an_index_is_read_once() -> None:
     assert [one.producer_id for one in read] == [3]
 
 
-def test_an_index_that_cannot_be_read_is_an_error_of_the_disk() -> None:
-    """Nothing is handed out then: what was aborted would be among it."""
+def test_unreadable_transaction_index_is_a_disk_error() -> None:
+    """Nothing is returned then: it could include aborted records."""
     files = SimulatedFiles()
     log = opened(files)
     add(log, data(1), marker(1, ABORT), make(b"2"))
@@ -358,11 +359,11 @@ def test_an_index_that_cannot_be_read_is_an_error_of_the_disk() -> None:
     assert consumed(log, 0, 1 << 20) == [2]
 
 
-def test_many_open_at_once(scaled: Callable[[int], int]) -> None:
+def test_many_open_transactions(scaled: Callable[[int], int]) -> None:
     log, count = opened(SimulatedFiles()), scaled(200)
     for producer_id in range(count):
         add(log, data(producer_id))
-    for producer_id in range(count - 1, 0, -1):  # the newest first: the oldest holds all back
+    for producer_id in range(count - 1, 0, -1):  # the newest first: the oldest one determines the last stable offset
         add(log, marker(producer_id, producer_id % 2))
         assert log.last_stable_offset == 0
     add(log, marker(0, COMMIT))
@@ -370,7 +371,7 @@ def test_many_open_at_once(scaled: Callable[[int], int]) -> None:
     assert consumed(log, 0, 1 << 20) == [0, *range(1, count, 2)]
 
 
-def test_a_marker_that_is_not_shown_ends_nothing_also_after_a_start() -> None:
+def test_invisible_marker_ends_no_transaction_also_after_a_restart() -> None:
     files = SimulatedFiles()
     log = opened(files)
     add(log, make(b"0"), data(1))
@@ -383,7 +384,7 @@ def test_a_marker_that_is_not_shown_ends_nothing_also_after_a_start() -> None:
     assert log.last_stable_offset == 3
 
 
-def test_what_is_read_counts_up_to_the_next_index_entry() -> None:
+def test_indexed_offset_from_is_that_of_the_next_index_entry() -> None:
     files = SimulatedFiles()
     log = opened(files)
     add(log, *(make(b"x") for _ in range(20)))
@@ -396,7 +397,7 @@ def test_what_is_read_counts_up_to_the_next_index_entry() -> None:
         assert segment.indexed_offset_from(position) == expected
 
 
-def test_a_fetched_abort_that_cannot_be_indexed_ends_the_use_of_the_log() -> None:
+def test_fetched_abort_that_cannot_be_indexed_fails_the_log() -> None:
     files = SimulatedFiles()
     log = opened(files)
     add(log, data(1))

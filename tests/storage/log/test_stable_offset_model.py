@@ -1,7 +1,8 @@
-"""Transactions of one log by a model that is a list: what is let in, what is open, what readers of it see.
+"""Transactions of one log compared with a list as model: accepted batches, open transactions, visible records.
 
-Producers write with and without the coordinator's word, coordinators write offsets and markers; segments roll, records
-are deleted, the log is closed or killed and opened again. What a producer is told never depends on any of that.
+Producers write with and without verification by the coordinator, coordinators write offsets and markers; segments roll,
+records are deleted, the log is closed or killed and opened again. The responses to a producer never depend on any of
+that.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ CONFIG = LogConfig(segment_bytes=420, index_interval_bytes=150, retention_ms=-1,
 
 @dataclass
 class Known:
-    """A producer as its own client and the coordinator know it."""
+    """A producer as its own client and the coordinator see it."""
 
     epoch: int = 0
     next_sequence: int = 0
     coordinator_epoch: int = 0
     last: bytes = b""
     last_offset: int = -1
-    "Of its newest data; what lies below the log start may be forgotten."
+    """The offset of its newest data; the state of data below the log start may be dropped."""
     first: int = -1
-    "Where its open transaction began."
+    """The first offset of its open transaction."""
     last_ms: int = 0
     guards: list[Guard] = field(default_factory=list)
 
@@ -54,14 +55,15 @@ class Model:
     end: int = 0
     start: int = 0
     owners: list[tuple[int, int] | None] = field(default_factory=list)
-    "Per offset its producer and the first offset of its transaction; (-1, -1) for a marker, None for what is plain."
+    """For each offset its producer and the first offset of its transaction; (-1, -1) for a marker, None for plain
+    records."""
     committed: set[int] = field(default_factory=set)
     producers: list[Known] = field(default_factory=lambda: [Known() for _ in range(PRODUCERS)])
 
     # -- work
 
     def renew(self) -> None:
-        """Who may be forgotten begins anew."""
+        """Restarts a producer whose state may have been dropped."""
         for number, known in enumerate(self.producers):
             if known.next_sequence and not self.is_known(number):
                 known.epoch, known.next_sequence, known.last = known.epoch + 1, 0, b""
@@ -94,7 +96,7 @@ class Model:
         known.last_offset, known.last_ms = self.end - 1, self.now_ms
 
     def offsets(self, number: int) -> None:
-        """What a coordinator of groups writes in a transaction."""
+        """Writes the batch of a group coordinator in a transaction."""
         known = self.producers[number]
         entries = [batch.Record(0, self.now_ms, b"k", b"v")]
         self.log.append_records(entries, now_ms=self.now_ms, producer=(number, known.epoch))
@@ -117,11 +119,11 @@ class Model:
         for guard in known.guards:
             assert guard.is_void
 
-    # -- what must be
+    # -- expected state
 
     def stable(self) -> tuple[int, int]:
-        """The least and the largest that may be the last stable offset: what was open below the log start may be
-        forgotten by a log that was opened since."""
+        """Returns the least and the largest possible last stable offset: a log opened since may not know a transaction
+        that began below the log start."""
         open_ones = {known.first for known in self.producers if known.first >= 0}
         left = [at for at, of in enumerate(self.owners) if of is not None and of[1] in open_ones and at >= self.start]
         return min([max(first, self.start) for first in open_ones], default=self.end), min(left, default=self.end)
@@ -134,7 +136,7 @@ class Model:
         ]
 
     def is_known(self, number: int) -> bool:
-        """Whether the log surely remembers the producer's newest data."""
+        """Returns whether the log must have the producer's newest data."""
         return self.producers[number].last_offset >= self.start
 
     def check(self, *numbers: int) -> None:
@@ -157,7 +159,7 @@ class Model:
 
     def reopen(self, clean: bool) -> None:
         self.log.close() if clean else self.log.abandon()
-        # Far behind all timestamps, as if it had been down for long: what is open does not expire.
+        # Long after all timestamps, as after a long downtime: open transactions do not expire.
         self.log = opened(self.files, clean=clean, start=self.start, now_ms=self.now_ms)
         for known in self.producers:
             known.guards.clear()
@@ -175,7 +177,7 @@ def refused(error: type[Exception], call: Callable[..., Any], *arguments: Any, *
 def step(model: Model, kind: str, number: int, second: int) -> None:
     known, log = model.producers[number], model.log
     is_open = known.first >= 0
-    if kind == "data":  # by a release that does not ask, or with a guard of this transaction
+    if kind == "data":  # by a release without verification, or with a guard of this transaction
         guard = (None, log.verify(number, known.epoch, known.next_sequence))[second % 2] if second % 3 else None
         model.data(number, 1 + second % 3, guard)
     elif kind == "verify":
@@ -238,7 +240,7 @@ def world(model: Model, kind: str, first: int, second: int) -> None:
         for number, known in enumerate(model.producers):
             if known.first < 0 and known.last_ms <= model.now_ms - EXPIRATION_MS:
                 assert number not in model.log.producers()
-    # What has expired may be forgotten at any time from now on; its client begins anew.
+    # An expired producer may be dropped at any time from now on; its client starts again.
     for known in model.producers:
         if known.first < 0 and known.last_ms <= model.now_ms - EXPIRATION_MS:
             known.last_offset = -1
@@ -258,7 +260,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_transactions_by_a_model(steps: list[tuple[str, int, int]]) -> None:
+def test_transactions_equal_a_model(steps: list[tuple[str, int, int]]) -> None:
     files = SimulatedFiles()
     model = Model(opened(files), files)
     for kind, first, second in steps:

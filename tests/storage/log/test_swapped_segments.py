@@ -1,4 +1,5 @@
-"""Segments that are swapped in while the log is in use: who reads the old ones finishes, and a crash leaves either."""
+"""Segments swapped in while the log is in use: readers of the old ones finish, and a crash leaves the old or the new
+ones."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def filled(files: SimulatedFiles) -> PartitionLog:
 
 
 def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: int) -> Removed:
-    """Replaces the oldest segments by one that has the batches with these base offsets only."""
+    """Replaces the oldest segments by one that has only the batches with these base offsets."""
     old = log.segments[:-1][:count]
     made = rewrite(
         files,
@@ -50,7 +51,7 @@ def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: in
     return log.replace_segments(made, [segment.base_offset for segment in old])
 
 
-def test_the_log_goes_on_with_the_new_segments(files: SimulatedFiles) -> None:
+def test_log_continues_with_the_new_segments(files: SimulatedFiles) -> None:
     log = filled(files)
     kept, before, end = {2, 8}, offsets(log), log.log_end_offset
     size, known, held = log.size_bytes, dict(log.producers()), bytes(log.read(0, 1 << 20).records)
@@ -77,7 +78,7 @@ def test_the_log_goes_on_with_the_new_segments(files: SimulatedFiles) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["not the first", "with the newest", "with a hole", "none"])
-def test_only_a_run_of_closed_segments_is_replaced(files: SimulatedFiles, wrong: str) -> None:
+def test_swap_of_other_than_consecutive_closed_segments_is_refused(files: SimulatedFiles, wrong: str) -> None:
     log = filled(files)
     bases = [segment.base_offset for segment in log.segments[:-1]]
     old = {
@@ -104,14 +105,15 @@ def until_done(step: Callable[[int], bool]) -> int:
 
 
 def partly(after: list[int], bases: list[int], end: int) -> list[list[int]]:
-    """The new, and the new with some of the newest old segments behind its last record: these may go a little later."""
+    """Returns the new contents, alone and with some of the newest old segments after its last record: these may be
+    deleted later."""
     staying = [number for number in (1, 2) if bases[number] >= end]
     return [after, *([*after[: after.index(bases[3])], *range(bases[number], 2 * BATCHES)] for number in staying)]
 
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32))
-def test_a_crash_at_any_step_leaves_the_old_or_the_new(seed: int) -> None:
+def test_crash_at_any_step_leaves_old_or_new_segments(seed: int) -> None:
     rng, kept = random.Random(seed), {0, 4, 10}
 
     def stopped_at(number: int) -> bool:
@@ -143,22 +145,22 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(seed: int) -> None:
     assert until_done(stopped_at) > 20
 
 
-def test_an_error_in_the_middle_takes_the_log_offline_until_it_is_opened_anew() -> None:
+def test_error_during_a_swap_takes_the_log_offline_until_reopened() -> None:
     states: set[str] = set()
 
     def failing_at(number: int) -> bool:
         files = SimulatedFiles()
         log = filled(files)
         bases = [segment.base_offset for segment in log.segments[:-1]]
-        told: list[int | None] = []
-        log.on_failure = lambda log, error: told.append(error.errno)
+        reported: list[int | None] = []
+        log.on_failure = lambda log, error: reported.append(error.errno)
         before = offsets(log)
         start = files.steps
         files.fail_at, files.fail_with = start + number, errno.EIO
         try:
             replaced(files, log, {0}, 3)
         except StorageError:
-            if log.failure is None:  # in the rewriting: nothing has happened to the log
+            if log.failure is None:  # during the rewrite: the log is unchanged
                 states.add("as before")
                 assert offsets(log) == before
             else:
@@ -170,7 +172,7 @@ def test_an_error_in_the_middle_takes_the_log_offline_until_it_is_opened_anew() 
                 assert offsets(log) in (before, *partly([0, 1, *range(bases[3], 2 * BATCHES)], bases, 2))
             return True
         assert log.failure is None
-        return files.steps > start + number  # it was one that does not matter
+        return files.steps > start + number  # an error without consequences
 
     until_done(failing_at)
     assert states == {"as before", "offline"}

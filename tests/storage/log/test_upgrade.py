@@ -1,4 +1,4 @@
-"""The forced upgrade of a partition: interrupted anywhere, nothing is lost or there twice, and it can be finished."""
+"""The forced upgrade of a partition: after any interruption no record is lost or duplicated, and it can be finished."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla_testing.storage.batches import FOLDER, make, open_log
 from ottla_testing.storage.old_messages import Piece, Row, lay_down, logs_of, magics_of, message, piece, rows_of
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
-# Indexes of four entries: what is converted does not fit into one segment.
+# Indexes of four entries: the converted entries do not fit into one segment.
 SPLITTING = LogConfig(index_interval_bytes=60, segment_index_bytes=36)
 PLAIN = LogConfig(index_interval_bytes=150)
 
@@ -42,7 +42,7 @@ SMALL: Segments = [
 
 
 def upgrade(files: SimulatedFiles, config: LogConfig, *, clean: bool = False, **more: Any) -> list[UpgradeProgress]:
-    """Opens the log with the upgrade; what it reported."""
+    """Opens the log with the upgrade and returns the reported progress."""
     seen: list[UpgradeProgress] = []
     log = open_log(files, config=config, clean=clean, upgrade=seen.append, **more)
     log.abandon()
@@ -56,7 +56,7 @@ def assert_upgraded(files: SimulatedFiles, rows: list[Row]) -> None:
 
 
 def served(log: PartitionLog) -> list[Row]:
-    """The records as a consumer gets them."""
+    """Returns the records as a consumer gets them."""
     found: list[Row] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -71,7 +71,7 @@ def served(log: PartitionLog) -> list[Row]:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("config", [PLAIN, SPLITTING])
-def test_all_segments_are_v2_afterwards_with_the_same_records(config: LogConfig, clean: bool):
+def test_upgraded_segments_are_v2_with_the_same_records(config: LogConfig, clean: bool):
     files = SimulatedFiles()
     rows = lay_down(files, MIXED)
     bases = logs_of(files)
@@ -81,7 +81,7 @@ def test_all_segments_are_v2_afterwards_with_the_same_records(config: LogConfig,
     assert_upgraded(files, rows)
     assert set(bases) <= set(logs_of(files)) and (len(logs_of(files)) > len(bases)) == (config is SPLITTING)
     assert files.contents[f"{FOLDER}/{bases[1]}"] is untouched and untouched.live == untouched_bytes
-    # The log that was opened is the new one.
+    # The opened log has the new segments.
     assert served(log) == rows and log.log_end_offset == 28
     assert log.size_bytes == sum(files.size(f"{FOLDER}/{name}") for name in logs_of(files))
     for offset in range(28):
@@ -95,7 +95,7 @@ def test_all_segments_are_v2_afterwards_with_the_same_records(config: LogConfig,
     assert served(log)[-1] == (28, None, b"new", 90) and served(log)[:-1] == rows
 
 
-def test_a_second_run_reads_headers_only():
+def test_second_upgrade_reads_headers_only():
     files = SimulatedFiles()
     rows = lay_down(files, MIXED)
     upgrade(files, SPLITTING)
@@ -129,7 +129,7 @@ def test_records_below_the_log_start_are_converted_too():
     assert_upgraded(files, rows)
 
 
-def test_a_torn_tail_is_cut_before_the_upgrade():
+def test_torn_tail_is_cut_before_the_upgrade():
     files = SimulatedFiles()
     rows = lay_down(files, SMALL)
     live = files.contents[f"{FOLDER}/{11:020d}.log"].live
@@ -138,7 +138,7 @@ def test_a_torn_tail_is_cut_before_the_upgrade():
     assert_upgraded(files, rows)
 
 
-def test_transaction_indexes_and_files_of_other_kinds_stay():
+def test_transaction_indexes_and_other_files_are_kept():
     files = SimulatedFiles()
     lay_down(files, SMALL)
     for name, data in (
@@ -154,8 +154,8 @@ def test_transaction_indexes_and_files_of_other_kinds_stay():
     assert files.read_bytes(f"{FOLDER}/{11:020d}.snapshot") == b"snap"
 
 
-def test_the_time_of_a_segment_without_timestamps_stays():
-    """Retention goes by it."""
+def test_file_time_of_a_segment_without_timestamps_is_kept():
+    """Retention uses it."""
     files = SimulatedFiles()
     lay_down(files, SMALL)
     files.contents[f"{FOLDER}/{5:020d}.log"].modified_ns = 123
@@ -175,7 +175,7 @@ KEEPS: dict[str, Callable[[random.Random], Callable[[str, int, int], int]]] = {
 
 
 def interrupt(files: SimulatedFiles, step: int, action: Callable[[], object], portion: float = 0.5) -> bool:
-    """Runs until the step; whether it came so far."""
+    """Runs up to the step; returns whether it was reached."""
     files.restart()
     files.fail_at, files.killing, files.portion = step, True, portion
     try:
@@ -195,7 +195,7 @@ def lose(files: SimulatedFiles, loss: str, rng: random.Random) -> None:
 
 
 def laid_down(segments: Segments) -> tuple[SimulatedFiles, list[Row], int]:
-    """The recovery point is the end of the log: as after a clean stop whose marker the next start took away."""
+    """Makes a log whose recovery point is its end: as after a clean shutdown whose marker the next start removed."""
     files = SimulatedFiles()
     rows = lay_down(files, segments)
     return files, rows, rows[-1][0] + 1
@@ -211,9 +211,7 @@ def recovered_rows(files: SimulatedFiles, config: LogConfig, recovery_point: int
 
 @pytest.mark.parametrize("loss", ["kill", *KEEPS])
 @pytest.mark.parametrize("config", [PLAIN, SPLITTING], ids=["plain", "splitting"])
-def test_interrupted_at_any_step_all_records_are_there_once_and_the_upgrade_can_be_finished(
-    config: LogConfig, loss: str
-):
+def test_upgrade_interrupted_at_any_step_keeps_records_once_and_can_be_finished(config: LogConfig, loss: str):
     rng = random.Random(7)
     step = 0
     while True:
@@ -232,7 +230,7 @@ def test_interrupted_at_any_step_all_records_are_there_once_and_the_upgrade_can_
 
 @pytest.mark.parametrize("loss", ["kill", *KEEPS])
 @pytest.mark.parametrize("again", ["recover", "upgrade"])
-def test_interrupted_twice_all_records_are_there_once(loss: str, again: str, stride: int):
+def test_upgrade_interrupted_twice_keeps_records_once(loss: str, again: str, stride: int):
     rng = random.Random(11)
     config, first, seconds = SPLITTING, 0, 0
     while True:
@@ -262,7 +260,7 @@ def test_interrupted_twice_all_records_are_there_once(loss: str, again: str, str
 
 
 @pytest.mark.parametrize("config", [PLAIN, SPLITTING], ids=["plain", "splitting"])
-def test_a_failing_disk_at_any_step_harms_nothing(config: LogConfig):
+def test_disk_error_at_any_step_of_an_upgrade_loses_nothing(config: LogConfig):
     step = 0
     while True:
         files, rows, _ = laid_down(SMALL)
@@ -281,9 +279,9 @@ def test_a_failing_disk_at_any_step_harms_nothing(config: LogConfig):
     assert step > 40
 
 
-def test_a_full_disk_leaves_every_segment_as_it_was_and_no_others():
+def test_full_disk_leaves_segments_unchanged_and_no_other_files():
     files, rows, _ = laid_down(SMALL)
-    open_log(files, config=PLAIN).close()  # makes the files that an upgrade does not make
+    open_log(files, config=PLAIN).close()  # creates the files that an upgrade does not create
     names = sorted(files.list(FOLDER))
     upgrade_needs = None
     for room in range(0, 2000, 40):
@@ -300,7 +298,7 @@ def test_a_full_disk_leaves_every_segment_as_it_was_and_no_others():
     assert_upgraded(files, rows)
 
 
-def test_a_damaged_old_entry_ends_the_upgrade_and_stays_as_it_is():
+def test_damaged_old_entry_ends_the_upgrade_and_stays_unchanged():
     files, rows, _ = laid_down(MIXED)
     path = f"{FOLDER}/{0:020d}.log"
     files.contents[path].live[20] ^= 1
@@ -313,8 +311,8 @@ def test_a_damaged_old_entry_ends_the_upgrade_and_stays_as_it_is():
     assert_upgraded(files, rows)
 
 
-def test_an_offset_of_another_segment_is_damage():
-    """It lies outside of the checksum."""
+def test_offset_of_another_segment_is_damage():
+    """The offset lies outside the checksum."""
     files, rows, _ = laid_down(MIXED)
     path = f"{FOLDER}/{0:020d}.log"
     sound = bytes(files.contents[path].live)
@@ -333,7 +331,7 @@ def test_an_offset_of_another_segment_is_damage():
 
 @st.composite
 def folders(draw: st.DrawFn) -> list[tuple[int, list[Piece]]]:
-    """Segments of pieces in any format and codec, with gaps between offsets anywhere."""
+    """Yields segments of pieces in any format and codec, with gaps between offsets anywhere."""
     result: list[tuple[int, list[Piece]]] = []
     offset = draw(st.integers(0, 5))
     for _ in range(draw(st.integers(1, 4))):
@@ -374,7 +372,7 @@ def test_any_folder_is_upgraded_or_interrupted_without_loss(segments: Segments, 
     log.close()
 
 
-def test_on_a_real_disk(tmp_path: Path):
+def test_upgrade_on_a_real_disk(tmp_path: Path):
     simulated = SimulatedFiles()
     rows = lay_down(simulated, MIXED)
     for path, content in simulated.contents.items():

@@ -1,4 +1,4 @@
-"""What a close of a data directory syncs: what was written since the last sync, and nothing else."""
+"""The syncs of a close of a data directory: only of files written since the last sync."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(files: Files, path: str = DATA, partitions: int = PARTITIONS) -> tupl
 
 
 def syncs(files: SimulatedFiles, begun: int = 0) -> Counter[str]:
-    """How often which kind of file was synced, by the end of its name; a folder is "folder"."""
+    """Returns how often which kind of file was synced, by the end of its name; a folder is "folder"."""
     found: Counter[str] = Counter()
     for step in files.log[begun:]:
         operation, path = step.split(" ", 1)
@@ -42,7 +42,7 @@ def syncs(files: SimulatedFiles, begun: int = 0) -> Counter[str]:
     return found
 
 
-def test_a_close_of_partitions_that_were_never_written_syncs_none_of_their_files() -> None:
+def test_close_of_unwritten_partitions_syncs_none_of_their_files() -> None:
     files = SimulatedFiles()
     directory, _ = opened(files)
     begun = len(files.log)
@@ -50,7 +50,7 @@ def test_a_close_of_partitions_that_were_never_written_syncs_none_of_their_files
     found = syncs(files, begun)
     assert found.total() <= OF_THE_DIRECTORY, found
     assert not [name for name in found if name.endswith((".log", ".index", ".timeindex", ".metadata"))]
-    for seed in range(20):  # and a power loss right behind it costs nothing
+    for seed in range(20):  # and a power loss right after it costs nothing
         fork = files.fork()
         fork.crash(random.Random(seed))
         again, logs = opened(fork)
@@ -60,7 +60,7 @@ def test_a_close_of_partitions_that_were_never_written_syncs_none_of_their_files
         assert values(logs[0]) == [b"a"]
 
 
-def test_a_close_syncs_each_written_file_once_and_each_folder_once() -> None:
+def test_close_syncs_each_written_file_and_folder_once() -> None:
     files = SimulatedFiles()
     directory, logs = opened(files)
     for log in logs:
@@ -75,7 +75,7 @@ def test_a_close_syncs_each_written_file_once_and_each_folder_once() -> None:
     assert all(content.live == content.durable for content in files.contents.values())
 
 
-def test_a_close_after_a_flush_syncs_only_what_the_close_writes() -> None:
+def test_close_after_a_flush_syncs_only_its_own_writes() -> None:
     files = SimulatedFiles()
     directory, logs = opened(files)
     for log in logs:
@@ -89,7 +89,7 @@ def test_a_close_after_a_flush_syncs_only_what_the_close_writes() -> None:
     assert all(content.live == content.durable for content in files.contents.values())
 
 
-def test_a_second_close_of_what_was_only_read_syncs_no_partition() -> None:
+def test_close_after_only_reads_syncs_no_partition() -> None:
     files = SimulatedFiles()
     directory, logs = opened(files)
     for log in logs:
@@ -102,7 +102,7 @@ def test_a_second_close_of_what_was_only_read_syncs_no_partition() -> None:
     assert syncs(files, begun).total() <= OF_THE_DIRECTORY
 
 
-def test_a_close_after_a_kill_syncs_what_the_dead_process_wrote() -> None:
+def test_close_after_a_kill_syncs_writes_of_the_killed_process() -> None:
     files = SimulatedFiles()
     _, logs = opened(files)
     for log in logs:
@@ -114,7 +114,7 @@ def test_a_close_after_a_kill_syncs_what_the_dead_process_wrote() -> None:
 
 
 class CountingFiles(DiskFiles):
-    """Counts how many syncs are under way at once; from `counts` on, each waits a little for another one."""
+    """Counts the syncs that are in progress at once; from `counts` on, each waits a little for another one."""
 
     def __init__(self) -> None:
         self.most = self._now = 0
@@ -147,7 +147,7 @@ class CountingFiles(DiskFiles):
         return self._kind(path, file._fd)
 
 
-def test_a_close_in_threads_syncs_logs_beside_each_other(tmp_path: Path) -> None:
+def test_close_in_threads_syncs_logs_concurrently(tmp_path: Path) -> None:
     files = CountingFiles()
     directory, logs = opened(files, str(tmp_path / "d"), FEW_LOGS + 1)
     for log in logs:
@@ -160,7 +160,7 @@ def test_a_close_in_threads_syncs_logs_beside_each_other(tmp_path: Path) -> None
     again.close()
 
 
-def test_a_close_in_threads_with_a_failing_sync_leaves_no_marker(tmp_path: Path) -> None:
+def test_close_in_threads_with_a_failing_sync_writes_no_clean_marker(tmp_path: Path) -> None:
     files = CountingFiles()
     directory, logs = opened(files, str(tmp_path / "d"), 4)
     for log in logs:

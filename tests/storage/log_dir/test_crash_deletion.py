@@ -1,4 +1,4 @@
-"""A partition that was deleted does not come back, under its own name or as the beginning of a new one."""
+"""A deleted partition never reappears, under its own name or as the beginning of a new one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_orders(directory: DataDirectory, topic_id: bytes) -> list[bytes | None]
 
 
 def again(files: SimulatedFiles) -> list[bytes | None]:
-    """What a broker finds that knows the new topic only."""
+    """Returns the state that a broker finds whose metadata has only the new topic."""
     directory = open_directory(files, random.Random(0))
     for topic, partition in directory.partitions():
         if directory.topic_id(topic, partition) not in (bytes(16), NEW):
@@ -27,8 +27,8 @@ def again(files: SimulatedFiles) -> list[bytes | None]:
     return open_orders(directory, NEW)
 
 
-def test_a_power_loss_never_gives_a_new_partition_the_records_of_a_deleted_one():
-    """Of the old one nothing was synced, so its topic id may be lost and its records there."""
+def test_power_loss_gives_a_new_partition_no_records_of_a_deleted_one():
+    """Nothing of the old partition was synced, so its topic id may be lost and its records there."""
     forks: list[SimulatedFiles] = []
     files = SimulatedFiles()
     directory = open_directory(files, random.Random(0))
@@ -48,7 +48,7 @@ def test_a_power_loss_never_gives_a_new_partition_the_records_of_a_deleted_one()
     assert found == {(), (b"new",)}
 
 
-def test_a_deletion_that_is_stopped_anywhere_is_finished_by_the_next_opening():
+def test_deletion_stopped_anywhere_is_finished_at_the_next_open():
     files = SimulatedFiles()
     directory = open_directory(files, random.Random(0))
     log = directory.open_partition("orders", 0, topic_id=OLD, config=LogConfig(), now_ms=0)

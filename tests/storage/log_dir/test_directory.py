@@ -1,4 +1,4 @@
-"""A data directory: lock, identity, marker, checkpoints, partitions that come and go."""
+"""A data directory: lock, identity, marker, checkpoints, new and deleted partitions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_partition(directory: DataDirectory, topic: str = "orders", partition: i
     return directory.open_partition(topic, partition, config=LogConfig(**config), now_ms=0)
 
 
-def test_the_files_of_a_new_directory_after_a_clean_close(files: SimulatedFiles):
+def test_files_of_a_new_directory_after_a_clean_close(files: SimulatedFiles):
     directory = open_directory(files)
     assert directory.is_new and not directory.was_clean and directory.partitions() == []
     log = directory.open_partition("orders", 3, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0)
@@ -60,7 +60,7 @@ def test_the_files_of_a_new_directory_after_a_clean_close(files: SimulatedFiles)
     assert all(content.live == content.durable for content in files.contents.values())
 
 
-def test_a_clean_directory_comes_back_and_its_marker_is_gone_at_once(files: SimulatedFiles):
+def test_clean_directory_is_reopened_and_its_marker_removed_at_once(files: SimulatedFiles):
     directory = open_directory(files)
     log = open_partition(directory)
     log.append(make(b"a", b"b"), now_ms=0)
@@ -75,7 +75,7 @@ def test_a_clean_directory_comes_back_and_its_marker_is_gone_at_once(files: Simu
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (1, 2, 2)
 
 
-def test_after_a_kill_the_log_start_is_there_and_the_recovery_point_was_used(files: SimulatedFiles):
+def test_open_after_a_kill_uses_log_start_and_recovery_point(files: SimulatedFiles):
     directory = open_directory(files)
     log = open_partition(directory, segment_bytes=200)
     for _ in range(9):
@@ -87,7 +87,7 @@ def test_after_a_kill_the_log_start_is_there_and_the_recovery_point_was_used(fil
     files.restart()
     directory = open_directory(files)
     assert not directory.was_clean
-    # damage in a segment below the recovery point is not looked for, as in Kafka
+    # damage in a segment below the recovery point is not detected, as in Kafka
     files.contents["/data/orders-0/00000000000000000000.log"].live[20] ^= 1
     log = open_partition(directory, segment_bytes=200)
     assert (log.log_start_offset, log.log_end_offset, log.cut_bytes) == (4, 10, 0)
@@ -95,7 +95,7 @@ def test_after_a_kill_the_log_start_is_there_and_the_recovery_point_was_used(fil
 
 
 @each("step", range(60), strided=True)
-def test_killed_at_any_step_of_its_life_it_opens_again(step: int):
+def test_directory_killed_at_any_step_opens_again(step: int):
     files, acknowledged = SimulatedFiles(), []
     files.fail_at, files.killing = step, True
     start = 0
@@ -128,7 +128,7 @@ def test_killed_at_any_step_of_its_life_it_opens_again(step: int):
     assert open_directory(files).was_clean
 
 
-def test_one_opener_at_a_time(files: SimulatedFiles):
+def test_second_open_is_refused(files: SimulatedFiles):
     directory = open_directory(files)
     with pytest.raises(errors.DirectoryLocked, match="/data is in use by another broker"):
         open_directory(files)
@@ -137,7 +137,7 @@ def test_one_opener_at_a_time(files: SimulatedFiles):
     open_directory(files)
 
 
-def test_one_opener_at_a_time_on_the_disk(tmp_path: Path):
+def test_second_open_is_refused_on_a_real_disk(tmp_path: Path):
     directory = open_directory(DiskFiles(), str(tmp_path / "d"))
     with pytest.raises(errors.DirectoryLocked):
         open_directory(DiskFiles(), str(tmp_path / "d"))
@@ -159,13 +159,13 @@ def test_one_opener_at_a_time_on_the_disk(tmp_path: Path):
 
 
 @pytest.mark.parametrize("bad", [{"node_id": -1}, {"node_id": 2**31}, {"cluster_id": "a\nb"}, {"cluster_id": ""}])
-def test_bad_arguments_leave_no_trace(files: SimulatedFiles, bad: dict[str, Any]):
+def test_open_with_invalid_arguments_changes_nothing(files: SimulatedFiles, bad: dict[str, Any]):
     with pytest.raises(errors.StorageError):
         DataDirectory.open(files, DATA, **{"node_id": 1, **bad})
     assert files.steps == 0 and files.locked == set()
 
 
-def test_a_directory_of_another_node_or_cluster_is_refused_and_unlocked(files: SimulatedFiles):
+def test_directory_of_another_node_or_cluster_is_refused_and_unlocked(files: SimulatedFiles):
     open_directory(files, cluster_id="mine").close()
     before = dict(files.contents)
     attempts: list[dict[str, Any]] = [{"node_id": 2}, {"node_id": 1, "cluster_id": "yours"}]
@@ -176,7 +176,7 @@ def test_a_directory_of_another_node_or_cluster_is_refused_and_unlocked(files: S
     assert DataDirectory.open(files, DATA, node_id=1, cluster_id="mine").was_clean
 
 
-def test_an_old_meta_properties_is_taken_over(files: SimulatedFiles):
+def test_old_meta_properties_is_converted(files: SimulatedFiles):
     files.make_directory(DATA)
     old = b"#Tue Jan 07 2020\nversion=0\nbroker.id=1\ncluster.id=abcdefghijklmnopqrstuv\n"
     files.open(f"{DATA}/meta.properties", create=True).write(0, old)
@@ -189,7 +189,7 @@ def test_an_old_meta_properties_is_taken_over(files: SimulatedFiles):
     ]
 
 
-def test_a_malformed_meta_properties_is_an_error_and_a_malformed_checkpoint_a_warning(files: SimulatedFiles):
+def test_malformed_meta_properties_raises_and_malformed_checkpoint_warns(files: SimulatedFiles):
     directory = open_directory(files)
     open_partition(directory).append(make(b"a"), now_ms=0)
     directory.close()
@@ -205,7 +205,7 @@ def test_a_malformed_meta_properties_is_an_error_and_a_malformed_checkpoint_a_wa
         assert files.locked == set()
 
 
-def test_a_deleted_partition_is_gone_at_once_and_a_new_one_inherits_nothing(files: SimulatedFiles):
+def test_partition_created_after_a_deletion_is_empty(files: SimulatedFiles):
     directory = open_directory(files)
     log = open_partition(directory)
     for _ in range(5):
@@ -225,7 +225,7 @@ def test_a_deleted_partition_is_gone_at_once_and_a_new_one_inherits_nothing(file
     remove()
 
 
-def test_a_torn_topic_id_is_an_error_only_after_a_clean_shutdown(files: SimulatedFiles):
+def test_torn_topic_id_raises_only_after_a_clean_shutdown(files: SimulatedFiles):
     directory = open_directory(files)
     directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0)
     assert directory.topic_id("orders", 0) == TOPIC_ID and directory.topic_id("other", 0) == bytes(16)
@@ -242,7 +242,7 @@ def test_a_torn_topic_id_is_an_error_only_after_a_clean_shutdown(files: Simulate
         directory.topic_id("orders", 0)
 
 
-def test_long_topic_names_fit_into_the_name_of_a_deleted_folder(files: SimulatedFiles):
+def test_deleted_folder_of_a_long_topic_name_fits(files: SimulatedFiles):
     directory = open_directory(files)
     topic = "t" * 249
     open_partition(directory, topic, 12)
@@ -253,7 +253,7 @@ def test_long_topic_names_fit_into_the_name_of_a_deleted_folder(files: Simulated
     assert not any(name.endswith("-delete") for name in files.list(DATA))
 
 
-def test_an_unknown_folder_is_set_aside(files: SimulatedFiles):
+def test_set_aside_folder_is_renamed_as_stray(files: SimulatedFiles):
     directory = open_directory(files)
     open_partition(directory).append(make(b"a"), now_ms=0)
     with pytest.raises(errors.StorageError):
@@ -265,7 +265,7 @@ def test_an_unknown_folder_is_set_aside(files: SimulatedFiles):
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../x", "a b", "x" * 250, "a\0"])
-def test_names_that_are_no_topics_touch_no_file(files: SimulatedFiles, topic: str):
+def test_invalid_topic_name_changes_no_file(files: SimulatedFiles, topic: str):
     directory = open_directory(files)
     steps = files.steps
     for attempt in (
@@ -280,13 +280,13 @@ def test_names_that_are_no_topics_touch_no_file(files: SimulatedFiles, topic: st
     assert files.steps == steps
 
 
-def test_folders_that_are_no_partitions_are_passed_over(files: SimulatedFiles):
+def test_other_folders_are_ignored(files: SimulatedFiles):
     for name in ("orders-0", "orders-00", "orders", "-1", "orders-99999999999", "a-b-7", "orders-0.x-stray"):
         files.make_directory(f"{DATA}/{name}")
     assert open_directory(files).partitions() == [("a-b", 7), ("orders", 0)]
 
 
-def test_no_marker_while_a_partition_waits_for_its_recovery(files: SimulatedFiles):
+def test_no_clean_marker_while_a_partition_needs_recovery(files: SimulatedFiles):
     directory = open_directory(files)
     open_partition(directory).append(make(b"a"), now_ms=0)
     open_partition(directory, "other")
@@ -302,7 +302,7 @@ def test_no_marker_while_a_partition_waits_for_its_recovery(files: SimulatedFile
     assert open_directory(files).was_clean
 
 
-def test_no_marker_after_a_log_that_could_not_be_closed(files: SimulatedFiles):
+def test_no_clean_marker_after_a_failed_close_of_a_log(files: SimulatedFiles):
     directory = open_directory(files)
     open_partition(directory).append(make(b"a"), now_ms=0)
     files.failing = lambda operation, path: operation == "sync" and path.endswith(".log")
@@ -313,7 +313,7 @@ def test_no_marker_after_a_log_that_could_not_be_closed(files: SimulatedFiles):
     assert not directory.was_clean and values(open_partition(directory)) == [b"a"]
 
 
-def test_partitions_that_were_not_opened_keep_their_checkpoints(files: SimulatedFiles):
+def test_unopened_partitions_keep_their_checkpoints(files: SimulatedFiles):
     directory = open_directory(files)
     log = open_partition(directory)
     for _ in range(3):
@@ -328,8 +328,8 @@ def test_partitions_that_were_not_opened_keep_their_checkpoints(files: Simulated
     assert files.read_bytes(f"{DATA}/replication-offset-checkpoint") == b"0\n2\norders 0 3\nother 0 0\n"
 
 
-def test_checkpoints_that_would_say_the_same_are_not_written_again(files: SimulatedFiles):
-    """They are written each minute; an idle directory is to cost nothing then."""
+def test_unchanged_checkpoints_are_not_rewritten(files: SimulatedFiles):
+    """They are due each minute; an idle directory must not write then."""
     directory = open_directory(files)
     log = open_partition(directory)
     log.append(make(b"a"), now_ms=0)
@@ -345,7 +345,7 @@ def test_checkpoints_that_would_say_the_same_are_not_written_again(files: Simula
     assert files.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\norders 0 2\n"
 
 
-def test_how_far_a_partition_was_cleaned_is_durable_and_goes_with_it(files: SimulatedFiles):
+def test_cleaner_offset_is_durable_and_deleted_with_the_partition(files: SimulatedFiles):
     directory = DataDirectory.open(files, "/data", node_id=1)
     for index in (0, 1):
         directory.open_partition("t", index, config=LogConfig(), now_ms=0)
@@ -367,8 +367,8 @@ def test_how_far_a_partition_was_cleaned_is_durable_and_goes_with_it(files: Simu
 
 
 @pytest.mark.parametrize("cleaned", [True, False])
-def test_offsets_may_be_missing_where_a_cleaner_was(files: SimulatedFiles, cleaned: bool):
-    """Also if the topic is not compacted any more; elsewhere the end of the first segment was lost."""
+def test_missing_offsets_below_the_cleaner_checkpoint_are_accepted(files: SimulatedFiles, cleaned: bool):
+    """Also if the topic is no longer compacted; in other logs the end of the first segment was lost."""
     directory = DataDirectory.open(files, "/data", node_id=1)
     log = directory.open_partition("t", 0, config=LogConfig(segment_bytes=100), now_ms=0)
     for number in range(4):
@@ -385,9 +385,9 @@ def test_offsets_may_be_missing_where_a_cleaner_was(files: SimulatedFiles, clean
     assert log.log_end_offset == (4 if cleaned else 1)
 
 
-def test_a_hole_that_a_power_loss_left_in_a_compacted_log_is_no_damage_later(files: SimulatedFiles) -> None:
-    """The end of a segment was lost and the next one was not: that was let be, also when the topic is not compacted
-    any more and the next start is not a clean one."""
+def test_gap_after_a_power_loss_in_a_compacted_log_stays_accepted(files: SimulatedFiles) -> None:
+    """The end of a segment was lost and the next one was not: this was accepted, and stays so when the topic is no
+    longer compacted and the next start is unclean."""
     directory = open_directory(files)
     log = open_partition(directory, segment_bytes=100)
     for number in range(4):
@@ -403,7 +403,7 @@ def test_a_hole_that_a_power_loss_left_in_a_compacted_log_is_no_damage_later(fil
     assert log.log_end_offset == 4 and values(log) == [b"0", b"2", b"3"]
 
 
-def test_a_log_start_that_was_noted_holds_after_a_crash_and_for_no_other_log(files: SimulatedFiles) -> None:
+def test_stored_log_start_survives_a_crash_and_applies_to_its_log_only(files: SimulatedFiles) -> None:
     """It is durable before it is adopted; the adoption writes nothing more."""
     directory = open_directory(files)
     log = open_partition(directory)
@@ -430,7 +430,7 @@ def test_a_log_start_that_was_noted_holds_after_a_crash_and_for_no_other_log(fil
 
 
 class MetFiles(DiskFiles):
-    """Lets something happen while a file or folder is given another name."""
+    """Runs a callback while a file or folder is renamed."""
 
     def __init__(self) -> None:
         self.meet: Callable[[str], None] = lambda path: None
@@ -441,7 +441,7 @@ class MetFiles(DiskFiles):
 
 
 @pytest.mark.parametrize("met", ["log-start-offset-checkpoint", "orders-0"])
-def test_a_log_start_stays_while_another_thread_writes_checkpoints(met: str, tmp_path: Path):
+def test_log_start_is_kept_while_another_thread_writes_checkpoints(met: str, tmp_path: Path):
     files = MetFiles()
     source = open_directory(files, str(tmp_path / "source"))
     directory = open_directory(files, str(tmp_path / "data"))
@@ -465,7 +465,7 @@ def test_a_log_start_stays_while_another_thread_writes_checkpoints(met: str, tmp
     (writer,) = writers
     writer.join()
     assert open_partition(directory).log_start_offset == 2
-    directory.abandon()  # what is on the disk counts now
+    directory.abandon()  # only the files count now
     directory = open_directory(DiskFiles(), str(tmp_path / "data"))
     assert (open_partition(directory).log_start_offset, open_partition(directory, "other").log_start_offset) == (2, 3)
     directory.close()

@@ -1,4 +1,4 @@
-"""A data directory whose disk fails: what speaks against it, what passes, and that it fails as a whole."""
+"""A data directory with a failing disk: lasting and transient errors, and the failure as a whole."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def open_partition(directory: DataDirectory, topic: str = "orders", **config) ->
         ("syncdir", ""),
     ],
 )
-def test_a_directory_that_cannot_be_opened_has_failed_and_is_not_locked(
+def test_directory_that_cannot_be_opened_has_failed_and_is_not_locked(
     code: int, operation: str, name: str, files: FailingFiles, tmp_path: Path
 ):
     if code == errno.ENOENT and operation == "read_bytes":
-        code = errno.EISDIR  # a small file that is missing is nothing unusual
+        code = errno.EISDIR  # a missing small file is not unusual
     open_directory(files, tmp_path / "d").close()
     files.break_down(tmp_path / "d" / name if name else tmp_path / "d", code, {operation})
     with pytest.raises(DirectoryFailed, match=str(tmp_path / "d")):
@@ -57,7 +57,7 @@ def test_a_directory_that_cannot_be_opened_has_failed_and_is_not_locked(
     open_directory(files, tmp_path / "d").close()
 
 
-def test_what_is_no_failure_of_the_disk(files: FailingFiles, tmp_path: Path):
+def test_other_errors_do_not_fail_the_directory(files: FailingFiles, tmp_path: Path):
     held = open_directory(files, tmp_path / "d")
     with pytest.raises(DirectoryLocked):
         open_directory(files, tmp_path / "d")
@@ -69,24 +69,24 @@ def test_what_is_no_failure_of_the_disk(files: FailingFiles, tmp_path: Path):
         assert type(raised.value) is StorageError
 
 
-def test_a_file_in_the_place_of_the_directory(files: FailingFiles, tmp_path: Path):
+def test_file_instead_of_a_directory_fails(files: FailingFiles, tmp_path: Path):
     (tmp_path / "d").write_text("")
     with pytest.raises(DirectoryFailed):
         open_directory(files, tmp_path / "d")
 
 
 @pytest.mark.parametrize("code", LASTING)
-def test_an_error_of_one_log_fails_the_directory_and_all_its_logs(code: int, files: FailingFiles, tmp_path: Path):
+def test_disk_error_of_one_log_fails_the_directory_and_all_logs(code: int, files: FailingFiles, tmp_path: Path):
     directory = open_directory(files, tmp_path / "d")
     first, second = open_partition(directory), open_partition(directory, "other")
     for log in (first, second):
         log.append(make(b"a"), now_ms=0)
-    told: list[str | None] = []
-    directory.on_failure = lambda: told.append(directory.failure)
+    reported: list[str | None] = []
+    directory.on_failure = lambda: reported.append(directory.failure)
     files.fail_once(tmp_path / "d", code, "write", ".log")
     with pytest.raises(StorageError):
         first.append(make(b"b"), now_ms=0)
-    assert len(told) == 1 and directory.failure and "injected" not in directory.failure
+    assert len(reported) == 1 and directory.failure and "injected" not in directory.failure
     for log in (first, second):
         for call in (
             lambda log=log: log.append(make(b"c"), now_ms=0),
@@ -100,7 +100,7 @@ def test_an_error_of_one_log_fails_the_directory_and_all_its_logs(code: int, fil
     for call in (directory.write_checkpoints, lambda: open_partition(directory, "third")):
         with pytest.raises(DirectoryFailed, match="offline"):
             call()
-    assert len(told) == 1
+    assert len(reported) == 1
     directory.close()
     assert not (tmp_path / "d" / CLEAN_SHUTDOWN).exists()
     again = open_directory(files, tmp_path / "d")
@@ -110,7 +110,7 @@ def test_an_error_of_one_log_fails_the_directory_and_all_its_logs(code: int, fil
 
 
 @pytest.mark.parametrize("code", PASSING)
-def test_a_full_disk_fails_an_append_and_no_more(code: int, files: FailingFiles, tmp_path: Path):
+def test_full_disk_fails_only_the_append(code: int, files: FailingFiles, tmp_path: Path):
     directory = open_directory(files, tmp_path / "d")
     log = open_partition(directory)
     files.break_down(tmp_path / "d", code, {"write", "create"})
@@ -131,7 +131,7 @@ def test_a_full_disk_fails_an_append_and_no_more(code: int, files: FailingFiles,
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_failed_sync_loses_the_directory_whatever_the_error(code: int, files: FailingFiles, tmp_path: Path):
+def test_failed_sync_fails_the_directory_on_any_error(code: int, files: FailingFiles, tmp_path: Path):
     directory = open_directory(files, tmp_path / "d")
     log = open_partition(directory)
     log.append(make(b"a"), now_ms=0)
@@ -142,7 +142,7 @@ def test_a_failed_sync_loses_the_directory_whatever_the_error(code: int, files: 
 
 
 @pytest.mark.parametrize("operation", ["checkpoint", "delete", "remove", "aside", "open"])
-def test_the_directory_itself_meets_the_error(operation: str, files: FailingFiles, tmp_path: Path):
+def test_disk_error_of_a_directory_operation_fails_it(operation: str, files: FailingFiles, tmp_path: Path):
     directory = open_directory(files, tmp_path / "d")
     open_partition(directory).append(make(b"a"), now_ms=0)
     remove = None
@@ -162,13 +162,13 @@ def test_the_directory_itself_meets_the_error(operation: str, files: FailingFile
             open_partition(directory, "new")
     assert directory.failure is not None
     if remove is not None:
-        remove()  # left to the next opening
+        remove()  # left to the next start
     directory.close()
     files.repair()
     open_directory(files, tmp_path / "d").close()
 
 
-def test_a_directory_that_is_gone_is_not_made_anew(files: FailingFiles, tmp_path: Path):
+def test_removed_directory_is_not_created_again(files: FailingFiles, tmp_path: Path):
     directory = open_directory(files, tmp_path / "d")
     open_partition(directory).append(make(b"a"), now_ms=0)
     shutil.rmtree(tmp_path / "d")
@@ -178,7 +178,7 @@ def test_a_directory_that_is_gone_is_not_made_anew(files: FailingFiles, tmp_path
     assert not (tmp_path / "d").exists()
 
 
-def test_a_failure_at_the_close_leaves_no_marker(files: FailingFiles, tmp_path: Path):
+def test_failed_close_writes_no_clean_marker(files: FailingFiles, tmp_path: Path):
     directory = open_directory(files, tmp_path / "d")
     open_partition(directory).append(make(b"a"), now_ms=0)
     files.fail_once(tmp_path / "d", errno.EIO, "create", ".timeindex")

@@ -30,7 +30,7 @@ def opened(files: SimulatedFiles) -> tuple[DataDirectory, list[PartitionLog]]:
 
 
 def killed() -> SimulatedFiles:
-    """What a kill leaves of two logs, one of them with a torn tail."""
+    """Makes two logs and kills them, one with a torn tail."""
     files = SimulatedFiles()
     _, logs = opened(files)
     for number in range(6):
@@ -64,7 +64,7 @@ def test_start_on_a_full_disk_at_any_step_leaves_no_temporary_file_and_loses_not
         disk.restart()
         directory, logs = opened(disk)
         assert [len(values(log)) for log in logs] == [6, 6]
-        logs[1].append(sequenced(6), now_ms=0)  # the producer is known
+        logs[1].append(sequenced(6), now_ms=0)  # the producer state is there
         directory.close()
     assert failed > steps // 3, (failed, steps)
 
@@ -81,7 +81,7 @@ def test_start_on_a_disk_without_any_room_leaves_no_temporary_file() -> None:
     assert [len(values(log)) for log in logs] == [6, 6]
 
 
-def test_write_atomically_without_room_keeps_the_old_file_alone(tmp_path: Path) -> None:
+def test_write_atomically_on_a_full_disk_keeps_only_the_old_file(tmp_path: Path) -> None:
     class FullFiles(DiskFiles):
         def replace(self, source: str, target: str) -> None:
             raise OSError(errno.ENOSPC, "no space", target)

@@ -1,4 +1,5 @@
-"""The look for a copy behind the remembered batches: what it finds, how far it looks, and what it does not disturb."""
+"""The scan for a duplicate older than the cached batches: results, range, and independence from other use of the
+log."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def header(sequence: int, count: int = 1, **more: Any) -> batch.BatchHeader:
 
 
 def looked(log: PartitionLog, sequence: int, count: int = 1, **more: Any) -> int | None:
-    """The offset of what a scan finds."""
+    """Returns the offset that a scan finds."""
     scan = log.duplicate_scan(header(sequence, count, **more))
     found = scan() if scan else None
     if found is not None:
@@ -43,7 +44,7 @@ def files() -> SimulatedFiles:
     return SimulatedFiles()
 
 
-def test_every_batch_of_a_log_is_found(files: SimulatedFiles):
+def test_scan_finds_every_batch_of_a_log(files: SimulatedFiles):
     log = open_log(files, config=SMALL)
     written, sequence = [], 0
     for number in range(150):
@@ -58,20 +59,20 @@ def test_every_batch_of_a_log_is_found(files: SimulatedFiles):
     for sequence, count, offset in written:
         assert looked(log, sequence, count) == offset
         assert looked(log, sequence, count, producer_id=10) == offset + count
-        # As it was written and no other way: not in part, not joined to the next, not by others, not in another epoch.
+        # Only as it was written: not in part, not joined to the next one, not of another producer or epoch.
         assert looked(log, sequence, count + 1) is None
         assert count == 1 or looked(log, sequence + 1, count - 1) is None
         assert looked(log, sequence, count, producer_id=11) is None
         assert looked(log, sequence, count, epoch=1) is None
-    answered = log.append(sequenced(0, 1, timestamp=77), now_ms=5)
-    assert answered == (1, 1, 0, 0, True)  # the time of the first copy, not this one's
+    appended = log.append(sequenced(0, 1, timestamp=77), now_ms=5)
+    assert appended == (1, 1, 0, 0, True)  # the timestamp of the first batch, not of this one
     end = log.log_end_offset
     with pytest.raises(errors.DuplicateSequence):
         log.append(sequenced(0, 2), now_ms=0)
     assert log.log_end_offset == end
 
 
-def test_it_looks_at_the_batches_that_begin_in_the_last_bytes(files: SimulatedFiles):
+def test_scan_covers_batches_that_begin_in_the_last_bytes(files: SimulatedFiles):
     log = open_log(files, config=SMALL)
     size = len(sequenced(0))
     for number in range(100):
@@ -87,7 +88,7 @@ def test_it_looks_at_the_batches_that_begin_in_the_last_bytes(files: SimulatedFi
     assert log.duplicate_scan(header(0)) is None
 
 
-def test_nothing_below_the_log_start_is_a_copy(files: SimulatedFiles):
+def test_scan_ignores_batches_below_the_log_start(files: SimulatedFiles):
     log = open_log(files, config=SMALL)
     for number in range(60):
         log.append(sequenced(2 * number, 2), now_ms=0)
@@ -97,13 +98,13 @@ def test_nothing_below_the_log_start_is_a_copy(files: SimulatedFiles):
     scan = log.duplicate_scan(header(50, 2))
     assert scan
     found = scan()
-    log.delete_records_before(52)  # meanwhile
+    log.delete_records_before(52)  # in the meantime
     with pytest.raises(errors.DuplicateSequence):
         log.resolve_duplicate(found, errors.DuplicateSequence())
 
 
-def test_large_batches_old_messages_and_records_that_look_like_headers(files: SimulatedFiles):
-    """Runs longer than what is read at once; the wanted bytes inside of records, at any place."""
+def test_scan_over_large_batches_old_messages_and_records_like_headers(files: SimulatedFiles):
+    """Runs longer than one read; the searched bytes inside records, at any position."""
     log = open_log(files, config=LogConfig(index_interval_bytes=4096))
     wanted = bytes(sequenced(7)[43:57])
     decoy = bytes(sequenced(7))
@@ -127,7 +128,7 @@ def test_large_batches_old_messages_and_records_that_look_like_headers(files: Si
     assert {sequence: looked(log, sequence) for sequence in range(12)} == places
 
 
-def test_a_log_that_ends_with_a_short_old_message(files: SimulatedFiles):
+def test_scan_of_a_log_that_ends_with_a_short_old_message(files: SimulatedFiles):
     log = open_log(files, config=SMALL)
     for number in range(8):
         log.append(sequenced(number), now_ms=0)
@@ -136,7 +137,7 @@ def test_a_log_that_ends_with_a_short_old_message(files: SimulatedFiles):
     assert [looked(log, number) for number in range(9)] == [*range(8), None]
 
 
-def test_a_damaged_index_hides_nothing(files: SimulatedFiles):
+def test_scan_with_a_damaged_index_finds_every_batch(files: SimulatedFiles):
     log = open_log(files, config=SMALL)
     for number in range(120):
         log.append(sequenced(number), now_ms=0)
@@ -149,7 +150,7 @@ def test_a_damaged_index_hides_nothing(files: SimulatedFiles):
     assert [looked(log, number) for number in range(120)] == list(range(120))
 
 
-def test_headers_that_lead_nowhere_end_the_look(files: SimulatedFiles):
+def test_scan_over_an_invalid_batch_size_raises(files: SimulatedFiles):
     log = open_log(files, config=SMALL)
     for number in range(8):
         log.append(sequenced(number), now_ms=0)
@@ -160,7 +161,7 @@ def test_headers_that_lead_nowhere_end_the_look(files: SimulatedFiles):
         scan()
 
 
-def test_a_log_that_is_closed_or_deleted_meanwhile(files: SimulatedFiles):
+def test_scan_of_a_log_closed_or_deleted_meanwhile(files: SimulatedFiles):
     log = open_log(files, config=SMALL)
     for number in range(8):
         log.append(sequenced(number), now_ms=0)
@@ -178,7 +179,7 @@ def test_a_log_that_is_closed_or_deleted_meanwhile(files: SimulatedFiles):
         log.duplicate_scan(header(0))
 
 
-def test_it_has_descriptors_of_its_own_and_gives_them_back(files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch):
+def test_scan_opens_and_closes_its_own_file_descriptors(files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch):
     log = open_log(files, config=SMALL)
     for number in range(120):
         log.append(sequenced(number), now_ms=0)
@@ -205,10 +206,10 @@ def test_it_has_descriptors_of_its_own_and_gives_them_back(files: SimulatedFiles
     interval=st.sampled_from([0, 100, 1000]),
     run_bytes=st.sampled_from([64, 200, 32 * 1024]),
 )
-def test_any_log(
+def test_scan_of_any_log_equals_a_model(
     batches: list[tuple[int, int, int]], scan_bytes: int, start: float, interval: int, run_bytes: int
 ) -> None:
-    """Against a list: (records, bytes of each, producer), producer 0 standing for none."""
+    """Compared with a list: (records, bytes of each, producer), producer 0 for none."""
     config = reaching(scan_bytes, index_interval_bytes=interval)
     log = open_log(SimulatedFiles(), config=config)
     known: list[tuple[int, int, int, int, int]] = []  # producer, sequence, count, offset, bytes of the log before

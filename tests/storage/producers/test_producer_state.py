@@ -1,4 +1,4 @@
-"""Every row of the table of producer rules, and the circle of sequences."""
+"""Every row of the table of producer rules, and wrapping sequences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def header(
 
 
 def producer(*runs: tuple[int, int], epoch: int = 5) -> Producer:
-    """A producer that wrote batches of (first sequence, count), from offset 100 on."""
+    """Returns a producer that wrote batches of (first sequence, count), from offset 100 on."""
     known, offset = None, 100
     for first, count in runs:
         known = remember(known, header(first, count, epoch=epoch), offset)
@@ -52,7 +52,7 @@ def producer(*runs: tuple[int, int], epoch: int = 5) -> Producer:
 
 
 MARKER_ONLY = remember(None, header(-1, 1, attributes=CONTROL), 3)
-# ten sequences each; the oldest is not cached any more
+# ten sequences each; the oldest is no longer cached
 SIX = producer(*((10 * number, 10) for number in range(6)))
 
 
@@ -64,7 +64,7 @@ SIX = producer(*((10 * number, 10) for number in range(6)))
         pytest.param(None, header(0, 3), ACCEPT, id="unknown, begins with 0"),
         pytest.param(None, header(1), Unknown(), id="unknown, begins later"),
         pytest.param(SIX, header(0, epoch=6), ACCEPT, id="newer epoch, begins with 0"),
-        pytest.param(SIX, header(60, epoch=6), OutOfOrder(0), id="newer epoch, goes on"),
+        pytest.param(SIX, header(60, epoch=6), OutOfOrder(0), id="newer epoch, sequence continues"),
         pytest.param(MARKER_ONLY, header(0), ACCEPT, id="marker only, begins with 0"),
         pytest.param(MARKER_ONLY, header(1), OutOfOrder(0), id="marker only, begins later"),
         pytest.param(MARKER_ONLY, header(0, epoch=4), Fenced(5), id="marker only, older epoch"),
@@ -77,13 +77,13 @@ SIX = producer(*((10 * number, 10) for number in range(6)))
         pytest.param(SIX, header(10, 9), DuplicateWithoutOffset(), id="part of a cached batch"),
         pytest.param(SIX, header(55, 5), DuplicateWithoutOffset(), id="ends with the newest, begins inside"),
         pytest.param(SIX, header(59, 1), DuplicateWithoutOffset(), id="the last sequence alone"),
-        pytest.param(SIX, header(59, 2), OutOfOrder(60), id="begins at the last, ends behind"),
-        pytest.param(SIX, header(40, 30), OutOfOrder(60), id="begins below, ends behind"),
+        pytest.param(SIX, header(59, 2), OutOfOrder(60), id="begins at the last, ends after it"),
+        pytest.param(SIX, header(40, 30), OutOfOrder(60), id="begins below, ends above"),
         pytest.param(SIX, header(61), OutOfOrder(60), id="gap of one"),
-        pytest.param(SIX, header(0, 100), OutOfOrder(60), id="from the start, ends behind"),
+        pytest.param(SIX, header(0, 100), OutOfOrder(60), id="from the start, ends above"),
         pytest.param(producer((MAX, 1)), header(0), ACCEPT, id="0 follows the largest"),
         pytest.param(producer((MAX, 1)), header(1), OutOfOrder(0), id="gap over the end of the circle"),
-        pytest.param(producer((MAX - 1, 4)), header(2), ACCEPT, id="goes on behind a wrapped batch"),
+        pytest.param(producer((MAX - 1, 4)), header(2), ACCEPT, id="continues after a wrapped batch"),
         pytest.param(
             producer((MAX - 1, 4)),
             header(MAX - 1, 4),
@@ -94,11 +94,11 @@ SIX = producer(*((10 * number, 10) for number in range(6)))
         pytest.param(producer((MAX - 1, 4)), header(MAX, 4), OutOfOrder(2), id="overlaps across the end"),
         pytest.param(producer((0, 1)), header(2**30), OutOfOrder(1), id="half a circle ahead is a gap"),
         pytest.param(
-            producer((0, 1)), header(2**30 + 2), DuplicateWithoutOffset(), id="less than half behind is below"
+            producer((0, 1)), header(2**30 + 2), DuplicateWithoutOffset(), id="half a circle plus one ahead is below"
         ),
     ],
 )
-def test_own_profile(known: Producer | None, batch: BatchHeader, expected: object):
+def test_rules_of_ottlas_profile(known: Producer | None, batch: BatchHeader, expected: object):
     assert judge(known, batch) == expected
 
 
@@ -109,16 +109,16 @@ def test_own_profile(known: Producer | None, batch: BatchHeader, expected: objec
         (ProducerRules(unknown_producer=RuleOutcome.OUT_OF_ORDER), None, header(9), OutOfOrder(0)),
         (ProducerRules(marker_only=RuleOutcome.UNKNOWN), MARKER_ONLY, header(9), Unknown()),
         (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(0, 10), OutOfOrder(60)),
-        # whatever the rules, these stay
+        # independent of the rules
         (ProducerRules(unknown_producer=RuleOutcome.ACCEPT), SIX, header(61), OutOfOrder(60)),
         (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(59, 2), OutOfOrder(60)),
     ],
 )
-def test_other_releases_are_data(rules: ProducerRules, known: Producer | None, batch: BatchHeader, expected: object):
+def test_rules_of_other_releases(rules: ProducerRules, known: Producer | None, batch: BatchHeader, expected: object):
     assert judge(known, batch, rules) == expected
 
 
-def test_a_new_epoch_and_a_marker_of_one_forget_the_batches():
+def test_new_epoch_clears_the_cached_batches():
     assert [cached.first_sequence for cached in remember(SIX, header(0, 2, epoch=6), 200).batches] == [0]
     marked = remember(SIX, header(-1, 1, epoch=6, attributes=CONTROL), 200)
     assert marked == Producer(6, (), 200, 999)
@@ -126,12 +126,12 @@ def test_a_new_epoch_and_a_marker_of_one_forget_the_batches():
     assert kept.batches == SIX.batches and kept.last_offset == SIX.last_offset == 159
 
 
-def test_the_rules_say_how_many_batches_are_remembered():
+def test_number_of_cached_batches_is_configurable():
     assert len(SIX.batches) == CACHED_BATCHES == 5
     assert len(remember(SIX, header(60), 160, ProducerRules(cached_batches=1)).batches) == 1
 
 
-def test_producers_are_forgotten_when_nothing_of_them_is_left():
+def test_producers_without_batches_in_the_log_are_removed():
     producers = {1: SIX, 2: producer((0, 1))}  # last offsets 159 and 100
     drops = ProducerRules(drop_below_log_start=True)
     forget_below(producers, 100, drops)
@@ -144,7 +144,7 @@ def test_producers_are_forgotten_when_nothing_of_them_is_left():
     assert producers == {}
 
 
-def test_producers_below_the_log_start_are_forgotten_after_a_day_without_an_expiration():
+def test_producers_below_the_log_start_are_removed_after_a_day_without_expiration():
     producers = {1: producer((0, 1))._replace(last_timestamp_ms=7), 2: SIX}  # last offsets 100 and 159
     assert expires_ms(producers, 100) is None and expires_ms(producers, 101) == 7 + DAY_MS
     assert forget_expired(producers, 1 << 60, 100) == 0
@@ -154,17 +154,17 @@ def test_producers_below_the_log_start_are_forgotten_after_a_day_without_an_expi
     assert expires_ms(producers, 1000, hour) == expires_ms(producers, 0, hour) == SIX.last_timestamp_ms + 3_600_000
 
 
-def test_replay_passes_over_what_lies_below_the_log_start():
-    # forgotten at offset 10, the producer began anew: what it wrote before must not pass for a copy
+def test_replay_skips_batches_below_the_log_start():
+    # dropped at offset 10, the producer started again: its earlier batches must not count as duplicates
     headers = [header(0, 5, offset=0), header(5, 5, offset=5), header(0, 5, offset=10)]
     assert replay(headers, 10)[7].batches == (CachedBatch(0, 4, 10, 14, 1000),)
     assert judge(replay(headers, 10)[7], header(5, 5)) is ACCEPT
-    assert len(replay(headers, 9)[7].batches) == 2  # a batch that reaches over the log start is there
+    assert len(replay(headers, 9)[7].batches) == 2  # a batch across the log start is there
     assert 7 not in replay(headers, 15)
 
 
 @given(start=st.integers(0, MAX), counts=st.lists(st.integers(1, 2**20), min_size=1, max_size=12))
-def test_any_run_of_batches_is_accepted_once_and_its_last_five_are_recognised(start: int, counts: list[int]):
+def test_any_batches_are_accepted_once_and_retries_of_the_last_five_detected(start: int, counts: list[int]):
     batches, sequence, offset = [], start, 0
     for count in counts:
         batches.append(header(sequence, count, offset=offset))
@@ -174,7 +174,7 @@ def test_any_run_of_batches_is_accepted_once_and_its_last_five_are_recognised(st
         assert judge(known, batch) is ACCEPT
         followed = follow(known, batch)
         known = remember(known, batch, batch.base_offset)
-        assert followed == known  # the quick way says the same
+        assert followed == known  # the fast path has the same result
     for age, batch in enumerate(reversed(batches)):
         verdict = judge(known, batch)
         if age < CACHED_BATCHES:
@@ -191,7 +191,7 @@ def test_any_run_of_batches_is_accepted_once_and_its_last_five_are_recognised(st
     attributes=st.sampled_from([0, 8, 0x10, 0x30]),
     cached_batches=st.integers(1, 6),
 )
-def test_the_quick_way_accepts_nothing_else(
+def test_quick_path_accepts_only_what_the_rules_accept(
     known: Producer, first: int, count: int, epoch: int, attributes: int, cached_batches: int
 ):
     rules = ProducerRules(cached_batches=cached_batches)

@@ -26,28 +26,28 @@ GOLDEN = bytes.fromhex(
     "0000000000000009 0002 00000005 0000000000000069 00000002 00000000000003ed ffffffff 0000000000000065"
     "0000000000001000 0007 ffffffff ffffffffffffffff 00000000 00000000000007d0 00000003 ffffffffffffffff"
 )
-# The newest batch is all that a snapshot keeps of a producer, and the end of the log all it says of a marker's place.
+# A snapshot has only the newest batch of a producer, and bounds the offset of a marker only by its own.
 KEPT = {
     9: Producer(2, (CachedBatch(3, 5, 103, 105, 1005),), 105, 1005, -1, 101),
     4096: Producer(7, (), 119, 2000, 3),
 }
 
 
-def test_golden_bytes() -> None:
+def test_golden_bytes_of_a_snapshot() -> None:
     assert snapshot.dump(PRODUCERS).hex(" ") == GOLDEN.hex(" ")
     assert snapshot.parse(GOLDEN, 120) == KEPT
-    assert snapshot.dump({}).hex() == "000148674bc700000000"  # as Kafka leaves it beside every segment
+    assert snapshot.dump({}).hex() == "000148674bc700000000"  # as Kafka writes it for every segment
     assert snapshot.parse(snapshot.dump({})) == {}
     assert snapshot.file_name(120) == "00000000000000000120.snapshot"
 
 
-def test_the_schema_says_the_same() -> None:
+def test_schema_reads_the_same_values() -> None:
     found: Any = schemas.PRODUCER_SNAPSHOT.parse(GOLDEN)
     assert [entry.producer_id for entry in found.entries] == [9, 4096]
     assert [entry.current_transaction_first_offset for entry in found.entries] == [101, -1]
 
 
-def test_every_flipped_bit_and_every_cut_is_seen() -> None:
+def test_flipped_bit_or_truncation_is_refused() -> None:
     for position in range(len(GOLDEN)):
         assert snapshot.parse(GOLDEN[:position]) is None
         for bit in range(8):
@@ -57,9 +57,9 @@ def test_every_flipped_bit_and_every_cut_is_seen() -> None:
     assert snapshot.parse(GOLDEN + b"\0") is None and snapshot.parse(GOLDEN + bytes(46)) is None
 
 
-def test_a_sound_snapshot_that_no_log_can_have_left_is_refused() -> None:
+def test_snapshot_with_impossible_values_is_refused() -> None:
     assert snapshot.parse(GOLDEN, 106) is not None
-    assert snapshot.parse(GOLDEN, 105) is None  # a batch behind the snapshot's own offset
+    assert snapshot.parse(GOLDEN, 105) is None  # a batch above the snapshot's own offset
     for bad in (
         {9: PRODUCERS[9]._replace(epoch=-1)},
         {-1: PRODUCERS[9]},
@@ -69,8 +69,8 @@ def test_a_sound_snapshot_that_no_log_can_have_left_is_refused() -> None:
         assert snapshot.parse(snapshot.dump(bad), 1000) is None
 
 
-def test_a_batch_that_passes_the_largest_sequence() -> None:
-    """Also as Kafka before 2.1.1 wrote it: last sequence less first, a negative number."""
+def test_snapshot_with_a_wrapped_sequence() -> None:
+    """Also in the form of Kafka before 2.1.1: last sequence less first, a negative number."""
     wrapped = CachedBatch(2**31 - 2, 1, 50, 53, 7)
     data = bytearray(snapshot.dump({9: Producer(0, (wrapped,), 53, 7)}))
     assert snapshot.parse(bytes(data)) == {9: Producer(0, (wrapped,), 53, 7)}
@@ -105,7 +105,7 @@ producers = st.dictionaries(
 
 
 @given(producers)
-def test_what_is_written_is_read(known: dict[int, Producer]) -> None:
+def test_written_snapshot_is_read_back(known: dict[int, Producer]) -> None:
     assert snapshot.parse(snapshot.dump(known), 2**62) == known
 
 
@@ -115,7 +115,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 120])
-def test_reading_files(offset: int) -> None:
+def test_missing_or_unreadable_snapshot_file(offset: int) -> None:
     files = SimulatedFiles()
     files.make_directory(FOLDER)
     assert snapshot.read(files, FOLDER, offset) is None

@@ -1,6 +1,7 @@
-"""Producers across restarts: what is the same after any loss, what is written and removed, and what is not read.
+"""Producers across restarts: the state after any loss, the written and removed files, and the reads.
 
-The state that counts is what a batch is answered: epoch, last sequence, and where the copies of the newest batches lie.
+The state is compared by the responses to batches: epoch, last sequence, and the offsets of duplicates of the newest
+batches.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def bases(files: SimulatedFiles) -> list[int]:
 
 
 def fill(log: PartitionLog, count: int = 30, first: int = 0) -> None:
-    """Batches of three producers and of none, in turns; the third raises its epoch now and then."""
+    """Writes batches of three producers and of none, alternating; the third raises its epoch now and then."""
     for number in range(first, first + count):
         if number % 5 == 4:
             log.append(make(b"plain", timestamp=number), now_ms=0)
@@ -58,14 +59,14 @@ def fill(log: PartitionLog, count: int = 30, first: int = 0) -> None:
 
 
 def newest(producers: dict[int, Producer]) -> dict[int, Any]:
-    """What a snapshot keeps, and any restart with it."""
+    """Returns the state in a snapshot, and after any restart from it."""
     return {key: (known.epoch, known.batches[-1], known.last_timestamp_ms) for key, known in producers.items()}
 
 
-# -- which files there are
+# -- existing files
 
 
-def test_there_is_a_snapshot_at_each_segment_and_at_the_end(files: SimulatedFiles):
+def test_snapshots_exist_for_each_segment_and_the_log_end(files: SimulatedFiles):
     log = open_log(files, config=CONFIG)
     fill(log)
     assert len(bases(files)) > 4
@@ -81,7 +82,7 @@ def test_there_is_a_snapshot_at_each_segment_and_at_the_end(files: SimulatedFile
         assert content.live == content.durable
 
 
-def test_a_log_without_producers_has_empty_ones_and_an_empty_log_none(files: SimulatedFiles):
+def test_log_without_producers_has_empty_snapshots_and_an_empty_log_none(files: SimulatedFiles):
     log = open_log(files, config=CONFIG)
     log.close()
     assert names(files) == []
@@ -91,7 +92,7 @@ def test_a_log_without_producers_has_empty_ones_and_an_empty_log_none(files: Sim
     log.close()
     assert snapshots(files) == [*bases(files)[1:], 12]
     assert {files.read_bytes(f"{FOLDER}/{name}") for name in names(files)} == {snapshot.dump({})}
-    # Again, with nobody who asked: the one at the end moves on.
+    # Again, without loading the state: the one at the end moves.
     log = open_log(files, config=CONFIG)
     log.append(make(b"more"), now_ms=0)
     log.close()
@@ -103,7 +104,7 @@ def test_a_log_without_producers_has_empty_ones_and_an_empty_log_none(files: Sim
     assert files.steps == steps  # an idle log writes nothing
 
 
-def test_old_formats_have_snapshots_too(files: SimulatedFiles):
+def test_log_of_old_formats_has_snapshots(files: SimulatedFiles):
     config = dataclasses.replace(CONFIG, rules=dataclasses.replace(CONFIG.rules, target_magic=1))
     log = open_log(files, config=CONFIG)
     fill(log, 9)
@@ -119,7 +120,7 @@ def test_old_formats_have_snapshots_too(files: SimulatedFiles):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_strays_are_removed_at_the_opening(files: SimulatedFiles, clean: bool):
+def test_stray_snapshots_are_removed_at_open(files: SimulatedFiles, clean: bool):
     log = open_log(files, config=CONFIG)
     fill(log)
     log.close()
@@ -136,7 +137,7 @@ def test_strays_are_removed_at_the_opening(files: SimulatedFiles, clean: bool):
     assert newest(log.producers()) == known
 
 
-def test_nothing_at_or_below_the_log_start_is_kept(files: SimulatedFiles):
+def test_snapshots_at_or_below_the_log_start_are_removed(files: SimulatedFiles):
     log = open_log(files, config=CONFIG)
     fill(log)
     starts = bases(files)
@@ -145,11 +146,11 @@ def test_nothing_at_or_below_the_log_start_is_kept(files: SimulatedFiles):
     assert snapshots(files) == [*starts[3:], log.log_end_offset]
 
 
-# -- what is read
+# -- reads
 
 
 class Reading(SimulatedFiles):
-    """Notes which files are opened or read as a whole."""
+    """Records which files are opened or read as a whole."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +168,7 @@ class Reading(SimulatedFiles):
         return len(self.contents[path].live)
 
 
-def test_a_clean_start_reads_no_producers_and_the_first_question_one_small_file():
+def test_clean_open_reads_no_snapshot_and_the_first_use_only_one():
     files = Reading()
     log = open_log(files, config=CONFIG)
     fill(log)
@@ -185,7 +186,7 @@ def test_a_clean_start_reads_no_producers_and_the_first_question_one_small_file(
     assert not [name for name in files.read if name.endswith(".snapshot")]
 
 
-def test_records_without_a_producer_ask_for_nothing():
+def test_records_without_a_producer_read_no_snapshot():
     files = Reading()
     log = open_log(files, config=CONFIG)
     fill(log)
@@ -194,7 +195,7 @@ def test_records_without_a_producer_ask_for_nothing():
     files.read.clear()
     log.append(make(b"x"), now_ms=0)
     assert not [name for name in files.read if name.endswith(".snapshot")]
-    # What was appended unasked is behind what is replayed, and has no producer.
+    # Batches appended before the state was loaded are after the replayed ones, and have no producer.
     assert newest(log.producers()) and log.append(sequenced(0, producer_id=77), now_ms=0).base_offset
 
 
@@ -252,7 +253,7 @@ LOSSES: dict[str, Loss] = {
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("end", ["closed", "killed", "killed late"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_state_is_the_same_after_any_loss(files: SimulatedFiles, end: str, loss: str, seed: int):
+def test_producer_state_is_rebuilt_after_any_loss(files: SimulatedFiles, end: str, loss: str, seed: int):
     rng = random.Random(seed)
     log = open_log(files, config=CONFIG)
     fill(log, 25 + rng.randrange(12))
@@ -265,7 +266,7 @@ def test_the_state_is_the_same_after_any_loss(files: SimulatedFiles, end: str, l
     log = open_log(files, config=CONFIG, clean=end == "closed", recovery_point=point)
     assert newest(log.producers()) == newest(before)
     assert values(log) == stored
-    # The five newest batches of each are answered as before, from the state or by a look into the log.
+    # The five newest batches of each get the same responses as before, from the state or by a scan of the log.
     for producer_id, known in before.items():
         for cached in known.batches:
             count = cached.last_sequence - cached.first_sequence + 1
@@ -283,7 +284,7 @@ def test_the_state_is_the_same_after_any_loss(files: SimulatedFiles, end: str, l
     assert newest(open_log(files, config=CONFIG).producers()) == newest(log.producers())
 
 
-def test_a_replay_alone_knows_five_batches_again(files: SimulatedFiles):
+def test_replay_restores_five_batches_per_producer(files: SimulatedFiles):
     log = open_log(files, config=NO_SCAN)
     fill(log)
     before = dict(log.producers())
@@ -293,7 +294,7 @@ def test_a_replay_alone_knows_five_batches_again(files: SimulatedFiles):
     assert open_log(files, config=NO_SCAN).producers() == before
 
 
-def test_without_the_look_into_the_log_a_restart_knows_the_newest_batch_only(files: SimulatedFiles):
+def test_restart_without_duplicate_scan_detects_only_the_newest_batch(files: SimulatedFiles):
     log = open_log(files, config=NO_SCAN)
     for number in range(3):
         log.append(sequenced(number), now_ms=0)
@@ -304,8 +305,8 @@ def test_without_the_look_into_the_log_a_restart_knows_the_newest_batch_only(fil
         log.append(sequenced(1), now_ms=0)
 
 
-def test_snapshots_of_what_was_cut_are_not_believed(files: SimulatedFiles):
-    """A power loss takes batches, the snapshot behind them was durable; other batches then get these offsets."""
+def test_snapshots_above_the_cut_are_ignored(files: SimulatedFiles):
+    """A power loss takes batches, the snapshot above them was durable; other batches then get these offsets."""
     log = open_log(files, config=CONFIG)
     fill(log)
     log.close()
@@ -321,7 +322,7 @@ def test_snapshots_of_what_was_cut_are_not_believed(files: SimulatedFiles):
     assert open_log(files, config=CONFIG, clean=False).producers() == known
 
 
-def test_a_damaged_batch_far_below_does_not_stop_the_opening(files: SimulatedFiles):
+def test_damaged_batch_far_below_the_end_does_not_prevent_open(files: SimulatedFiles):
     log = open_log(files, config=CONFIG)
     fill(log)
     log.flush()
@@ -338,11 +339,12 @@ def test_a_damaged_batch_far_below_does_not_stop_the_opening(files: SimulatedFil
 # -- kills and power losses
 
 
-def work(files: SimulatedFiles, told: list[tuple[int, int]]) -> None:
-    """Writes with a producer over several segments, flushing now and then; (sequence, offset) of what was answered."""
+def work(files: SimulatedFiles, acknowledged: list[tuple[int, int]]) -> None:
+    """Writes with a producer over several segments, with occasional flushes; returns (sequence, offset) of the
+    acknowledged batches."""
     log = open_log(files, config=CONFIG)
     for number in range(14):
-        told.append((number, log.append(sequenced(number, timestamp=number), now_ms=0).base_offset))
+        acknowledged.append((number, log.append(sequenced(number, timestamp=number), now_ms=0).base_offset))
         if number == 6:
             log.flush()
     log.close()
@@ -356,20 +358,21 @@ def steps_of_work() -> int:
 
 @each("power_lost", [False, True])
 @each("step", range(steps_of_work()), strided=True)
-def test_whatever_stops_it_no_batch_is_written_twice_or_refused(step: int, power_lost: bool):
-    """The producer sends on from what it was told; what it was not told of may be there, and is then known."""
+def test_retries_after_a_crash_are_written_once(step: int, power_lost: bool):
+    """The producer continues after its last response; a batch without a response may be there, and must then be
+    known."""
     rng = random.Random(step)
     for portion in (0.0, 0.5, 1.0):
-        files, told = SimulatedFiles(), []
+        files, acknowledged = SimulatedFiles(), []
         files.fail_at, files.killing, files.portion = step, True, portion
         with pytest.raises(Killed):
-            work(files, told)
+            work(files, acknowledged)
         if power_lost:
             files.lose_power(lambda path, durable, live: rng.randint(min(durable, live), max(durable, live)))
         files.restart()
         log = open_log(files, config=CONFIG, clean=False)
         stored = len(values(log))
-        assert len(told) <= stored or power_lost
+        assert len(acknowledged) <= stored or power_lost
         assert set(log.producers()) == ({9} if stored else set())
         if stored:
             assert log.producers()[9].batches[-1].last_sequence == stored - 1
@@ -382,7 +385,7 @@ def test_whatever_stops_it_no_batch_is_written_twice_or_refused(step: int, power
         assert log.append(sequenced(19), now_ms=0).duplicate
 
 
-def test_a_snapshot_that_cannot_be_written_leaves_the_segment_as_it_is(files: SimulatedFiles):
+def test_snapshot_that_cannot_be_written_prevents_the_roll(files: SimulatedFiles):
     log = open_log(files, config=CONFIG)
     while bases(files) == [0]:
         last = log.log_end_offset
@@ -397,7 +400,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_segment_as_it_is(files: Si
     assert values(log) == [b"%d" % number for number in range(log.log_end_offset)]
 
 
-# -- transactions, as far as a log knows of them
+# -- transactions
 
 
 def marker(epoch: int, coordinator_epoch: int, offset: int) -> bytes:
@@ -412,7 +415,7 @@ def marker(epoch: int, coordinator_epoch: int, offset: int) -> bytes:
     )
 
 
-def test_open_transactions_and_markers_come_back(files: SimulatedFiles):
+def test_open_transactions_and_markers_are_restored(files: SimulatedFiles):
     first = batch.build(
         [batch.Record(n, 1000, None, b"v") for n in range(2)],
         batch.BatchFields(producer_id=9, producer_epoch=1, base_sequence=0, transactional=True),
@@ -433,13 +436,13 @@ def test_open_transactions_and_markers_come_back(files: SimulatedFiles):
         for clean in (True, False, True, True):  # replayed, recovered, and twice from a snapshot
             log = open_log(files, clean=clean)
             (known,) = log.producers().values()
-            # A snapshot has one timestamp, the newest: with it the batch takes over the marker's.
+            # A snapshot has one timestamp, the newest: the batch gets the marker's.
             batches = tuple(cached._replace(max_timestamp_ms=1000) for cached in known.batches)
             assert known._replace(batches=batches) == expected, clean
             log.close()
 
 
-def test_an_open_transaction_is_not_forgotten():
+def test_producer_of_an_open_transaction_does_not_expire():
     from ottla.storage.producers.producer_state import forget_below, forget_expired
 
     rules = ProducerRules(expiration_ms=10)
@@ -451,7 +454,7 @@ def test_an_open_transaction_is_not_forgotten():
     assert set(producers) == {1}
 
 
-def test_a_release_may_differ_inside_and_below_what_is_remembered(files: SimulatedFiles):
+def test_errors_for_batches_inside_and_below_the_cache_follow_the_rules(files: SimulatedFiles):
     rules = ProducerRules(
         below_cache=RuleOutcome.DUPLICATE_SEQUENCE, inside_cache=RuleOutcome.OUT_OF_ORDER, scan_bytes=0
     )
@@ -461,7 +464,7 @@ def test_a_release_may_differ_inside_and_below_what_is_remembered(files: Simulat
     for sequence, count, error in (
         (0, 2, errors.DuplicateSequence),
         (0, 1, errors.DuplicateSequence),
-        (1, 2, errors.OutOfOrderSequence),  # its second record is in a remembered batch
+        (1, 2, errors.OutOfOrderSequence),  # its second record is in a cached batch
         (3, 2, errors.OutOfOrderSequence),
     ):
         with pytest.raises(error):

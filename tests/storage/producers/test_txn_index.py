@@ -1,4 +1,4 @@
-"""Aborted transactions: what the files say, and that a recovery writes them as the log tells them."""
+"""Aborted transactions: the contents of the files, and their recovery from the log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def marker(producer: int, kind: int, *, epoch: int = 0) -> bytearray:
 
 
 def lay_down(files: SimulatedFiles, *segments: list[bytearray], base_offset: int = 0) -> int:
-    """Writes segments of batches as a broker stores them; the offset behind the last."""
+    """Writes segments of batches as a broker stores them; returns the offset after the last."""
     files.make_directory(FOLDER)
     offset = base_offset
     for batches in segments:
@@ -66,7 +66,7 @@ def stored(files: SimulatedFiles, base_offset: int) -> list[AbortedTransaction] 
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**60), OFFSETS, OFFSETS, OFFSETS), max_size=5))
-def test_what_is_dumped_is_parsed(rows: list[tuple[int, int, int, int]]) -> None:
+def test_dumped_entries_are_parsed(rows: list[tuple[int, int, int, int]]) -> None:
     entries, last = [], -1
     for producer, first, length, stable in rows:
         last = max(last + 1, first) + length // 2**10
@@ -85,17 +85,17 @@ def test_what_is_dumped_is_parsed(rows: list[tuple[int, int, int, int]]) -> None
     ],
     ids=["not whole", "another version", "ends before it begins", "not rising"],
 )
-def test_damaged_bytes(wrong: bytes) -> None:
+def test_damaged_bytes_are_refused(wrong: bytes) -> None:
     with pytest.raises(StorageError):
         txn_index.parse(wrong)
 
 
-def test_recovery_writes_what_the_log_tells() -> None:
+def test_recovery_rebuilds_the_index_from_the_log() -> None:
     files = SimulatedFiles()
     end = lay_down(
         files,
         [data(1), data(2), data(3), marker(2, txn_index.ABORT), marker(3, txn_index.COMMIT)],  # 0..4
-        [data(4), marker(1, txn_index.ABORT), marker(1, txn_index.ABORT, epoch=1)],  # 5..7: the last aborts nothing
+        [data(4), marker(1, txn_index.ABORT), marker(1, txn_index.ABORT, epoch=1)],  # 5..7: the last has no transaction
         [marker(4, txn_index.COMMIT), data(5)],  # 8, 9
     )
     log = open_log(files, clean=False)
@@ -110,7 +110,7 @@ def test_recovery_writes_what_the_log_tells() -> None:
 
 
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_what_began_before_the_recovery_point_is_known(snapshots: bool) -> None:
+def test_transaction_begun_before_the_recovery_point_is_known(snapshots: bool) -> None:
     files = SimulatedFiles()
     lay_down(files, [data(1), data(2)], [marker(1, txn_index.ABORT)], [data(3), marker(2, txn_index.ABORT)])
     log = open_log(files, clean=False)
@@ -129,7 +129,7 @@ def test_what_began_before_the_recovery_point_is_known(snapshots: bool) -> None:
     assert stored(files, 3) == [AbortedTransaction(2, 1, 4, 3)]
 
 
-def test_an_abort_that_is_cut_off_leaves_no_entry() -> None:
+def test_truncated_abort_has_no_entry() -> None:
     files = SimulatedFiles()
     lay_down(files, [data(1), marker(1, txn_index.ABORT), data(2)], [marker(2, txn_index.ABORT)])
     open_log(files, clean=False).close()
@@ -146,7 +146,7 @@ def test_an_abort_that_is_cut_off_leaves_no_entry() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: "-".join(path.relative_to(KAFKA).parts[:-1]))
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_it_is_the_same_as_kafkas(folder: Path, snapshots: bool, tmp_path: Path) -> None:
+def test_rebuilt_index_equals_kafkas(folder: Path, snapshots: bool, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "transactions-0")
     theirs = {path.name: path.read_bytes() for path in copy.glob("*.txnindex")}
     assert theirs and all(txn_index.parse(written) for written in theirs.values())

@@ -1,4 +1,4 @@
-"""Guards of transactions: who is let in to begin one, until when, and with which sequence."""
+"""Verification guards: which batches may begin a transaction, until when, and with which sequence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def guard(*, lowest: int = 0, bumps: bool = False, void: bool = False) -> Guard:
 
 
 class Anywhere:
-    """Stands for a refusal for the transaction, whatever it says."""
+    """Stands for a refusal because of the transaction, with any text."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Misplaced)
@@ -53,20 +53,20 @@ REFUSED = Anywhere()
 @pytest.mark.parametrize(
     ("producer", "batch", "verdict", "given", "expected"),
     [
-        # what is said of the sequences first, whatever the transaction
+        # verdicts on sequences come first, whatever the transaction
         (None, header(), COPY, guard(void=True), COPY),
         (known(epoch=2), header(), Fenced(2), guard(void=True), Fenced(2)),
         # no transaction
         (known(), header(attributes=PLAIN), ACCEPT, None, ACCEPT),
         (known(begun=8), header(attributes=PLAIN), ACCEPT, None, REFUSED),
         (known(begun=8), header(attributes=PLAIN), OutOfOrder(4), None, OutOfOrder(4)),
-        # one that is open
+        # an open one
         (known(begun=8), header(4), ACCEPT, IN_TRANSACTION, ACCEPT),
         (known(begun=8), header(4), ACCEPT, None, ACCEPT),
         (known(begun=8), header(6), OutOfOrder(4), IN_TRANSACTION, OutOfOrder(4)),
         (known(begun=8), header(0, epoch=2), ACCEPT, IN_TRANSACTION, REFUSED),  # in another epoch
         (known(begun=8), header(0, epoch=2), ACCEPT, guard(), ACCEPT),
-        # one that is to begin
+        # one that begins
         (None, header(), ACCEPT, None, ACCEPT),
         (None, header(), ACCEPT, guard(), ACCEPT),
         (None, header(), ACCEPT, guard(void=True), REFUSED),
@@ -74,7 +74,7 @@ REFUSED = Anywhere()
         (known(), header(9), OutOfOrder(4), IN_TRANSACTION, REFUSED),
         (known(), header(9), OutOfOrder(4), guard(), OutOfOrder(4)),
         (None, header(3), Unknown(), guard(lowest=3), Unknown()),
-        # behind one that may come again
+        # after one that may be retried
         (None, header(3), ACCEPT, guard(lowest=3), ACCEPT),
         (None, header(4), ACCEPT, guard(lowest=3), OutOfOrder(3)),
         (known(), header(4), ACCEPT, guard(lowest=4), ACCEPT),
@@ -83,22 +83,22 @@ REFUSED = Anywhere()
         (known(batches=()), header(3), ACCEPT, guard(lowest=3, bumps=True), OutOfOrder(0)),
         (known(), header(4), ACCEPT, guard(lowest=4, bumps=True), ACCEPT),
         (None, header(0), ACCEPT, guard(bumps=True), ACCEPT),
-        # a marker comes from a coordinator
+        # a marker from a coordinator
         (known(), header(-1, attributes=0x30), ACCEPT, IN_TRANSACTION, ACCEPT),
     ],
 )
-def test_what_a_transaction_makes_of_a_verdict(
+def test_verdict_on_a_transactional_batch(
     producer: Producer | None, batch: BatchHeader, verdict: Verdict, given: Guard | None, expected: Verdict
 ) -> None:
     assert expected == judge_transaction(producer, batch, verdict, given)
 
 
-def test_one_guard_for_all_requests_of_a_producer_until_a_marker_comes() -> None:
+def test_producer_has_one_guard_until_a_marker() -> None:
     guards = Guards()
     first = guards.give(ID, 1, 5)
     assert guards.give(ID, 1, 3) is first and first.lowest_sequence == 3
     assert guards.give(ID, 1, 9).lowest_sequence == 3
-    assert guards.give(ID, 0, 1).lowest_sequence == 3  # an older epoch's does not count
+    assert guards.give(ID, 0, 1).lowest_sequence == 3  # that of an older epoch does not count
     assert guards.give(ID, 2, 8, bumps_epoch=True) is first
     assert (first.producer_epoch, first.lowest_sequence, first.bumps_epoch) == (2, 8, True)
     other = guards.give(ID + 1, 0)
@@ -108,7 +108,7 @@ def test_one_guard_for_all_requests_of_a_producer_until_a_marker_comes() -> None
     guards.end(12345)
 
 
-def test_a_refusal_of_an_older_epoch_leaves_the_guard_of_a_later_one() -> None:
+def test_refusal_of_an_older_epoch_keeps_the_guard_of_a_later_one() -> None:
     guards = Guards()
     later = guards.give(ID, 3)
     guards.refuse(ID, 2)
@@ -127,7 +127,7 @@ def test_guards_expire_with_producers() -> None:
     assert old.is_void and not new.is_void
 
 
-def test_a_log_knows_who_need_not_be_asked_for() -> None:
+def test_log_verifies_producers_with_an_open_transaction() -> None:
     log = open_log(SimulatedFiles())
     assert log.verify(ID, 0) is not IN_TRANSACTION
     log.append(make(b"v", producer_id=ID, producer_epoch=1, base_sequence=0, transactional=True), now_ms=1000)

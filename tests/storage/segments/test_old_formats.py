@@ -1,4 +1,4 @@
-"""Segments that hold messages of formats v0 and v1, alone and beside v2 batches."""
+"""Segments with messages of formats v0 and v1, alone and mixed with v2 batches."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def put(files: SimulatedFiles, path: str, data: bytes) -> None:
 
 
 def append(log: PartitionLog, data: bytes | bytearray, now_ms: int = 0) -> Appended:
-    """Appends a set of any format and keeps it in its own."""
+    """Appends a set of any format and keeps its format."""
     magic = data[16]
     log.configure(dataclasses.replace(log.config, rules=dataclasses.replace(log.config.rules, target_magic=magic)))
     return log.append(bytearray(data), now_ms=now_ms, produce_version=(1, 2, 13)[magic])
 
 
 def fill_mixed(log: PartitionLog, rounds: int) -> list[int]:
-    """Sets of all formats, with and without wrappers, and the last offset of each entry that they make."""
+    """Writes sets of all formats, with and without wrappers; returns the last offset of each entry."""
     ends: list[int] = []
     for number in range(rounds):
         many = [b"%d-%d" % (number, part) * 3 for part in range(1 + number % 4)]
@@ -95,7 +95,7 @@ def test_golden_bytes_of_old_messages_and_their_indexes(files: SimulatedFiles):
 
 
 def test_golden_bytes_of_indexes_over_sets_by_the_interval_rule(files: SimulatedFiles):
-    """Entries are made message by message, not for each append, and v0 brings no time."""
+    """Entries are made message by message, not for each append, and v0 has no timestamps."""
     log = open_log(files, config=LogConfig(index_interval_bytes=69))
     append(log, old(1, *[b"a"] * 5, timestamp=1000, step=1))  # 35 bytes each
     append(log, old(0, *[b"a"] * 5))  # 27 bytes each
@@ -105,7 +105,7 @@ def test_golden_bytes_of_indexes_over_sets_by_the_interval_rule(files: Simulated
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper_gets_the_last_offset_and_its_messages_keep_theirs(files: SimulatedFiles, magic: int):
+def test_wrapper_has_the_last_offset_and_messages_keep_relative_offsets(files: SimulatedFiles, magic: int):
     log = open_log(files)
     append(log, make(b"x", b"y"))
     assert append(log, old(magic, b"a", b"b", b"c", codec=GZIP, step=5)) == Appended(2, 4, -1, 0, False)
@@ -114,11 +114,11 @@ def test_a_wrapper_gets_the_last_offset_and_its_messages_keep_theirs(files: Simu
     found = [(record.offset, record.timestamp, record.value) for record in formats.records(stored)]
     times = (1000, 1005, 1010) if magic else (-1, -1, -1)
     assert found == list(zip((2, 3, 4), times, (b"a", b"b", b"c"), strict=True))
-    # The bytes outside of a v1 wrapper's offset are the producer's; a v0 wrapper was written anew.
+    # The bytes of a v1 wrapper except its offset are the producer's; a v0 wrapper was compressed again.
     assert magic == 0 or stored[8:] == bytes(old(magic, b"a", b"b", b"c", codec=GZIP, step=5))[8:]
 
 
-def test_a_data_directory_of_old_messages_only_is_opened_as_it_is(files: SimulatedFiles):
+def test_directory_of_old_messages_is_opened_unchanged(files: SimulatedFiles):
     """As Kafka 0.8 left it: no time index, no leader epochs."""
     data = b"".join(bytes(old(0, b"%d" % n, b"x", codec=n % 2, offset=2 * n)) for n in range(40))
     put(files, LOG, data)
@@ -150,7 +150,7 @@ def test_every_offset_is_found_in_mixed_segments(files: SimulatedFiles, reopened
         for limit in (1, 300, 10_000):
             data = bytes(log.read(offset, limit).records)
             found = [header.last_offset for _, header in formats.headers(data)]
-            # The first entry that ends at the offset or behind it, and those after it, whole.
+            # The first entry that ends at or above the offset, and those after it, whole.
             first = next(number for number, end in enumerate(ends) if end >= offset)
             assert found == ends[first : first + len(found)]
             assert sum(header.size_bytes for _, header in formats.headers(data)) == len(data)
@@ -158,7 +158,7 @@ def test_every_offset_is_found_in_mixed_segments(files: SimulatedFiles, reopened
             assert limit < 10_000 or found[-1] in segment_ends
 
 
-def test_more_old_messages_than_the_tail_remembers(files: SimulatedFiles):
+def test_more_old_messages_than_the_tail_cache(files: SimulatedFiles):
     log = open_log(files)
     for start in range(0, 3000, 60):
         append(log, old(1, *[b"v"] * 60, codec=GZIP if start % 3600 == 0 else 0))
@@ -169,8 +169,8 @@ def test_more_old_messages_than_the_tail_remembers(files: SimulatedFiles):
     assert log.available_bytes(0) == log.size_bytes and log.available_bytes(3000) == 0
 
 
-def test_the_smallest_messages_up_to_the_last_byte_of_the_file(files: SimulatedFiles):
-    """The simulated disk refuses to read behind the end of a file."""
+def test_smallest_messages_up_to_the_last_byte_are_found(files: SimulatedFiles):
+    """The simulated disk refuses to read after the end of a file."""
     data = b"".join(message(0, None, offset=number) for number in range(400))
     assert len(data) == 400 * SMALLEST
     put(files, LOG, data)
@@ -181,25 +181,25 @@ def test_the_smallest_messages_up_to_the_last_byte_of_the_file(files: SimulatedF
                 count = min(max(limit // SMALLEST, 1), 400 - offset)
                 assert log.read(offset, limit).records == data[SMALLEST * offset : SMALLEST * (offset + count)]
         log.close()
-    files.contents[INDEX].live[-1] ^= 1  # an entry that points into the last message, or behind the file
+    files.contents[INDEX].live[-1] ^= 1  # an entry that points into the last message, or after the end of the file
     log = open_log(files)
     assert [log.read(offset, 1).records[7] for offset in (0, 255, 399)] == [0, 255, 399 - 256]
 
 
 @pytest.mark.parametrize("length", [-20, 0, 13, 10**6])
-def test_an_index_entry_that_points_into_a_value_is_not_followed(files: SimulatedFiles, length: int):
-    """The value looks like the message that the entry is for, but for its length."""
+def test_index_entry_that_points_into_a_value_is_ignored(files: SimulatedFiles, length: int):
+    """The value looks like the message of the entry, except for its length."""
     value = message(0, b"x", offset=2)[:8] + length.to_bytes(4, "big", signed=True) + bytes(30)
     data = message(0, b"a") + message(0, value, offset=1) + message(0, b"c", offset=2) + message(0, b"d", offset=3)
     put(files, LOG, data)
     put(files, TIMES, b"")
-    put(files, INDEX, bytes.fromhex("00000002 00000035"))  # 27 + 26: where the value begins
+    put(files, INDEX, bytes.fromhex("00000002 00000035"))  # 27 + 26: the position of the value
     log = open_log(files)
     assert [log.read(offset, 1).records[7] for offset in range(4)] == [0, 1, 2, 3]
     assert len(log.read(0, 27 + 26 + 30).records) == 27
 
 
-def test_a_hard_limit_gives_exactly_so_many_bytes(files: SimulatedFiles):
+def test_hard_limit_returns_exactly_that_many_bytes(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_bytes=1500))
     fill_mixed(log, 40)
     assert len(log._segments) > 2
@@ -218,7 +218,7 @@ def test_a_hard_limit_gives_exactly_so_many_bytes(files: SimulatedFiles):
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_timestamps_are_found_across_formats_as_a_list_would_find_them(files: SimulatedFiles, reopened: bool):
+def test_timestamp_search_across_formats_equals_a_list(files: SimulatedFiles, reopened: bool):
     log = open_log(files, config=LogConfig(segment_bytes=1200, index_interval_bytes=150))
     rng = random.Random(5)
     stamps: list[int] = []
@@ -247,7 +247,7 @@ def test_timestamps_are_found_across_formats_as_a_list_would_find_them(files: Si
         assert (found and found[:2]) == (None if top < 0 else (top, start + rest.index(top)))
 
 
-def test_messages_without_time_have_none(files: SimulatedFiles):
+def test_messages_without_timestamp_are_not_found_by_time(files: SimulatedFiles):
     log = open_log(files)
     append(log, old(0, b"a", b"b"))
     append(log, old(0, b"c", b"d", codec=GZIP))
@@ -256,7 +256,7 @@ def test_messages_without_time_have_none(files: SimulatedFiles):
     assert log.max_timestamp() == log.find_timestamp(0) == TimestampOffset(0, 4, -1)
 
 
-def test_a_wrapper_with_append_time_has_one_time(files: SimulatedFiles):
+def test_wrapper_with_log_append_time_has_one_timestamp(files: SimulatedFiles):
     put(files, LOG, b"".join([bytes(old(1, b"a", timestamp=7)), log_append_time_wrapper(1, 2000)]))
     log = open_log(files, clean=False)
     assert log.find_timestamp(8) == log.max_timestamp() == TimestampOffset(2000, 1, -1)
@@ -266,13 +266,13 @@ def test_a_wrapper_with_append_time_has_one_time(files: SimulatedFiles):
 
 
 def log_append_time_wrapper(first: int, time_ms: int) -> bytes:
-    """Two messages at 5000 and 5001 ms in a wrapper that has the broker's time."""
+    """Returns two messages at 5000 and 5001 ms in a wrapper with log append time."""
     wrapper = old(1, b"b", b"c", codec=GZIP, timestamp=5000, step=1)
-    at = 12 + 4 + 2 + 8 + 4 + 4  # the value: after prefix, CRC, magic and bits, timestamp, null key, its length
+    at = 12 + 4 + 2 + 8 + 4 + 4  # the value: after prefix, CRC, magic and attributes, timestamp, null key, its length
     return message(1, bytes(wrapper[at:]), offset=first + 1, timestamp=time_ms, bits=GZIP | 8)
 
 
-def test_the_time_before_the_log_start_within_a_wrapper_does_not_count(files: SimulatedFiles):
+def test_timestamps_below_the_log_start_in_a_wrapper_are_ignored(files: SimulatedFiles):
     log = open_log(files)
     append(log, old(1, b"a", b"b", b"c", codec=GZIP, timestamp=50, step=-10))  # 50, 40, 30
     append(log, old(1, b"d", timestamp=35))
@@ -291,7 +291,7 @@ def bases(log: PartitionLog) -> list[int]:
     return [segment.base_offset for segment in log._segments]
 
 
-def test_a_set_is_not_split_over_segments(files: SimulatedFiles):
+def test_set_is_not_split_over_segments(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_bytes=27 * 5))
     append(log, old(0, b"a", b"b", b"c"))
     append(log, old(0, b"d", b"e"))
@@ -304,7 +304,7 @@ def test_a_set_is_not_split_over_segments(files: SimulatedFiles):
     assert log.log_end_offset == 11 and offsets(log) == list(range(11))
 
 
-def test_time_rolls_by_the_latest_of_a_set_and_by_age_where_there_is_no_time(files: SimulatedFiles):
+def test_roll_by_the_latest_timestamp_of_a_set_or_by_age_without_timestamps(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_ms=100))
     append(log, old(1, b"a", timestamp=1000))
     append(log, old(1, b"b", b"c", b"d", timestamp=1100, step=-50), now_ms=10**9)
@@ -313,7 +313,7 @@ def test_time_rolls_by_the_latest_of_a_set_and_by_age_where_there_is_no_time(fil
     assert bases(log) == [0, 4]
     append(log, old(1, b"h", b"i", b"j", codec=GZIP, timestamp=1102, step=50))
     assert bases(log) == [0, 4, 7]
-    append(log, old(0, b"k"), now_ms=10**9)  # has no time, so it is not late
+    append(log, old(0, b"k"), now_ms=10**9)  # without a timestamp, so not late
     assert bases(log) == [0, 4, 7]
 
     log = open_log(SimulatedFiles(), config=LogConfig(segment_ms=100))
@@ -324,7 +324,7 @@ def test_time_rolls_by_the_latest_of_a_set_and_by_age_where_there_is_no_time(fil
     assert bases(log) == [0, 2]
 
 
-def test_a_set_for_which_an_index_may_have_too_little_room_rolls(files: SimulatedFiles):
+def test_set_that_may_overflow_an_index_rolls(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(index_interval_bytes=0, segment_index_bytes=10 * 8))
     append(log, old(0, *[b"a"] * 6))  # five entries
     append(log, old(0, *[b"a"] * 5))
@@ -336,7 +336,7 @@ def test_a_set_for_which_an_index_may_have_too_little_room_rolls(files: Simulate
     assert all(files.size(f"{FOLDER}/{base:020d}.index") <= 80 for base in (0, 11, 12))
 
 
-def test_as_many_index_entries_are_reckoned_with_as_the_bytes_of_a_set_may_bring(files: SimulatedFiles):
+def test_roll_assumes_the_most_index_entries_a_set_can_add(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(index_interval_bytes=99, segment_index_bytes=6 * 8))
     for number in range(2):
         append(log, old(0, *[b"a"] * 10))  # 270 bytes each
@@ -347,7 +347,7 @@ def test_as_many_index_entries_are_reckoned_with_as_the_bytes_of_a_set_may_bring
     assert bases(log) == [0, 21]
 
 
-def test_offsets_of_a_set_too_far_from_the_base_roll(files: SimulatedFiles):
+def test_set_with_offsets_too_far_from_the_base_rolls(files: SimulatedFiles):
     put(files, LOG, bytes(old(0, b"a")) + message(0, b"b", offset=2**31 - 4))
     log = open_log(files, clean=False)
     append(log, old(0, b"c", b"d", b"e"))
@@ -368,7 +368,7 @@ def stored_epochs(files: SimulatedFiles) -> bytes:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("keep", [True, False])
-def test_old_messages_make_the_known_epochs_void(files: SimulatedFiles, clean: bool, keep: bool):
+def test_old_messages_clear_the_leader_epochs(files: SimulatedFiles, clean: bool, keep: bool):
     config = LogConfig(segment_bytes=200)
 
     def reopened(log: PartitionLog) -> PartitionLog:
@@ -398,8 +398,8 @@ def test_old_messages_make_the_known_epochs_void(files: SimulatedFiles, clean: b
     assert stored_epochs(files) == b"0\n1\n5 5\n"
 
 
-def test_epochs_of_a_file_that_an_old_message_made_void_are_not_believed(files: SimulatedFiles):
-    """As Kafka leaves it: its recovery takes the epochs from the v2 batches and lets the old messages be."""
+def test_epoch_file_is_ignored_after_an_old_message(files: SimulatedFiles):
+    """As Kafka leaves it: its recovery takes the epochs from the v2 batches and ignores the old messages."""
     put(files, LOG, bytes(make(b"x")))
     put(files, f"{FOLDER}/{1:020d}.log", bytes(old(1, b"y", offset=1)))
     put(files, f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 0\n")
@@ -407,7 +407,7 @@ def test_epochs_of_a_file_that_an_old_message_made_void_are_not_believed(files: 
     assert log.end_offset_for_epoch(0) == (-1, -1) and stored_epochs(files) == b"0\n0\n"
 
 
-def test_epochs_come_back_where_old_messages_could_not_be_written(files: SimulatedFiles):
+def test_epochs_are_restored_if_writing_old_messages_fails(files: SimulatedFiles):
     log = open_log(files)
     append(log, make(b"x"))
     files.failing = lambda operation, path: operation == "write" and path == LOG
@@ -419,7 +419,7 @@ def test_epochs_come_back_where_old_messages_could_not_be_written(files: Simulat
     assert open_log(files).end_offset_for_epoch(0) == (0, 1)
 
 
-def test_an_epoch_file_without_epochs_is_believed_after_a_clean_stop_only(files: SimulatedFiles):
+def test_empty_epoch_file_is_trusted_only_after_a_clean_shutdown(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_bytes=100))
     for number in range(4):
         append(log, make(b"x" * 20, timestamp=number))
@@ -437,9 +437,7 @@ def test_an_epoch_file_without_epochs_is_believed_after_a_clean_stop_only(files:
 
 @pytest.mark.parametrize("codec", [0, GZIP])
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_records_of_the_brokers_own_are_written_in_the_format_of_the_topic(
-    files: SimulatedFiles, magic: int, codec: int
-):
+def test_brokers_own_records_use_the_topics_format(files: SimulatedFiles, magic: int, codec: int):
     log = open_log(files, config=storing(magic))
     records = [Record(9, 100 + n, b"k%d" % n, None if n == 1 else b"v%d" % n) for n in range(3)]
     for start in (0, 3):
@@ -476,7 +474,7 @@ FRONTS = {
 
 @each("front", FRONTS)
 @each("tail", TAILS)
-def test_a_torn_tail_is_cut_behind_the_last_whole_entry(front: str, tail: str):
+def test_torn_tail_is_cut_after_the_last_whole_entry(front: str, tail: str):
     data = FRONTS[front] + TAILS[tail]
     ends = [0] + [position + header.size_bytes for position, header in formats.headers(data)]
     for cut in range(len(FRONTS[front]), len(data) + 1):
@@ -492,35 +490,35 @@ def test_a_torn_tail_is_cut_behind_the_last_whole_entry(front: str, tail: str):
 
 
 @pytest.mark.parametrize("tail", ["v0", "v0 wrapper", "v1", "v1 wrapper"])
-def test_every_flipped_bit_of_an_old_message_cuts_there_and_nowhere_else(files: SimulatedFiles, tail: str):
+def test_flipped_bit_of_an_old_message_cuts_only_there(files: SimulatedFiles, tail: str):
     front = FRONTS["v2"]
     last = TAILS[tail]
     *_, (at, _) = formats.headers(last)
     sound = front + last
     put(files, LOG, sound)
-    behind = 3 if at == 0 else 4
+    end = 3 if at == 0 else 4
     for position in range(len(front) + at, len(sound)):
         for bit in range(8):
             live = files.contents[LOG].live
             live[:] = sound
             live[position] ^= 1 << bit
             log = open_log(files, clean=False)
-            if position < len(front) + at + 8:  # the offset lies outside of the CRC: it may only rise
+            if position < len(front) + at + 8:  # the offset lies outside the CRC: it may only rise
                 offset = int.from_bytes(live[len(front) + at :][:8], "big", signed=True)
-                assert log.log_end_offset == (offset + 1 if behind <= offset < 2**31 else behind)
+                assert log.log_end_offset == (offset + 1 if end <= offset < 2**31 else end)
             else:
-                assert (log.log_end_offset, bytes(live)) == (behind, sound[: len(front) + at])
+                assert (log.log_end_offset, bytes(live)) == (end, sound[: len(front) + at])
             log.abandon()
 
 
 @pytest.mark.parametrize("step", [-2, -1, 0])
-def test_offsets_that_do_not_rise_end_the_log(files: SimulatedFiles, step: int):
+def test_falling_offsets_end_the_log(files: SimulatedFiles, step: int):
     front = bytes(old(1, b"a", b"b", codec=GZIP)) + bytes(old(0, b"c", offset=2))
     put(files, LOG, front + bytes(old(1, b"d", offset=2 + step)))
     assert (open_log(files, clean=False).log_end_offset, files.read_bytes(LOG)) == (3, front)
 
 
-def test_a_message_too_far_from_the_base_ends_the_log(files: SimulatedFiles):
+def test_message_too_far_from_the_base_ends_the_log(files: SimulatedFiles):
     front = bytes(old(0, b"a"))
     put(files, LOG, front + message(0, b"b", offset=2**31))
     assert open_log(files, clean=False).log_end_offset == 1
@@ -528,7 +526,7 @@ def test_a_message_too_far_from_the_base_ends_the_log(files: SimulatedFiles):
     assert open_log(files, clean=False).log_end_offset == 2**31
 
 
-def test_a_damaged_old_message_in_the_middle_ends_the_log_and_later_segments_go(files: SimulatedFiles):
+def test_damaged_old_message_ends_the_log_and_later_segments_are_removed(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_bytes=600))
     ends = fill_mixed(log, 30)
     everything = values(log)
@@ -554,7 +552,7 @@ def test_recovered_indexes_equal_written_ones(files: SimulatedFiles, interval: i
         files.remove(f"{FOLDER}/{name}")
     open_log(files, config=log.config, clean=False).close()
     assert {name: files.read_bytes(f"{FOLDER}/{name}") for name in names} == before
-    for name in names:  # and again where only some of them are missing after a clean stop
+    for name in names:  # and again if only some of them are missing after a clean shutdown
         files.remove(f"{FOLDER}/{name}")
         log = open_log(files, config=log.config)
         for offset in range(log.log_end_offset):
@@ -563,7 +561,7 @@ def test_recovered_indexes_equal_written_ones(files: SimulatedFiles, interval: i
         assert {name: files.read_bytes(f"{FOLDER}/{name}") for name in names} == before
 
 
-def test_a_swap_of_old_messages_is_completed(files: SimulatedFiles):
+def test_swap_of_old_messages_is_completed(files: SimulatedFiles):
     config = dataclasses.replace(storing(1), segment_bytes=80)
     log = open_log(files, config=config)
     for number in range(6):
@@ -575,7 +573,7 @@ def test_a_swap_of_old_messages_is_completed(files: SimulatedFiles):
     assert offsets(open_log(files, config=compacted, clean=False)) == [1, 3, 4, 5]
 
 
-def test_segments_lie_back_to_back_in_offsets(files: SimulatedFiles):
+def test_segments_have_no_offset_gaps(files: SimulatedFiles):
     log = open_log(files, config=LogConfig(segment_bytes=300))
     fill_mixed(log, 40)
     assert all(older.next_offset == newer.base_offset for older, newer in pairwise(log._segments))

@@ -1,4 +1,4 @@
-"""Reading a log entry by entry: the same however it is cut into pieces, and nothing behind what belongs to it."""
+"""Reading a log entry by entry: independent of the pieces, and never past its end."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def laid(content: bytes) -> SimulatedFiles:
 
 
 @given(st.integers(1, 400), st.integers(0, 9))
-def test_the_size_of_the_pieces_changes_nothing(piece_bytes: int, behind: int) -> None:
-    files, read = laid(WHOLE + bytes(behind)), list[int]()
+def test_scan_with_any_chunk_size_gives_the_same_entries(piece_bytes: int, trailing: int) -> None:
+    files, read = laid(WHOLE + bytes(trailing)), list[int]()
     with mock.patch.object(scan, "_PIECE_BYTES", piece_bytes):
         found = [(bytes(data), header) for data, header in entries(files, PATH, len(WHOLE), read.append)]
     wanted = [(WHOLE[at : at + header.size_bytes], header) for at, header in formats.headers(WHOLE)]
@@ -41,7 +41,7 @@ def test_the_size_of_the_pieces_changes_nothing(piece_bytes: int, behind: int) -
 
 
 @given(st.integers(1, len(WHOLE) - 1), st.integers(1, 400))
-def test_an_entry_that_is_cut_is_refused_after_those_before_it(size: int, piece_bytes: int) -> None:
+def test_truncated_entry_raises_after_those_before_it(size: int, piece_bytes: int) -> None:
     ends = [at + header.size_bytes for at, header in formats.headers(WHOLE)]
     found: list[int] = []
     with mock.patch.object(scan, "_PIECE_BYTES", piece_bytes):
@@ -63,7 +63,7 @@ def test_arbitrary_bytes_are_read_or_refused(content: bytes) -> None:
     assert b"".join(found) == content
 
 
-def test_a_size_that_is_claimed_is_not_read_if_it_is_not_there() -> None:
+def test_declared_size_beyond_the_end_is_not_read() -> None:
     claimed = bytearray(WHOLE)
     claimed[8:12] = (2**31 - 1).to_bytes(4, "big")
     read: list[int] = []
@@ -75,7 +75,7 @@ def test_a_size_that_is_claimed_is_not_read_if_it_is_not_there() -> None:
             list(entries(laid(bytes(claimed)), PATH, len(claimed)))
 
 
-def test_an_empty_log_needs_no_file_and_a_short_file_is_the_disks_error() -> None:
+def test_empty_log_needs_no_file_and_a_short_file_is_a_disk_error() -> None:
     assert list(entries(SimulatedFiles(), PATH, 0)) == []
     with pytest.raises(OSError, match="ends early"):
         list(entries(laid(WHOLE), PATH, len(WHOLE) + 1))

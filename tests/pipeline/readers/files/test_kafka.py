@@ -10,7 +10,7 @@ import pytest
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition
 from ottla.pipeline.readers.files import FileBackend
 from ottla_testing.each import each
-from ottla_testing.oracle.stored_directories import DIRECTORIES, INTERNAL, RELEASES, Told, stored
+from ottla_testing.oracle.stored_directories import DIRECTORIES, INTERNAL, RELEASES, TopicContents, stored
 from ottla_testing.pipeline.logs_samples import as_records, rows, wanted
 
 KINDS = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
@@ -19,7 +19,7 @@ TOPICS = {release: sorted(set(stored(release)) - {*INTERNAL, "killed"}) for rele
 CASES = [(release, topic) for release in RELEASES for topic in TOPICS[release]]
 
 
-def seen(backend: FileBackend, told: Told, key: TopicPartition, **options: bool) -> list[tuple[object, ...]]:
+def seen(backend: FileBackend, told: TopicContents, key: TopicPartition, **options: bool) -> list[tuple[object, ...]]:
     asked = [OffsetRange(*key, told.log_start_offset, told.high_watermark)]
     found = rows(backend.pieces(asked, wanted(*COLUMNS, **options), at_least=3))
     return [

@@ -1,1 +1,1 @@
-"""Apache Kafka as a process, and access to the data that it left in tests/oracle/golden."""
+"""Apache Kafka as a process, and access to its data in tests/oracle/golden."""

@@ -1,4 +1,4 @@
-"""`golden/` as values: what `make_golden.py` kept of Apache Kafka 2.8.2 and 3.9.1."""
+"""`golden/` as values: the data of Apache Kafka 2.8.2 and 3.9.1 that `make_golden.py` recorded."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOGS = GOLDEN / "logs"
 
 
 class Stored(NamedTuple):
-    """A record as a consumer of 3.9.1 gave it back; `kind`: NoTimestampType, CreateTime or LogAppendTime."""
+    """A record as a consumer of 3.9.1 returned it; `kind`: NoTimestampType, CreateTime or LogAppendTime."""
 
     kind: str
     record: Record
 
 
 class Topic(NamedTuple):
-    """One topic of one partition."""
+    """A topic of one partition."""
 
     name: str
     configs: dict[str, str]
@@ -31,13 +31,13 @@ class Topic(NamedTuple):
 
     @property
     def magic(self) -> int:
-        """The newest format that was written: `up-` topics are of 3.9.1, which writes nothing but v2."""
+        """The newest format that was written: `up-` topics are of 3.9.1, which writes only v2."""
         version = self.configs.get("message.format.version", "2.8")
         return 2 if self.name.startswith("up-") else {"0.9.0": 0, "0.10.2": 1, "2.8": 2}[version]
 
 
 class Write(NamedTuple):
-    """One Produce request: `records` as the client sent them; `base_offset` is -1 for a refusal, `error` its name."""
+    """A Produce request: `records` as the client sent them; `base_offset` is -1 for a refusal, `error` its name."""
 
     release: str
     client: str
@@ -49,8 +49,8 @@ class Write(NamedTuple):
     error: str = ""
 
 
-class Answer(NamedTuple):
-    """What the releases answered to one Fetch request for one partition. `stored`: its place, if it is a copy."""
+class FetchResponse(NamedTuple):
+    """The response of the releases to one Fetch request for one partition. `stored`: its place, if it is a copy."""
 
     releases: tuple[str, ...]
     topic: str
@@ -72,7 +72,7 @@ def segments(topic: str) -> dict[str, bytes]:
 
 
 def stored_entries(topic: str) -> list[tuple[bytes, Any]]:
-    """(bytes, header) of every entry of the log."""
+    """Returns (bytes, header) of every entry of the log."""
     return [
         (data[position : position + header.size_bytes], header)
         for data in segments(topic).values()
@@ -84,12 +84,12 @@ def stored_entries(topic: str) -> list[tuple[bytes, Any]]:
 def topics() -> dict[str, Topic]:
     """All topics by name."""
     found = {}
-    for name, told in json.loads((GOLDEN / "topics.json").read_text()).items():
+    for name, facts in json.loads((GOLDEN / "topics.json").read_text()).items():
         records = []
-        for offset, kind, timestamp, key, value, headers in told["records"]:
+        for offset, kind, timestamp, key, value, headers in facts["records"]:
             pairs = [Header(header, unpacked(text)) for header, text in headers]
             records.append(Stored(kind, Record(offset, timestamp, unpacked(key), unpacked(value), tuple(pairs))))
-        found[name] = Topic(name, told["configs"], told["end_offset"], records)
+        found[name] = Topic(name, facts["configs"], facts["end_offset"], records)
     return found
 
 
@@ -101,8 +101,8 @@ def writes() -> list[Write]:
 
 
 @cache
-def answers() -> list[Answer]:
-    """All Fetch answers."""
+def fetch_responses() -> list[FetchResponse]:
+    """Returns all Fetch responses."""
     found = []
     for line in (GOLDEN / "answers.jsonl").read_text().splitlines():
         row = json.loads(line)
@@ -111,5 +111,5 @@ def answers() -> list[Answer]:
             data = segments(row["topic"])[given["file"]][given["start"] : given["start"] + given["size_bytes"]]
         else:
             data = base64.b64decode(given)
-        found.append(Answer(**{**row, "records": data, "releases": tuple(row["releases"])}))
+        found.append(FetchResponse(**{**row, "records": data, "releases": tuple(row["releases"])}))
     return found

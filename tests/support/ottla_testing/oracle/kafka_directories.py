@@ -1,7 +1,7 @@
-"""Has Apache Kafka write a data directory with all that a log may hold, and tells what its own clients read there.
+"""Has Apache Kafka write a data directory with all contents that a log may have, and records what its clients read.
 
 Used by `make_directories.py`, which keeps small ones in `golden/directories`, and by `make interop`, which makes new
-ones. Needs a running broker of `kafka_process.py`, whose log cleaner and retention are quick.
+ones. Needs a running broker of `kafka_process.py`, with a fast log cleaner and retention.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from ottla_testing.oracle.kafka_process import Kafka, Kraft, fetch
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BASE_MS = 1_700_000_000_000
-# What the broker has to be started with.
+# Settings for the start of the broker.
 QUICK = {"log_cleaner_backoff_ms": "200", "log_retention_check_interval_ms": "500"}
 # A killed broker leaves indexes with zeros up to segment.index.bytes.
 CONFIGS = {"index.interval.bytes": "200", "segment.index.bytes": "1200", "file.delete.delay.ms": "100"}
 OLD_FORMATS = {"old-v0": "0.9.0", "old-v1": "0.10.2"}
 SENTENCE = b"the segments of a log are named after the first offset that may be in them. "
-PATIENCE_SECONDS = 90  # Kafka 2.8 first looks for what is to be deleted after 30 seconds
+PATIENCE_SECONDS = 90  # Kafka 2.8 runs its first retention check after 30 seconds
 
 
 def rows(number: int, *, headers: bool = True, now_ms: int | None = None) -> list[Row]:
-    """Four records with every kind of key and value, others for each `number`; two numbers are a segment apart."""
+    """Returns four records with every kind of key and value, others for each `number`; two numbers are a segment
+    apart."""
     made = [
         (None, b"first of %d" % number),
         (b"", b""),
@@ -62,7 +63,7 @@ class Writer:
         return self.kafka.address
 
     def topic(self, name: str, **configs: str) -> str:
-        """A topic of one partition; config names with _ for the dots."""
+        """Makes a topic of one partition; config names with _ for the dots."""
         named = {**CONFIGS, **{key.replace("_", "."): value for key, value in configs.items()}}
         self.configs[name] = named
         self.wait_until_ready()
@@ -71,7 +72,8 @@ class Writer:
         return name
 
     def wait_until_ready(self) -> None:
-        """A broker listens before it is known to its controller; whoever asks too early may wait for long."""
+        """Waits until the broker is ready: it listens before it is registered, and requests before that may wait for
+        long."""
 
         def known() -> bool:
             try:
@@ -86,8 +88,8 @@ class Writer:
         return self.kafka.logs / f"{topic}-0"
 
     def transactional(self, name: str) -> Producer:
-        """A transactional producer that is kept until the broker is gone. What it leaves open is open for a quarter of
-        an hour, also in a broker that takes over the directory."""
+        """Returns a transactional producer that is kept until the broker is gone. Its open transactions stay open for a
+        quarter of an hour, also in a broker that takes over the directory."""
         settings = {"transaction.timeout.ms": 900_000, "linger.ms": 5}
         made = Producer({"bootstrap.servers": self.address, "transactional.id": name, **settings})
         made.init_transactions(60)
@@ -96,7 +98,7 @@ class Writer:
 
 
 def send(producer: Producer, topic: str, sent: Sequence[Row]) -> None:
-    """Records, in one batch if nothing comes between."""
+    """Sends records, in one batch if possible."""
     for row in sent:
         producer.produce(topic, row.value, row.key, 0, timestamp=row.timestamp)
     producer.flush(30)
@@ -106,7 +108,7 @@ def send(producer: Producer, topic: str, sent: Sequence[Row]) -> None:
 
 
 def codecs(writer: Writer) -> None:
-    """Every codec by two clients, numbered batches, headers; a new segment every few batches."""
+    """Writes every codec by two clients, idempotent batches, headers; a new segment every few batches."""
     topic = writer.topic("codecs", segment_ms="2500")
     for number, codec in enumerate(CODECS):
         writer.java.produce(writer.address, topic, rows(2 * number), codec, **{"enable.idempotence": "true"})
@@ -115,8 +117,8 @@ def codecs(writer: Writer) -> None:
 
 
 def old_formats(writer: Writer) -> None:
-    """Messages of v0 and v1, as wrappers and plain; and all three formats in one log."""
-    plain = {"enable.idempotence": "false"}  # numbered batches are refused where v0 or v1 is written
+    """Writes messages of v0 and v1, as wrappers and plain; and all three formats in one log."""
+    plain = {"enable.idempotence": "false"}  # idempotent batches are refused in topics with v0 or v1
     for name, version in OLD_FORMATS.items():
         topic = writer.topic(name, message_format_version=version, segment_ms="2500", segment_bytes="700")
         for number, codec in enumerate(CODECS[:4]):
@@ -131,7 +133,7 @@ def append_time(writer: Writer) -> None:
 
 
 def numbered(writer: Writer) -> None:
-    """Three idempotent producers in turns, over several segments."""
+    """Writes with three idempotent producers, alternating, over several segments."""
     topic = writer.topic("numbered", segment_ms="2500")
     settings = {"bootstrap.servers": writer.address, "enable.idempotence": True, "linger.ms": 5}
     producers = [Producer(settings) for _ in range(3)]
@@ -141,7 +143,7 @@ def numbered(writer: Writer) -> None:
 
 
 def transactions(writer: Writer) -> None:
-    """Two producers whose transactions overlap, across segments: commits, aborts, and one that is left open."""
+    """Writes two producers' overlapping transactions, across segments: commits, aborts, and one that is left open."""
     topic = writer.topic("transactions", segment_ms="2500")
     one, two = writer.transactional("one"), writer.transactional("two")
     for number in range(0, 8, 4):
@@ -165,7 +167,7 @@ def transactions(writer: Writer) -> None:
 
 
 def keyed(keys: str, word: bytes, now_ms: int) -> list[Row]:
-    """A record for each letter; a capital one deletes what its small letter holds."""
+    """Writes a record for each letter; a capital letter deletes the key of its small letter."""
     return [Row(k.lower().encode(), None if k.isupper() else word + k.encode() * 3, now_ms) for k in keys]
 
 
@@ -178,7 +180,7 @@ COMPACTED = {
 
 
 def compacted(writer: Writer) -> None:
-    """Keys written again, deleted ones, and producers of which nothing but the last sequence is left."""
+    """Writes repeated keys, deleted ones, and producers of which only the last sequence is left."""
     for codec in ("none", "zstd"):
         topic = writer.topic(f"compacted-{codec}", **COMPACTED)
         for number, keys in enumerate(("abcde", "bdfgh", "aBhij", "Gabcdefhij", "z")):
@@ -189,7 +191,7 @@ def compacted(writer: Writer) -> None:
 
 
 def compacted_transactions(writer: Writer) -> None:
-    """Aborted records and markers in a log that is compacted."""
+    """Writes aborted records and markers in a compacted log."""
     topic = writer.topic("compacted-transactions", **COMPACTED)
     producer = writer.transactional("cleaned")
     ends: list[Callable[[float], None]] = [producer.commit_transaction, producer.abort_transaction] * 2
@@ -203,7 +205,7 @@ def compacted_transactions(writer: Writer) -> None:
 
 
 def wait_until_cleaned(folder: Path) -> None:
-    """Until the cleaner has joined the older segments, and has done nothing more for a while."""
+    """Waits until the cleaner has merged the older segments, and has been idle for a while."""
     seen: list[int] = []
     for _ in range(PATIENCE_SECONDS * 5):
         time.sleep(0.2)
@@ -215,7 +217,7 @@ def wait_until_cleaned(folder: Path) -> None:
 
 
 def deleted(writer: Writer) -> None:
-    """Records deleted up to the middle of a batch, and segments that went with them."""
+    """Deletes records up to the middle of a batch, and the segments below."""
     topic = writer.topic("deleted", segment_ms="2500")
     for number in range(8):
         writer.java.produce(writer.address, topic, rows(number), "none", **{"enable.idempotence": "true"})
@@ -234,7 +236,7 @@ def wait_for(done: Callable[[], bool], what: str) -> None:
 
 
 def killed(writer: Writer) -> None:
-    """The topic of a broker that will be killed."""
+    """Writes the topic of a broker that will be killed."""
     topic = writer.topic("killed", segment_ms="2500")
     for number, codec in enumerate(CODECS):
         writer.java.produce(writer.address, topic, rows(2 * number), codec, **{"enable.idempotence": "true"})
@@ -244,11 +246,11 @@ def killed(writer: Writer) -> None:
 TOPICS = (codecs, append_time, numbered, transactions, compacted, compacted_transactions, deleted)
 
 
-# -- what is there then
+# -- the contents
 
 
 def count_records(address: str, topic: str, start: int, isolation: str) -> int:
-    """How many records a consumer gets from an offset on, by librdkafka, which says when the end is reached."""
+    """Returns the number of records that a consumer gets from an offset on, by librdkafka, which reports the end."""
     config = {"group.id": "nobody", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({**config, "bootstrap.servers": address, "isolation.level": isolation})
     consumer.assign([TopicPartition(topic, 0, start)])
@@ -269,26 +271,27 @@ def count_records(address: str, topic: str, start: int, isolation: str) -> int:
 
 
 async def offsets_by_time(address: str, topic: str, times: Sequence[int]) -> list[list[int]]:
-    """[time, offset, timestamp] for each time, as the broker finds it; -2 is for the first offset, -1 for the end."""
+    """Returns [time, offset, timestamp] for each time, as the broker finds it; -2 is for the first offset, -1 for the
+    end."""
     async with Admin(address) as admin:
         found = []
         for time_ms in times:
-            answer: Any = (await admin.list_offsets({(topic, 0): time_ms}))[(topic, 0)]
-            found.append([time_ms, *answer[:2]])
+            listed: Any = (await admin.list_offsets({(topic, 0): time_ms}))[(topic, 0)]
+            found.append([time_ms, *listed[:2]])
         return found
 
 
-def committed_answers(port: int, topic: str, start: int) -> tuple[int, list[list[Any]]]:
-    """The last stable offset, and what `read_committed` fetches answer one after the other: [offset, offset behind the
-    records, [[producer, first offset of an aborted transaction]...]]."""
-    answers: list[list[Any]] = []
+def committed_fetches(port: int, topic: str, start: int) -> tuple[int, list[list[Any]]]:
+    """Returns the last stable offset, and the results of `read_committed` fetches, one after another: [offset, offset
+    after the records, [[producer, first offset of an aborted transaction]...]]."""
+    fetches: list[list[Any]] = []
     while True:
         found = fetch(port, 4, topic, start, 1 << 20, committed=True)
         headers = [header for _, header in formats.headers(bytes(found.records or b""))]
         if not headers:
-            return found.last_stable_offset, answers
+            return found.last_stable_offset, fetches
         aborted = [[one.producer_id, one.first_offset] for one in found.aborted_transactions or []]
-        answers.append([start, headers[-1].next_offset, aborted])
+        fetches.append([start, headers[-1].next_offset, aborted])
         start = headers[-1].next_offset
 
 
@@ -296,8 +299,8 @@ def packed(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-def told(writer: Writer, topic: str) -> dict[str, Any]:
-    """All that the broker's own clients say of a topic, as JSON."""
+def topic_facts(writer: Writer, topic: str) -> dict[str, Any]:
+    """Returns everything that the broker's own clients read from a topic, as JSON."""
     address = writer.address
     start, end = (found[1] for found in asyncio.run(offsets_by_time(address, topic, [-2, -1])))
     count = count_records(address, topic, start, "read_uncommitted")
@@ -305,13 +308,13 @@ def told(writer: Writer, topic: str) -> dict[str, Any]:
     committed = count_records(address, topic, start, "read_committed")
     stable = writer.java.consume(address, topic, start, committed, 60, **{"isolation.level": "read_committed"})
     times = sorted({record.timestamp + add for record in records if record.timestamp >= 0 for add in (0, 1)})
-    stable_offset, answers = committed_answers(writer.kafka.port, topic, start)
+    stable_offset, fetches = committed_fetches(writer.kafka.port, topic, start)
     return {
         "configs": writer.configs[topic],
         "log_start_offset": start,
         "high_watermark": end,
         "last_stable_offset": stable_offset,
-        "answers": answers,
+        "answers": fetches,
         "times": asyncio.run(offsets_by_time(address, topic, times[:: max(1, len(times) // 12)])),
         "records": [
             [r.offset, r.kind, r.timestamp, packed(r.key), packed(r.value), [[n, packed(v)] for n, v in r.headers]]
@@ -322,9 +325,9 @@ def told(writer: Writer, topic: str) -> dict[str, Any]:
 
 
 def write(kafka: Kafka | Kraft, java: LineClient, topics: Sequence[Callable[[Writer], None]]) -> dict[str, Any]:
-    """Writes topics and tells all of them, by name. The broker is to be stopped then."""
+    """Writes topics and returns the facts of all of them, by name. The broker must be stopped then."""
     writer = Writer(kafka, java)
     for make in topics:
         make(writer)
         print(f"Kafka {kafka.release}: {make.__name__}", flush=True)
-    return {topic: told(writer, topic) for topic in writer.configs}
+    return {topic: topic_facts(writer, topic) for topic in writer.configs}

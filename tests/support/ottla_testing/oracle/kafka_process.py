@@ -1,7 +1,7 @@
-"""Apache Kafka itself, with ZooKeeper or KRaft, and a door before it that keeps what clients send.
+"""Apache Kafka itself, with ZooKeeper or KRaft, and a proxy that records Produce requests.
 
-Used by the scripts that make `golden/`, and by `make interop`. Clients reach the broker with ZooKeeper through the door
-(it is the advertised listener), so that the record sets are on file exactly as each client wrote them.
+Used by the scripts that make `golden/`, and by `make interop`. Clients reach the broker with ZooKeeper through the
+proxy (it is the advertised listener), so that the record sets are recorded exactly as each client wrote them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def free_port() -> int:
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
-    """Exactly `count` bytes, or none at the end."""
+    """Reads exactly `count` bytes, or none at the end."""
     found = b""
     while len(found) < count:
         part = connection.recv(count - len(found))
@@ -68,14 +68,14 @@ def with_dots(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_properties(folder: Path, settings: Mapping[str, str]) -> Path:
-    """The server.properties of a folder."""
+    """Writes the server.properties of a folder."""
     path = folder / "server.properties"
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return path
 
 
 def wait_for_port(process: subprocess.Popen[bytes], port: int, what: str) -> None:
-    """Returns when somebody listens there; raises RuntimeError if the process ended before, or takes too long."""
+    """Returns when the port accepts connections. Raises RuntimeError if the process ended before, or takes too long."""
     end = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -90,35 +90,35 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int, what: str) -> Non
 
 
 def fetch(port: int, version: int, topic: str, offset: int, max_bytes: int, committed: bool = False) -> Any:
-    """What a broker answers to one Fetch request, of a version up to 11, for partition 0."""
+    """Returns the response of a broker to one Fetch request, of a version up to 11, for partition 0."""
     places = FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = [FetchRequest.FetchTopic(topic=topic, partitions=[places])]
     request = FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=topics, isolation_level=committed)
     frame = struct.pack(">hhih", 1, version, 1, -1) + build(request, version)
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
-        answer = receive(connection, struct.unpack(">i", receive(connection, 4))[0])
-    response: Any = parse(FetchResponse, version, answer, 4)
+        body = receive(connection, struct.unpack(">i", receive(connection, 4))[0])
+    response: Any = parse(FetchResponse, version, body, 4)
     return response.responses[0].partitions[0]
 
 
-class Door:
+class ProduceProxy:
     """Forwards connections to a port and keeps the Produce requests: (client id, version, topic, record set)."""
 
     def __init__(self, port: int) -> None:
-        self.behind = port
+        self.broker_port = port
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.seen: list[tuple[str, int, str, bytes]] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def taken(self) -> list[tuple[str, int, str, bytes]]:
-        """What was produced since the last call."""
+        """Returns the Produce requests since the last call."""
         found, self.seen = self.seen, []
         return found
 
     def close(self) -> None:
-        self.listener.shutdown(socket.SHUT_RDWR)  # a mere close would leave the thread waiting
+        self.listener.shutdown(socket.SHUT_RDWR)  # after a mere close the thread would keep waiting
         self.listener.close()
 
     def _accept(self) -> None:
@@ -128,8 +128,8 @@ class Door:
             except OSError:
                 return
             try:
-                broker = socket.create_connection(("127.0.0.1", self.behind))
-            except OSError:  # not up yet
+                broker = socket.create_connection(("127.0.0.1", self.broker_port))
+            except OSError:  # not ready yet
                 client.close()
                 continue
             threading.Thread(target=self._pump, args=(client, broker, self._keep), daemon=True).start()
@@ -160,21 +160,21 @@ class Door:
 
 
 class Kafka:
-    """A running broker with its ZooKeeper; `address` leads through the door. `settings` are names of configs with _ for
+    """A running broker with its ZooKeeper; `address` is that of the proxy. `settings` are names of configs with _ for
     the dots. `stop()` ends it cleanly, `kill()` at once. Raises RuntimeError if it does not start."""
 
     def __init__(self, release: str, folder: Path, **settings: str) -> None:
         self.release = release
         self.folder = folder
         self.port = free_port()
-        self.door = Door(self.port)
-        self.address = f"127.0.0.1:{self.door.port}"
+        self.proxy = ProduceProxy(self.port)
+        self.address = f"127.0.0.1:{self.proxy.port}"
         self.process = self._start(folder, with_dots(settings))
         wait_for_port(self.process, self.port, f"Kafka {release}")
 
     @property
     def logs(self) -> Path:
-        """Its one data directory."""
+        """Its only data directory."""
         return self.folder / "logs"
 
     def _start(self, folder: Path, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -183,7 +183,7 @@ class Kafka:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
         }
-        # ZooKeeper is gone as quickly as the broker: for so long it keeps another out.
+        # ZooKeeper would otherwise keep the session of the broker, and refuse another one, for this long.
         patience = {"zookeeper.session.timeout.ms": "6000"}
         places = {"zookeeper.connect": f"127.0.0.1:{keeper}", "log.dirs": str(self.logs), **patience}
         properties = write_properties(folder, {**SETTINGS, **listeners, **places, **settings})
@@ -196,27 +196,27 @@ class Kafka:
         )
 
     def kill(self) -> None:
-        """kill -9: nothing is closed."""
+        """Sends kill -9: nothing is closed."""
         self.process.kill()
         self.process.wait(60)
-        self.door.close()
+        self.proxy.close()
 
     def stop(self) -> None:
-        """Ends it cleanly; a second call does nothing."""
+        """Stops it cleanly; a second call does nothing."""
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(60)
-            self.door.close()
+            self.proxy.close()
 
     def fetch(self, version: int, topic: str, offset: int, max_bytes: int) -> Any:
-        """The partition's answer to one Fetch request; `records` is what counts."""
+        """Returns the partition's response to one Fetch request, mainly for its `records`."""
         return fetch(self.port, version, topic, offset, max_bytes)
 
 
 class Kraft:
     """A running broker and controller in one process, without ZooKeeper, in a folder that is formatted if it is new.
 
-    As Kafka above; what it logs is in `log`.
+    Like Kafka above; its output is in `log`.
     """
 
     def __init__(self, release: str, folder: Path, **settings: str) -> None:
@@ -233,12 +233,12 @@ class Kraft:
         }
         shared = {name: value for name, value in SETTINGS.items() if name != "broker.id"}
         if not release.startswith("3."):
-            del shared["log.message.timestamp.difference.max.ms"]  # gone with 4.0
+            del shared["log.message.timestamp.difference.max.ms"]  # removed in 4.0
         properties = write_properties(folder, {**shared, **KRAFT, **places, **with_dots(settings)})
         classes = jars(f"kafka-{release}", [f"org.apache.kafka:kafka_2.13:{release}"])
         command = [program("java"), "-Xmx512m", "-cp", f"{classes}/*"]
         if not (self.logs / "meta.properties").exists():
-            # One that begins with a dash would be taken for an option.
+            # An id that begins with a dash would be taken for an option.
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
             formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
             done = subprocess.run(formatting, capture_output=True, text=True)
@@ -250,16 +250,16 @@ class Kraft:
 
     @property
     def logs(self) -> Path:
-        """Its one data directory."""
+        """Its only data directory."""
         return self.folder / "logs"
 
     def stop(self) -> None:
-        """Ends it cleanly; a second call does nothing."""
+        """Stops it cleanly; a second call does nothing."""
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(60)
 
     def kill(self) -> None:
-        """kill -9: nothing is closed."""
+        """Sends kill -9: nothing is closed."""
         self.process.kill()
         self.process.wait(60)

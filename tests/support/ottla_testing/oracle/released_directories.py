@@ -15,13 +15,13 @@ RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 
 
 def start(release: str, folder: Path) -> Kafka | Kraft:
-    """4.x has no ZooKeeper."""
+    """Starts a broker; 4.x has no ZooKeeper."""
     broker = Kraft if release.startswith("4.") else Kafka
     return broker(release, folder, **kafka_directories.QUICK)
 
 
 def copy(source: Path, target: Path, only: str | None = None) -> None:
-    """A directory as it lies there; with `only`, one topic and the files beside it."""
+    """Copies a directory; with `only`, one topic and the files beside it."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()):
@@ -32,7 +32,7 @@ def copy(source: Path, target: Path, only: str | None = None) -> None:
 
 
 def make(release: str, folder: Path, target: Path) -> dict[str, Any]:
-    """Both directories of a release, in `target`; what its clients read."""
+    """Makes both directories of a release, in `target`; returns what its clients read."""
     topics = kafka_directories.TOPICS
     if release.startswith("2."):
         topics = (kafka_directories.old_formats, *topics)
@@ -47,7 +47,7 @@ def make(release: str, folder: Path, target: Path) -> dict[str, Any]:
         kafka = start(release, folder)
         try:
             found |= kafka_directories.write(kafka, java, (kafka_directories.killed,))
-            time.sleep(6)  # until the high watermark is written down
+            time.sleep(6)  # until the high watermark is checkpointed
         finally:
             kafka.kill()
         copy(kafka.logs, target / f"{release}-killed", "killed")

@@ -1,6 +1,6 @@
-"""`golden/directories/` as values, and the comparison of a log of ours with what Kafka's own clients read there.
+"""`golden/directories/` as values, and the comparison of Ottla's logs with what Kafka's own clients read there.
 
-See `make_directories.py`. What `make interop` has a Kafka write anew is compared by the same functions.
+See `make_directories.py`. The directories of `make interop` are compared by the same functions.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ INTERNAL = ("__cluster_metadata", "__consumer_offsets", "__transaction_state")
 Seen = tuple[int, str, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
-class Told(NamedTuple):
-    """What Kafka's clients said of a topic. `records`: offset, kind of timestamp, timestamp, key, value, headers.
+class TopicContents(NamedTuple):
+    """The contents of a topic according to Kafka's clients. `records`: offset, kind of timestamp, timestamp, key,
+    value, headers.
 
-    `committed`: the offsets that a `read_committed` consumer got. `times`: (timestamp asked for, offset, timestamp).
-    `answers`: of `read_committed` fetches (offset, offset behind what came, {(producer, first offset of a transaction
-    that was aborted)}).
+    `committed`: the offsets that a `read_committed` consumer got. `times`: (requested timestamp, offset, timestamp).
+    `answers`: of `read_committed` fetches (offset, offset after the records, {(producer, first offset of an aborted
+    transaction)}).
     """
 
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
-    answers: list[tuple[int, int, set[tuple[int, int]]]]
+    fetches: list[tuple[int, int, set[tuple[int, int]]]]
     times: list[tuple[int, int, int]]
     records: list[Seen]
     committed: list[int]
@@ -45,27 +46,27 @@ def unpacked(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def parsed(told: dict[str, Any]) -> Told:
-    """From JSON."""
+def parsed(known: dict[str, Any]) -> TopicContents:
+    """Parses the JSON."""
     records = [
         (offset, kind, time, unpacked(key), unpacked(value), tuple((name, unpacked(text)) for name, text in headers))
-        for offset, kind, time, key, value, headers in told["records"]
+        for offset, kind, time, key, value, headers in known["records"]
     ]
-    return Told(
-        told["log_start_offset"],
-        told["high_watermark"],
-        told["last_stable_offset"],
-        [(start, end, {(id, first) for id, first in aborted}) for start, end, aborted in told["answers"]],
-        [(time, offset, found) for time, offset, found in told["times"]],
+    return TopicContents(
+        known["log_start_offset"],
+        known["high_watermark"],
+        known["last_stable_offset"],
+        [(start, end, {(id, first) for id, first in aborted}) for start, end, aborted in known["answers"]],
+        [(time, offset, found) for time, offset, found in known["times"]],
         records,
-        told["committed"],
+        known["committed"],
     )
 
 
 @cache
-def stored(release: str) -> dict[str, Told]:
-    """What was told of each topic of a release in `golden/directories`."""
-    return {name: parsed(told) for name, told in json.loads((DIRECTORIES / f"{release}.json").read_text()).items()}
+def stored(release: str) -> dict[str, TopicContents]:
+    """Returns the contents of each topic of a release in `golden/directories`."""
+    return {name: parsed(known) for name, known in json.loads((DIRECTORIES / f"{release}.json").read_text()).items()}
 
 
 def kind_of(header: BatchHeader) -> str:
@@ -75,20 +76,20 @@ def kind_of(header: BatchHeader) -> str:
 
 
 def slices(log: PartitionLog, max_bytes: int) -> Iterator[bytes]:
-    """The whole log from its start on, as fetches would get it."""
+    """Yields the whole log from its start on, as fetches would get it."""
     offset = log.log_start_offset
     while data := bytes(log.read(offset, max_bytes).records):
         yield data
         offset = [header for _, header in formats.headers(data)][-1].next_offset
 
 
-def committed_answers(log: PartitionLog, max_bytes: int) -> list[tuple[int, int, set[tuple[int, int]]]]:
-    """The whole log as `read_committed` fetches would get it, as `Told.answers`."""
+def committed_fetches(log: PartitionLog, max_bytes: int) -> list[tuple[int, int, set[tuple[int, int]]]]:
+    """Returns the whole log as `read_committed` fetches would get it, like `TopicContents.answers`."""
     return [(offset, end, aborted) for offset, end, aborted, _ in committed_slices(log, max_bytes)]
 
 
 def committed_slices(log: PartitionLog, max_bytes: int) -> Iterator[tuple[int, int, set[tuple[int, int]], bytes]]:
-    """The same with the batches."""
+    """Yields the same with the batches."""
     offset = log.log_start_offset
     while data := bytes((found := log.read(offset, max_bytes, committed=True)).records):
         end = [header for _, header in formats.headers(data)][-1].next_offset
@@ -97,7 +98,7 @@ def committed_slices(log: PartitionLog, max_bytes: int) -> Iterator[tuple[int, i
 
 
 def committed(log: PartitionLog, max_bytes: int) -> list[int]:
-    """The offsets that a `read_committed` consumer of ours would hand out: as consumers do it drops what lies between
+    """Returns the offsets that a `read_committed` consumer of Ottla would return: consumers drop the records between
     the first offset of an aborted transaction and its marker."""
     found: list[int] = []
     for start, _, aborted, data in committed_slices(log, max_bytes):
@@ -116,7 +117,8 @@ def committed(log: PartitionLog, max_bytes: int) -> list[int]:
 
 
 def seen(log: PartitionLog, max_bytes: int) -> list[Seen]:
-    """What a consumer of ours would see of a log: it drops control batches and what lies below where it began."""
+    """Returns the records that a consumer of Ottla would return: it drops control batches and records below its
+    start."""
     found: list[Seen] = []
     for data in slices(log, max_bytes):
         for position, header in formats.headers(data):
@@ -129,29 +131,29 @@ def seen(log: PartitionLog, max_bytes: int) -> list[Seen]:
     return found
 
 
-def differences(log: PartitionLog, told: Told) -> list[str]:
-    """All in which a log of ours is not what Kafka's clients saw; empty if it is the same."""
+def differences(log: PartitionLog, known: TopicContents) -> list[str]:
+    """Returns all differences between Ottla's log and what Kafka's clients read; empty if there are none."""
     found = [
         f"{name} {ours}, Kafka {theirs}"
         for name, ours, theirs in (
-            ("log start", log.log_start_offset, told.log_start_offset),
-            ("high watermark", log.high_watermark, told.high_watermark),
-            ("last stable offset", log.last_stable_offset, told.last_stable_offset),
-            ("committed answers", committed_answers(log, 1 << 20), told.answers),
-            ("committed records", committed(log, 1 << 20), told.committed),
-            ("committed records one by one", committed(log, 1), told.committed),
+            ("log start", log.log_start_offset, known.log_start_offset),
+            ("high watermark", log.high_watermark, known.high_watermark),
+            ("last stable offset", log.last_stable_offset, known.last_stable_offset),
+            ("committed fetches", committed_fetches(log, 1 << 20), known.fetches),
+            ("committed records", committed(log, 1 << 20), known.committed),
+            ("committed records one by one", committed(log, 1), known.committed),
         )
         if ours != theirs
     ]
     for max_bytes in (1 << 20, 1):
         ours = seen(log, max_bytes)
-        for one, other in zip(ours, told.records, strict=False):
+        for one, other in zip(ours, known.records, strict=False):
             if one != other:
                 found.append(f"record {str(one)[:300]}, Kafka {str(other)[:300]}")
                 break
-        if len(ours) != len(told.records):
-            found.append(f"{len(ours)} records in slices of {max_bytes} bytes, Kafka {len(told.records)}")
-    for time_ms, offset, timestamp in told.times:
+        if len(ours) != len(known.records):
+            found.append(f"{len(ours)} records in slices of {max_bytes} bytes, Kafka {len(known.records)}")
+    for time_ms, offset, timestamp in known.times:
         result = log.find_timestamp(time_ms)
         at = (-1, -1) if result is None else (result.offset, result.timestamp_ms)
         if at != (offset, timestamp):

@@ -1,4 +1,4 @@
-"""The plays: what a producer, or somebody who takes himself for one, may ask of a transaction coordinator, in order.
+"""Scripts of requests that a producer, or an impostor, may send to a transaction coordinator, in order.
 
 For all releases; `transaction_plays_version_2` has those for transaction.version 2.
 """
@@ -18,7 +18,7 @@ def init_versions(stage: Stage) -> None:
 
 
 def init_given(stage: Stage) -> None:
-    """KIP-360: with the producer id and epoch that one has."""
+    """KIP-360: with the producer's current id and epoch."""
     stage.init(4, given=(STRANGER, 3))
     stage.init(4)
     first = (stage.pid, stage.epoch)
@@ -59,7 +59,7 @@ def init_without_id(stage: Stage) -> None:
 
 
 def init_while_ongoing(stage: Stage) -> None:
-    """The next one's InitProducerId aborts what its predecessor left open."""
+    """InitProducerId of a new instance aborts the open transaction of the old one."""
     stage.init(4)
     stage.add()
     stage.produce()
@@ -246,7 +246,7 @@ def offsets_of_the_fenced(stage: Stage) -> None:
 
 
 def end_states(stage: Stage) -> None:
-    """EndTxn up to v4 in each state, by the right one and by others."""
+    """EndTxn up to v4 in each state, by the right producer and by others."""
     stage.init(4)
     stage.init(4)
     for phase in ("empty", "ongoing", "committed", "ongoing again", "aborted"):
@@ -283,7 +283,7 @@ def end_by_version(stage: Stage) -> None:
 
 
 def produce_unadded(stage: Stage) -> None:
-    """The broker verifies what it has not seen before (3.6 and later)."""
+    """The broker verifies unknown partitions (3.6 and later)."""
     stage.init(4)
     for version in (3, 7, 8, 9, 10, 11):
         stage.produce(version)
@@ -302,7 +302,7 @@ def produce_unadded(stage: Stage) -> None:
 
 
 def produce_first_sequence(stage: Stage) -> None:
-    """A producer whose first batch in a partition has not the number 0."""
+    """A producer whose first batch in a partition does not have sequence 0."""
     stage.init(4)
     stage.add(3, (0, 1, 2))
     stage.produce(9, 0, sequence=5)
@@ -350,7 +350,7 @@ def produce_refused(stage: Stage) -> None:
 
 
 def produce_after_a_refusal(stage: Stage) -> None:
-    """Whether a batch that was refused says anything about the next one's number."""
+    """A refused batch may or may not change the expected sequence."""
     stage.init(4)
     stage.add()
     stage.produce(11, sequence=0, name="nobody's")
@@ -358,7 +358,7 @@ def produce_after_a_refusal(stage: Stage) -> None:
 
 
 def produce_after_the_fence(stage: Stage) -> None:
-    """An old owner's writes, before and after the new one's first."""
+    """An old instance's writes, before and after the new one's first."""
     stage.init(4)
     stage.add()
     stage.produce()

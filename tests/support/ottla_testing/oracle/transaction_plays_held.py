@@ -1,6 +1,6 @@
-"""Plays in which a transaction stays decided and not ended, as its marker for partition 1 cannot be written.
+"""Scripts in which a transaction is decided and not ended, since its marker for partition 1 cannot be written.
 
-A play says when that begins and ends; how it is done is the affair of who has it played.
+A script determines when that begins and ends; the runner implements it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ottla_testing.oracle.transaction_script import STRANGER, Stage
 HeldPlay = Callable[[Stage, Callable[[], None], Callable[[], None]], None]
 
 
-def ask_all(stage: Stage, old: tuple[int, int], versions: tuple[int, ...]) -> None:
-    """Everything that somebody may ask in the meantime, with the epoch of the transaction and those around it."""
+def send_all(stage: Stage, old: tuple[int, int], versions: tuple[int, ...]) -> None:
+    """Sends every request that is possible in the meantime, with the epoch of the transaction and those around it."""
     for epoch in range(-1, 3):
         given = (old[0], old[1] + epoch)
         for version in versions:
@@ -26,8 +26,13 @@ def ask_all(stage: Stage, old: tuple[int, int], versions: tuple[int, ...]) -> No
             stage.add_offsets(version, given=given)
         for partition in (0, 2):
             for verify_only in (True, False):
-                asked = {"name": stage.name, "given": given, "partitions": (partition,), "verify_only": verify_only}
-                stage.add_batched(4, asked)
+                transaction = {
+                    "name": stage.name,
+                    "given": given,
+                    "partitions": (partition,),
+                    "verify_only": verify_only,
+                }
+                stage.add_batched(4, transaction)
     for version in versions:
         stage.end(COMMIT, version, given=(STRANGER, 0))
     stage.add(3, given=(STRANGER, 0))
@@ -39,8 +44,8 @@ def ask_all(stage: Stage, old: tuple[int, int], versions: tuple[int, ...]) -> No
     stage.list(state_filters=["PrepareCommit", "PrepareAbort"])
 
 
-def ask_to_write(stage: Stage, old: tuple[int, int], *versions: int) -> None:
-    """Records for a partition that has its marker, and for one that was never in the transaction."""
+def produce_all(stage: Stage, old: tuple[int, int], *versions: int) -> None:
+    """Sends records for a partition that has its marker, and for one that was never in the transaction."""
     for epoch in (0, 1):
         for partition in (0, 2):
             for version in versions:
@@ -61,8 +66,8 @@ def played_held(
     try:
         stage.end(direction, version)
         stage.wait_for_markers(1)
-        ask_all(stage, old, (1, 4, 5) if new else (1, 4))
-        ask_to_write(stage, old, *((9, 11, 12) if new else (9, 11)))
+        send_all(stage, old, (1, 4, 5) if new else (1, 4))
+        produce_all(stage, old, *((9, 11, 12) if new else (9, 11)))
     finally:
         stage.held = False
         release()
@@ -101,8 +106,8 @@ def held_fence(stage: Stage, hold: Callable[[], None], release: Callable[[], Non
     try:
         stage.init(4)
         stage.wait_for_markers(1)
-        ask_all(stage, old, (1, 4))
-        ask_to_write(stage, old, 9, 11)
+        send_all(stage, old, (1, 4))
+        produce_all(stage, old, 9, 11)
     finally:
         stage.held = False
         release()
@@ -122,8 +127,8 @@ def new_held_fence(stage: Stage, hold: Callable[[], None], release: Callable[[],
     try:
         stage.init(5)
         stage.wait_for_markers(1)
-        ask_all(stage, old, (4, 5))
-        ask_to_write(stage, old, 12)
+        send_all(stage, old, (4, 5))
+        produce_all(stage, old, 12)
     finally:
         stage.held = False
         release()

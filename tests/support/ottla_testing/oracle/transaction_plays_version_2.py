@@ -1,4 +1,5 @@
-"""Plays for releases with transaction.version 2 (KIP-890: 4.0 and later), where each transaction has its own epoch."""
+"""Scripts for releases with transaction.version 2 (KIP-890: 4.0 and later), where each transaction has its own
+epoch."""
 
 from __future__ import annotations
 
@@ -168,7 +169,7 @@ def new_recovers(stage: Stage) -> None:
 
 
 def new_and_old(stage: Stage) -> None:
-    """One id, asked by both versions."""
+    """One id used with both versions."""
     stage.init(4)
     stage.add()
     stage.produce(11)

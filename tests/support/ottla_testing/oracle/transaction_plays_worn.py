@@ -1,6 +1,6 @@
-"""Plays by transactional ids that have but two epochs of their producer id left.
+"""Scripts with transactional ids that have only two epochs of their producer id left.
 
-`raise_epochs` writes it into a directory that nobody uses, with what a coordinator would have come to in 32,765 steps.
+`raise_epochs` writes this state into an unused directory, as a coordinator would reach it after 32,765 epochs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FROM_EPOCH = 32_765
 
 
 def raise_epochs(root: Path) -> None:
-    """Of all ids, which must be without a transaction."""
+    """Raises the epochs of all ids, which must be without a transaction."""
     newest = {}
     for path in sorted((root / f"{TOPIC}-0").glob("*.log")):
         data = path.read_bytes()
@@ -57,7 +57,7 @@ def prepare(address: str, *plays: Play) -> None:
 
 
 def worn(stage: Stage) -> None:
-    """An epoch after the other, then another producer id."""
+    """Uses up the epochs, then gets another producer id."""
     stage.init(4)
     first = (stage.pid, stage.epoch)
     stage.add()
@@ -78,7 +78,7 @@ def worn(stage: Stage) -> None:
 
 
 def worn_recovers(stage: Stage) -> None:
-    """With the last epoch in hand (KIP-360)."""
+    """Recovers with the last epoch (KIP-360)."""
     stage.init(4)
     first = (stage.pid, stage.epoch)
     stage.init(4, given=first)
@@ -110,7 +110,7 @@ def worn_fenced(stage: Stage) -> None:
 
 
 def new_worn(stage: Stage) -> None:
-    """The end of the last epoch's transaction gives another producer id."""
+    """The end of the last epoch's transaction returns another producer id."""
     stage.init(5)
     first = (stage.pid, stage.epoch)
     stage.produce(12)
@@ -132,7 +132,7 @@ def new_worn(stage: Stage) -> None:
 
 
 def new_worn_empty(stage: Stage) -> None:
-    """Nothing was in the transaction that was aborted."""
+    """The aborted transaction was empty."""
     stage.init(5)
     first = (stage.pid, stage.epoch)
     stage.end(ABORT, 5)
@@ -159,7 +159,7 @@ def new_worn_fenced(stage: Stage) -> None:
 
 
 def new_worn_repeats(stage: Stage) -> None:
-    """The fenced owner of the last epoch asks for what was done already."""
+    """The fenced owner of the last epoch repeats completed requests."""
     stage.init(5)
     first = (stage.pid, stage.epoch)
     stage.produce(12)

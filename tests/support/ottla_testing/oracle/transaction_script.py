@@ -1,8 +1,8 @@
-"""What a play of requests about transactions is written in, and how its answers are kept so that they can be compared.
+"""The language of the transaction scripts, and the comparable form of their responses.
 
-Producer ids are named P1, P2 ... in the order in which a play meets them; epochs and offsets are kept as they are. Each
-play has ids, a group and a topic of its own. A play never looks at an id while its transaction is being ended: which
-answer that gives is a matter of milliseconds; see `make_transactions.held`.
+Producer ids are named P1, P2 ... in the order in which a script meets them; epochs and offsets are kept. Each script
+has ids, a group and a topic of its own. A script never queries an id while its transaction is being ended: the response
+would depend on milliseconds; see `make_transactions.held`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ottla_testing.oracle.transaction_wire import Closed, Wire
 from ottla_testing.patience import PATIENCE_S
 
 PARTITIONS = 3
-NOT_READY = (14, 15, 16)  # the coordinator: loads, is not there, is not here
+NOT_READY = (14, 15, 16)  # the coordinator: loading, not available, on another broker
 BEING_ENDED = ("PrepareCommit", "PrepareAbort")
 SETTINGS = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": "200",
     "group_initial_rebalance_delay_ms": "0",
     "offsets_topic_num_partitions": "1",
     "transaction_state_log_num_partitions": "1",
-}  # of brokers that plays are played on
+}  # of brokers that run scripts
 OWN = "the id of the play"
-STRANGER = 987_654_321  # a producer id that nobody was given
+STRANGER = 987_654_321  # a producer id that was never assigned
 Line = list[Any]
 Play = Callable[["Stage"], None]
 
@@ -36,26 +36,26 @@ def at(producer_id: int, epoch: int) -> dict[str, int]:
 
 
 class Stage:
-    """One play on one broker: `pid` and `epoch` are those that the producer of this play would use next; `lines` is
-    what was asked and answered."""
+    """One script on one broker: `pid` and `epoch` are those that the producer of this script would use next; `lines`
+    are the requests with their responses."""
 
     def __init__(self, wire: Wire, name: str) -> None:
         self.wire = wire
         self.name = name
         self.topic = self.group = name
         self.pid = self.epoch = -1
-        self.held = False  # markers do not get written: nothing is waited for
+        self.held = False  # markers are not written: do not wait for them
         self.lines: list[Line] = []
         self._names: dict[int, str] = {}
 
     def other(self, suffix: str) -> Stage:
-        """Another producer in the same play, with a transactional id of its own."""
+        """Another producer in the same script, with a transactional id of its own."""
         made = Stage(self.wire, f"{self.name}-{suffix}")
         made.topic, made.group, made.lines, made._names = self.topic, self.group, self.lines, self._names
         return made
 
     def create_topic(self, brokers: Sequence[int] = (), **configs: str) -> None:
-        """Partition by partition on these brokers, if any are named."""
+        """Creates a topic, partition by partition on these brokers, if any are named."""
         topic = {
             "name": self.topic,
             "num_partitions": -1 if brokers else PARTITIONS,
@@ -67,32 +67,32 @@ class Stage:
         self.wire.call("CreateTopics", 5, topics=topics, timeout_ms=10_000, validate_only=False)
         here = [index for index, broker in enumerate(brokers or (1,) * PARTITIONS) if broker == 1]
         places = [{"partition_index": index, "timestamp": -1} for index in here]
-        asked = [{"name": self.topic, "partitions": places}]
+        requested = [{"name": self.topic, "partitions": places}]
         end = time.monotonic() + PATIENCE_S
-        while time.monotonic() < end:  # the partitions come a moment after the answer
-            (found,) = self.wire.call("ListOffsets", 1, replica_id=-1, topics=asked)["topics"]
+        while time.monotonic() < end:  # the partitions appear shortly after the response
+            (found,) = self.wire.call("ListOffsets", 1, replica_id=-1, topics=requested)["topics"]
             if not any(one["error_code"] for one in found["partitions"]):
                 return
             time.sleep(0.02)
         raise AssertionError(f"{self.topic} did not come")
 
-    # -- keeping
+    # -- recording
 
     def named(self, producer_id: int) -> str | int:
-        """A producer id as it is kept."""
+        """Returns the recorded name of a producer id."""
         if producer_id in (-1, STRANGER):
             return {-1: "none", STRANGER: "stranger"}[producer_id]
         return self._names.setdefault(producer_id, f"P{len(self._names) + 1}")
 
-    def keep(self, what: str, answer: Any) -> Any:
-        self.lines.append([what, answer])
-        return answer
+    def keep(self, what: str, response: Any) -> Any:
+        self.lines.append([what, response])
+        return response
 
     def owner(self, given: tuple[int, int] | None) -> tuple[int, int]:
         return (self.pid, self.epoch) if given is None else given
 
-    def ask(self, name: str, version: int, **fields: Any) -> dict[str, Any] | None:
-        """None: the broker closed the connection."""
+    def send(self, name: str, version: int, **fields: Any) -> dict[str, Any] | None:
+        """Sends a request and records it; None if the broker closed the connection."""
         try:
             return self.wire.call(name, version, **fields)
         except Closed:
@@ -103,12 +103,12 @@ class Stage:
     def init(
         self, version: int = 4, given: tuple[int, int] = (-1, -1), timeout_ms: int = 60_000, name: str | None = OWN
     ) -> int:
-        """InitProducerId; adopts what is given. The error."""
+        """Sends InitProducerId and adopts the returned id and epoch. Returns the error."""
         name = self.name if name == OWN else name
         fields = at(*given) if version >= 3 else {}
         end = time.monotonic() + PATIENCE_S
         while True:
-            found = self.ask(
+            found = self.send(
                 "InitProducerId", version, transactional_id=name, transaction_timeout_ms=timeout_ms, **fields
             )
             if found is None or found["error_code"] not in NOT_READY or time.monotonic() > end:
@@ -131,12 +131,12 @@ class Stage:
         name: str | None = None,
         **more: Sequence[int],
     ) -> None:
-        """AddPartitionsToTxn up to v3. `more`: other topics."""
+        """Sends AddPartitionsToTxn up to v3. `more`: other topics."""
         pid, epoch = self.owner(given)
         wanted = {self.topic: partitions, **more}
         topics = [{"name": topic, "partitions": list(listed)} for topic, listed in wanted.items() if listed]
         name = self.name if name is None else name
-        found = self.ask(
+        found = self.send(
             "AddPartitionsToTxn",
             version,
             v3_and_below_transactional_id=name,
@@ -148,17 +148,17 @@ class Stage:
         self.keep(what, "closed" if found is None else by_partition(found["results_by_topic_v3_and_below"]))
 
     def add_batched(self, version: int, *transactions: dict[str, Any]) -> None:
-        """AddPartitionsToTxn from v4 on: each with name, given, partitions and verify_only."""
-        asked, words = [], []
+        """Sends AddPartitionsToTxn from v4 on: each with name, given, partitions and verify_only."""
+        requested, words = [], []
         for one in transactions:
             pid, epoch = self.owner(one.get("given"))
             topics = [{"name": one.get("topic", self.topic), "partitions": list(one["partitions"])}]
             name = one.get("name", self.name)
             fields = {"transactional_id": name, **at(pid, epoch), "verify_only": one["verify_only"], "topics": topics}
-            asked.append(fields)
+            requested.append(fields)
             kind = "verify" if one["verify_only"] else "add"
             words.append(f"{kind} id={name} {self.named(pid)}/{epoch} {show_topics(topics)}")
-        found = self.ask("AddPartitionsToTxn", version, transactions=asked)
+        found = self.send("AddPartitionsToTxn", version, transactions=requested)
         what = f"AddPartitionsToTxn v{version} {'; '.join(words)}"
         if found is None:
             self.keep(what, "closed")
@@ -177,7 +177,7 @@ class Stage:
     ) -> None:
         pid, epoch = self.owner(given)
         name, group = self.name if name is None else name, self.group if group is None else group
-        found = self.ask("AddOffsetsToTxn", version, transactional_id=name, group_id=group, **at(pid, epoch))
+        found = self.send("AddOffsetsToTxn", version, transactional_id=name, group_id=group, **at(pid, epoch))
         what = f"AddOffsetsToTxn v{version} id={shown(name)} {self.named(pid)}/{epoch} group={shown(group)}"
         self.keep(what, "closed" if found is None else found["error_code"])
 
@@ -191,7 +191,7 @@ class Stage:
         topic: str | None = None,
         group: str | None = None,
     ) -> None:
-        """TxnOffsetCommit for partition 0; tries again while the group's coordinator is not ready."""
+        """Sends TxnOffsetCommit for partition 0; retries while the group's coordinator is not ready."""
         pid, epoch = self.owner(given)
         name, group = self.name if name is None else name, self.group if group is None else group
         one: dict[str, Any] = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
@@ -203,7 +203,7 @@ class Stage:
             fields |= {"generation_id": member[0], "member_id": member[1], "group_instance_id": None}
         end = time.monotonic() + PATIENCE_S
         while True:
-            found = self.ask("TxnOffsetCommit", version, **fields)
+            found = self.send("TxnOffsetCommit", version, **fields)
             if found is None:
                 error: Any = "closed"
                 break
@@ -215,7 +215,7 @@ class Stage:
         self.keep(f"TxnOffsetCommit v{version} id={shown(name)} {who} {topics[0]['name']}-0 at {offset}", error)
 
     def offsets(self, require_stable: bool) -> None:
-        """OffsetFetch v7 of partition 0."""
+        """Sends OffsetFetch v7 of partition 0."""
         topics = [{"name": self.topic, "partition_indexes": [0]}]
         found = self.wire.call("OffsetFetch", 7, group_id=self.group, topics=topics, require_stable=require_stable)
         one = found["topics"][0]["partitions"][0]
@@ -233,7 +233,7 @@ class Stage:
         acks: int = -1,
         value: bytes = b"v",
     ) -> None:
-        """One batch with one record. `name` None is no transactional id."""
+        """Sends one batch with one record. `name` None is no transactional id."""
         pid, epoch = self.owner(given)
         name = self.name if name == OWN else name
         made = batch.build(
@@ -243,7 +243,7 @@ class Stage:
             ),
         )
         data = [{"name": self.topic, "partition_data": [{"index": partition, "records": bytes(made)}]}]
-        found = self.ask("Produce", version, transactional_id=name, acks=acks, timeout_ms=10_000, topic_data=data)
+        found = self.send("Produce", version, transactional_id=name, acks=acks, timeout_ms=10_000, topic_data=data)
         kind = "" if transactional else " not transactional"
         what = f"Produce v{version} id={shown(name)} {self.named(pid)}/{epoch} {partition} at {sequence}{kind}"
         if found is None:
@@ -259,27 +259,27 @@ class Stage:
         given: tuple[int, int] | None = None,
         name: str | None = None,
     ) -> None:
-        """EndTxn; adopts producer id and epoch of v5's answer, and waits until the transaction is over."""
+        """Sends EndTxn, adopts producer id and epoch of a v5 response, and waits until the transaction is complete."""
         pid, epoch = self.owner(given)
         name = self.name if name is None else name
-        found = self.ask("EndTxn", version, transactional_id=name, committed=committed, **at(pid, epoch))
+        found = self.send("EndTxn", version, transactional_id=name, committed=committed, **at(pid, epoch))
         what = f"EndTxn v{version} id={shown(name)} {self.named(pid)}/{epoch} {'commit' if committed else 'abort'}"
         if found is None:
             self.keep(what, "closed")
             return
-        answer = [found["error_code"]]
+        response = [found["error_code"]]
         if version >= 5:
-            answer += [self.named(found["producer_id"]), found["producer_epoch"]]
+            response += [self.named(found["producer_id"]), found["producer_epoch"]]
             if not found["error_code"]:
                 self.pid, self.epoch = found["producer_id"], found["producer_epoch"]
-        self.keep(what, answer)
+        self.keep(what, response)
         if not self.held:
             self.settle()
 
     def describe(self, *names: str) -> None:
-        """DescribeTransactions of this play's id, or others."""
+        """Sends DescribeTransactions of this script's id, or others."""
         found = self.wire.call("DescribeTransactions", 0, transactional_ids=list(names or (self.name,)))
-        answer = [
+        response = [
             [
                 one["error_code"],
                 one["transactional_id"],
@@ -292,14 +292,14 @@ class Stage:
             ]
             for one in found["transaction_states"]
         ]
-        self.keep(f"DescribeTransactions {', '.join(names or (self.name,))}", answer)
+        self.keep(f"DescribeTransactions {', '.join(names or (self.name,))}", response)
 
     def list(self, version: int = 1, **filters: Any) -> None:
-        """ListTransactions; of what is answered, this play's ids."""
+        """Sends ListTransactions; records this script's ids."""
         given = {"state_filters": [], "producer_id_filters": [], **filters}
         if version >= 1:
             given.setdefault("duration_filter", -1)
-        found = self.ask("ListTransactions", version, **given)
+        found = self.send("ListTransactions", version, **given)
         words = {**given, "producer_id_filters": [self.named(one) for one in given["producer_id_filters"]]}
         if found is None:
             self.keep(f"ListTransactions v{version} {words}", "closed")
@@ -309,33 +309,33 @@ class Stage:
             for one in found["transaction_states"]
             if one["transactional_id"].partition("-")[0] == self.name
         )
-        answer = [found["error_code"], sorted(found["unknown_state_filters"]), states]
-        self.keep(f"ListTransactions v{version} {words}", answer)
+        response = [found["error_code"], sorted(found["unknown_state_filters"]), states]
+        self.keep(f"ListTransactions v{version} {words}", response)
 
     def find(self, version: int, key: str, key_type: int = 1) -> None:
-        """FindCoordinator; of the answer the error, the key, and whether there is a node."""
+        """Sends FindCoordinator; records the error, the key, and whether there is a node."""
         fields = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
         end = time.monotonic() + PATIENCE_S
         while True:
-            found = self.ask("FindCoordinator", version, key_type=key_type, **fields)
+            found = self.send("FindCoordinator", version, key_type=key_type, **fields)
             one = None if found is None else found["coordinators"][0] if version >= 4 else found
             if one is None or one["error_code"] not in NOT_READY or time.monotonic() > end:
                 break
             time.sleep(0.05)
-        answer = "closed" if one is None else [one["error_code"], one["node_id"] >= 0, one["port"] > 0]
-        self.keep(f"FindCoordinator v{version} type {key_type} {shown(key)}", answer)
+        response = "closed" if one is None else [one["error_code"], one["node_id"] >= 0, one["port"] > 0]
+        self.keep(f"FindCoordinator v{version} type {key_type} {shown(key)}", response)
 
     def find_both(self) -> None:
-        """Both coordinators, whose topics come with that."""
+        """Finds both coordinators, which creates their topics."""
         for key_type in (0, 1):
             self.find(4, self.name, key_type)
 
     def producers(self, partition: int = 0) -> None:
-        """DescribeProducers of a partition of the play's topic; a coordinator's epoch, which is one for each start of
-        Kafka, counts as 0."""
+        """Sends DescribeProducers of a partition of the script's topic; the coordinator epoch, which differs between
+        starts of Kafka, is recorded as 0."""
         topics = [{"name": self.topic, "partition_indexes": [partition]}]
         (one,) = self.wire.call("DescribeProducers", 0, topics=topics)["topics"][0]["partitions"]
-        answer = sorted(
+        response = sorted(
             [
                 self.named(found["producer_id"]),
                 found["producer_epoch"],
@@ -345,10 +345,10 @@ class Stage:
             ]
             for found in one["active_producers"]
         )
-        self.keep(f"DescribeProducers {partition}", [one["error_code"], answer])
+        self.keep(f"DescribeProducers {partition}", [one["error_code"], response])
 
     def wait_for_markers(self, *left: int) -> None:
-        """Waits until these partitions of the topic are all that still wait for their marker."""
+        """Waits until these partitions of the topic are the only ones without their marker."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             (one,) = self.wire.call("DescribeTransactions", 0, transactional_ids=[self.name])["transaction_states"]
@@ -386,7 +386,7 @@ def by_partition(topics: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def played(play: Play, address: str, *, is_prepared: bool = False) -> list[Line]:
-    """The lines of a play on a broker. Prepared: its topic is there."""
+    """Runs a script on a broker and returns its lines. The topic must exist."""
     wire = Wire(address)
     try:
         stage = Stage(wire, play.__name__)
@@ -400,7 +400,7 @@ def played(play: Play, address: str, *, is_prepared: bool = False) -> list[Line]
 
 
 def written(plays: dict[str, list[Line]]) -> str:
-    """JSON with a line for each line of each play."""
+    """Returns JSON with a line for each line of each script."""
     parts = []
     for name, lines in plays.items():
         rows = ",\n".join("  " + json.dumps(line) for line in lines)

@@ -1,6 +1,6 @@
-"""One connection to a broker, by the codec of kafka-python 3: requests and answers are plain dicts.
+"""One connection to a broker, with the codec of kafka-python 3: requests and responses are plain dicts.
 
-A codec other than ours, so that the same bytes go to Apache Kafka and to a broker of ours.
+An independent codec, so that the same bytes are sent to Apache Kafka and to Ottla.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PARTS = ("producer", "admin", "metadata", "consumer")
 
 
 class Closed(Exception):
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection instead of sending a response."""
 
 
 @cache
 def message(name: str) -> Any:
-    """The class of a request or response."""
+    """Returns the class of a request or response."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of how it opens its own files
+        warnings.simplefilter("ignore", DeprecationWarning)  # about how it opens its own files
         for part in PARTS:
             found = getattr(importlib.import_module(f"kafka.protocol.{part}"), name, None)
             if found is not None:
@@ -35,7 +35,7 @@ def message(name: str) -> Any:
 
 
 def filled(fields: Any, given: dict[str, Any], version: int) -> dict[str, Any]:
-    """What the constructor of a message or a struct takes; raises KeyError for a field that is not there."""
+    """Returns the arguments for the constructor of a message or a struct. Raises KeyError for an unknown field."""
     known = {field.name: field for field in fields}
     made = {}
     for name, value in given.items():
@@ -48,7 +48,7 @@ def filled(fields: Any, given: dict[str, Any], version: int) -> dict[str, Any]:
 
 
 def plain(struct_: Any, value: Any, version: int) -> dict[str, Any]:
-    """The fields of an answer, tagged ones too, without the throttle time."""
+    """Returns the fields of a response, with tagged ones, without the throttle time."""
     tagged = struct_.tagged_fields(version)._tags.values() if struct_._flexible_versions is not None else ()
     found = {}
     for field in (*struct_.untagged_fields(version), *tagged):
@@ -65,7 +65,7 @@ def plain(struct_: Any, value: Any, version: int) -> dict[str, Any]:
 
 
 class Wire:
-    """Sends a request and waits for its answer. Reconnects after the broker closed."""
+    """Sends a request and waits for its response. Reconnects after the broker closed."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -77,20 +77,20 @@ class Wire:
         self.connection.close()
 
     def send(self, name: str, version: int, **fields: Any) -> None:
-        """The request `name`, without Request at its end."""
+        """Sends the request `name`, without Request at its end."""
         cls = message(f"{name}Request")
         request = cls(version=version, **filled(cls._struct._fields, fields, version))
         request.with_header(correlation_id=next(self._numbers), client_id="oracle")
         self.connection.sendall(bytes(request.encode(version=version, header=True, framed=True)))
 
     def receive(self, name: str, version: int) -> dict[str, Any]:
-        """The next answer, which is one to `name`. Raises Closed."""
+        """Returns the next response, which must be one to `name`. Raises Closed."""
         (size,) = struct.unpack(">i", self._exactly(4))
         cls = message(f"{name}Response")
         return plain(cls._struct, cls.decode(self._exactly(size), version=version, header=True), version)
 
     def call(self, name: str, version: int, **fields: Any) -> dict[str, Any]:
-        """Raises Closed; the next call is then on a new connection."""
+        """Sends a request and returns the response. Raises Closed; the next call is then on a new connection."""
         try:
             self.send(name, version, **fields)
             return self.receive(name, version)

@@ -1,1 +1,1 @@
-"""Random messages and record batches, and independent codecs to compare with."""
+"""Random messages and record batches, and independent codecs for comparison."""

@@ -1,7 +1,7 @@
-"""Our declarations held against Apache's definitions: presence, order, type, nullability, default, tag, ignorable.
+"""Compares Ottla's declarations with Apache's definitions: presence, order, type, nullability, default, tag, ignorable.
 
 Fields that are declared as extensions are left out; Apache must not have them. A definition is a message as
-`make_versions.definition` gives it, from versions.json or from a jar of Apache Kafka.
+`make_versions.definition` returns it, from versions.json or from a jar of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def compare_type(
 
 def compare_default(cls: Any, name: str, field: dict[str, Any], path: str) -> None:
     make_default = cls._fields[name].make_default
-    if make_default is None:  # a field that has to be given; Apache's generator would fill in the type's empty value
+    if make_default is None:  # a required field; Apache's generator would fill in the type's empty value
         assert "default" not in field and "tag" not in field, path
         return
     value, kind = make_default(), field["type"]

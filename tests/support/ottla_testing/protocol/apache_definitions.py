@@ -39,7 +39,7 @@ def read(folder: Path, name: str) -> dict | None:
 def facts(fields: list[dict], structs: dict[str, list[dict]]) -> list[dict]:
     out = []
     for declared in fields:
-        # The versions are left out where it was never an untagged field.
+        # The versions are left out if it was never an untagged field.
         field: dict = {"versions": declared.get("taggedVersions")} | declared
         kind = field["type"].removeprefix("[]")
         inner = field.get("fields") or structs.get(kind)
@@ -57,7 +57,7 @@ def facts(fields: list[dict], structs: dict[str, list[dict]]) -> list[dict]:
 
 
 def structs_of(fields: list[dict]) -> dict[str, list[dict]]:
-    """Structs that are declared inside one field and used by name in another."""
+    """Returns the structs that are declared inside one field and used by name in another."""
     found: dict[str, list[dict]] = {}
     for field in fields:
         if field.get("fields"):

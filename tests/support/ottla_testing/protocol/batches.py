@@ -1,4 +1,4 @@
-"""Batches of format v2 whose header fields come as keywords."""
+"""Batches of format v2 with header fields as keywords."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ PLACE = ("base_offset", "leader_epoch", "codec", "compression_level")
 
 
 def batch_of(records: Sequence[batch.Record], **values: Any) -> bytearray:
-    """As `batch.build`, with the fields of `BatchFields` among the keywords."""
+    """Builds a batch like `batch.build`, with the fields of `BatchFields` among the keywords."""
     place = {name: values.pop(name) for name in PLACE if name in values}
     return batch.build(records, batch.BatchFields(**values), **place)

@@ -1,4 +1,4 @@
-"""Values and bytes made to hurt a reader: every length field wrong in turn, arrays of the smallest items."""
+"""Hostile values and bytes: every length field wrong in turn, arrays of the smallest items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ BAD_VARINTS = ["ffffffff07", "8080808008", "ffffffff0f", "ffffffffff", "ffffffff
 
 
 def sample(codec: Any, full: bool) -> Any:
-    """A value of `codec`; `full`: one item in each array and every tagged field set, else everything is empty."""
+    """Returns a value of `codec`; `full`: one item in each array and every tagged field set, otherwise everything is
+    empty."""
     if isinstance(codec, Fixed):
         return {"?": True, "d": 1.5}.get(codec.fmt, (1 << (8 * codec.size - 1)) - 1)
     if isinstance(codec, UuidLeaf):
@@ -34,7 +35,7 @@ def sample(codec: Any, full: bool) -> Any:
 
 
 def crowded(codec: Any, count: int) -> Iterator[Any]:
-    """Values of `codec` in which one array, each in turn, has `count` of its smallest items."""
+    """Yields values of `codec` in which one array, each in turn, has `count` of its smallest items."""
     if isinstance(codec, Array):
         yield [sample(codec.item, False)] * count
         yield from ([value] for value in crowded(codec.item, count))
@@ -49,7 +50,7 @@ def crowded(codec: Any, count: int) -> Iterator[Any]:
 
 
 def written(layout: Any, value: Any) -> bytes:
-    """The bytes of a value, by the Struct."""
+    """Returns the bytes of a value, by the Struct."""
     stream = BytesIO()
     layout._build(value, stream, None, "hostile")
     return stream.getvalue()
@@ -75,7 +76,7 @@ def _counting(cls: type, replace: Callable[[int, Any, Any], bytes | None]) -> It
 
 
 def wrong_lengths(layout: Group) -> Iterator[bytes]:
-    """Frames of a full value in which one length or count, each in turn, is what it may not be."""
+    """Yields frames of a full value in which one length or count, each in turn, is invalid."""
     value = sample(layout, True)
     lengths: list[Length] = []
     with _counting(Length, lambda n, codec, stream: lengths.append(codec)):
@@ -91,7 +92,7 @@ def wrong_lengths(layout: Group) -> Iterator[bytes]:
 
 
 def bad_lengths(length: Length) -> list[bytes]:
-    """-2, the largest number, -1 where null is not allowed, and varints that are too long or too large."""
+    """Returns -2, the largest number, -1 where null is not allowed, and varints that are too long or too large."""
     if length.wire is None:
         return [bytes.fromhex(text) for text in BAD_VARINTS] + ([] if length.nullable else [b"\0"])
     bits = 8 * length.wire.size
@@ -100,7 +101,7 @@ def bad_lengths(length: Length) -> list[bytes]:
 
 
 def bad_texts(layout: Group) -> Iterator[bytes]:
-    """Frames of a full value in which one text, each in turn, is not UTF-8."""
+    """Yields frames of a full value in which one text, each in turn, is not UTF-8."""
     value = sample(layout, True)
     texts: list[int] = []
     with _counting(Blob, lambda n, codec, stream: texts.append(n) if codec.text else None):

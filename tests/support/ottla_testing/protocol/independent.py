@@ -1,11 +1,12 @@
-"""Codecs that others wrote, behind one small interface: what our bytes are held against.
+"""Independent codecs with one small interface, to compare Ottla's bytes with.
 
-kafka-python 3 reads Apache's definitions (its own copy) and interprets them; the same package carries the hand-written
+kafka-python 3 reads Apache's definitions (its own copy) and interprets them; the same package contains the hand-written
 classes of its second generation (`kafka.protocol.old`); kafka-python 2.0.2, older and hand-written too, runs as a
 process in an environment of its own, `.venv-old`.
 
 A value passes between codecs in a neutral form: a struct is a list of its fields in wire order; in a flexible version a
-dict {tag: value} of the tagged fields that differ from their default ends it. Positions, not names, are what counts.
+dict {tag: value} of the tagged fields that differ from their default ends it. Fields are compared by position, not by
+name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ottla.protocol.primitives import Array, Nullable
 from ottla_testing.old_environment import old_python
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its definitions in a way of old
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its definitions in a deprecated way
     importlib.import_module("kafka")
 
 
@@ -46,7 +47,7 @@ class Codec(Protocol):
 
 
 def neutral(codec: Any, value: Any, flat: bool) -> Any:
-    """One of our values in the neutral form; `flat` as in `Codec`."""
+    """Returns one of Ottla's values in the neutral form; `flat` as in `Codec`."""
     if isinstance(codec, Array):
         item = codec.item
         if value is not None and flat and isinstance(item, schema.Group) and len(item.plan) == 1 and item.tags is None:
@@ -99,7 +100,8 @@ class KafkaPython3:
         return cls(version=version, **fields).encode(version=version)
 
     def out(self, struct: Any, value: Any, version: int, tagged: bool | None) -> Any:
-        """Their struct in the neutral form. `tagged` None: inside a tagged field, which they write without tags."""
+        """Returns their struct in the neutral form. `tagged` None: inside a tagged field, which they write without
+        tags."""
         fields = [self.one(f, getattr(value, f.name), version, tagged) for f in struct.untagged_fields(version)]
         if tagged is None:
             fields.append({})
@@ -145,7 +147,8 @@ class KafkaPython3:
 
 
 def simple(kind: str, value: Any) -> Any:
-    """Their value of a leaf as ours: uuids are bytes, bit fields (sets of bits, None for 1 << 31) are int32."""
+    """Returns their value of a leaf as Ottla's: uuids are bytes, bit fields (sets of bits, None for 1 << 31) are
+    int32."""
     if kind == "uuid":
         return bytes(16) if value is None else value.bytes
     if kind == "bitfield":
@@ -163,7 +166,7 @@ def unsimple(kind: str, value: Any) -> Any:
 
 
 class KafkaPythonOld:
-    """The hand-written classes that kafka-python 3 still carries; of use for versions without tagged fields."""
+    """The hand-written classes in kafka-python 3, for versions without tagged fields."""
 
     flat = True
 
@@ -204,24 +207,24 @@ class KafkaPython2:
         self.process = subprocess.Popen(
             [python, "-W", "ignore", str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
         )
-        self.versions = {name: set(found) for name, found in self.ask({})["classes"].items()}
+        self.versions = {name: set(found) for name, found in self.call({})["classes"].items()}
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def call(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        assert "error" not in answer, (question, answer)
-        return answer
+        response = json.loads(self.process.stdout.readline())
+        assert "error" not in response, (question, response)
+        return response
 
     def read(self, name: str, version: int, raw: bytes) -> tuple[Any, bytes]:
-        answer = self.ask({"name": name, "version": version, "hex": raw.hex()})
-        assert answer["left"] == 0, "bytes left over"
-        return rich(answer["value"]), bytes.fromhex(answer["hex"])
+        response = self.call({"name": name, "version": version, "hex": raw.hex()})
+        assert response["left"] == 0, "bytes left over"
+        return rich(response["value"]), bytes.fromhex(response["hex"])
 
     def write(self, name: str, version: int, value: Any) -> bytes:
-        return bytes.fromhex(self.ask({"name": name, "version": version, "value": plain(value)})["hex"])
+        return bytes.fromhex(self.call({"name": name, "version": version, "value": plain(value)})["hex"])
 
     def close(self) -> None:
         """Ends the process."""
@@ -245,4 +248,4 @@ def rich(value: Any) -> Any:
 
 
 CODECS: dict[str, Any] = {"kafka-python 3": KafkaPython3, "kafka-python 3, old": KafkaPythonOld, "2.0.2": KafkaPython2}
-"""Names, as the table of coverage uses them, and how each codec is made."""
+"""The names in the table of coverage, and the constructor of each codec."""

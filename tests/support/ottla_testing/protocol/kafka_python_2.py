@@ -1,8 +1,8 @@
 """The codec of kafka-python 2.0.2 as a process: runs in an environment of its own, imports nothing of Ottla.
 
-One JSON line in, one out. `{"name": "FetchRequest", "version": 3, "hex": "..."}` answers `{"value": ..., "hex": ...}`:
-the value that it reads, and the bytes that it writes for that value. `{"name", "version", "value"}` answers `{"hex"}`.
-A value is a list of fields in wire order; bytes are `{"bytes": hex}`. A line `{}` answers the versions of each class.
+One JSON line in, one out. `{"name": "FetchRequest", "version": 3, "hex": "..."}` returns `{"value": ..., "hex": ...}`:
+the parsed value, and the bytes written for it. `{"name", "version", "value"}` returns `{"hex"}`. A value is a list of
+fields in wire order; bytes are `{"bytes": hex}`. A line `{}` returns the versions of each class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import six  # of that environment
 
 # The package's own __init__ imports the whole client, whose bundled `six` fails from Python 3.12 on. The codec needs
-# neither: an empty package stands in for the client and the `six` of the environment for the bundled one.
+# neither: an empty package replaces the client and the `six` of the environment the bundled one.
 spec = importlib.util.find_spec("kafka")
 assert spec is not None
 assert spec.origin is not None
@@ -60,16 +60,16 @@ def rich(value):
     return bytes.fromhex(value["bytes"]) if isinstance(value, dict) else value
 
 
-def answer(found: dict, asked: dict) -> dict:
-    if not asked:
+def respond(found: dict, request: dict) -> dict:
+    if not request:
         versions = {}
         for name, version in found:
             versions.setdefault(name, []).append(version)
         return {"classes": versions}
-    schema = found[asked["name"], asked["version"]].SCHEMA
-    if "value" in asked:
-        return {"hex": schema.encode(rich(asked["value"])).hex()}
-    stream = io.BytesIO(bytes.fromhex(asked["hex"]))
+    schema = found[request["name"], request["version"]].SCHEMA
+    if "value" in request:
+        return {"hex": schema.encode(rich(request["value"])).hex()}
+    stream = io.BytesIO(bytes.fromhex(request["hex"]))
     value = schema.decode(stream)
     return {"value": plain(value), "hex": schema.encode(value).hex(), "left": len(stream.read())}
 
@@ -78,7 +78,7 @@ def main() -> None:
     found = classes()
     for line in sys.stdin:
         try:
-            reply = answer(found, json.loads(line))
+            reply = respond(found, json.loads(line))
         except Exception as error:
             reply = {"error": repr(error)}
         print(json.dumps(reply), flush=True)

@@ -1,4 +1,4 @@
-"""Writers and readers of message formats v0 and v1 that others wrote, behind one small interface.
+"""Independent writers and readers of message formats v0 and v1, with one small interface.
 
 kafka-python 3 and aiokafka in this process, kafka-python 2.0.2 in one of its own (`.venv-old`). A set is written as a
 producer writes it: offsets as given, the wrapper's own offset 0. aiokafka has no lz4 in v0; the C extension of aiokafka
@@ -26,15 +26,15 @@ class LegacyCodec(Protocol):
     name: str
 
     def knows(self, magic: int, codec: int) -> bool:
-        """Whether it has this codec in this format."""
+        """Returns whether it supports this codec in this format."""
         ...
 
     def write(self, records: Sequence[Record], magic: int, codec: int) -> bytes:
-        """The set that its producer would send."""
+        """Returns the set that its producer would send."""
         ...
 
     def read(self, entry: bytes, magic: int) -> list[Record]:
-        """The records of one entry, its CRC checked (and those inside, where the codec can)."""
+        """Returns the records of one entry, after a check of its CRC (and of those inside, if the codec can)."""
         ...
 
 
@@ -82,21 +82,21 @@ class KafkaPython2:
     def knows(self, magic: int, codec: int) -> bool:
         return True
 
-    def ask(self, question: dict[str, Any]) -> Any:
+    def call(self, question: dict[str, Any]) -> Any:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        assert "error" not in answer, answer
-        return answer["answer"]
+        response = json.loads(self.process.stdout.readline())
+        assert "error" not in response, response
+        return response["answer"]
 
     def write(self, records: Sequence[Record], magic: int, codec: int) -> bytes:
-        rows = [[r.offset, r.timestamp, told(r.key), told(r.value)] for r in records]
-        return bytes.fromhex(self.ask({"magic": magic, "codec": codec, "records": rows}))
+        rows = [[r.offset, r.timestamp, hexed(r.key), hexed(r.value)] for r in records]
+        return bytes.fromhex(self.call({"magic": magic, "codec": codec, "records": rows}))
 
     def read(self, entry: bytes, magic: int) -> list[Record]:
-        rows = self.ask({"magic": magic, "entry": entry.hex()})
+        rows = self.call({"magic": magic, "entry": entry.hex()})
         return [Record(offset, timestamp, heard(key), heard(value)) for offset, timestamp, key, value in rows]
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class KafkaPython2:
         self.process.stdout.close()
 
 
-def told(value: bytes | None) -> str | None:
+def hexed(value: bytes | None) -> str | None:
     return None if value is None else value.hex()
 
 

@@ -1,4 +1,4 @@
-"""Message sets for the tests of validation, written by code of their own, and reading back what is to be stored."""
+"""Message sets for the tests of validation, written by independent code, and reading of validated sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLE = [
 
 
 def sealed(offset: int, covered: bytes) -> bytes:
-    """An entry of format v0 or v1 around what its CRC covers."""
+    """Returns an entry of format v0 or v1 with these bytes under its CRC."""
     return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
 
 
@@ -36,7 +36,7 @@ def message(
     timestamp: int = NOW,
     attributes: int = 0,
 ) -> bytes:
-    """One message, or a wrapper if its attributes say so."""
+    """Returns one message, or a wrapper if its attributes have a codec."""
     head = struct.pack(">bbq", magic, attributes, timestamp) if magic else struct.pack(">bb", magic, attributes)
     parts = [struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part for part in (key, value)]
     return sealed(offset, head + b"".join(parts))
@@ -45,20 +45,20 @@ def message(
 def wrapper(
     inner: bytes, codec: int = 1, *, magic: int = 1, offset: int = 0, timestamp: int = NOW, attributes: int = 0
 ) -> bytes:
-    """A compressed set around the bytes of its messages."""
+    """Returns a compressed set around the bytes of its messages."""
     packed = compression.compress(codec, inner, magic=magic)
     return message(offset, None, packed, magic=magic, timestamp=timestamp, attributes=attributes | codec)
 
 
 def plain(records: Sequence[Record] = SAMPLE, magic: int = 1) -> bytes:
-    """Messages one by one."""
+    """Returns plain messages."""
     return b"".join(
         message(record.offset, record.key, record.value, magic=magic, timestamp=record.timestamp) for record in records
     )
 
 
 def made(magic: int, codec: int, records: Sequence[Record] = SAMPLE) -> bytes:
-    """What a producer that writes this format and codec sends."""
+    """Returns the set of a producer that writes this format and codec."""
     if magic == 2:
         return bytes(batch.build(records, codec=codec))
     if not codec:
@@ -68,7 +68,7 @@ def made(magic: int, codec: int, records: Sequence[Record] = SAMPLE) -> bytes:
 
 
 def read(ready: Prepared) -> list[Record]:
-    """All records of what is to be stored; everything that the outcome says of itself must be true."""
+    """Returns all records of a validated set, after a check of every field of the result."""
     assert len(ready.buffer) == sum(header.size_bytes for header in ready.headers)
     records: list[Record] = []
     position = 0
@@ -88,7 +88,7 @@ def read(ready: Prepared) -> list[Record]:
 
 
 def store(data: bytes, rules: Rules, version: int = 2, base_offset: int = 0) -> tuple[list[BatchHeader], list[Record]]:
-    """Headers and records as they would be stored."""
+    """Returns headers and records as they would be stored."""
     ready = prepare(bytearray(data), rules, NOW, version, base_offset)
     assert ready.base_offset == (0 if rules.target_magic == 2 else base_offset)
     read(ready)
@@ -97,7 +97,7 @@ def store(data: bytes, rules: Rules, version: int = 2, base_offset: int = 0) -> 
 
 
 def without_headers(records: Sequence[Record]) -> list[Record]:
-    """As the older formats hold them."""
+    """Returns the records as the older formats hold them."""
     return [record._replace(headers=()) for record in records]
 
 

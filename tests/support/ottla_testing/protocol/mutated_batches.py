@@ -1,9 +1,9 @@
-"""Produce requests' records that a seeded generator damages: message formats v0, v1 and v2, all codecs, every field of
-the headers and of the records; the CRC mostly fits what was damaged. Some requests have a transactional id, some a
-second partition with a sound batch.
+"""Records of Produce requests, damaged by a seeded generator: message formats v0, v1 and v2, all codecs, every field of
+the headers and of the records; the CRC mostly matches the damage. Some requests have a transactional id, some a second
+partition with a sound batch.
 
-Owns the damage, not what a broker says of it: `tests/interop/refused_batches.py` sends the batches to Apache Kafka and
-to ours, `records/test_refused_batches.py` reads what Kafka answered.
+Only the damage is made here: `tests/interop/refused_batches.py` sends the batches to Apache Kafka and to Ottla,
+`records/test_refused_batches.py` compares the recorded responses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.protocol.records.compression import compress
 HOUR_MS = 3_600_000
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-# By topic: its configs. Each takes another path through the broker's validation.
+# By topic: its configs. Each has another path through the broker's validation.
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},
     "append": {"message.timestamp.type": "LogAppendTime"},
@@ -34,7 +34,7 @@ _BROKEN = (b"", b"\x00", b"\x80", b"\xff", b"\x80" * 5 + b"\x00", b"\xff" * 10, 
 
 
 class Case(NamedTuple):
-    """A Produce request of `version` for partition 0 of `topic`; `damage` names what was done to its records."""
+    """A Produce request of `version` for partition 0 of `topic`; `damage` describes the damage to its records."""
 
     topic: str
     version: int
@@ -42,11 +42,11 @@ class Case(NamedTuple):
     damage: tuple[str, ...]
     transactional_id: str | None = None
     beside: Literal["", "before", "after"] = ""
-    """Where in the request partition 1 stands, which gets the sound batch that `sound` returns."""
+    """The position of partition 1 in the request, which gets the sound batch that `sound` returns."""
 
 
 def zigzag(value: int, width: int = 0) -> bytes:
-    """A varint of at least `width` bytes: a wider one than needed has the same value."""
+    """Returns a varint of at least `width` bytes: a wider one than needed has the same value."""
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 127 or len(out) + 1 < width:
@@ -75,7 +75,7 @@ def _record(fields: dict[str, Any]) -> bytes:
     body += zigzag(fields.get("header_count", len(headers)), fields.get("header_width", 0))
     for header in headers:
         body += _blob(header["key"], header.get("key_length")) + _blob(header["value"], header.get("value_length"))
-    if "broken" in fields:  # a varint that cannot be read, anywhere
+    if "broken" in fields:  # an invalid varint, anywhere
         place, varint = fields["broken"]
         place = min(place, len(body))
         body = body[:place] + varint + body[place + 1 :]
@@ -157,7 +157,7 @@ def _any_record(source: random.Random, batch: Batch) -> dict[str, Any]:
 
 
 def _headers_of(source: random.Random, batch: Batch) -> dict[str, Any]:
-    """A record's header, made if there is none."""
+    """Returns a record's header, which is made if there is none."""
     record = _any_record(source, batch)
     if not record["headers"]:
         record["headers"] = [{"key": b"h", "value": b"v"}, {"key": b"i", "value": None}]
@@ -165,7 +165,7 @@ def _headers_of(source: random.Random, batch: Batch) -> dict[str, Any]:
 
 
 _LENGTHS = (-1, -2, -100, INT32_MIN, 0, 1, 5, 63, 64, 100, 8191, 8192, 1 << 20, INT32_MAX)
-# From 2^31 - 12 on the length of a batch and the 12 bytes before it together are negative in 32 bits.
+# From 2^31 - 12 on, the length of a batch plus the 12 bytes before it are negative in 32 bits.
 _NEAR_MAX = (INT32_MAX, INT32_MAX - 1, INT32_MAX - 11, INT32_MAX - 12, INT32_MAX - 13)
 _TIMES = (-1, -2, -1000, INT64_MIN, INT64_MIN + 1, 0, 1, INT64_MAX, INT64_MAX - 1)
 
@@ -192,7 +192,7 @@ def _of_header(name: str, *values: Any) -> Callable[[random.Random, Batch], None
 
 
 def _shifted(name: str) -> Callable[[random.Random, Batch], None]:
-    """A length that differs from the right one by little."""
+    """Returns a length slightly different from the right one."""
 
     def damage(source: random.Random, batch: Batch) -> None:
         record = _any_record(source, batch)
@@ -209,10 +209,10 @@ def _shifted(name: str) -> Callable[[random.Random, Batch], None]:
 
 
 def _times(source: random.Random, batch: Batch) -> None:
-    """A timestamp somewhere else, by its delta or by the base."""
+    """Sets a different timestamp, by its delta or by the base."""
     record = _any_record(source, batch)
     target = source.choice((*_TIMES, batch["base_timestamp"] + 2 * HOUR_MS, batch["base_timestamp"] - 2 * HOUR_MS))
-    target = min(max(target, INT64_MIN), INT64_MAX)  # where the times were changed before
+    target = min(max(target, INT64_MIN), INT64_MAX)  # if the timestamps were changed before
     if source.random() < 0.5:
         delta = target - batch["base_timestamp"]
         record["timestamp"] = delta if INT64_MIN <= delta <= INT64_MAX else target
@@ -235,7 +235,7 @@ def _other_order(source: random.Random, batch: Batch) -> None:
 
 
 def _producer(source: random.Random, batch: Batch) -> None:
-    """A producer id of its own, so that no state of it is known."""
+    """Sets a producer id of its own, so that there is no state of it."""
     batch["producer_id"] = source.choice((source.randrange(10**6, INT64_MAX), source.randrange(10**6, 10**9), -2, -5))
     batch["producer_epoch"] = source.choice((0, 0, 0, 3, -1, -2, 32767))
     batch["base_sequence"] = source.choice((0, 0, 0, -1, -2, INT32_MIN, 5, INT32_MAX))
@@ -254,7 +254,7 @@ def _control(source: random.Random, batch: Batch) -> None:
 
 
 def _packed(source: random.Random, batch: Batch) -> None:
-    """Damage to the compressed bytes."""
+    """Damages the compressed bytes."""
     place, kind, byte = (
         source.random(),
         source.choice(("flip", "flip", "flip", "cut", "more")),
@@ -274,7 +274,7 @@ def _packed(source: random.Random, batch: Batch) -> None:
     batch["codec"] = batch["codec"] or source.choice((1, 2, 3, 4))
 
 
-def _behind(source: random.Random, batch: Batch) -> None:
+def _trailing_bytes(source: random.Random, batch: Batch) -> None:
     length = struct.pack(">qi", 0, source.choice(_NEAR_MAX))
     batch["behind"] = source.choice(
         (b"\0", bytes(11), bytes(12), bytes(16), bytes(17), bytes(80), length, length + bytes(4), length + bytes(5))
@@ -291,7 +291,7 @@ def _null_header_key(source: random.Random, batch: Batch) -> None:
 
 
 def _wide(source: random.Random, batch: Batch) -> None:
-    """Varints of more bytes than needed, which mean the same."""
+    """Returns varints of more bytes than needed, with the same value."""
     names = ("width", "timestamp_width", "key_width", "value_width", "header_width", "length_width")
     record = _any_record(source, batch)
     for name in source.sample(names, source.choice((1, 1, 2, 6))):
@@ -348,7 +348,7 @@ DAMAGE_V2: dict[str, tuple[float, Callable[[random.Random, Batch], None]]] = {
     "tail": (1, _set("tail", b"\0", b"\x0c" + bytes(6), b"tail")),
     "cut": (1, _set("cut", 1, 2, 6, 20)),
     "keys": (1, _keys),
-    "bytes behind": (2, _behind),
+    "trailing bytes": (2, _trailing_bytes),
     "compressed bytes": (2, _packed),
 }
 
@@ -458,7 +458,7 @@ def _old(source: random.Random, now_ms: int) -> tuple[bytes, tuple[str, ...]]:
 
 
 def sound(now_ms: int) -> bytes:
-    """A batch of which no topic and no release refuses anything."""
+    """Returns a batch that no topic and no release refuses."""
     return _sealed(
         {
             "base_offset": 0,
@@ -479,7 +479,7 @@ def sound(now_ms: int) -> bytes:
 
 
 def cases(seed: int, count: int, now_ms: int, *, old: bool) -> list[Case]:
-    """So many; with `old`, formats v0 and v1 are among them, in Produce v0 to v2."""
+    """Yields `count` cases; with `old`, formats v0 and v1 are among them, in Produce v0 to v2."""
     source = random.Random(seed)
     return [_case(source, now_ms, old) for _ in range(count)]
 
@@ -492,7 +492,7 @@ def _case(source: random.Random, now_ms: int, old: bool) -> Case:
     else:
         records, damage = _v2(source, now_ms)
         version = source.choice((2, 3, 6, 7, 8, 8, 9) if old else (3, 6, 7, 8, 8, 9))
-    # Produce v0-v2 have no field for it. No coordinator has heard of the id.
+    # Produce v0-v2 have no field for it. No coordinator has the id.
     transactional_id = "transactional-id" if version >= 3 and source.random() < 0.2 else None
     beside: Any = source.choice(("before", "after")) if source.random() < 0.25 else ""
     return Case(topic, version, records, damage, transactional_id, beside)

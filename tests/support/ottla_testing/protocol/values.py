@@ -12,9 +12,9 @@ RANGES = {"b": 7, "h": 15, "i": 31, "q": 63}
 
 
 def random_value(codec: Any, random: random.Random, size: int = 3, *, extensions: bool = True) -> Any:
-    """A value that `codec` can write, with nulls, empty and non-empty lists, and odd text.
+    """Returns a value that `codec` can write, with nulls, empty and non-empty lists, and odd text.
 
-    Without `extensions`, only what other codecs know too.
+    Without `extensions`, only fields that other codecs know too.
     """
     if isinstance(codec, Fixed):
         if codec.fmt == "?":

@@ -22,7 +22,7 @@ FOLDER = "/data/orders-0"
 
 
 def make(*values: bytes, timestamp: int = 1000, step: int = 0, codec: int = 0, **fields: Any) -> bytearray:
-    """A batch as a producer sends it: one record for each value, `step` ms apart."""
+    """Returns a batch as a producer sends it: one record for each value, `step` ms apart."""
     records = [batch.Record(n, timestamp + n * step, None, value) for n, value in enumerate(values)]
     return batch_of(records, codec=codec, **fields)
 
@@ -30,7 +30,7 @@ def make(*values: bytes, timestamp: int = 1000, step: int = 0, codec: int = 0, *
 def sequenced(
     sequence: int, count: int = 1, *, producer_id: int = 9, epoch: int = 0, timestamp: int = 1000
 ) -> bytearray:
-    """A batch of an idempotent producer."""
+    """Returns a batch of an idempotent producer."""
     values = [b"%d" % (sequence + n) for n in range(count)]
     return make(*values, timestamp=timestamp, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
@@ -38,7 +38,8 @@ def sequenced(
 def message(
     magic: int, value: bytes | None, *, offset: int = 0, key: bytes | None = None, timestamp: int = 1000, bits: int = 0
 ) -> bytes:
-    """One message of format v0 or v1, written here by hand: what the tests compare with must not be the code's own."""
+    """Returns one message of format v0 or v1, written by hand: the expected bytes must not come from the code under
+    test."""
     body = bytes([magic, bits]) + (struct.pack(">q", timestamp) if magic else b"")
     for part in (key, value):
         body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
@@ -46,7 +47,8 @@ def message(
 
 
 def old(magic: int, *values: bytes, timestamp: int = 1000, step: int = 0, codec: int = 0, offset: int = 0) -> bytearray:
-    """A set of old messages as a producer sends it or, with an offset, as it is stored. GZIP makes it a wrapper."""
+    """Returns a set of old messages as a producer sends it or, with an offset, as it is stored. GZIP makes it a
+    wrapper."""
     inner_from = 0 if magic and codec else offset
     messages = [
         message(magic, value, offset=inner_from + number, timestamp=timestamp + number * step)
@@ -61,7 +63,7 @@ def old(magic: int, *values: bytes, timestamp: int = 1000, step: int = 0, codec:
 
 
 def storing(magic: int, **config: Any) -> LogConfig:
-    """The settings of a topic whose records are stored in a format."""
+    """Returns the configuration of a topic whose records are stored in a format."""
     return LogConfig(rules=Rules(target_magic=magic), **config)
 
 
@@ -89,7 +91,7 @@ def open_log(
 
 
 def all_batches(log: PartitionLog, max_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """Every batch or old message from the log start on, as a consumer gets them."""
+    """Yields every batch or old message from the log start on, as a consumer gets them."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         data = bytes(log.read(offset, max_bytes).records)
@@ -101,10 +103,10 @@ def all_batches(log: PartitionLog, max_bytes: int = 1 << 20) -> Iterator[bytes]:
 
 
 def values(log: PartitionLog) -> list[bytes | None]:
-    """Every record's value."""
+    """Returns every record's value."""
     return [record.value for data in all_batches(log) for record in formats.records(data)]
 
 
 def offsets(log: PartitionLog) -> list[int]:
-    """Every record's offset."""
+    """Returns every record's offset."""
     return [record.offset for data in all_batches(log) for record in formats.records(data)]

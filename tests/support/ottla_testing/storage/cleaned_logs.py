@@ -1,4 +1,4 @@
-"""Where the results of Kafka's cleaner are kept, and the form that they have there."""
+"""The files with the results of Kafka's cleaner, and the form of the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RULES = ("all", "thirds", "sevenths", "empty")
 
 
 def shown(data: bytes) -> list[list[int]]:
-    """The header fields of every batch; -1 for the length and CRC of a compressed one."""
+    """Returns the header fields of every batch; -1 for the length and CRC of a compressed one."""
     from ottla.protocol.records import formats
 
     headers = [header for _, header in formats.headers(data)]

@@ -1,4 +1,4 @@
-"""What a consumer of committed records hands out, for the tests of transactions."""
+"""The records that a read_committed consumer returns, for the tests of transactions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ottla.storage.producers.txn_index import ABORT
 
 
 def consumed(log: PartitionLog, offset: int, max_bytes: int) -> list[int]:
-    """The offsets that a `read_committed` consumer hands out: it drops what a producer wrote between the first offset
-    of an aborted transaction and the next marker that aborts."""
+    """Returns the offsets that a `read_committed` consumer returns: it drops a producer's records between the first
+    offset of an aborted transaction and its next abort marker."""
     found: list[int] = []
     while True:
-        answer = log.read(offset, max_bytes, committed=True)
-        begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted)
+        result = log.read(offset, max_bytes, committed=True)
+        begins = sorted((one.first_offset, one.producer_id) for one in result.aborted)
         dropped: set[int] = set()
-        records = bytes(answer.records)
+        records = bytes(result.records)
         if not records:
             return found
         start = offset

@@ -1,4 +1,4 @@
-"""Random logs with what Kafka's cleaner leaves of them, and what our passes leave of the same."""
+"""Random logs with the results of Kafka's cleaner, and the results of Ottla's passes over the same logs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class Writer:
-    """One random log. Producers 1 to 3 write transactions, 4 is idempotent only, 0 and 5 are none."""
+    """One random log. Producers 1 to 3 write transactions, 4 is only idempotent, 0 and 5 are none."""
 
     def __init__(self, seed: int) -> None:
         self.pick = random.Random(seed)
         self.with_old = seed % 2 == 0
-        # Compressors differ, and how segments are put together hangs on their sizes.
+        # Compressors differ, and the merging of segments depends on their sizes.
         self.segment_bytes = self.pick.choice([600, 1500, 1 << 20])
         self.codecs = (0, 0, 0, 1, 4) if self.segment_bytes == 1 << 20 else (0,)
         self.offset = 0
@@ -92,7 +92,7 @@ class Writer:
         first = self.open.pop(producer)
         offset, self.offset = self.offset, self.offset + 1
         commit = self.pick.random() < 0.5
-        if self.pick.random() < 0.3:  # as when a new instance begins: only the marker is left of this epoch
+        if self.pick.random() < 0.3:  # as when a new instance begins: this epoch has only the marker
             self.epochs[producer] += 1
             self.sequences[producer] = 0
             self.gone |= {producer} if self.pick.random() < 0.7 else set()
@@ -114,7 +114,7 @@ def make(seed: int, folder: Path) -> dict[str, Any]:
         path.write_bytes(content)
         os.utime(path, ns=(time * 1_000_000, time * 1_000_000))
     bases = [base for base, _ in segments]
-    # In the end nothing but the active segment is dirty.
+    # In the end only the active segment is dirty.
     passes, now_ms = [], 20_000
     for end in sorted(writer.pick.sample(bases[1:-1], 4)) + bases[-1:]:
         passes.append((now_ms, end))
@@ -137,7 +137,7 @@ def offsets(content: bytes) -> list[list[int]]:
 
 
 def recorded(release: str, seed: int) -> dict[str, Any] | None:
-    """A log and what a release makes of it; None if that gives it up."""
+    """Returns a log and a release's result; None if the release gives up on it."""
     from ottla_testing.interop.checks import jars, java
 
     libraries = jars(f"kafka-{release}", [f"org.apache.kafka:kafka_2.13:{release}"])
@@ -149,7 +149,8 @@ def recorded(release: str, seed: int) -> dict[str, Any] | None:
         words = [str(folder), str(log["segment_bytes"]), str(RETENTION_MS), *(f"{now}:{end}" for now, end in passes)]
         done = subprocess.run(java(libraries, HERE / RELEASES[release], *words), capture_output=True, text=True)
         if "Empty batches are only supported for magic v2" in done.stderr:
-            # A message of an old format is the last below the end, and goes: Kafka 4 gives such a partition up.
+            # A message of an old format is the last below the end, and is removed: Kafka 4 gives up on such a
+            # partition.
             return None
         done.check_returncode()
         results = []
@@ -166,7 +167,7 @@ def recorded(release: str, seed: int) -> dict[str, Any] | None:
 
 
 def ours(log: dict[str, Any]) -> Iterator[list[list[Any]]]:
-    """What our passes over a recorded log leave, as the recording has it."""
+    """Returns the results of Ottla's passes over a recorded log, in the form of the recording."""
     from ottla.protocol.records import formats
     from ottla.storage.compaction.compaction import active_producers
     from ottla.storage.producers.producer_state import replay

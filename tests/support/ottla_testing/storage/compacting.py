@@ -1,4 +1,4 @@
-"""Logs for the tests of compaction: laid down batch by batch, cleaned and swapped as the broker does, and read back."""
+"""Logs for the tests of compaction: written batch by batch, cleaned and swapped as the broker does, and read back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Laid(NamedTuple):
 
 
 def data(first: int, *pairs: tuple[bytes | None, bytes | None], time: int = 1000, **more: object) -> bytearray:
-    """A v2 batch of (key, value) from an offset on."""
+    """Returns a v2 batch of (key, value) from an offset on."""
     records = [Record(first + number, time + number, key, value) for number, (key, value) in enumerate(pairs)]
     return batch_of(records, base_offset=first, **more)  # type: ignore[arg-type]
 
@@ -45,7 +45,7 @@ def marker(
     kind: int | None = None,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that ends a transaction, or one of another kind."""
+    """Returns the control batch that ends a transaction, or one of another kind."""
     key, value = struct.pack(">hh", 0, int(commit) if kind is None else kind), struct.pack(">hi", 0, 7)
     return batch.build(
         [Record(offset, time, key, value)],
@@ -56,7 +56,7 @@ def marker(
 
 
 def old(magic: int, codec: int, first: int, *pairs: tuple[bytes | None, bytes | None], time: int = 1000) -> bytes:
-    """The same in an old format: plain messages, or a wrapper."""
+    """Returns the records in an old format: plain messages, or a wrapper."""
     times = [time + number if magic else -1 for number in range(len(pairs))]
     rows = [(first + number, key, value, times[number]) for number, (key, value) in enumerate(pairs)]
     return wrapper(magic, codec, rows) if codec else b"".join(message(magic, *row) for row in rows)
@@ -84,7 +84,7 @@ def bases(files: Files, folder: str = FOLDER) -> list[int]:
 
 
 def facts(files: SimulatedFiles, end_offset: int) -> tuple[SegmentFacts, ...]:
-    """All segments below an offset, which is where the last of them ends."""
+    """Returns all segments below an offset, which is the end of the last of them."""
     found = [base for base in bases(files) if base < end_offset]
     ends = [*found[1:], end_offset]
     made = []
@@ -108,7 +108,7 @@ def task(files: SimulatedFiles, first_dirty: int, end_offset: int, **more: objec
 
 
 def run(files: SimulatedFiles, what: Clean) -> Cleaned:
-    """One pass, its groups swapped in one after the other as they are ready."""
+    """Runs one pass, and swaps its groups in one after another."""
     for found in clean(files, what):
         if isinstance(found, Group):
             swap_in(files, FOLDER, [made.base_offset for made in found.new], found.old)
@@ -124,7 +124,7 @@ def clean_once(files: SimulatedFiles, first_dirty: int, end_offset: int, **more:
 
 
 def entries_of(files: Files, base: int | None = None) -> list[tuple[BatchHeader, bytes]]:
-    """All entries of the log, or of one segment, with sound checksums, at rising offsets within their segments."""
+    """Returns all entries of the log, or of one segment, after a check of checksums and rising offsets."""
     found: list[tuple[BatchHeader, bytes]] = []
     for number in bases(files) if base is None else [base]:
         content = files.read_bytes(f"{FOLDER}/{file_name(number)}")
@@ -144,7 +144,7 @@ def entries_of(files: Files, base: int | None = None) -> list[tuple[BatchHeader,
 
 
 def rows(files: SimulatedFiles) -> list[Row]:
-    """All records but the control records."""
+    """Returns all records except control records."""
     return [
         (record.offset, record.key, record.value)
         for header, entry in entries_of(files)
@@ -154,7 +154,7 @@ def rows(files: SimulatedFiles) -> list[Row]:
 
 
 def last_values(found: Sequence[Row]) -> dict[bytes, bytes]:
-    """What one knows who read it from the beginning: a tombstone deletes."""
+    """Returns the last values for a consumer that read from the beginning: a tombstone deletes."""
     known: dict[bytes, bytes] = {}
     for _, key, value in found:
         if key is not None:

@@ -1,7 +1,7 @@
-"""Compacts a large log in this process, and says what that took: `compaction_memory.py FOLDER MEGABYTES KEYS`.
+"""Compacts a large log in this process, and reports the cost: `compaction_memory.py FOLDER MEGABYTES KEYS`.
 
-Prints JSON: the memory above idle at its highest (bytes), seconds of CPU time, MB/s over what was read. Idle is the
-process with everything imported and the log written. 1024 and 1000000 are what storage is held to: 64 MiB.
+Prints JSON: the peak memory above idle (bytes), seconds of CPU time, MB/s of the read bytes. Idle is the process with
+everything imported and the log written. The requirement is 64 MiB for 1024 and 1000000.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ SEGMENT_BYTES = 128 << 20
 
 
 def status_bytes(field: str) -> int:
-    """A field of this process's status: VmRSS is its memory now, VmHWM the most since the last `reset_highest`."""
+    """Returns a field of this process's status: VmRSS is its memory now, VmHWM the most since the last
+    `reset_highest`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -36,8 +37,8 @@ def reset_highest() -> None:
 
 
 def write_log(folder: Path, size_bytes: int, keys: int) -> tuple[SegmentFacts, ...]:
-    """Segments of uncompressed batches, keys round and round. One batch is patched again and again, as building so many
-    would take minutes; its records are all of one size."""
+    """Writes segments of uncompressed batches with repeating keys. One batch is modified again and again, since
+    building so many would take minutes; its records are all of one size."""
     from crc32c import crc32c
 
     key_of = "{:012d}".format

@@ -1,9 +1,10 @@
-"""What must be true of a data directory that was stopped anywhere, once it is opened again. Raises Violation.
+"""Checks a data directory after an interruption anywhere, once it is opened again. Raises Violation.
 
-Nothing acknowledged is missing (after a kill, and after a power loss as far as it was flushed), what is there is a
-beginning of what was tried, record by record; the log start is the answered one; every look-up by offset and timestamp
-is right; producers are those of the batches, a retry is a copy or is written once; nothing deleted is back, no leftover
-stays; `verify` finds nothing once it is closed; and the same after a second stop while it was being opened.
+Nothing acknowledged is missing (after a kill, and after a power loss as far as it was flushed), the records are a
+beginning of the attempted ones, record by record; the log start is the acknowledged one; every look-up by offset and
+timestamp is right; producers are those of the batches, a retry is a duplicate or is written once; nothing deleted
+reappears, no leftover stays; `verify` finds nothing after a close; and all this also after a second interruption during
+the opening.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from ottla_testing.storage.simulated_files import SimulatedFiles, Step
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 NEW = batch.build([batch.Record(0, 10**6, b"new", b"new")])
-SECOND_STOPS = 0.3  # of the openings are stopped themselves
-ALL_LOOK_UPS = 0.3  # are asked for every offset and timestamp, the others for a few
-THOROUGH = 0.2  # are worked with afterwards, closed, verified and opened once more
+SECOND_STOPS = 0.3  # the share of openings that are interrupted themselves
+ALL_LOOK_UPS = 0.3  # the share checked at every offset and timestamp, the others at a few
+THOROUGH = 0.2  # the share used afterwards, closed, verified and opened once more
 
 
 def check(stop: Stop, rng: random.Random, *, again: bool = True) -> None:
-    """Opens the disk of a stop, which is used up, and holds what is there against what is known."""
+    """Opens the disk after an interruption, which is used up, and compares its contents with the expected ones."""
     try:
         _check(stop, rng, again)
     except (StorageError, OSError) as error:
@@ -77,7 +78,7 @@ def _check(stop: Stop, rng: random.Random, again: bool) -> None:
         except Violation as error:
             raise Violation(f"{key[0]}-{key[1]}: {error}") from error
     if rng.random() < THOROUGH:
-        _go_on(disk, directory, logs, stop, rng)
+        _continue(disk, directory, logs, stop, rng)
 
 
 def _second_stop(stop: Stop, rng: random.Random, number: int):
@@ -98,7 +99,7 @@ def _second_stop(stop: Stop, rng: random.Random, number: int):
 
 
 def _check_gone(directory: DataDirectory, stop: Stop) -> None:
-    """After a kill nothing of a deleted topic is there under its name, nor after a power loss: its rename is synced."""
+    """Checks that no deleted topic exists under its name after a kill or a power loss: its rename is synced."""
     for key in directory.partitions():
         found = directory.topic_id(*key)
         demand(found not in stop.gone, "a deleted topic is back", key)
@@ -108,7 +109,7 @@ def _check_gone(directory: DataDirectory, stop: Stop) -> None:
 
 
 def check_log(log: PartitionLog, known: Partition, powered: bool, rng: random.Random) -> None:
-    """The log against what is known of it; `known` is cut to what is there."""
+    """Compares the log with its expected state; `known` is cut to the contents of the log."""
     start, end = log.log_start_offset, log.log_end_offset
     demand(known.log_start <= start <= max(known.log_start_limit, known.log_start), "the log start is", start, known)
     surely = known.acknowledged if powered else known.flushed
@@ -116,7 +117,7 @@ def check_log(log: PartitionLog, known: Partition, powered: bool, rng: random.Ra
     kept = [one for one in known.batches if one.end <= end]
     # Of a compacted log a power loss may leave the newest segment, empty, without the end of the one before it.
     right = end in (start, kept[-1].end if kept else 0) or known.config.rules.compacted or known.cleaned_to
-    demand(bool(right), "the log ends within a batch, or behind all of them", end)
+    demand(bool(right), "the log ends within a batch, or after all of them", end)
     found = rows_of(log)
     if not powered or known.may_lack:
         kept = still_there(known, kept, found, start)
@@ -134,7 +135,8 @@ def check_log(log: PartitionLog, known: Partition, powered: bool, rng: random.Ra
 
 
 def _without_cleaned(expected: list[Row], found: list[Row], cleaned_to: int, batches: list[Batch]) -> list[Row]:
-    """What is expected, without what a compaction may have taken and has taken: also markers, and what was aborted."""
+    """Returns the expected records without those that a compaction may have removed and did: also markers, and aborted
+    ones."""
     there = {row.offset for row in found}
     void = fates(batches)[0] | markers(batches)
     last = {row.key: row.offset for row in expected if row.offset < cleaned_to and row.offset not in void}
@@ -148,7 +150,7 @@ def _without_cleaned(expected: list[Row], found: list[Row], cleaned_to: int, bat
 
 
 def check_committed(log: PartitionLog, batches: list[Batch], found: list[Row]) -> None:
-    """The last stable offset, what is open, and what a reader of committed records gets."""
+    """Checks the last stable offset, the open transactions, and the records of a read_committed consumer."""
     start, end = log.log_start_offset, log.log_end_offset
     least, largest = stable_range(list(batches), start, end)
     stable = log.last_stable_offset
@@ -160,7 +162,7 @@ def check_committed(log: PartitionLog, batches: list[Batch], found: list[Row]) -
 
 
 def check_look_ups(log: PartitionLog, rows: list[Row], rng: random.Random | None = None) -> None:
-    """Each offset and each timestamp, the existing ones and those beside them; with `rng` some of them."""
+    """Checks each offset and each timestamp, the existing ones and those beside them; with `rng` some of them."""
     all_rows = rows
     if rng is not None and rows and rng.random() > ALL_LOOK_UPS:
         rows = rng.sample(rows, min(len(rows), 3))
@@ -181,7 +183,8 @@ def check_look_ups(log: PartitionLog, rows: list[Row], rng: random.Random | None
 
 
 def check_indexes(log: PartitionLog) -> None:
-    """Both indexes of each segment are what its bytes say. A close adds a time entry wherever the log then ended."""
+    """Checks that both indexes of each segment match its bytes. A close adds a time entry wherever the log then
+    ended."""
     for segment in log._segments:
         segment.load()
         offsets, times = segment._offset_index, segment._time_index
@@ -201,13 +204,13 @@ def check_indexes(log: PartitionLog) -> None:
 
 
 def last_batches(batches: list[Batch], start: int) -> dict[int, Batch]:
-    """The newest batch of each producer, of those that reach to the log start, if it may come again."""
+    """Returns the newest batch of each producer with batches above the log start, if it may be retried."""
     newest = {one.producer[0]: one for one in batches if one.producer is not None and one.end > start}
     return {producer_id: one for producer_id, one in newest.items() if one.sent}
 
 
 def check_producers(log: PartitionLog, batches: list[Batch], start: int) -> None:
-    """Those of the batches, and no others."""
+    """Checks that the producers are exactly those of the batches."""
     whole, part, found = states(batches), states(batches, start), log.producers()
     demand(set(found) <= set(whole), "producers are known that never wrote", set(found) - set(whole))
     drops = log.config.producer_rules.drop_below_log_start
@@ -216,22 +219,22 @@ def check_producers(log: PartitionLog, batches: list[Batch], start: int) -> None
         demand(not wrong, f"of producer {producer_id}", wrong, found.get(producer_id), state)
 
 
-# -- what comes after
+# -- further work
 
 
-def _go_on(
+def _continue(
     disk: SimulatedFiles, directory: DataDirectory, logs: dict[Key, PartitionLog], stop: Stop, rng: random.Random
 ) -> None:
-    """Retries are answered as copies, or written once; then a clean close and a second opening find the same."""
+    """Retries are duplicates, or written once; then a clean close and a second opening find the same."""
     ends: dict[Key, tuple[int, list[Row]]] = {}
     for key, log in logs.items():
         known = stop.partitions[key]
         for producer_id, last in last_batches(known.batches, log.log_start_offset).items():
             if log.config.rules.compacted and any(row.key is None for row in last.rows):
-                continue  # was taken under another policy, and is refused now
+                continue  # was accepted under another policy, and is refused now
             before = log.log_end_offset
             again = log.append(bytearray(last.sent), now_ms=5000)
-            demand(again.duplicate and again.base_offset == last.first, "a retry of", last.first, "was answered", again)
+            demand(again.duplicate and again.base_offset == last.first, "a retry of", last.first, "returned", again)
             demand(log.log_end_offset == before, "a retry was written twice", producer_id)
         end_all(log, 5000)
         demand(

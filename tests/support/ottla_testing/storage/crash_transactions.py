@@ -1,6 +1,6 @@
-"""What the crash tests know of transactions: who is in one, what was aborted, what a producer may be known by.
+"""The state of transactions for the crash tests: open and aborted ones, and the expected producer state.
 
-All of it follows from the batches that were tried, oldest first, so that it stays right when a stop takes the last.
+All of it follows from the attempted batches, oldest first, so that it stays right when an interruption takes the last.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MARKERS = (COMMIT, ABORT)
 
 
 class Written(Protocol):
-    """A batch of a producer: (id, epoch, first sequence), the last -1 where it has none."""
+    """A batch of a producer: (id, epoch, first sequence), the last -1 if it has none."""
 
     @property
     def producer(self) -> tuple[int, int, int] | None: ...
 
     @property
     def kind(self) -> str:
-        """One of the words above; empty outside of transactions."""
+        """One of the words above; empty outside transactions."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Written(Protocol):
 
 @dataclass
 class State:
-    """A producer. `next_sequence` is 0 and `data_end` -1 where no batch of the epoch is known."""
+    """A producer. `next_sequence` is 0 and `data_end` -1 without a known batch of the epoch."""
 
     epoch: int = 0
     next_sequence: int = 0
@@ -47,7 +47,7 @@ class State:
 
 
 def states(batches: Iterable[Written], start: int = 0) -> dict[int, State]:
-    """The producers that these batches leave, of those that end behind `start`."""
+    """Returns the producers after these batches, of those that end above `start`."""
     found: dict[int, State] = {}
     for one in batches:
         if one.producer is None or one.end <= start:
@@ -68,7 +68,7 @@ def states(batches: Iterable[Written], start: int = 0) -> dict[int, State]:
 
 
 def next_of(batches: Iterable[Written], producer_id: int, log_start: int) -> tuple[int, int]:
-    """The epoch and the sequence with which a producer goes on; who may be forgotten begins anew."""
+    """Returns the epoch and the sequence with which a producer continues; one that may be dropped starts again."""
     state = states(batches).get(producer_id, State())
     if state.next_sequence and state.data_end <= log_start:
         return state.epoch + 1, 0
@@ -76,7 +76,7 @@ def next_of(batches: Iterable[Written], producer_id: int, log_start: int) -> tup
 
 
 def fates(batches: Iterable[Written]) -> tuple[set[int], set[int]]:
-    """The offsets of what was aborted, and of what is open."""
+    """Returns the offsets of aborted records, and of those in open transactions."""
     aborted: set[int] = set()
     pending: dict[int, set[int]] = {}
     for one in batches:
@@ -91,21 +91,21 @@ def fates(batches: Iterable[Written]) -> tuple[set[int], set[int]]:
 
 
 def markers(batches: Iterable[Written]) -> set[int]:
-    """The offsets of markers."""
+    """Returns the offsets of markers."""
     return {one.first for one in batches if one.kind in MARKERS}
 
 
 def stable_range(batches: list[Written], start: int, end: int) -> tuple[int, int]:
-    """The least and the largest offset that may be the last stable one: what was open below the log start may be
-    forgotten by a log that was opened since."""
+    """Returns the least and the largest possible last stable offset: a log opened since may not know a transaction that
+    began below the log start."""
     begun = [state.open_from for state in states(batches).values() if state.open_from >= 0]
     left = [offset for offset in fates(batches)[1] if offset >= start]
     return min([max(first, start) for first in begun], default=end), min(left, default=end)
 
 
 def wrong_producer(known: Producer | None, whole: State, part: State | None, start: int, drops: bool) -> str:
-    """What is wrong with what a log knows of a producer, of which all batches leave `whole`, and those that reach to
-    the log start `part`. `drops`: the log forgets producers below its start. Empty if nothing is wrong."""
+    """Returns the error in a log's state of a producer, for which all batches lead to `whole`, and those above the log
+    start to `part`. `drops`: the log drops producers below its start. Empty without an error."""
     surely = part is not None and part.data_end > start
     if known is None:
         return "it is not known" if surely else ""
@@ -120,18 +120,18 @@ def wrong_producer(known: Producer | None, whole: State, part: State | None, sta
     if drops and part is None and known.batches and whole.open_from < 0:
         return "it should be forgotten"
     first, latest = known.transaction_first_offset, part.open_from if part is not None else -1
-    if surely and not whole.open_from <= first <= latest:  # as far as the log start was when it was taken in
+    if surely and not whole.open_from <= first <= latest:  # relative to the log start at the time when it was loaded
         return f"its transaction begins at {first} and not at {whole.open_from} to {latest}"
     return ""
 
 
 def end_all(log: PartitionLog, now_ms: int) -> None:
-    """Ends whatever is open."""
+    """Ends all open transactions."""
     for producer_id in log.open_transactions():
         epoch = log.producers()[producer_id].epoch
         log.append_marker(producer_id, epoch, committed=True, coordinator_epoch=0, now_ms=now_ms)
 
 
 def commit_of_offsets(number: int, timestamp: int) -> batch.Record:
-    """What a coordinator of groups writes."""
+    """Writes the batch of a group coordinator."""
     return batch.Record(0, timestamp, b"group", b"%d" % number)

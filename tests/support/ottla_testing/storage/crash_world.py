@@ -1,9 +1,9 @@
-"""Random work on a data directory, stopped everywhere: what the crash tests of storage share.
+"""Random work on a data directory, interrupted everywhere: shared by the crash tests of storage.
 
-A `World` works on a `DataDirectory` and keeps beside it, per partition, what was tried, what was acknowledged and what
-was flushed. At every call that changes the disk it forks the disk and leaves one fork as a kill does (all written bytes
-are there, a part of the write at hand) and one as a power loss does (any state that the disk allows); `crash_check`
-opens each and holds it against what is known. All follows from one seed.
+A `World` works on a `DataDirectory` and keeps, per partition, what was attempted, acknowledged and flushed. At every
+call that changes the disk it forks the disk: one fork as after a kill (all written bytes are there, and a part of the
+current write) and one as after a power loss (any state that the disk allows); `crash_check` opens each and compares it
+with the expected state. All follows from one seed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Key = tuple[str, int]
 
 
 class Violation(AssertionError):
-    """Something that must never be was found on a disk after a stop."""
+    """A disk has an impossible state after an interruption."""
 
 
 class Row(NamedTuple):
@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What an append wrote as one entry. `producer` is (id, epoch, first sequence) or None; `sent` the bytes that a
-    producer would send again; `kind` says of transactions what `crash_transactions` knows."""
+    """The entry of an append. `producer` is (id, epoch, first sequence) or None; `sent` the bytes that a producer would
+    retry; `kind` is its role in a transaction, for `crash_transactions`."""
 
     rows: tuple[Row, ...]
     producer: tuple[int, int, int] | None = None
@@ -65,10 +65,10 @@ class Batch(NamedTuple):
 
 @dataclass
 class Partition:
-    """What is known of one partition. Offsets: `acknowledged` and `flushed` are ends.
+    """The expected state of one partition. Offsets: `acknowledged` and `flushed` are ends.
 
-    `batches` are all that were tried, those behind `acknowledged` perhaps in vain. The log start lies between
-    `log_start`, which was answered, and `log_start_limit`, which was tried.
+    `batches` are all attempted ones, those above `acknowledged` possibly without success. The log start lies between
+    `log_start`, which was acknowledged, and `log_start_limit`, which was attempted.
     """
 
     topic_id: bytes
@@ -79,9 +79,9 @@ class Partition:
     log_start: int = 0
     log_start_limit: int = 0
     cleaned_to: int = 0
-    """Below this offset a compaction may have taken what has a later record of its key, or no key."""
+    """Below this offset a compaction may have removed records with a later record of their key, or without a key."""
     may_lack: bool = False
-    """Whether a power loss may have taken some of the batches from its midst, see `still_there`."""
+    """Whether a power loss may have taken some of the inner batches, see `still_there`."""
     deleted: bool = False
 
     @property
@@ -97,16 +97,16 @@ class Partition:
 
 
 class Stop(NamedTuple):
-    """A disk as a stop left it, and what had to be on it."""
+    """A disk after an interruption, and what must be on it."""
 
     disk: SimulatedFiles
     partitions: dict[Key, Partition]
     gone: set[bytes]
-    """The topic ids of what was deleted: that was answered."""
+    """The topic ids of acknowledged deletions."""
     powered: bool
-    """Whether the power stayed on: a kill."""
+    """Whether it was a kill, with the power on."""
     upgrades: bool
-    """Whether any opening may upgrade what is there to v2."""
+    """Whether an opening may upgrade it to v2."""
     where: str
 
 
@@ -119,7 +119,8 @@ def open_directory(files: SimulatedFiles, rng: random.Random) -> DataDirectory:
 
 
 class World:
-    """One run of so many operations, of these `kinds` only where they are given. `check` is called with each stop."""
+    """One run of so many operations, of these `kinds` only if they are given. `check` is called with each
+    interruption."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class World:
         kinds: Collection[str] = (),
     ) -> None:
         self.rng = random.Random(seed)
-        self.chance = random.Random(seed + 1)  # of the stops: the work is the same however many there are
+        self.chance = random.Random(seed + 1)  # of the interruptions: the work is the same for any number of them
         self.check = check
         self.operations = operations
         self.flushes_all = self.rng.random() < 0.4
@@ -161,7 +162,7 @@ class World:
             (2, self.save),
             (2, self.reopen),
             (2, self.upgrade),
-            (2, self.stop_and_go_on),
+            (2, self.stop_and_continue),
             (3, self.compact),
             (1, self.change_policy),
             (2, self.create),
@@ -171,9 +172,9 @@ class World:
             self.work = [(weight, operation) for weight, operation in self.work if operation.__name__ in kinds]
 
     def run(self) -> None:
-        """Raises Violation."""
+        """Runs the operations. Raises Violation."""
         names = random.Random(self.chance.random())
-        with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128))):  # of folders that are deleted
+        with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128))):  # names of deleted folders
             self._run()
 
     def _run(self) -> None:
@@ -194,7 +195,7 @@ class World:
         self.history.append(self.doing)
         operation()
 
-    # -- stops
+    # -- interruptions
 
     def on_step(self, step: Step) -> None:
         where = f"{self.doing}, at step {step.number}: {step.operation} {step.path}"
@@ -233,7 +234,7 @@ class World:
     def append(
         self, partition: Partition, log: PartitionLog, data: bytes, batches: list[Batch], magic: int, target: int = 2
     ) -> None:
-        """Appends what is to become these batches, and acknowledges it."""
+        """Appends these batches, and acknowledges them."""
         log.configure(replace(partition.config, rules=replace(partition.config.rules, target_magic=target)))
         self.tried(
             partition,
@@ -245,7 +246,7 @@ class World:
     def tried(
         self, partition: Partition, log: PartitionLog, batches: list[Batch], append: Callable[[], Appended]
     ) -> None:
-        """Does what is to write these batches, and acknowledges it."""
+        """Runs the call that writes these batches, and acknowledges them."""
         partition.batches += batches
         done = append()
         expected = batches[0].first, batches[-1].end - 1, False
@@ -283,10 +284,10 @@ class World:
         if self.rng.random() < 0.3:
             again = log.append(bytearray(data), now_ms=self.now_ms)
             if not again.duplicate or again.base_offset != rows[0].offset:
-                raise Violation(f"a copy of {rows[0].offset} was answered with {again}")
+                raise Violation(f"a retry of {rows[0].offset} returned {again}")
 
     def produce_old(self) -> None:
-        """A set of old messages, plain or in a wrapper, kept in its format or converted to v2."""
+        """Appends a set of old messages, plain or in a wrapper, kept in its format or converted to v2."""
         if (found := self.any_log()) is None:
             return
         magic, codec = self.rng.choice((0, 1)), self.rng.choice((0, 0, 1))
@@ -303,7 +304,7 @@ class World:
     # -- transactions
 
     def produce_in_transaction(self) -> None:
-        """Begins one, or goes on in it; a copy of what was written stays one."""
+        """Begins a transaction, or continues it; a repeated batch is a duplicate."""
         if (found := self.any_log()) is None:
             return
         partition, log = found
@@ -318,10 +319,10 @@ class World:
         if self.rng.random() < 0.2:
             again = log.append(bytearray(data), now_ms=self.now_ms)
             if not again.duplicate or again.base_offset != rows[0].offset:
-                raise Violation(f"a copy of {rows[0].offset} was answered with {again}")
+                raise Violation(f"a retry of {rows[0].offset} returned {again}")
 
     def commit_offsets(self) -> None:
-        """What a coordinator writes in a transaction, without sequences."""
+        """Writes a coordinator's batch in a transaction, without sequences."""
         if (found := self.any_log()) is None:
             return
         partition, log = found
@@ -338,7 +339,7 @@ class World:
         )
 
     def end_transaction(self) -> None:
-        """Writes a marker, as often for who is in a transaction as there is one; sometimes with a new epoch."""
+        """Writes a marker, as often with an open transaction as without; sometimes with a new epoch."""
         if (found := self.any_log()) is None:
             return
         partition, log = found
@@ -383,7 +384,7 @@ class World:
             partition.log_start = log.delete_records_before(offset)
 
     def compact(self) -> None:
-        """A pass of the cleaner over a compacted log, whose records are durable, and perhaps not to its end."""
+        """Runs a pass of the cleaner over a durable compacted log, possibly not to its end."""
         if (found := self.any_log()) is None or not found[0].config.rules.compacted:
             return
         partition, log = found
@@ -394,7 +395,7 @@ class World:
                 SegmentFacts(one.base_offset, one.size_bytes, one.next_offset, self.files.modified_ns(one.path(".log")))
                 for one in log.segments[:-1]
             ]
-        except OSError as error:  # one that was injected
+        except OSError as error:  # an injected error
             raise StorageError("the segments cannot be looked at") from error
         stable = min(log.last_stable_offset, log.active_segment_offset)
         end_offset = max([one.base_offset for one in log.segments if one.base_offset <= stable], default=0)
@@ -419,7 +420,7 @@ class World:
         for made in clean(self.files, task):
             if isinstance(made, Group):
                 self.later.append(log.replace_segments(made.new, made.old).remove)
-                if self.rng.random() < 0.1:  # what comes next is left undone
+                if self.rng.random() < 0.1:  # the following steps are omitted
                     return
             else:
                 self.directory.cleaned(log, made.end_offset)
@@ -431,7 +432,7 @@ class World:
         return offset
 
     def change_policy(self) -> None:
-        """A topic that is compacted from now on or, if it was cleaned, not any more."""
+        """Makes a topic compacted from now on or, if it was cleaned, no longer compacted."""
         if (found := self.any_log()) is not None:
             partition, log = found
             if partition.config.rules.compacted and self.directory.cleaner_offset(log.topic, log.partition) is None:
@@ -484,13 +485,13 @@ class World:
         if not self.logs:
             return
         key = self.rng.choice(sorted(self.logs))
-        self.partitions[key].deleted = True  # the owner has noted it before it tells the directory
+        self.partitions[key].deleted = True  # the owner records it before the directory deletes
         self.later.append(self.directory.delete_partition(*key))
         del self.logs[key]
         self.gone.add(self.partitions.pop(key).topic_id)
 
     def close(self) -> None:
-        """All is durable then, and a power loss takes nothing."""
+        """Closes the directory. All is durable then, and a power loss takes nothing."""
         self.directory.close()
         self.logs, self.later = {}, []
         for partition in self.partitions.values():
@@ -509,8 +510,8 @@ class World:
         for key in sorted(self.partitions):
             self.open(key, upgrade)
 
-    def stop_and_go_on(self) -> None:
-        """A kill or a power loss between two operations; what is left is what the work goes on with."""
+    def stop_and_continue(self) -> None:
+        """Simulates a kill or a power loss between two operations; the work continues with the remaining state."""
         self.directory.abandon()
         powered = self.rng.random() < 0.5
         if powered:
@@ -520,7 +521,7 @@ class World:
         self.files.on_step = self.on_step
         self.logs, self.later = {}, []
         if not powered:
-            for partition in self.partitions.values():  # what stops meanwhile may find no more than this one
+            for partition in self.partitions.values():  # an interruption in the meantime may find no more than this one
                 partition.acknowledged = min(partition.acknowledged, partition.flushed)
                 partition.may_lack = True
         self.open_all()
@@ -543,26 +544,26 @@ def demand(condition: bool, what: str, *facts: object) -> None:
 
 
 def rows_of(log: PartitionLog) -> list[Row]:
-    """Every record from the log start on, as a consumer gets them, all checksums compared."""
+    """Returns every record from the log start on, as a consumer gets them, with all checksums checked."""
     found: list[Row] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         data = bytes(log.read(offset, 700).records)
-        if not data:  # nothing is left behind here
+        if not data:  # nothing remains here
             break
         for position, header in formats.headers(data):
             demand(formats.crc_matches(data, position, header), "a bad checksum at", header)
             for record in formats.records(data, position):
                 if record.offset >= log.log_start_offset:
                     found.append(Row(record.offset, record.key, record.value, record.timestamp))
-            demand(header.next_offset > offset, "a batch that was not asked for", header)
+            demand(header.next_offset > offset, "a batch below the requested offset", header)
             offset = header.next_offset
     return found
 
 
 def still_there(partition: Partition, batches: list[Batch], found: list[Row], start: int) -> list[Batch]:
-    """The batches without those that a power loss took from the middle of a compacted log, where missing offsets do
-    not tell that anything was lost. None of them was flushed. Of those below the log start nobody knows."""
+    """Returns the batches without those that a power loss took from the middle of a compacted log, where missing
+    offsets are not reported as a loss. None of them was flushed. Those below the log start are unknown."""
     if not partition.config.rules.compacted and not partition.cleaned_to:
         return batches
     offsets = {row.offset for row in found}
@@ -571,17 +572,18 @@ def still_there(partition: Partition, batches: list[Batch], found: list[Row], st
 
 
 def next_sequence(partition: Partition, producer_id: int, log_start: int) -> tuple[int, int]:
-    """The epoch and sequence with which a producer goes on, as the batches from the log start on say."""
+    """Returns the epoch and sequence with which a producer continues, according to the batches from the log start
+    on."""
     for one in reversed(partition.batches):
         if one.producer is not None and one.producer[0] == producer_id:
-            if one.end <= log_start:  # forgotten
+            if one.end <= log_start:  # dropped
                 return one.producer[1] + 1, 0
             return one.producer[1], one.producer[2] + len(one.rows)
     return 0, 0
 
 
 def put_strays_aside(directory: DataDirectory, known: dict[Key, Partition]) -> None:
-    """What the broker does at its start with folders of no topic that it knows of."""
+    """Sets folders of unknown topics aside, as the broker does at its start."""
     for key in directory.partitions():
         if key not in known or known[key].deleted or directory.topic_id(*key) not in (bytes(16), known[key].topic_id):
             directory.set_aside(*key)

@@ -1,7 +1,8 @@
-"""The real disk, with errors put in: every operation of `Files` may be made to fail, by its name, its path or its turn.
+"""The real disk, with injected errors: every operation of `Files` may be made to fail, by its name, its path or its
+number.
 
-For tests that need real folders (a broker, several data directories). `simulated_files.py` is the disk
-that can lose power.
+For tests that need real folders (a broker, several data directories). `simulated_files.py` is the disk that can lose
+power.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ class FailingFiles(DiskFiles):
         self.failed: list[tuple[str, str]] = []
 
     def break_down(self, folder: Path, code: int = errno.EIO, operations: Collection[str] = EVERYTHING) -> None:
-        """From here on these operations fail in a folder and below it."""
+        """Makes these operations fail in a folder and below it, from here on."""
         top = str(folder)
         self.fails = lambda operation, path: (
             code if operation in operations and (path == top or path.startswith(top + os.sep)) else 0
         )
 
     def fail_once(self, folder: Path, code: int, operation: str, name: str = "", nth: int = 0) -> None:
-        """The n-th such operation (from 0) on a path below the folder that ends so fails, and no other."""
+        """Makes only the n-th such operation (from 0) fail on a path below the folder that ends so."""
         top, left = str(folder) + os.sep, nth
 
         def fails(found: str, path: str) -> int:
@@ -80,11 +81,11 @@ class FailingFiles(DiskFiles):
         self.fails = fails
 
     def repair(self) -> None:
-        """Nothing fails any more."""
+        """Makes no operation fail any more."""
         self.fails = lambda operation, path: 0
 
     def step(self, operation: str, path: str, partly: Callable[[], None] | None = None) -> None:
-        """Fails the operation if it is its turn."""
+        """Fails the operation if its number is reached."""
         code = self.fails(operation, path)
         if code:
             self.failed.append((operation, path))

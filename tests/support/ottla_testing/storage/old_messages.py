@@ -27,7 +27,7 @@ def _nullable(data: bytes | None) -> bytes:
 def message(
     magic: int, offset: int, key: bytes | None, value: bytes | None, timestamp: int = -1, attributes: int = 0
 ) -> bytes:
-    """One plain message."""
+    """Returns one plain message."""
     body = struct.pack(">bb", magic, attributes)
     if magic == 1:
         body += struct.pack(">q", timestamp)
@@ -36,7 +36,7 @@ def message(
 
 
 def wrapper(magic: int, codec: int, rows: Sequence[Row], *, append_time: int | None = None) -> bytes:
-    """One compressed wrapper of messages; `append_time` is the broker's time for all of them (v1)."""
+    """Returns one compressed wrapper of messages; `append_time` is the broker's time for all of them (v1)."""
     first, last = rows[0][0], rows[-1][0]
     inner = b"".join(
         message(magic, offset if magic == 0 else offset - first, key, value, timestamp)
@@ -48,7 +48,7 @@ def wrapper(magic: int, codec: int, rows: Sequence[Row], *, append_time: int | N
 
 
 class Piece(NamedTuple):
-    """A part of a segment: one entry, or some plain messages; and the rows that a reader finds in it."""
+    """A part of a segment: one entry, or some plain messages; and the expected rows."""
 
     data: bytes
     rows: list[Row]
@@ -63,7 +63,8 @@ def piece(
     *,
     append_time: int | None = None,
 ) -> Piece:
-    """Records in one format: the offsets are `first`, first + steps[0], ...; keys and values follow from them."""
+    """Returns records in one format: the offsets are `first`, first + steps[0], ...; keys and values follow from
+    them."""
     offsets = [first]
     for step in steps:
         offsets.append(offsets[-1] + step)
@@ -91,7 +92,7 @@ def piece(
 
 
 def lay_down(files: SimulatedFiles, segments: Sequence[tuple[int, Sequence[Piece]]], folder: str = FOLDER) -> list[Row]:
-    """Writes durable segments (base offset, pieces) into a folder, as a broker that is gone left them; their rows."""
+    """Writes durable segments (base offset, pieces) into a folder, as a dead broker left them; returns their rows."""
     files.make_directory(folder)
     for base, pieces in segments:
         for suffix, data in ((".log", b"".join(part.data for part in pieces)), (".index", b""), (".timeindex", b"")):
@@ -109,7 +110,7 @@ def logs_of(files: SimulatedFiles, folder: str = FOLDER) -> list[str]:
 
 
 def rows_of(files: SimulatedFiles, folder: str = FOLDER) -> list[Row]:
-    """What all segments hold, in their order, every checksum compared."""
+    """Returns the rows of all segments, in their order, with every checksum checked."""
     found: list[Row] = []
     for name in logs_of(files, folder):
         data = files.read_bytes(f"{folder}/{name}")
@@ -126,6 +127,6 @@ def rows_of(files: SimulatedFiles, folder: str = FOLDER) -> list[Row]:
 
 
 def magics_of(files: SimulatedFiles, folder: str = FOLDER) -> set[int]:
-    """The formats that the folder's segments hold."""
+    """Returns the formats in the folder's segments."""
     datas = [files.read_bytes(f"{folder}/{name}") for name in logs_of(files, folder)]
     return {header.magic for data in datas for _, header in formats.headers(data)}

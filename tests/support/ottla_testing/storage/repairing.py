@@ -1,4 +1,4 @@
-"""What the tests of repair have in common: a directory with something of everything, and looks at it."""
+"""Shared by the repair tests: a directory with every kind of content, and functions that read it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tree = dict[str, bytes]
 
 
 def fill(files: Files, root: str) -> None:
-    """A directory that was closed: two partitions, all formats, producers, several segments, records deleted."""
+    """Makes a closed directory: two partitions, all formats, producers, several segments, deleted records."""
     directory = DataDirectory.open(files, root, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
     for number in range(24):
@@ -79,7 +79,7 @@ def dry(root: Path, *, skip: bool = False, gaps: bool = False) -> list[Step]:
 
 
 def entries(root: Path, folder: str) -> list[tuple[int, bytes]]:
-    """Offset and bytes behind what lies outside the CRC, of each entry with records."""
+    """Returns offset and bytes of each entry with records, without the fields outside the CRC."""
     found: list[tuple[int, bytes]] = []
     for path in sorted((root / folder).glob("*.log")):
         data = path.read_bytes()
@@ -96,7 +96,7 @@ class _UnsyncedFile(DiskFile):
 
 
 class Unsynced(DiskFiles):
-    """The real disk, quicker."""
+    """The real disk without syncs, for speed."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         return _UnsyncedFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))

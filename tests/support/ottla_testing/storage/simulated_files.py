@@ -1,19 +1,20 @@
-"""A disk for tests: it keeps what a program sees ("live") apart from what a power loss leaves ("durable").
+"""A simulated disk: it keeps the state that a program sees ("live") apart from the state after a power loss
+("durable").
 
-What may happen to it, and what a power loss may leave:
+Its failures, and the states after a power loss:
 
-* Bytes. A sync of a file makes its bytes durable, and nothing else does. Of the writes since then any are there: none,
-  all, some whole, some in part, torn at any byte, or only some of their blocks; where bytes are missing below the end
-  of the file stand zeros or stray bytes, and also behind it. Files are independent of each other. Only cuts (truncate)
-  stay in their order with the writes of the same file: what was written behind a cut is not there without it.
+* Bytes. Only a sync of a file makes its bytes durable. Of later writes any may survive: none, all, some whole, some in
+  part, torn at any byte, or only some of their blocks; missing bytes below the end of the file are zeros or stray
+  bytes, and so may be bytes after it. Files are independent of each other. Only cuts (truncate) stay in order with the
+  writes of the same file: a write after a cut does not survive without the cut.
 * Names. Creations, renames and removals, of files and directories, become durable in their order (as on journalling
-  file systems): a power loss leaves a beginning of them. A sync of a directory makes sure of all up to its own last
-  one; a sync of a file says nothing about its name. Names know nothing of bytes: a rename may be durable when the
-  bytes of the file are not, and the other way round.
-* Calls. The n-th one that changes something fails, with any errno and with any part of a write done, or the process
-  ends there; or the n-th one that only looks fails. Everything can be watched, and forked at any step.
+  file systems): a power loss leaves a beginning of them. A sync of a directory makes all durable up to its own last
+  one; a sync of a file does not make its name durable. Names and bytes are independent: a rename may be durable when
+  the bytes of the file are not, and the reverse.
+* Calls. The n-th changing call fails, with any errno and with any part of a write done, or the process ends there; or
+  the n-th reading call fails. Every call can be observed, and the disk forked at any step.
 
-`lose_power` is the milder kind, in which all names are durable at once and a file keeps a beginning of what it was.
+`lose_power` is the milder kind, in which all names are durable at once and a file keeps a beginning of its live bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Killed(BaseException):
-    """The process ended here. No `except Exception` and no `except OSError` may see it."""
+    """The process ended here. No `except Exception` and no `except OSError` may catch it."""
 
 
 class Change(NamedTuple):
@@ -66,12 +67,12 @@ class Content:
         self.durable_modified_ns = self.modified_ns
 
     def settle(self, live: bytes | bytearray) -> None:
-        """From now on these are its bytes, and durable."""
+        """Makes these its bytes, durably."""
         self.live, self.durable, self.changes = bytearray(live), bytes(live), []
         self.durable_modified_ns = self.modified_ns
 
     def lose_power(self, rng: random.Random) -> None:
-        """Leaves one of the states that the module allows."""
+        """Leaves one of the states described in the module."""
         if rng.random() < 0.5:
             self.modified_ns = self.durable_modified_ns
         if not self.changes:
@@ -90,7 +91,7 @@ class Content:
         end = rng.choice([*cuts, len(self.changes), len(self.changes)])  # the first cut that is not durable
         found = bytearray(self.durable)
         kept = rng.choice((0.5, 0.9, 1.0))  # of the writes
-        first_lost = rng.randint(0, end) if rng.random() < 0.5 else end  # behind a beginning nothing is there
+        first_lost = rng.randint(0, end) if rng.random() < 0.5 else end  # everything after a beginning is lost
         block = rng.choice((1, 16, 64, 512))
         stray = (lambda n: bytes(n)) if rng.random() < 0.5 else rng.randbytes
         for number, (position, data) in enumerate(self.changes[:end]):
@@ -116,7 +117,7 @@ def _apply(live: bytearray, position: int, data: bytes | None) -> None:
     if data is None:
         del live[position:]
         live.extend(bytes(position - len(live)))
-    elif data:  # a write of nothing changes no size
+    elif data:  # an empty write changes no size
         if position > len(live):
             live.extend(bytes(position - len(live)))
         live[position : position + len(data)] = data
@@ -174,7 +175,7 @@ class SimulatedFile:
         self._content.change(size, None)
 
     def sync(self) -> None:
-        if not self._open:  # by another thread, meanwhile
+        if not self._open:  # by another thread, in the meantime
             raise OSError(errno.EBADF, "closed", self._path)
         self._files.step("sync", self._path)
         self._content.sync()
@@ -241,7 +242,7 @@ class Names:
 
 
 class Step(NamedTuple):
-    """What is about to be done: the number of the changing operation (from 0), and of a write what it would change."""
+    """The next operation: the number of the changing call (from 0), and of a write what it would change."""
 
     number: int
     operation: str
@@ -251,8 +252,8 @@ class Step(NamedTuple):
 
 
 class SimulatedFiles:
-    """`fail_at` is the number of the changing operation (from 0) that fails, with `fail_with`, of a write after
-    `portion` of it; `killing` makes it the last one ever. `fail_look_at` counts the calls that change nothing."""
+    """`fail_at` is the number of the changing call (from 0) that fails, with `fail_with`, of a write after `portion` of
+    it; `killing` makes it the last one ever. `fail_look_at` counts the reading calls."""
 
     def __init__(self) -> None:
         self._names = Names()
@@ -269,9 +270,9 @@ class SimulatedFiles:
         self.portion = 0.5
         self.capacity = 1 << 40
         self.now_ns = 0
-        """When files are changed now."""
+        """The modification time for changed files."""
         self.on_step: Callable[[Step], None] | None = None
-        """Is told of each operation that changes something before it happens; it may fork the disk."""
+        """Called before each changing operation; it may fork the disk."""
         self.failing: Callable[[str, str], bool] = lambda operation, path: False
         """Operations that fail with EIO without any effect, by name and path."""
 
@@ -284,7 +285,7 @@ class SimulatedFiles:
         return self._names.directories
 
     def step(self, operation: str, path: str, content: Content | None = None, change: Change | None = None) -> None:
-        """Counts an operation that changes something, and fails it if it is its turn."""
+        """Counts a changing operation, and fails it if its number is reached."""
         number, self.steps = self.steps, self.steps + 1
         self.log.append(f"{operation} {path}")
         if self.on_step is not None:
@@ -301,7 +302,7 @@ class SimulatedFiles:
             raise OSError(errno.EIO, f"injected into {operation}", path)
 
     def look(self, operation: str, path: str) -> None:
-        """Counts a call that changes nothing, and fails it if it is its turn."""
+        """Counts a reading call, and fails it if its number is reached."""
         number, self.looks = self.looks, self.looks + 1
         if number == self.fail_look_at:
             raise OSError(self.fail_with, f"injected into {operation}", path)
@@ -310,13 +311,13 @@ class SimulatedFiles:
         return sum(len(content.live) for content in self.contents.values())
 
     def lacking(self, grown: int) -> int:
-        """For how many of the bytes by which a file is to grow there is no room."""
+        """Returns the bytes by which a file is to grow that have no room."""
         return 0 if self.capacity >= 1 << 40 else min(max(self.used() + grown - self.capacity, 0), grown)
 
-    # -- ends
+    # -- interruptions
 
     def fork(self, stopped: Step | None = None, done_bytes: int = 0) -> SimulatedFiles:
-        """The disk as it is, for another process to go on with; of the write that is about to happen so much done."""
+        """Returns the current disk, for another process to continue with; of the next write this part is done."""
         copies: dict[int, Content] = {}
         made = SimulatedFiles()
         made._durable = self._durable.copy(copies)
@@ -334,14 +335,14 @@ class SimulatedFiles:
         return made
 
     def restart(self) -> None:
-        """The process is started again after a kill: all written bytes are there, no lock is held."""
+        """Restarts the process after a kill: all written bytes are there, no lock is held."""
         self.fail_at, self.fail_look_at, self.killing = None, None, False
         self.steps, self.looks, self.log = 0, 0, []
         self.on_step = None
         self.locked.clear()
 
     def crash(self, rng: random.Random) -> None:
-        """The power was lost: leaves one of the states that the module allows, as `rng` picks it."""
+        """Simulates a power loss: leaves one of the states described in the module, chosen by `rng`."""
         self.restart()
         length = len(self._journal)
         done = rng.choice((0, length, rng.randint(0, length)))
@@ -354,8 +355,8 @@ class SimulatedFiles:
         self._durable = self._names.copy({id(content): content for content in self.contents.values()})
 
     def lose_power(self, keep: Callable[[str, int, int], int], garbage: bytes = b"") -> None:
-        """Every file keeps its durable bytes and `keep(path, durable size, live size)` bytes of what it was; `garbage`
-        (as of blocks that were allocated but not written) stands behind where the file was cut."""
+        """Keeps of every file its durable bytes and `keep(path, durable size, live size)` bytes of the live ones;
+        `garbage` (as of blocks that were allocated but not written) follows where the file was cut."""
         self.restart()
         for path, content in self.contents.items():
             live, durable = bytes(content.live), content.durable
