@@ -140,7 +140,7 @@ class GroupCoordinator:
         self._sweep: Timer | None = None
         self._kept_until_ms: int | None = None  # end of a clock move during which members stay alive
 
-    # --- life ----------------------------------------------------------------------------------------------------
+    # --- start, load and close -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the periodic check for expired offsets, every offsets.retention.check.interval.ms."""

@@ -34,7 +34,7 @@ from ...storage.errors import StorageError
 from ...storage.format import checkpoint
 from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ...storage.format.partition_metadata import encode_id
-from ...storage.io.disk_errors import is_passing
+from ...storage.io.disk_errors import is_transient
 from ...storage.io.files import Files, write_atomically
 from ...storage.log.recovery import LogCheckpoints
 from ...storage.log_dir.directory import DataDirectory
@@ -175,7 +175,7 @@ def mark_others(files: Files, logs: LogDirs) -> None:
             if log_dir is not holder and not files.exists(path):
                 write_atomically(files, path, f"{encode_id(holder.id)}\n".encode())
         except OSError as error:
-            if is_passing(error):
+            if is_transient(error):
                 get_logger().warning("location of the metadata log not recorded", reason=str(error))
             else:
                 log_dir.data.fail(str(error))

@@ -306,7 +306,7 @@ class Topology:
         """Returns the nodes only."""
         return tuple(NodeView(id, *self._address(id), id not in self.nodes.stopped) for id in self.nodes.ids)
 
-    # --- implementation
+    # --- helpers
 
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._topics for partition in topic.partitions]

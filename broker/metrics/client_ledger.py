@@ -254,7 +254,7 @@ class ClientLedger:
         if key not in library.seen and magic < len(MIN_BYTES):
             self._note_format(library, *key)
 
-    # --- implementation
+    # --- helpers
 
     def _note(self, library: ClientLibrary, client_id: str, api_key: int, api_version: int, refused: bool) -> None:
         now_ms = self._clock.now_ms()

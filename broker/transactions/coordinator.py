@@ -189,7 +189,7 @@ class TransactionCoordinator:
         self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._sweeps: dict[type, Timer] = {}
 
-    # --- life ----------------------------------------------------------------------------------------------------
+    # --- start, load and close -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the periodic checks for timed-out transactions and for expired ids."""

@@ -51,7 +51,7 @@ def magic(release: str, topic: dict[str, str] | None = None, **broker: str) -> i
     return target_magic(TopicConfig(config, topic), config)
 
 
-# ---- what is written
+# ---- written formats
 
 NEWEST_WRITTEN = {
     **dict.fromkeys(("0.8.2", "0.9"), 0),
@@ -114,7 +114,7 @@ def test_behaviour_disables_kip_724() -> None:
     assert target_magic(TopicConfig(config), config) == 1
 
 
-# ---- what is refused
+# ---- errors
 
 INVALID = "Invalid value {1} for configuration {0}: Version {1} is not a valid version"
 ABOVE = f"{BROKER_FORMAT} {{}} can only be used when {PROTOCOL} is that or higher; it is {{}}"
@@ -160,7 +160,7 @@ def test_forced_upgrade_requires_v2() -> None:
     assert not forced_upgrade(configured("2.8", {FORCE: ""}))
 
 
-# ---- what is warned of
+# ---- warnings
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_every_rule_is_set_from_the_configs() -> None:
     assert fields - {keyword.arg for keyword in call.keywords} == {"produce_version", "max_decompressed_bytes"}
 
 
-# ---- what Kafka keeps for itself
+# ---- rules and internal topics
 
 
 def commit(offset: int) -> OffsetCommitRequest:

@@ -31,7 +31,7 @@ def file_with(folder: Path, text: str) -> Path:
     return path
 
 
-# ---- facts and values
+# ---- definitions and values
 
 
 def test_every_definition_has_a_check_and_a_readable_default() -> None:

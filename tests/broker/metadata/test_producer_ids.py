@@ -110,7 +110,7 @@ async def test_ids_are_unique_across_blocks_and_kills(tmp_path: Path) -> None:
     assert len(set(given)) == len(given) > 2800
 
 
-# ---- on a disk that can be stopped anywhere
+# ---- on a simulated disk with crashes
 
 
 Lose = Callable[[str, int, int], int]

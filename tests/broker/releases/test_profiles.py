@@ -148,7 +148,7 @@ async def test_brokers_in_one_process_have_their_own_release(tmp_path: Path) -> 
         assert (old.state.profile.name, new.state.profile.name) == ("0.10.0", "4.3")
 
 
-# ---- behaviours one by one
+# ---- single behaviours
 
 
 def test_single_behaviour_can_be_set() -> None:
@@ -207,7 +207,7 @@ async def test_the_rules_of_producers_reach_the_logs(tmp_path: Path) -> None:
         assert rules.drop_below_log_start is False
 
 
-# ---- which configs there are, and their defaults
+# ---- configs and defaults
 
 FROM_4 = ("4.0.0", "4.0", "4.1", "4.2", "4.3")
 BEFORE_3_6 = tuple(name for name in RELEASES if name not in FROM_4 and name not in ("3.6", "3.7", "3.8", "3.9"))

@@ -77,7 +77,7 @@ def may(
     return authorizer.allows(who, host, operation, TOPIC, name)
 
 
-# ---- the rules, one by one
+# ---- rules
 
 
 def test_resource_without_entries_follows_the_config() -> None:
@@ -176,7 +176,7 @@ def test_decision_cache_follows_changes_and_is_bounded() -> None:
     assert not authorizer._decided, "10,000 of these would be as many times 30 kB"
 
 
-# ---- the same by naive lists
+# ---- comparison with linear searches
 
 names = st.sampled_from(["*", "a", "ab"]) | st.text("ab*", max_size=4)
 entries = st.builds(

@@ -193,7 +193,7 @@ async def test_two_hundred_transactions_at_once(tmp_path: Path) -> None:
         assert {one.state.value for one in broker.state.transactions.list()[2]} == {"CompleteCommit", "CompleteAbort"}
 
 
-# --- topics that go and grow
+# --- deleted and extended topics
 
 
 async def test_a_topic_is_deleted_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ async def test_the_log_of_offsets_is_deleted_in_the_middle_of_a_transaction(tmp_
         assert found.error is NONE
 
 
-# --- disks that fail
+# --- failing disks
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
@@ -479,7 +479,7 @@ async def test_responses_and_markers_wait_for_syncs(tmp_path: Path) -> None:
         assert (read(broker), read(broker, index=1)) == ([b"one"], [b"one"])
 
 
-# --- what other Kafkas left
+# --- directories of Kafka
 
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])

@@ -125,7 +125,7 @@ def test_id_keeps_its_log_partition_when_partitions_are_added() -> None:
     assert set(world.disk.log) == {0, world.coordinator.partition_of("another")}
 
 
-# --- sweeps
+# --- periodic checks
 
 
 def test_transaction_is_aborted_at_its_timeout() -> None:
@@ -224,7 +224,7 @@ def test_failed_check_runs_again() -> None:
     assert world.state() == "CompleteAbort"
 
 
-# --- many, and the end of epochs
+# --- many transactions, and exhausted epochs
 
 
 def test_two_hundred_transactions_at_once() -> None:

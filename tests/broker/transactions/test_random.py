@@ -120,7 +120,7 @@ class Lives(RuleBasedStateMachine):
             self.clients[0] = Client(100, epoch, self.owner)
         self.slot = replayed(self.log)
 
-    # --- the shell ---------------------------------------------------------------------------------------------------
+    # --- the coordinator ---------------------------------------------------------------------------------------------
 
     def keep(self, written: Transaction | None) -> None:
         version = self.settings.record_version
@@ -240,7 +240,7 @@ class Lives(RuleBasedStateMachine):
         assert response.producer_epoch < MAX_EPOCH, "the last epoch is reserved for fencing"
         self.given = pair
 
-    # --- what can happen ---------------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
     @rule(who=CLIENTS, quick=GOES_ON, lost=RARELY)
     def init(self, who: int, quick: int, lost: bool) -> None:
@@ -336,7 +336,7 @@ class Lives(RuleBasedStateMachine):
         self.note_decision()
         self.feed(Loaded())
 
-    # --- what must hold ----------------------------------------------------------------------------------------------
+    # --- invariants --------------------------------------------------------------------------------------------------
 
     def recoverable(self) -> None:
         """Checks recovery from a crash here: decided transactions complete, and the check for timeouts aborts the

@@ -235,7 +235,7 @@ def test_a_transaction_starts_with_its_first_partition(state: TransactionState) 
     assert after.writing.written == transaction(ONGOING, partitions=(("u", 0),), start_ms=NOW, last_update_ms=NOW)
 
 
-# --- what is under way -----------------------------------------------------------------------------------------------
+# --- pending changes -------------------------------------------------------------------------------------------------
 
 
 @each("state", STATES)
@@ -325,7 +325,7 @@ def test_end_txn_with_exhausted_epochs_uses_the_next_producer_id() -> None:
     assert done == ["write PrepareCommit 7/32766"], "without a bump no epoch is used"
 
 
-# --- sweeps ----------------------------------------------------------------------------------------------------------
+# --- periodic checks -------------------------------------------------------------------------------------------------
 
 
 def test_transaction_times_out_after_its_own_timeout() -> None:
