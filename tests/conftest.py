@@ -4,8 +4,8 @@ OTTLA_TEST_SCALE (a number, default 1) multiplies sizes and the number of Hypoth
 `make test-all`, tests that stop at each step of some work take every third step. With OTTLA_SOAK_REPORT set to a path,
 the session's outcome is written there as JSON.
 
-`make test` runs what has none of the marks `process`, `slow`, `clients` and `spark`; `make test-all` runs these at full
-scale, and again what has the mark `soak`. Marks that follow from a test's folder or fixtures are set here.
+`make test` runs the tests without the marks `process`, `slow`, `clients` and `spark`; `make test-all` runs those at
+full scale, and again the tests with the mark `soak`. Marks that follow from a test's folder or fixtures are set here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ with warnings.catch_warnings():  # kafka-python causes one, attributed to the st
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.record.default_records  # noqa: F401
 
-get_logger()  # else the first broker within a test that captures its output would log to what that test closes
+get_logger()  # otherwise the first broker within a test that captures its output would log to a closed stream
 
 __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]
 
@@ -66,7 +66,7 @@ def scaled() -> Callable[[int], int]:
 
 @pytest.fixture(scope="session")
 def stride() -> int:
-    """The distance between the steps at which a test stops some work, `each.STRIDE`."""
+    """Returns the distance between the steps at which a test stops some work, `each.STRIDE`."""
     return STRIDE
 
 
@@ -83,7 +83,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Makes the test known to the hook below while it runs."""
+    """Stores the running test for the hook below."""
     global _running
     _running = item
     try:
@@ -93,14 +93,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def starts_a_broker(command: object) -> bool:
-    """Whether a command line starts a broker process or another run of pytest."""
+    """Returns whether a command line starts a broker process or another run of pytest."""
     words = [str(word) for word in command] if isinstance(command, list | tuple) else str(command).split()
     programs = {"ottla.tools", "ottla"} & {Path(word).name for word in words[:3]}
     return bool(programs and "serve" in words) or bool({"ottla.tools.image", "pytest"} & set(words[1:3]))
 
 
 def _refuse_unmarked_processes(event: str, arguments: tuple[object, ...]) -> None:
-    """An audit hook: fails a test that starts a broker process without the mark that keeps it out of `make test`."""
+    """An audit hook: fails a test that starts a broker process without the mark that excludes it from `make test`."""
     if event != "subprocess.Popen" or _running is None or not starts_a_broker(arguments[1]):
         return
     if not any(_running.get_closest_marker(mark) for mark in MARKS_OF_PROCESSES):
@@ -115,7 +115,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
-    """Says what could not run; writes the soak report: scale, seed, seconds, counts, and the names of what failed."""
+    """Prints what could not run; writes the soak report: scale, seed, seconds, counts, names of failed tests."""
     if shutil.which("kcat") is None and not hasattr(config, "workerinput"):
         # Its tests are not collected then: a run without it must not be taken for one with it.
         terminalreporter.write_line("kcat: not run (no kcat here; `make system-packages` installs it)")

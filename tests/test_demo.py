@@ -1,4 +1,4 @@
-"""The demo: its checksums see every fault, and it runs."""
+"""The demo: its checksums detect every error, and it runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def digest_of(lines: list[tuple[int, bytes]]) -> demo.Digest:
 LINES = [(0, b"one"), (1, b"two"), (0, b""), (1, b"two")]
 
 
-def test_the_demo_accepts_another_order_between_partitions_only() -> None:
+def test_demo_accepts_another_order_between_partitions_only() -> None:
     sent = digest_of(LINES)
     assert demo.differences(sent, digest_of([LINES[i] for i in (1, 0, 3, 2)])) == []
     assert demo.differences(sent, digest_of([LINES[i] for i in (2, 1, 0, 3)])) == [
@@ -34,23 +34,23 @@ def test_the_demo_accepts_another_order_between_partitions_only() -> None:
     "received",
     [
         LINES[:-1],  # lost
-        [*LINES, LINES[1]],  # doubled
-        [*LINES, LINES[1], LINES[1]],  # doubled twice, which an exclusive or would not see
+        [*LINES, LINES[1]],  # duplicated
+        [*LINES, LINES[1], LINES[1]],  # duplicated twice, which an exclusive or would not detect
         [(0, b"onE"), *LINES[1:]],  # changed
-        [(0, b"one"), (1, b"two"), (1, b""), (1, b"two")],  # elsewhere
+        [(0, b"one"), (1, b"two"), (1, b""), (1, b"two")],  # in another partition
         [],
     ],
 )
-def test_the_demo_sees_every_fault(received: list[tuple[int, bytes]]) -> None:
+def test_demo_detects_every_error(received: list[tuple[int, bytes]]) -> None:
     assert demo.differences(digest_of(LINES), digest_of(received))
 
 
-def test_the_demo_has_an_input_on_any_machine() -> None:
+def test_demo_has_an_input_on_any_machine() -> None:
     assert sum(1 for _ in demo.read_lines(demo.standard_library())) >= demo.LINES_WANTED
 
 
 @pytest.mark.process
-def test_the_demo_brings_a_file_through_a_broker_and_back(tmp_path: Path) -> None:
+def test_demo_sends_a_file_through_a_broker_and_back(tmp_path: Path) -> None:
     text = tmp_path / "lines.txt"
     text.write_bytes(b"\n".join(b"line %d \xff\r" % (number % 700) for number in range(1000)) + b"\n\nlast")
     done = subprocess.run(
@@ -61,7 +61,7 @@ def test_the_demo_brings_a_file_through_a_broker_and_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.process
-def test_the_demo_refuses_what_is_no_file(tmp_path: Path) -> None:
+def test_demo_refuses_a_path_that_is_not_a_file(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, demo.__file__, str(tmp_path / "no")], capture_output=True, text=True, timeout=PATIENCE_S
     )

@@ -1,4 +1,4 @@
-"""The Python that `make` chooses for .venv, and what is said of it."""
+"""The Python that `make` chooses for .venv, and its message."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Run:
             )
 
     def found(self) -> dict[str, Any]:
-        """What the test tells of itself, as soon as it runs."""
+        """The values that the test prints as soon as it runs."""
 
         def there() -> bool:
             assert self.process.poll() is None or self.ready.exists(), self.said.read_text()
@@ -132,7 +132,7 @@ def test_make_that_is_terminated_leaves_no_process_and_no_folder(tmp_path: Path)
     run.await_nothing()
 
 
-def test_make_without_being_asked_installs_no_package_of_the_system() -> None:
+def test_make_installs_no_system_package_by_default() -> None:
     goals = ["check", "test", "clients", "interop", "bench", "soak", "demo"]
     command = ["make", "--dry-run", "-C", str(ROOT), "-o", ".venv/installed", "-o", ".venv-old/installed"]
     for goal in goals:

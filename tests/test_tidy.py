@@ -1,4 +1,4 @@
-"""The repository checks itself: import directions, clocks, sizes, and what a file must have, from the syntax trees."""
+"""The repository's own checks: import directions, clocks, sizes, and required parts of files, from the syntax trees."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MAY_IMPORT = {
     "tools": {"protocol", "storage", "client", "broker"},
 }
 STORAGE_KNOWS = {"limits", "primitives", "records", "structs"}
-# Modules that stand at the top when installed, where Spark finds them, and what they may import there.
+# Modules that are top-level when installed, where Spark finds them, and what they may import there.
 REGISTERED, REGISTERS = "pipeline/registered/", "ottla.pipeline.sources."
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}
-# Run by an environment of their own, which has what pyright does not find.
+# Run by an environment of their own, with packages that pyright does not find.
 FOREIGN = {"tests/containers/python_module.py"}
 IMPORT_IGNORED = re.compile(r"# (type|pyright): ignore\[(import-not-found|reportMissingImports)\]")
 # The one module of a package that reads the wall clock; `protocol` and `storage` have none.
@@ -61,7 +61,9 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imports(tree: ast.Module, path: Path) -> Iterator[str]:
-    """Every imported module as a dotted name from the root: relative ones resolved, `from . import x` as its parts."""
+    """Returns every imported module as a dotted name from the root: relative ones resolved, `from . import x` as its
+    parts.
+    """
     package = list(path.relative_to(ROOT).parts[:-1])
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -77,7 +79,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def import_faults(path: Path) -> list[str]:
-    """What is wrong with a source file's imports; the rules of the layout, one after the other."""
+    """Returns the errors in a source file's imports, by the rules of the layout."""
     tree = tree_of(path)
     package = path.relative_to(ROOT).parts[0]
     faults: list[str] = []
@@ -106,7 +108,9 @@ def import_faults(path: Path) -> list[str]:
 
 
 def clock_faults(path: Path) -> list[str]:
-    """Reads of the wall clock: time is an argument, and the broker and the client have one module that reads it."""
+    """Returns reads of the wall clock: time is an argument, and the broker and the client have one module that reads
+    it.
+    """
     if name_of(path) in CLOCK_MODULES or path.relative_to(ROOT).parts[0] == "pipeline":
         return []
     nodes = ast.walk(tree_of(path))
@@ -117,11 +121,11 @@ def report(faults: dict[str, list[str]]) -> str:
     return "\n".join(f"{name}: {fault}" for name, found in faults.items() for fault in found)
 
 
-def test_imports_go_one_way() -> None:
+def test_imports_follow_the_layers() -> None:
     assert not report({name_of(path): import_faults(path) for path in SOURCES})
 
 
-def test_tests_import_as_a_user_would() -> None:
+def test_tests_import_the_public_names() -> None:
     faults: dict[str, list[str]] = {}
     for path in TESTS:
         relative = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.ImportFrom) and n.level]
@@ -132,8 +136,8 @@ def test_tests_import_as_a_user_would() -> None:
     assert not report(faults)
 
 
-def test_tests_find_their_helpers_by_the_package_ottla_testing() -> None:
-    # Programs given as text to another interpreter are strings here, and may change their own path.
+def test_tests_import_helpers_from_ottla_testing() -> None:
+    # Programs for another interpreter are strings here, and may change their own path.
     faults: dict[str, list[str]] = {}
     for path in TESTS:
         nodes = ast.walk(tree_of(path))
@@ -151,21 +155,21 @@ def test_only_one_module_reads_the_clock() -> None:
     assert not report({name_of(path): clock_faults(path) for path in SOURCES})
 
 
-def test_files_are_short_finished_and_described() -> None:
+def test_files_are_short_complete_and_have_docstrings() -> None:
     faults: dict[str, list[str]] = {}
     for path in (*SOURCES, *TESTS):
         text = path.read_text()
         found = faults[name_of(path)] = []
         if (lines := text.count("\n")) > MAX_LINES:
             found.append(f"{lines} lines, more than {MAX_LINES}")
-        found += [f"says {mark}" for mark in UNFINISHED.findall(text)]
+        found += [f"has {mark}" for mark in UNFINISHED.findall(text)]
         if not ast.get_docstring(tree_of(path)):
-            found.append("no docstring says what it owns")
+            found.append("no module docstring")
     assert not report(faults)
 
 
 @pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_every_path_and_target_that_a_document_names_exists(document: str) -> None:
+def test_every_path_and_target_in_a_document_exists(document: str) -> None:
     text = (ROOT / document).read_text()
     named = set(re.findall(r"`((?:[\w.]+/)+[\w.]*)`", text))
     assert len(named) > 20 and len(text.splitlines()) <= 150
@@ -174,8 +178,8 @@ def test_every_path_and_target_that_a_document_names_exists(document: str) -> No
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
 
 
-def test_every_module_that_a_docstring_names_exists() -> None:
-    """A name with folders is the end of a path; the name alone may be of any module."""
+def test_every_module_named_in_a_docstring_exists() -> None:
+    """A name with folders is the end of a path; a name alone may be any module's."""
     paths = [f"/{name_of(path)}" for path in (*SOURCES, *TESTS)]
     faults: dict[str, list[str]] = {}
     for path in (*SOURCES, *TESTS):
@@ -196,7 +200,7 @@ def test_no_test_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_each_package_is_typed_and_described(package: str) -> None:
+def test_each_package_has_types_and_a_docstring(package: str) -> None:
     assert (ROOT / package / "py.typed").exists()
     folders = {path.parent for path in python_files(package)}
     assert all((folder / "__init__.py").exists() for folder in folders)
@@ -224,7 +228,7 @@ def test_each_package_is_typed_and_described(package: str) -> None:
         ("broker/x.py", "from storage.log import PartitionLog", "absolute import of storage.log"),
     ],
 )
-def test_the_import_rules_bite(
+def test_import_rules_detect_violations(
     path: str, source: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
@@ -236,7 +240,9 @@ def test_the_import_rules_bite(
 
 @pytest.mark.parametrize("source", ["import time\ntime.time()", "from datetime import datetime\ndatetime.now()"])
 @pytest.mark.parametrize("package", ["broker", "client"])
-def test_the_clock_rule_bites(package: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_rule_detects_violations(
+    package: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     file = tmp_path / package / "x.py"
     file.parent.mkdir()
@@ -245,9 +251,9 @@ def test_the_clock_rule_bites(package: str, source: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
-def test_the_built_wheel_has_every_module_and_works_elsewhere(tmp_path: Path) -> None:
-    """What `pip install ottla` gives, imported far from this checkout, by an interpreter that does not see it."""
-    # Built from a copy: a build inside the checkout would leave `build/` behind, and take stale files from it.
+def test_built_wheel_has_every_module_and_works_elsewhere(tmp_path: Path) -> None:
+    """Tests what `pip install ottla` gives, imported far from this checkout, by an interpreter that does not see it."""
+    # Built from a copy: a build inside the checkout would leave a folder `build/`, and use stale files in it.
     ignored = shutil.ignore_patterns(".venv*", ".git", "build", "dist", "*.egg-info", "__pycache__", "data", "out")
     source = shutil.copytree(ROOT, tmp_path / "source", ignore=ignored)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
@@ -274,7 +280,7 @@ def test_the_built_wheel_has_every_module_and_works_elsewhere(tmp_path: Path) ->
         f"assert config.__file__.startswith({str(site)!r}), config.__file__\n"
         "print(config.Config()['num.partitions'])\n"
     )
-    # -P keeps the working folder out of the path; the finder of the editable install is taken out as well.
+    # -P keeps the working folder out of the path; the finder of the editable install is removed as well.
     program = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n" + program
     outcome = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert outcome.stdout == "1\n", outcome.stderr

@@ -1,4 +1,4 @@
-"""The simulated loop, network and broker on their own, with a client of a few lines."""
+"""The simulated event loop, network and broker, with a minimal client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Asked = ProduceRequest.TopicProduceData
 
 
 def request(message: Any, version: int, correlation_id: int = 7) -> bytes:
-    """A request without its size."""
+    """Returns a request without its size."""
     declared = spec(type(message))
     parts: list[Any] = [struct.pack(">hhih", declared.api_key, version, correlation_id, -1)]
     parts += [b"\0"] if version in declared.flexible else []
@@ -37,7 +37,7 @@ def request(message: Any, version: int, correlation_id: int = 7) -> bytes:
 
 
 def answer_of(message: Any, version: int, frame: bytes) -> Any:
-    """The answer to that request."""
+    """Decodes the response to that request."""
     declared = spec(type(message))
     skipped = 5 if version in declared.flexible and declared.api_key != 18 else 4
     return parse(SERVED[declared.api_key][1], version, frame, skipped)
@@ -51,7 +51,7 @@ def produce(sequence: int, *records: int, producer_id: int = 1, epoch: int = 0, 
 
 
 class Peer(asyncio.Protocol):
-    """A client that keeps what it hears."""
+    """A client that keeps all received bytes."""
 
     def __init__(self) -> None:
         self.heard = bytearray()
@@ -74,7 +74,7 @@ class Peer(asyncio.Protocol):
 
 
 class BufferedPeer(Peer, asyncio.BufferedProtocol):
-    """The same, with a buffer of its own, and a small one."""
+    """The same with a small buffer of its own (BufferedProtocol)."""
 
     buffer = memoryview(bytearray(5))
 
@@ -121,7 +121,7 @@ def send(transport: asyncio.Transport, *frames: bytes) -> None:
     transport.write(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
 
 
-def test_time_jumps_and_timers_come_in_their_order() -> None:
+def test_timers_fire_in_order_without_real_time() -> None:
     loop = SimulatedLoop()
     order: list[tuple[str, float]] = []
 
@@ -137,7 +137,7 @@ def test_time_jumps_and_timers_come_in_their_order() -> None:
     assert loop.time() == pytest.approx(STARTED_AT_S + 100_005)
 
 
-def test_waiting_for_what_cannot_happen_ends_the_run() -> None:
+def test_wait_without_pending_events_ends_the_run() -> None:
     loop = SimulatedLoop()
     with pytest.raises(NothingLeft):
         loop.run_until_complete(asyncio.Event().wait())
@@ -159,7 +159,7 @@ def test_errors_of_callbacks_and_tasks_are_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", [Peer, BufferedPeer])
-def test_requests_and_answers_keep_their_order(kind: type[Peer]) -> None:
+def test_requests_and_responses_keep_their_order(kind: type[Peer]) -> None:
     world = World(faults=Faults(delay_s=5))
 
     async def main() -> None:
@@ -178,7 +178,7 @@ def test_requests_and_answers_keep_their_order(kind: type[Peer]) -> None:
     world.run(main())
 
 
-def test_nobody_answers_while_the_broker_is_down() -> None:
+def test_connect_fails_while_the_broker_is_down() -> None:
     world = World()
 
     async def main() -> None:
@@ -198,7 +198,7 @@ def test_nobody_answers_while_the_broker_is_down() -> None:
     assert world.appended == []
 
 
-def test_a_cut_before_delivery_loses_the_request() -> None:
+def test_cut_before_delivery_loses_the_request() -> None:
     world = World(faults=Faults(cut_before=1))
 
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_a_cut_before_delivery_loses_the_request() -> None:
     assert [line.split(" [")[0] for line in world.seen] == ["cut before Produce 7"]
 
 
-def test_a_cut_after_delivery_loses_the_answer() -> None:
+def test_cut_after_delivery_loses_the_response() -> None:
     world = World(faults=Faults(cut_after=1))
 
     async def main() -> None:
@@ -226,7 +226,7 @@ def test_a_cut_after_delivery_loses_the_answer() -> None:
 
 
 @pytest.mark.parametrize("cut_by_client", [False, True])
-def test_what_was_on_its_way_may_come_late(cut_by_client: bool) -> None:
+def test_frames_in_flight_may_arrive_late(cut_by_client: bool) -> None:
     world = World(faults=Faults(late=1, late_s=20, delay_s=0.1))
 
     async def main() -> None:
@@ -250,7 +250,7 @@ def test_what_was_on_its_way_may_come_late(cut_by_client: bool) -> None:
     assert world.appended == [(number,) for number in range(max(len(late), 1))]
 
 
-def test_a_repeated_request_is_known_by_its_sequences() -> None:
+def test_repeated_request_is_detected_by_its_sequences() -> None:
     world = World(faults=Faults(repeated=1))
 
     async def main() -> None:
@@ -263,7 +263,7 @@ def test_a_repeated_request_is_known_by_its_sequences() -> None:
     assert sorted(world.appended) == [(1,), (2,), (2,)]
 
 
-def test_a_frame_of_the_old_process_never_reaches_the_new_one() -> None:
+def test_frames_to_the_old_process_never_reach_the_new_one() -> None:
     world = World(faults=Faults(late=1, late_s=20, repeated=1))
 
     async def main() -> None:
@@ -278,7 +278,7 @@ def test_a_frame_of_the_old_process_never_reaches_the_new_one() -> None:
     assert world.appended == []
 
 
-def test_the_broker_answers_as_its_release_does() -> None:
+def test_broker_responds_as_its_release() -> None:
     message = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     world = World(release="1.0.1")
     answered = world.run(world.ask(message, 1))
@@ -290,7 +290,7 @@ def test_the_broker_answers_as_its_release_does() -> None:
     assert world.run(world.ask(message, 3)).supported_features == []
 
 
-def test_a_version_that_is_not_served_closes_the_connection() -> None:
+def test_unserved_version_closes_the_connection() -> None:
     world = World(release="4.3")
 
     async def main() -> None:
@@ -302,7 +302,7 @@ def test_a_version_that_is_not_served_closes_the_connection() -> None:
     world.run(main())
 
 
-def test_metadata_and_producer_ids() -> None:
+def test_metadata_and_producer_ids_are_served() -> None:
     world = World(partitions=3)
     asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], include_message_format=True)
     (topic,) = world.run(world.ask(asked, 12)).topics
@@ -318,7 +318,7 @@ def test_metadata_and_producer_ids() -> None:
     assert second > first > 0
 
 
-def test_the_journal_tells_what_the_logs_hold() -> None:
+def test_journal_equals_the_logs() -> None:
     world = World(partitions=2, refusing=0.0)
     broker = world.broker
 
@@ -344,7 +344,7 @@ def test_the_journal_tells_what_the_logs_hold() -> None:
     assert moved[1:] == (0, 3)
 
 
-def test_a_new_disk_is_empty() -> None:
+def test_new_disk_is_empty() -> None:
     world = World()
     broker = world.broker
 
@@ -361,7 +361,7 @@ def test_a_new_disk_is_empty() -> None:
     assert [event[1:] for event in world.events if isinstance(event, Cut)] == [(0, 0)]
 
 
-def test_refusals_that_are_retried_come_before_and_after_the_append() -> None:
+def test_retriable_refusals_come_before_and_after_the_append() -> None:
     world = World(refusing=1.0)
 
     async def main() -> set[tuple[int, bool]]:
@@ -375,7 +375,7 @@ def test_refusals_that_are_retried_come_before_and_after_the_append() -> None:
     assert world.run(main()) == {(6, False), (19, False), (7, True), (20, True)}
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_run_with_the_same_seed_is_identical() -> None:
     def once() -> list[str]:
         world = World(seed=5, faults=Faults(delay_s=0.5, cut_before=0.2, cut_after=0.2, late=0.5, repeated=0.3))
 

@@ -1,4 +1,4 @@
-"""One broker for each test process, brokers that a test may stop and kill, fresh topics."""
+"""One broker for each test process, brokers that a test may stop and kill, new topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 with warnings.catch_warnings():
-    # kafka-python causes a warning while it is imported, attributed to the standard library.
+    # kafka-python causes a warning during its import, attributed to the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.admin
     import kafka.net.inet
@@ -27,7 +27,7 @@ NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """The one broker of this process: tests share it and keep to topics and groups of their own."""
+    """The shared broker of this process: tests use topics and groups of their own."""
     running = RunningBroker(tmp_path_factory.mktemp("broker"))
     yield running
     running.close()
@@ -43,21 +43,21 @@ def own_broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="session")
 def shared_embedded() -> Iterator[Embedded]:
-    """The one broker within this process; `embedded` is for tests."""
+    """The shared broker within this process; tests use `embedded`."""
     with Embedded() as running:
         yield running
 
 
 @pytest.fixture
 def embedded(shared_embedded: Embedded) -> Iterator[Embedded]:
-    """A broker within this process whose faults end with the test: tests keep to topics and groups of their own."""
+    """A broker within this process whose faults end with the test: tests use topics and groups of their own."""
     yield shared_embedded
     shared_embedded.faults.clear()
 
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name for this test's topic or group, which no other test of this process uses."""
+    """A name for a topic or group that no other test of this process uses."""
     words = "".join(c if c.isalnum() else "-" for c in request.node.name)
     return f"{words[:60]}-{next(NUMBERS)}"
 
@@ -70,7 +70,7 @@ def topic(name: str, broker: RunningBroker, create: Callable[..., str]) -> str:
 
 @pytest.fixture(scope="session")
 def create() -> Callable[..., str]:
-    """`create(address, topic, partitions=1, **configs)` makes a topic, config names with _ for the dots."""
+    """`create(address, topic, partitions=1, **configs)` creates a topic, with _ in place of dots in config names."""
     from ottla_testing.clients.four_clients import create_topic
 
     return create_topic
@@ -78,7 +78,7 @@ def create() -> Callable[..., str]:
 
 @pytest.fixture
 def close_what_kafka_python_leaves_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """It forgets to close a socket whose connection was refused (3.0.12), as many are while a broker is down."""
+    """kafka-python 3.0.12 does not close a socket whose connection was refused, as happens while a broker is down."""
     factory: Any = kafka.net.inet.KafkaNetSocket
     opened: list[socket.socket] = []
     make = factory.socket

@@ -1,4 +1,4 @@
-"""Access control lists by real admin clients, with an authorizer and without; and what they do to clients by host."""
+"""ACLs of real admin clients, with an authorizer and without, and their effect on clients by host."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HERE, ELSEWHERE = "127.0.0.1", "10.9.8.7"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A broker with an authorizer for which everybody is a super user; tests keep to names of their own."""
+    """A broker with an authorizer for which all principals are super users; tests use names of their own."""
     with Embedded(configs={"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}) as broker:
         yield broker.bootstrap
 
@@ -80,7 +80,7 @@ def told(acls: list[ACL]) -> set[tuple[Any, ...]]:
     }
 
 
-def test_kafka_python(address: str, admin_of: Callable[[str], Any], name: str) -> None:
+def test_acls_of_kafka_python(address: str, admin_of: Callable[[str], Any], name: str) -> None:
     admin = admin_of(address)
     made = [acl(name), acl(name, WRITE, DENY, HERE), acl(name, pattern=PREFIXED, kind=GROUP, who="User:b")]
     assert admin.create_acls([*made, made[0]])["failed"] == []
@@ -94,7 +94,7 @@ def test_kafka_python(address: str, admin_of: Callable[[str], Any], name: str) -
     assert told(admin.describe_acls(by_name(name))[0]) == told(made[2:])
 
 
-def test_kafka_python_and_bad_input(address: str, admin_of: Callable[[str], Any], name: str) -> None:
+def test_kafka_python_with_invalid_acls(address: str, admin_of: Callable[[str], Any], name: str) -> None:
     admin = admin_of(address)
     answer = admin.create_acls(
         [
@@ -109,7 +109,7 @@ def test_kafka_python_and_bad_input(address: str, admin_of: Callable[[str], Any]
     assert told(admin.describe_acls(by_name(name))[0]) == told([acl(name)])
 
 
-def test_confluent(address: str, name: str) -> None:
+def test_acls_of_confluent(address: str, name: str) -> None:
     admin: Any = AdminClient({"bootstrap.servers": address})
     literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 
@@ -139,7 +139,9 @@ def test_confluent(address: str, name: str) -> None:
     assert futures[made[0]].result(PATIENCE_S) is None
 
 
-def test_without_an_authorizer(broker: RunningBroker, admin_of: Callable[[str], Any]) -> None:
+def test_acls_without_an_authorizer_raise_security_disabled(
+    broker: RunningBroker, admin_of: Callable[[str], Any]
+) -> None:
     admin = admin_of(broker.address)
     with pytest.raises(SecurityDisabledError, match="No Authorizer is configured on the broker"):
         admin.describe_acls(by_name(None))
@@ -154,13 +156,13 @@ def test_without_an_authorizer(broker: RunningBroker, admin_of: Callable[[str], 
         deleted.result(PATIENCE_S)
     error = caught.value.args[0]
     assert error.code() == KafkaError.SECURITY_DISABLED and error.str() == "No Authorizer is configured."
-    # It does not look at the code of the whole, with a real Kafka neither.
+    # It ignores the top-level error code, also with a real Kafka.
     assert confluent.describe_acls(everything).result(PATIENCE_S) == []
 
 
 @pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
-def test_rules_for_hosts(tmp_path: Path, admin_of: Callable[[str], Any]) -> None:
-    """Nobody has a name here; what one may do depends on where one comes from, and outlives a restart."""
+def test_acls_by_host_apply_to_unauthenticated_clients(tmp_path: Path, admin_of: Callable[[str], Any]) -> None:
+    """All clients are anonymous here; permissions depend on the host, and survive a restart."""
     anonymous = {"who": "User:ANONYMOUS"}
     broker = RunningBroker(tmp_path, authorizer_class_name=STANDARD, super_users="User:ANONYMOUS")
     admin = admin_of(broker.address)
@@ -168,7 +170,7 @@ def test_rules_for_hosts(tmp_path: Path, admin_of: Callable[[str], Any]) -> None
     cluster = acl("kafka-cluster", ALL, host=HERE, kind=CLUSTER, **anonymous)
     group = acl("g", host=HERE, kind=GROUP, **anonymous)
     admin.create_acls([cluster, group, acl("t", ALL, host=ELSEWHERE, **anonymous)])
-    admin.close()  # it would look for the broker while that is away
+    admin.close()  # it would look for the broker while that is stopped
     del broker.overrides["super.users"]
     broker.restart()
 

@@ -1,4 +1,6 @@
-"""The clients' admin sides: topics, configs, records, groups and their offsets, the cluster and its folders."""
+"""The admin sides of the clients: topics, configs, records, groups and their offsets, the cluster and its log
+directories.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +41,19 @@ from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.fixture
-def kafka_python(broker: RunningBroker) -> Iterator[Any]:  # its types are not known to type checkers
+def kafka_python(broker: RunningBroker) -> Iterator[Any]:  # its types are unknown to type checkers
     admin = KafkaAdminClient(bootstrap_servers=broker.address)
     yield admin
     admin.close()
 
 
 @pytest.fixture
-def confluent(broker: RunningBroker) -> Any:  # nor are these in full
+def confluent(broker: RunningBroker) -> Any:  # nor are these completely
     return AdminClient({"bootstrap.servers": broker.address})
 
 
 def done(futures: dict) -> list:
-    """The results of all; the first failure is raised."""
+    """Returns the results of all; raises the first failure."""
     return [future.result(PATIENCE_S) for future in futures.values()]
 
 
@@ -64,7 +66,7 @@ def commit(address: str, group: str, topic: str, offset: int) -> None:
 # kafka-python
 
 
-def test_kafka_python_topics(kafka_python: Any, name: str) -> None:
+def test_kafka_python_administers_topics(kafka_python: Any, name: str) -> None:
     made = kafka_python.create_topics(
         {name: {"num_partitions": 3, "replication_factor": 1, "configs": {"retention.ms": "1000"}}}
     )["topics"][0]
@@ -84,7 +86,7 @@ def test_kafka_python_topics(kafka_python: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-def test_kafka_python_configs(incremental: bool, kafka_python: Any, name: str) -> None:
+def test_kafka_python_administers_configs(incremental: bool, kafka_python: Any, name: str) -> None:
     kafka_python.create_topics({name: {"configs": {"segment.bytes": "2097152"}}})
 
     def modified() -> dict[str, str]:
@@ -103,7 +105,7 @@ def test_kafka_python_configs(incremental: bool, kafka_python: Any, name: str) -
     assert everything["max.message.bytes"]["value"] == "1048588" and len(everything) > 20
 
 
-def test_kafka_python_groups_and_offsets(kafka_python: Any, broker: RunningBroker, topic: str) -> None:
+def test_kafka_python_administers_groups_and_offsets(kafka_python: Any, broker: RunningBroker, topic: str) -> None:
     WRITERS["kafka-python"](broker.address, topic, mixed(20, plain=True, null_values=False))
     partition, group = PyTopicPartition(topic, 0), f"group-{topic}"
     commit(broker.address, group, topic, 7)
@@ -140,7 +142,7 @@ def test_kafka_python_deletes_records(kafka_python: Any, broker: RunningBroker, 
     assert [message.value for message in left] == [message.value for message in sent[8:]]
 
 
-def test_kafka_python_cluster(kafka_python: Any, broker: RunningBroker, topic: str) -> None:
+def test_kafka_python_describes_the_cluster(kafka_python: Any, broker: RunningBroker, topic: str) -> None:
     WRITERS["kafka-python"](broker.address, topic, mixed(20, plain=True, null_values=False))
     cluster = kafka_python.describe_cluster()
     assert [(b["broker_id"], b["port"]) for b in cluster["brokers"]] == [(1, broker.port)]
@@ -155,7 +157,7 @@ def test_kafka_python_cluster(kafka_python: Any, broker: RunningBroker, topic: s
 # confluent-kafka
 
 
-def test_confluent_topics(confluent: Any, name: str) -> None:
+def test_confluent_administers_topics(confluent: Any, name: str) -> None:
     done(confluent.create_topics([NewTopic(name, 3, 1, config={"cleanup.policy": "compact"})]))
     with pytest.raises(KafkaException) as caught:
         done(confluent.create_topics([NewTopic(name, 3)]))
@@ -176,7 +178,7 @@ def test_confluent_topics(confluent: Any, name: str) -> None:
     assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_confluent_configs(confluent: Any, topic: str) -> None:
+def test_confluent_administers_configs(confluent: Any, topic: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def value(key: str) -> str | None:
@@ -202,7 +204,7 @@ def test_confluent_configs(confluent: Any, topic: str) -> None:
     assert broker_configs["node.id"].is_read_only
 
 
-def test_confluent_groups_and_offsets(confluent: Any, broker: RunningBroker, topic: str) -> None:
+def test_confluent_administers_groups_and_offsets(confluent: Any, broker: RunningBroker, topic: str) -> None:
     group = f"group-{topic}"
     WRITERS["confluent-kafka"](broker.address, topic, mixed(20, plain=True))
     commit(broker.address, group, topic, 7)
@@ -235,13 +237,13 @@ def test_confluent_deletes_records(confluent: Any, broker: RunningBroker, topic:
     consumer.close()
 
 
-def test_confluent_cluster(confluent: Any, broker: RunningBroker) -> None:
+def test_confluent_describes_the_cluster(confluent: Any, broker: RunningBroker) -> None:
     cluster = confluent.describe_cluster().result(PATIENCE_S)
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, broker.port)]
     assert cluster.controller.id == 1 and len(cluster.cluster_id) == 22
 
 
-def test_confluent_sees_the_members_of_a_group(confluent: Any, broker: RunningBroker, topic: str) -> None:
+def test_confluent_describes_the_members_of_a_group(confluent: Any, broker: RunningBroker, topic: str) -> None:
     group = f"group-{topic}"
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": group, "client.id": "me"})
     try:
@@ -262,7 +264,7 @@ def test_confluent_sees_the_members_of_a_group(confluent: Any, broker: RunningBr
 # aiokafka
 
 
-async def test_aiokafka_topics_configs_and_records(broker: RunningBroker, name: str) -> None:
+async def test_aiokafka_administers_topics_configs_and_records(broker: RunningBroker, name: str) -> None:
     admin: Any = AIOKafkaAdminClient(bootstrap_servers=broker.address)
     await admin.start()
     try:
@@ -288,7 +290,7 @@ async def test_aiokafka_topics_configs_and_records(broker: RunningBroker, name: 
         await admin.close()
 
 
-async def test_aiokafka_groups(broker: RunningBroker, topic: str) -> None:
+async def test_aiokafka_administers_groups(broker: RunningBroker, topic: str) -> None:
     group = f"group-{topic}"
     commit(broker.address, group, topic, 7)
     admin: Any = AIOKafkaAdminClient(bootstrap_servers=broker.address)

@@ -1,4 +1,4 @@
-"""Our admin beside those of confluent-kafka and kafka-python on the same broker: each sees what the other made."""
+"""The admin clients of Ottla, confluent-kafka and kafka-python on one broker: each sees the changes of the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def admin(broker: RunningBroker) -> AsyncIterator[Admin]:
 
 
 @pytest.fixture
-def confluent(broker: RunningBroker) -> Any:  # its types are not known in full
+def confluent(broker: RunningBroker) -> Any:  # its types are not fully known
     return AdminClient({"bootstrap.servers": broker.address})
 
 
@@ -44,7 +44,9 @@ def done(futures: dict[Any, Any]) -> list[Any]:
     return [future.result(PATIENCE_S) for future in futures.values()]
 
 
-async def test_topics_and_the_cluster(admin: Admin, confluent: Any, kafka_python: Any, name: str) -> None:
+async def test_views_of_topics_and_the_cluster_are_equal(
+    admin: Admin, confluent: Any, kafka_python: Any, name: str
+) -> None:
     own.checked(await admin.create_topics([own.NewTopic(name, 3, 1)]))
     (theirs,) = done(confluent.describe_topics(TopicCollection([name])))
     ours = own.checked(await admin.describe_topics([name]))[name]
@@ -60,7 +62,7 @@ async def test_topics_and_the_cluster(admin: Admin, confluent: Any, kafka_python
     assert name not in kafka_python.list_topics()
 
 
-async def test_configs(admin: Admin, confluent: Any, topic: str) -> None:
+async def test_views_of_configs_are_equal(admin: Admin, confluent: Any, topic: str) -> None:
     ours = own.ConfigResource.topic(topic)
     own.checked(await admin.alter_configs({ours: {"cleanup.policy": "compact", "retention.ms": "5000"}}))
     for resource, theirs in (
@@ -72,13 +74,13 @@ async def test_configs(admin: Admin, confluent: Any, topic: str) -> None:
         assert {name: (e.value, e.source, e.is_read_only, e.is_sensitive) for name, e in found.items()} == {
             name: (e.value, e.source, e.is_read_only, e.is_sensitive) for name, e in expected.items()
         }
-        # Theirs are a dict by name: of several levels of one name the last.
+        # Theirs are a dict by name: of several sources of one name it has the last.
         assert {name: {s.name: (s.value, s.source) for s in e.synonyms} for name, e in found.items()} == {
             name: {s.name: (s.value, s.source) for s in e.synonyms.values()} for name, e in expected.items()
         }
 
 
-async def test_offsets_records_and_groups(
+async def test_views_of_offsets_records_and_groups_are_equal(
     admin: Admin, confluent: Any, kafka_python: Any, broker: RunningBroker, topic: str
 ) -> None:
     WRITERS["kafka-python"](broker.address, topic, mixed(20, plain=True, null_values=False))

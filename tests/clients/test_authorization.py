@@ -1,6 +1,6 @@
-"""What real clients see where access control lists deny: their own exceptions, for records, groups, transactions.
+"""Real clients without permission: their own exceptions, for records, groups, transactions.
 
-Everything is allowed but what begins with "closed", of which only somebody else is told anything.
+Everything is allowed except for names that begin with "closed", which only another user may describe.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def address() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def test_kafka_python_writes_and_reads(address: str) -> None:
+def test_kafka_python_is_denied_writes_and_reads(address: str) -> None:
     producer = KafkaProducer(bootstrap_servers=address, enable_idempotence=False)
     for topic in (TOPIC, READ_ONLY):
         with pytest.raises(TopicAuthorizationFailedError):
@@ -79,21 +79,21 @@ def test_kafka_python_writes_and_reads(address: str) -> None:
     consumer.close()
 
 
-def test_kafka_python_and_a_group(address: str) -> None:
+def test_kafka_python_is_denied_a_group(address: str) -> None:
     consumer = KafkaConsumer("open", bootstrap_servers=address, group_id=GROUP)
     with pytest.raises(GroupAuthorizationFailedError):
         consumer.poll(PATIENCE_MS)
     consumer.close(autocommit=False)
 
 
-def test_kafka_python_and_a_transaction(address: str) -> None:
+def test_kafka_python_is_denied_a_transaction(address: str) -> None:
     producer = KafkaProducer(bootstrap_servers=address, transactional_id=TRANSACTIONAL_ID)
     with pytest.raises(TransactionalIdAuthorizationFailedError):
         producer.init_transactions()
     producer.close(timeout=1)
 
 
-def test_kafka_python_administers(address: str) -> None:
+def test_kafka_python_is_denied_administration(address: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=address)
     with pytest.raises(TopicAuthorizationFailedError):
         admin.create_topics([PyNewTopic("closed-new", 1, 1)])
@@ -113,7 +113,7 @@ def codes_of(futures: Any) -> set[Any]:
     return found
 
 
-def test_confluent_writes_and_reads(address: str) -> None:
+def test_confluent_is_denied_writes_and_reads(address: str) -> None:
     producer = Producer({"bootstrap.servers": address})
     told: list[Any] = []
     for topic in (TOPIC, READ_ONLY):
@@ -129,7 +129,7 @@ def test_confluent_writes_and_reads(address: str) -> None:
     consumer.close()
 
 
-def test_confluent_and_a_group(address: str) -> None:
+def test_confluent_is_denied_a_group(address: str) -> None:
     consumer = Consumer({"bootstrap.servers": address, "group.id": GROUP})
     consumer.subscribe(["open"])
     message = consumer.poll(PATIENCE_S)
@@ -139,14 +139,14 @@ def test_confluent_and_a_group(address: str) -> None:
     consumer.close()
 
 
-def test_confluent_and_a_transaction(address: str) -> None:
+def test_confluent_is_denied_a_transaction(address: str) -> None:
     producer = Producer({"bootstrap.servers": address, "transactional.id": TRANSACTIONAL_ID})
     with pytest.raises(KafkaException) as refused:
         producer.init_transactions(PATIENCE_S)
     assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_confluent_administers(address: str) -> None:
+def test_confluent_is_denied_administration(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     denied = {KafkaError.TOPIC_AUTHORIZATION_FAILED}
     assert codes_of(admin.create_topics([NewTopic("closed-new", 1, 1)])) == denied

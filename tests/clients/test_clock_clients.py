@@ -1,4 +1,4 @@
-"""Real clients at a broker whose clock is moved: days of retention, expiries and time-outs, in a test of a second."""
+"""Real clients and a broker whose clock is moved: days of retention, expiries and timeouts, in a test of one second."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python
 every_client = pytest.mark.parametrize("client", CLIENTS)
 SECOND_MS = 1000
 DAY_MS = 24 * 3600 * SECOND_MS
-EXPIRED_MS = DAY_MS + 600 * SECOND_MS  # Kafka looks every ten minutes for producers that were silent for a day
-TIMED_OUT_MS = 71 * SECOND_MS  # the clients' 60 s; it looks every ten seconds
+EXPIRED_MS = DAY_MS + 600 * SECOND_MS  # every ten minutes Kafka checks for producers that were silent for a day
+TIMED_OUT_MS = 71 * SECOND_MS  # the clients' 60 s; checked every ten seconds
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def module_broker() -> Iterator[Embedded]:
 
 @pytest.fixture
 def clocked(module_broker: Embedded) -> Iterator[Embedded]:
-    """A broker of these tests alone: other tests' topics would grow old with its clock."""
+    """A broker for these tests only: other tests' topics would be affected by its clock."""
     yield module_broker
     module_broker.reset()
 
 
 @every_client
-def test_seven_days(client: str, clocked: Embedded) -> None:
-    """What a week takes: records, what is known of a producer (a day), the member of a group (its session)."""
+def test_seven_days_expire_records_producers_and_members(client: str, clocked: Embedded) -> None:
+    """What expires in a week: records, producer states (a day), the member of a group (its session)."""
     topic, kept = clocked.create_topic("orders"), clocked.create_topic("kept", configs={"retention.ms": "-1"})
     with (
         producing(client, clocked.bootstrap, idempotent=True) as producer,
@@ -61,7 +61,7 @@ def test_seven_days(client: str, clocked: Embedded) -> None:
         assert not clocked.producers()
         assert [record.value for record in clocked.records(topic)] == [b"a"]
         clocked.clock.advance(6 * DAY_MS)
-        assert clocked.group("readers").state == "Dead"  # its offsets have been kept for seven days
+        assert clocked.group("readers").state == "Dead"  # its offsets were kept for seven days
         assert not clocked.records(topic)
         assert [record.value for record in clocked.records(kept)] == [b"b"]
 
@@ -69,14 +69,14 @@ def test_seven_days(client: str, clocked: Embedded) -> None:
         assert [read.value for read in consumer.read(1)] == [b"c"]
         with pytest.raises((PyCommitFailedError, AioCommitFailedError, KafkaException)):
             consumer.commit()
-        assert [read.value for read in consumer.read(1)] == [b"c"]  # it has joined again, where nothing is committed
+        assert [read.value for read in consumer.read(1)] == [b"c"]  # it has joined again, without committed offsets
         consumer.commit()
         assert (clocked.group("readers").state, clocked.group("readers").lag) == ("Stable", 0)
 
 
 @every_client
-def test_members_are_kept(client: str, clocked: Embedded) -> None:
-    """With keep_members a day passes for the log, and the group does not notice."""
+def test_keep_members_moves_the_clock_without_expiring_members(client: str, clocked: Embedded) -> None:
+    """With keep_members a day passes for the log, but not for the sessions of the group."""
     topic = clocked.create_topic("orders", configs={"retention.ms": str(3600 * SECOND_MS)})
     clocked.send(topic, b"a")
     with consuming(client, clocked.bootstrap, topic, "readers") as consumer:
@@ -92,7 +92,7 @@ def test_members_are_kept(client: str, clocked: Embedded) -> None:
 
 
 @every_client
-def test_the_time_of_the_append_is_the_clocks(client: str, clocked: Embedded) -> None:
+def test_append_time_is_that_of_the_moved_clock(client: str, clocked: Embedded) -> None:
     topic = clocked.create_topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
     clocked.clock.freeze()
     day = clocked.clock.now_ms // DAY_MS * DAY_MS + 3 * DAY_MS
@@ -149,8 +149,8 @@ TRANSACTIONS = {
 
 
 @every_client
-def test_a_transaction_times_out(client: str, clocked: Embedded) -> None:
-    """After the client's transaction time-out (60 s) it is aborted: who commits is fenced, readers go on behind it."""
+def test_transaction_is_aborted_after_its_timeout(client: str, clocked: Embedded) -> None:
+    """After the client's transaction timeout (60 s) it is aborted: its commit is fenced, readers continue."""
     topic = clocked.create_topic("orders")
     TRANSACTIONS[client](clocked, topic)
     clocked.send(topic, b"next")

@@ -1,4 +1,4 @@
-"""The cluster as admin clients see it: credentials, the quorum, features; and librdkafka, which pushes its metrics."""
+"""The cluster and admin clients: credentials, the quorum, features; and the client metrics of librdkafka."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kafka_python(broker: RunningBroker) -> Iterator[Any]:
     theirs.close()
 
 
-def test_credentials_of_each_client_are_seen_by_the_other(confluent: Any, kafka_python: Any, name: str) -> None:
+def test_credentials_of_each_client_are_visible_to_the_other(confluent: Any, kafka_python: Any, name: str) -> None:
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
     upsertion = UserScramCredentialUpsertion(f"{name}-c", info, b"secret", b"salt")
     assert confluent.alter_user_scram_credentials([upsertion])[f"{name}-c"].result(PATIENCE_S) is None
@@ -67,7 +67,7 @@ def test_credentials_of_each_client_are_seen_by_the_other(confluent: Any, kafka_
     assert caught.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_kafka_python_describes_the_quorum_and_moves_a_feature() -> None:
+def test_kafka_python_describes_the_quorum_and_updates_a_feature() -> None:
     with Embedded(release="4.3") as broker:
         admin: Any = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
         try:
@@ -92,7 +92,7 @@ def test_kafka_python_describes_the_quorum_and_moves_a_feature() -> None:
 
 @pytest.fixture
 async def telling(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker that takes metrics, and wants all of them ever so often."""
+    """A broker with a metrics subscription for all metrics, with a push interval."""
     async with running(tmp_path, overrides={"ottla.client.telemetry": "true"}, release="4.3") as broker:
         configs = {"metrics": "*", "interval.ms": "300"}
         broker.state.named_configs.set(16, "all", configs, broker.clock.now_ms())
@@ -100,7 +100,7 @@ async def telling(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def until(broker: Broker, holds: Callable[[], bool]) -> None:
-    """Lets time go by until it holds."""
+    """Moves the clock until the condition holds."""
     end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end, broker.state.telemetry.instances
@@ -124,7 +124,7 @@ async def test_librdkafka_pushes_its_metrics_until_it_closes(kind: Any, telling:
     await until(telling, lambda: instance.is_ending)
 
 
-async def test_it_says_nothing_where_that_is_not_switched_on(tmp_path: Path) -> None:
+async def test_librdkafka_pushes_nothing_without_a_subscription(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client: Any = await asyncio.to_thread(Producer, {"bootstrap.servers": f"127.0.0.1:{broker.ports[0]}"})
         await asyncio.to_thread(client.list_topics, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Two thousand connections at once, and what a real client sends that the schema does not allow."""
+"""Two thousand connections at once, and a request of a real client that violates the schema."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ottla_testing.patience import PATIENCE_S
 
 CONNECTIONS = 2_000
 FETCH, METADATA = 1, 3
-FETCH_VERSION = 12  # the last one that names topics
+FETCH_VERSION = 12  # the last version with topic names only
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Lets this process open a socket for each connection; the broker sees to itself."""
+    """Raises the limit of open files for this process, to one socket for each connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * CONNECTIONS), hard))
     yield
@@ -33,13 +33,13 @@ def many_files() -> Iterator[None]:
 
 
 def frame(api_key: int, version: int, body: bytes) -> bytes:
-    """A request with the header of the flexible versions, correlation id 7 and no client id."""
+    """Returns a request with the header of flexible versions, correlation id 7 and no client id."""
     payload = struct.pack(">hhihB", api_key, version, 7, -1, 0) + body
     return struct.pack(">i", len(payload)) + payload
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """The body of the next response; empty when the broker closed the connection."""
+    """Returns the body of the next response; empty if the broker closed the connection."""
     try:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
     except asyncio.IncompleteReadError:
@@ -62,10 +62,10 @@ def waiting_fetch(topic: str, offset: int) -> FetchRequest:
 
 
 @pytest.mark.slow
-async def test_two_thousand_connections_at_once(
+async def test_two_thousand_connections_at_once_are_served(
     own_broker: RunningBroker, create: Callable[..., str], many_files: None
 ) -> None:
-    """All are answered, all wait in a fetch while a client works, and one record wakes every one of them."""
+    """All get responses, all wait in a fetch while a client works, and one record wakes all of them."""
     create(own_broker.address, "quiet")
     create(own_broker.address, "busy")
     opened: list[Streams] = []
@@ -98,7 +98,7 @@ async def test_two_thousand_connections_at_once(
 
 
 @pytest.mark.parametrize("version", range(9, 14))
-async def test_metadata_request_of_librdkafka_with_bytes_too_many_is_answered(
+async def test_metadata_request_of_librdkafka_with_additional_bytes_is_served(
     version: int, broker: RunningBroker
 ) -> None:
     """Its issue 5049: from v9 on the null array has four bytes. As in Kafka, bytes left over are ignored."""

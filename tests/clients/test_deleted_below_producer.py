@@ -1,4 +1,4 @@
-"""Transactional and idempotent producers of clients go on after DeleteRecords took all that they wrote."""
+"""Transactional and idempotent producers of clients continue after DeleteRecords deleted all their records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Embedded]:
 
 
 def delete_all(broker: Embedded, topic: str, kept: int = 0) -> None:
-    """DeleteRecords up to so many offsets before the end."""
+    """Deletes the records up to `before_end` offsets before the end."""
     (partition,) = next(one for one in broker.topics() if one.name == topic).partitions
     offset = TopicPartition(topic, 0, partition.end_offset - kept)
     admin = AdminClient(librdkafka(broker.bootstrap))
@@ -34,8 +34,8 @@ def delete_all(broker: Embedded, topic: str, kept: int = 0) -> None:
 
 
 @pytest.mark.parametrize("client", PRODUCERS)
-def test_a_transactional_producer_goes_on(broker: Embedded, client: str) -> None:
-    """Its newest marker is left, or nothing; within a transaction all that it wrote in it."""
+def test_transactional_producer_continues_after_its_records_are_deleted(broker: Embedded, client: str) -> None:
+    """Its newest marker is left, or nothing; within a transaction all its records of that transaction."""
     topic = broker.create_topic()
     producer = PRODUCERS[client](broker.bootstrap, topic)
     try:
@@ -51,7 +51,7 @@ def test_a_transactional_producer_goes_on(broker: Embedded, client: str) -> None
         producer.close()
 
 
-def test_librdkafka_goes_on_with_idempotence(broker: Embedded) -> None:
+def test_librdkafka_continues_with_idempotence(broker: Embedded) -> None:
     topic = broker.create_topic()
     failed: list[Any] = []
 
@@ -67,7 +67,7 @@ def test_librdkafka_goes_on_with_idempotence(broker: Embedded) -> None:
     assert failed == []
 
 
-def test_kafka_python_goes_on_with_idempotence(broker: Embedded) -> None:
+def test_kafka_python_continues_with_idempotence(broker: Embedded) -> None:
     topic = broker.create_topic()
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True)
     for number in range(ROUNDS):
@@ -76,7 +76,7 @@ def test_kafka_python_goes_on_with_idempotence(broker: Embedded) -> None:
     producer.close()
 
 
-async def test_aiokafka_goes_on_with_idempotence(broker: Embedded) -> None:
+async def test_aiokafka_continues_with_idempotence(broker: Embedded) -> None:
     topic = broker.create_topic()
     async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True) as producer:
         for number in range(ROUNDS):

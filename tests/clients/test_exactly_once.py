@@ -1,7 +1,7 @@
-"""Exactly once, from one topic to another, by loops of real clients: whatever is killed, each input is copied once.
+"""Exactly once, from one topic to another, by loops of real clients: each input is copied once, whatever is killed.
 
-A loop reads, writes what it read to another topic and commits its offsets, all in one transaction; its processes and
-the broker get kill -9 at random moments, and are started again. Who reads committed records must then find the copy of
+A loop reads, writes the records to another topic and commits its offsets, all in one transaction; its processes and the
+broker are killed (-9) at random moments, and started again. A reader of committed records must then find the copy of
 each input exactly once and in order, and the committed offsets at the end of the input.
 """
 
@@ -62,7 +62,9 @@ def loop(client: str, group: str, transactional_id: str, address: str, **more: o
 
 
 def all_loops(address: str) -> list[Settings]:
-    """By group id only (`alone`), and as members of groups, whose metadata go with the offsets (KIP-447)."""
+    """Returns loops by group id only (`alone`), and as members of groups, which send their metadata with the offsets
+    (KIP-447).
+    """
     every = list(range(PARTITIONS))
     return [
         *(loop(client, f"{client}-alone", f"{client}-alone", address, assigned=every) for client in CLIENTS),
@@ -70,7 +72,7 @@ def all_loops(address: str) -> list[Settings]:
     ]
 
 
-# -- the verifier can fail
+# -- the verifier detects errors
 
 WHOLE = {0: [b"0", b"2", b"4"], 1: [b"1", b"3"]}
 
@@ -79,24 +81,24 @@ def copies() -> dict[int, list[bytes]]:
     return {partition: [transformed(value) for value in values] for partition, values in WHOLE.items()}
 
 
-def test_the_verifier_finds_nothing_wrong_with_copies() -> None:
+def test_verifier_accepts_correct_copies() -> None:
     assert faults(WHOLE, copies()) == []
 
 
-def test_the_verifier_finds_an_input_that_is_missing() -> None:
+def test_verifier_finds_a_missing_input() -> None:
     found = copies()
     del found[0][1]
     assert faults(WHOLE, found) == ["0: b'copy of 2' is missing"]
     assert faults(WHOLE, {0: copies()[0]}) == ["1: b'copy of 1' is missing", "1: b'copy of 3' is missing"]
 
 
-def test_the_verifier_finds_an_input_that_is_doubled() -> None:
+def test_verifier_finds_a_duplicated_input() -> None:
     found = copies()
     found[1].append(transformed(b"1"))
     assert faults(WHOLE, found) == ["1: b'copy of 1' is there twice"]
 
 
-def test_the_verifier_finds_an_input_that_comes_late_or_elsewhere() -> None:
+def test_verifier_finds_an_input_out_of_order_or_in_another_partition() -> None:
     found = copies()
     found[0].append(found[0].pop(0))
     assert faults(WHOLE, found) == ["0: b'copy of 0' comes late"]
@@ -109,7 +111,7 @@ def test_the_verifier_finds_an_input_that_comes_late_or_elsewhere() -> None:
 
 
 class Chaos:
-    """Starts loops, kills them and the broker, and starts them again; all that is chosen comes from one seed."""
+    """Starts loops, kills them and the broker, and restarts them; all choices depend on one seed."""
 
     def __init__(self, running: Pipelines, seed: int) -> None:
         self.running = running
@@ -119,7 +121,7 @@ class Chaos:
         loop.start(self.chooser.randrange(1 << 32), random_death(self.chooser) if mortal else None)
 
     def wait_for_progress(self) -> None:
-        """Until each loop has copied something more; those that died meanwhile live again."""
+        """Returns when each loop has copied more; restarts the ones that ended."""
         before = {loop.name: loop.committed for loop in self.running.loops}
 
         def is_done() -> bool:
@@ -132,7 +134,7 @@ class Chaos:
         self.running.wait_for(is_done, "a loop copies nothing more")
 
     def round(self) -> None:
-        """Some loops, or the broker, or both, at any moment."""
+        """Kills some loops, or the broker, or both, at any moment."""
         chooser, loops, broker = self.chooser, self.running.loops, self.running.broker
         self.wait_for_progress()
         time.sleep(chooser.random() / 5)
@@ -145,7 +147,7 @@ class Chaos:
         for deed in deeds:
             deed()
         if takes_broker:
-            while chooser.random() < 0.2:  # once more, while it recovers
+            while chooser.random() < 0.2:  # once more, during its recovery
                 broker.launch()
                 time.sleep(chooser.random() / 2)
                 broker.kill()
@@ -154,7 +156,7 @@ class Chaos:
             self.start(one)
 
     def finish(self, source: Input) -> None:
-        """Nobody is killed any more: what is left is copied."""
+        """Copies the rest, without kills."""
         source.stop()
         assert not source.failures, source.failures[:3]
         address = self.running.broker.address
@@ -200,10 +202,10 @@ def run_loops(broker: RunningBroker, loops: list[Settings], rounds: int, seed: i
 @pytest.mark.parametrize(
     ("apart", "step", "fault"), [("behind", "ended", "is there twice"), ("before", "ending", "is missing")]
 )
-def test_a_loop_that_commits_its_offsets_beside_its_transaction_is_found_out(
+def test_loop_committing_offsets_outside_its_transaction_is_detected(
     tmp_path: Path, apart: str, step: str, fault: str
 ) -> None:
-    """The fault on purpose: killed between the two, it copies again what it had copied, or never what it had not."""
+    """A deliberate error: killed between the two, it copies records again, or never."""
     broker = RunningBroker(tmp_path, **QUICK)
     try:
         settings = loop("confluent-kafka", "apart", "apart", broker.address, assigned=[0], apart=apart, aborts=0.0)
@@ -229,9 +231,10 @@ def test_a_loop_that_commits_its_offsets_beside_its_transaction_is_found_out(
 
 @contextlib.contextmanager
 def any_broker(folder: Path) -> Iterator[tuple[RunningBroker, int]]:
-    """A broker as one of the releases, which differ in what they check of transactions, and a seed; both are told.
+    """A broker as one of the releases, which differ in their checks of transactions, and a seed; both are printed.
 
-    What it leaves behind is verified."""
+    Its data directory is verified at the end.
+    """
     seed = random.randrange(1 << 32)
     release = random.Random(seed).choice(RELEASES)
     print(f"seed {seed}, release {release}")
@@ -245,15 +248,15 @@ def any_broker(folder: Path) -> Iterator[tuple[RunningBroker, int]]:
     assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 
 
-def test_each_input_is_copied_exactly_once_whoever_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_each_input_is_copied_exactly_once_despite_kills(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     with any_broker(tmp_path) as (broker, seed):
         run_loops(broker, all_loops(broker.address), min(scaled(ROUNDS), MOST_ROUNDS), seed)
 
 
-def test_partitions_that_move_between_members_are_copied_exactly_once(
+def test_partitions_moving_between_members_are_copied_exactly_once(
     tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
-    """Three clients in one group, an id each: what one had open when it was killed, the others wait for."""
+    """Three clients in one group, with an id each: the open transaction of a killed one blocks the others."""
     with any_broker(tmp_path) as (broker, seed):
         short = {"session_timeout_ms": 1000}
         members = [loop(client, "shared", f"{client}-shared", broker.address, **short) for client in MEMBERS]

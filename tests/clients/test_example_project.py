@@ -1,7 +1,7 @@
 """The example project, run as its user runs it: from Ottla's wheel in an environment of its own, with pytest-xdist.
 
-Every run takes another share of its tests, all of them from OTTLA_TEST_SCALE 5 on; `ottla_testing.installed` by
-itself runs all, and says how long they take.
+Each run takes another share of its tests, all of them from OTTLA_TEST_SCALE 5 on; `ottla_testing.installed` by itself
+runs all of them and prints their times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from ottla_testing.installed import build_wheel, install, run_tests
 
 SHARE = 5  # at scale 1 every fifth test
-TESTS = 200  # there are at least so many
+TESTS = 200  # there are at least this many
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def python(folder: Path) -> Path:
     return install(build_wheel(folder), folder)
 
 
-def test_the_environment_has_ottla_from_its_wheel(python: Path, folder: Path) -> None:
+def test_environment_imports_ottla_from_its_wheel(python: Path, folder: Path) -> None:
     program = (
         "import ottla.broker.testing.embedded as one, kafka as other; print(one.__file__, other.__file__, sep='\\n')"
     )
@@ -41,15 +41,15 @@ def test_the_environment_has_ottla_from_its_wheel(python: Path, folder: Path) ->
 
 
 @pytest.mark.slow
-def test_the_tests_of_the_shop_pass(python: Path, folder: Path, scaled: Callable[[int], int]) -> None:
+def test_tests_of_the_shop_pass(python: Path, folder: Path, scaled: Callable[[int], int]) -> None:
     every = max(1, round(SHARE / (scaled(1000) / 1000)))
     report = run_tests(python, folder, every=every, first=random.randrange(every))
     assert not report.failed, report.output
     assert report.passed >= TESTS // every, report.output
 
 
-def test_the_project_knows_nothing_of_ottla_but_its_fixtures() -> None:
-    """What it shows, anyone can do."""
+def test_project_uses_only_the_fixtures_of_ottla() -> None:
+    """What it shows, any project can do."""
     project = Path(__file__).resolve().parents[1] / "examples"
     for path in (*project.glob("shop/**/*.py"), *project.glob("tests/*.py")):
         lines = path.read_text().splitlines()

@@ -1,7 +1,7 @@
-"""Each kind of fault, met by real consumers: alone and in a group.
+"""Each kind of fault with real consumers: alone and in a group.
 
-What was asked for is handed out in the end, each record once; a wrong CRC and a refusal are raised, and the next
-poll goes on where it was.
+Each record is returned once in the end; a wrong CRC and a refusal are raised, and the next poll continues at the same
+position.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def topic(embedded: Embedded) -> Iterator[str]:
 @pytest.mark.parametrize(
     "code", ["NOT_LEADER_OR_FOLLOWER", "OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PARTITION", "KAFKA_STORAGE_ERROR"]
 )
-def test_an_error_that_passes_is_not_seen(client: str, code: str, embedded: Embedded, topic: str) -> None:
-    """An offset out of range is reset to where `auto.offset.reset` says; the others ask again."""
+def test_transient_error_is_hidden(client: str, code: str, embedded: Embedded, topic: str) -> None:
+    """An offset out of range is reset by `auto.offset.reset`; the other requests are retried."""
     fault = embedded.faults.error("Fetch", code, topic=topic, times=2)
     with consuming(client, embedded.bootstrap, topic) as consumer:
         assert [read.value for read in consumer.read(3)] == VALUES
@@ -48,7 +48,7 @@ def test_an_error_that_passes_is_not_seen(client: str, code: str, embedded: Embe
 
 
 @every_client
-def test_a_refusal_is_raised(client: str, embedded: Embedded, topic: str) -> None:
+def test_authorization_error_is_raised(client: str, embedded: Embedded, topic: str) -> None:
     fault = embedded.faults.error("Fetch", "TOPIC_AUTHORIZATION_FAILED", topic=topic, times=1)
     with consuming(client, embedded.bootstrap, topic) as consumer:
         with pytest.raises(Exception) as caught:
@@ -60,7 +60,7 @@ def test_a_refusal_is_raised(client: str, embedded: Embedded, topic: str) -> Non
 
 @every_client
 @pytest.mark.parametrize("damage", ["before", "after", "truncate"])
-def test_a_lost_answer_is_asked_for_again(client: str, damage: str, embedded: Embedded, topic: str) -> None:
+def test_lost_response_is_requested_again(client: str, damage: str, embedded: Embedded, topic: str) -> None:
     faults = embedded.faults
     if damage == "truncate":
         fault = faults.truncate("Fetch", 20, topic=topic, times=1)
@@ -72,13 +72,13 @@ def test_a_lost_answer_is_asked_for_again(client: str, damage: str, embedded: Em
 
 
 def soon(client: str) -> dict[str, Any]:
-    """A short request time-out, where the client waits for an answer that it could not read."""
+    """Sets a short request timeout, for clients that wait after a malformed response."""
     return {"socket_timeout_ms": 600} if client == "confluent-kafka" else {"request_timeout_ms": 600}
 
 
 @every_client
-def test_a_wrong_crc_is_raised(client: str, embedded: Embedded, topic: str) -> None:
-    """Consumers check CRCs (librdkafka: `check.crcs`), and hand nothing out of a batch whose own is wrong."""
+def test_wrong_crc_is_raised(client: str, embedded: Embedded, topic: str) -> None:
+    """Consumers check CRCs (librdkafka: `check.crcs`), and return no record of a batch with a wrong one."""
     fault = embedded.faults.wrong_crc("Fetch", topic=topic, times=1)
     with consuming(client, embedded.bootstrap, topic) as consumer:
         with pytest.raises((CorruptRecordError, CorruptRecordException, KafkaException)) as caught:
@@ -93,10 +93,10 @@ def test_a_wrong_crc_is_raised(client: str, embedded: Embedded, topic: str) -> N
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
-def test_a_garbled_answer_is_asked_for_again(client: str, embedded: Embedded, topic: str) -> None:
-    """What flipped bits do depends on where they are; with this seed the answer makes no sense to a client.
+def test_corrupted_response_is_requested_again(client: str, embedded: Embedded, topic: str) -> None:
+    """The effect of flipped bits depends on their place; with this seed clients cannot decode the response.
 
-    Not aiokafka: some bits have it (0.14.0) work for ever on an answer.
+    Without aiokafka: some bits make 0.14.0 decode a response forever.
     """
     fault = embedded.faults.garble("Fetch", 2, topic=topic, times=1)
     with consuming(client, embedded.bootstrap, topic, **soon(client)) as consumer:
@@ -105,7 +105,7 @@ def test_a_garbled_answer_is_asked_for_again(client: str, embedded: Embedded, to
 
 
 @every_client
-def test_a_delayed_answer_is_waited_for(client: str, embedded: Embedded, topic: str) -> None:
+def test_delayed_response_is_awaited(client: str, embedded: Embedded, topic: str) -> None:
     fault = embedded.faults.delay("Fetch", 200, topic=topic, times=1)
     with consuming(client, embedded.bootstrap, topic) as consumer:
         begun = time.monotonic()
@@ -115,7 +115,7 @@ def test_a_delayed_answer_is_waited_for(client: str, embedded: Embedded, topic: 
 
 
 @every_client
-def test_a_stalled_fetch_goes_on(client: str, embedded: Embedded, topic: str) -> None:
+def test_stalled_fetch_continues(client: str, embedded: Embedded, topic: str) -> None:
     fault = embedded.faults.stall("Fetch", topic=topic)
     with consuming(client, embedded.bootstrap, topic, **soon(client)) as consumer:
         while not fault.fired:
@@ -126,8 +126,8 @@ def test_a_stalled_fetch_goes_on(client: str, embedded: Embedded, topic: str) ->
 
 
 @every_client
-def test_a_disk_error_while_reading(client: str) -> None:
-    """The partition goes offline with its directory: nothing is handed out, and no error ends the consumer."""
+def test_disk_error_while_reading_raises_nothing(client: str) -> None:
+    """The partition goes offline with its directory: no record is returned, and no error ends the consumer."""
     with Embedded(configs={"log.dirs": "/one,/two"}) as embedded:
         topic = embedded.create_topic()
         embedded.send(topic, b"a")
@@ -154,7 +154,7 @@ def test_a_disk_error_while_reading(client: str) -> None:
         ("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS"),
     ],
 )
-def test_a_member_gets_in_all_the_same(client: str, api: str, code: str, embedded: Embedded, topic: str) -> None:
+def test_member_joins_despite_errors(client: str, api: str, code: str, embedded: Embedded, topic: str) -> None:
     fault = embedded.faults.error(api, code, times=1)
     with consuming(client, embedded.bootstrap, topic, topic) as consumer:
         assert [read.value for read in consumer.read(3)] == VALUES
@@ -164,8 +164,8 @@ def test_a_member_gets_in_all_the_same(client: str, api: str, code: str, embedde
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka"])
-def test_a_topic_without_a_leader_yet_is_waited_for(client: str, embedded: Embedded, topic: str) -> None:
-    """Not librdkafka: it tells the application, or looks again only with its next refresh of all metadata."""
+def test_topic_without_a_leader_is_retried(client: str, embedded: Embedded, topic: str) -> None:
+    """Without librdkafka: it raises an error, or retries only with its next refresh of all metadata."""
     fault = embedded.faults.error("Metadata", "LEADER_NOT_AVAILABLE", topic=topic, times=1)
     with consuming(client, embedded.bootstrap, topic, topic) as consumer:
         assert [read.value for read in consumer.read(3)] == VALUES
@@ -173,7 +173,7 @@ def test_a_topic_without_a_leader_yet_is_waited_for(client: str, embedded: Embed
 
 
 @every_client
-def test_a_commit_while_the_group_rebalances_fails(client: str, embedded: Embedded, topic: str) -> None:
+def test_commit_during_a_rebalance_fails(client: str, embedded: Embedded, topic: str) -> None:
     with consuming(client, embedded.bootstrap, topic, topic) as consumer:
         assert len(consumer.read(3)) == 3
         with embedded.faults.error("OffsetCommit", "REBALANCE_IN_PROGRESS", times=1) as fault:

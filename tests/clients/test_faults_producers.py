@@ -1,7 +1,7 @@
-"""Each kind of fault, met by real producers: they send again, or raise, as their documentation says.
+"""Each kind of fault with real producers: they retry, or raise, as documented.
 
-Errors that Kafka calls retriable are tried again, others reach the caller by their code; a broken connection and an
-answer that makes no sense are a lost answer; what takes longer than the delivery time-out raises a time-out.
+Retriable errors are retried, others are raised with their code; a lost connection and a malformed response count as a
+lost response; exceeding the delivery timeout raises a timeout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def values(embedded: Embedded, topic: str) -> list[bytes | None]:
 
 @every_client
 @pytest.mark.parametrize("code", ["NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"])
-def test_a_retriable_error_is_tried_again(client: str, code: str, embedded: Embedded) -> None:
+def test_retriable_error_is_retried(client: str, code: str, embedded: Embedded) -> None:
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap) as producer:
         fault = embedded.faults.error("Produce", code, topic=topic, times=2)
@@ -40,7 +40,7 @@ def test_a_retriable_error_is_tried_again(client: str, code: str, embedded: Embe
 
 @every_client
 @pytest.mark.parametrize(("code", "number"), [("TOPIC_AUTHORIZATION_FAILED", 29), ("MESSAGE_TOO_LARGE", 10)])
-def test_another_error_reaches_the_caller(client: str, code: str, number: int, embedded: Embedded) -> None:
+def test_other_error_is_raised(client: str, code: str, number: int, embedded: Embedded) -> None:
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap) as producer:
         fault = embedded.faults.error("Produce", code, topic=topic, nth=2)
@@ -55,7 +55,7 @@ def test_another_error_reaches_the_caller(client: str, code: str, number: int, e
 
 
 @every_client
-def test_a_delayed_answer_is_waited_for(client: str, embedded: Embedded) -> None:
+def test_delayed_response_is_awaited(client: str, embedded: Embedded) -> None:
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap) as producer:
         assert producer.send(topic, b"a") == 0
@@ -67,8 +67,8 @@ def test_a_delayed_answer_is_waited_for(client: str, embedded: Embedded) -> None
 
 
 @every_client
-def test_no_answer_raises_a_time_out(client: str, embedded: Embedded) -> None:
-    """And where the rule goes, the connection and the broker are as good as before."""
+def test_missing_response_raises_a_timeout(client: str, embedded: Embedded) -> None:
+    """And without the rule the connection and the broker work again."""
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap, patience_ms=1000) as producer:
         with embedded.faults.stall("Produce", topic=topic) as fault, pytest.raises(TIMED_OUT[client]) as caught:
@@ -89,7 +89,7 @@ TIMED_OUT: dict[str, tuple[type[Exception], ...]] = {
 
 
 @every_client
-def test_a_connection_cut_before_the_append_costs_nothing(client: str, embedded: Embedded) -> None:
+def test_connection_closed_before_the_append_loses_nothing(client: str, embedded: Embedded) -> None:
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap) as producer:
         fault = embedded.faults.disconnect("Produce", "before", topic=topic, times=1)
@@ -100,8 +100,8 @@ def test_a_connection_cut_before_the_append_costs_nothing(client: str, embedded:
 
 @every_client
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-def test_an_answer_lost_after_the_append(client: str, idempotent: bool, embedded: Embedded) -> None:
-    """The broker has appended, and the client sends again: twice in the log, unless the producer is idempotent."""
+def test_response_lost_after_the_append_is_retried(client: str, idempotent: bool, embedded: Embedded) -> None:
+    """The broker has appended, and the client retries: twice in the log, unless the producer is idempotent."""
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap, idempotent=idempotent) as producer:
         fault = embedded.faults.disconnect("Produce", "after", topic=topic, nth=2)
@@ -112,7 +112,7 @@ def test_an_answer_lost_after_the_append(client: str, idempotent: bool, embedded
 
 
 @every_client
-def test_a_truncated_answer_is_a_lost_one(client: str, embedded: Embedded) -> None:
+def test_truncated_response_counts_as_lost(client: str, embedded: Embedded) -> None:
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap, idempotent=True) as producer:
         fault = embedded.faults.truncate("Produce", 12, topic=topic, nth=2)
@@ -121,8 +121,8 @@ def test_a_truncated_answer_is_a_lost_one(client: str, embedded: Embedded) -> No
     assert values(embedded, topic) == [b"a", b"b"]
 
 
-def test_librdkafka_tells_of_a_throttle(embedded: Embedded) -> None:
-    """`throttle_cb` is called with what the broker said."""
+def test_librdkafka_reports_a_throttle(embedded: Embedded) -> None:
+    """`throttle_cb` is called with the broker's throttle time."""
     topic, told = embedded.create_topic(), []
     with producing("confluent-kafka", embedded.bootstrap, throttle_cb=told.append) as producer:
         with embedded.faults.throttle("Produce", 50, topic=topic) as fault:
@@ -133,7 +133,7 @@ def test_librdkafka_tells_of_a_throttle(embedded: Embedded) -> None:
 
 
 def test_kafka_python_pauses_when_throttled(embedded: Embedded, caplog: pytest.LogCaptureFixture) -> None:
-    """It says so in its log, and sends nothing for so long."""
+    """It logs this, and sends nothing for that time."""
     topic = embedded.create_topic()
     with producing("kafka-python", embedded.bootstrap) as producer:
         with embedded.faults.throttle("Produce", 50, topic=topic):
@@ -145,8 +145,8 @@ def test_kafka_python_pauses_when_throttled(embedded: Embedded, caplog: pytest.L
 
 
 @every_client
-def test_who_is_cut_off_and_refused_gives_up_in_time(client: str, embedded: Embedded) -> None:
-    """And connects again when it is let in."""
+def test_disconnected_and_refused_producer_fails_in_time(client: str, embedded: Embedded) -> None:
+    """And it reconnects when connections are accepted again."""
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap, patience_ms=1000) as producer:
         assert producer.send(topic, b"a") == 0
@@ -163,7 +163,7 @@ CUT_OFF = (KafkaConnectionError, NodeNotReadyError, PyKafkaConnectionError)
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "aiokafka"])
-def test_nobody_is_found_where_connections_are_refused(client: str, embedded: Embedded) -> None:
+def test_refused_connections_raise_no_brokers_available(client: str, embedded: Embedded) -> None:
     with (
         embedded.faults.refuse(),
         pytest.raises((KafkaException, KafkaConnectionError)) as caught,
@@ -174,8 +174,8 @@ def test_nobody_is_found_where_connections_are_refused(client: str, embedded: Em
 
 
 @every_client
-def test_a_full_disk_is_waited_for(client: str, embedded: Embedded) -> None:
-    """KAFKA_STORAGE_ERROR is retriable: the record is stored once there is room."""
+def test_full_disk_is_retried(client: str, embedded: Embedded) -> None:
+    """KAFKA_STORAGE_ERROR is retriable: the record is stored once there is space."""
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap) as producer:
         assert producer.send(topic, b"a") == 0
@@ -186,8 +186,10 @@ def test_a_full_disk_is_waited_for(client: str, embedded: Embedded) -> None:
 
 
 @every_client
-def test_a_failed_disk_takes_the_partition_offline(client: str) -> None:
-    """Its directory stays so, as in Kafka, until the broker begins anew: the producer is told by a code or in time."""
+def test_failed_disk_takes_the_partition_offline(client: str) -> None:
+    """Its directory stays offline, as in Kafka, until the broker restarts: the producer gets an error code or a
+    timeout.
+    """
     with Embedded(configs={"log.dirs": "/one,/two"}) as embedded:
         topic = embedded.create_topic()
         with producing(client, embedded.bootstrap, patience_ms=1000) as producer:

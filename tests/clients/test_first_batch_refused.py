@@ -1,4 +1,4 @@
-"""The first of several batches in flight is refused once: no client that numbers them loses it, or has it twice."""
+"""The first of several batches in flight is refused once: no idempotent client loses or duplicates it."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def broker() -> Iterator[Embedded]:
 
 @pytest.mark.parametrize("kind", ["error", "disk_full"])
 @pytest.mark.parametrize("send", [confluent_kafka, kafka_python, ottla])
-def test_a_first_batch_that_is_refused_comes_again(
-    send: Callable[[str, str], None], kind: str, broker: Embedded
-) -> None:
+def test_refused_first_batch_is_retried(send: Callable[[str, str], None], kind: str, broker: Embedded) -> None:
     topic = broker.create_topic()
     if kind == "error":
         fault = broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic=topic, times=1)

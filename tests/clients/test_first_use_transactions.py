@@ -1,4 +1,4 @@
-"""The documentation's transactions with each client library, run as written against a broker process."""
+"""The examples of transactions with each client library in the documentation, run as written with a broker process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_each_client_library_with_transactions_has_an_example() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_transactions_work_as_written(example: str, example_broker: str, tmp_path: Path) -> None:
+def test_example_of_transactions_works_as_written(example: str, example_broker: str, tmp_path: Path) -> None:
     program = EXAMPLES[example].replace(ADDRESS, example_broker)
     outcome = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False

@@ -1,4 +1,4 @@
-"""Real clients of a broker that syncs each append before it answers: three idempotent producers and a group."""
+"""Real clients of a broker that syncs each append before its response: three idempotent producers and a group."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
 
 @pytest.fixture
 def syncing_broker(tmp_path: Path):
-    """One broker for this test, which syncs each append."""
+    """A broker for this test that syncs each append."""
     running = RunningBroker(tmp_path, log_flush_interval_messages="1", offsets_topic_num_partitions="1")
     yield running
     running.close()
 
 
-def test_producers_and_groups_of_a_broker_that_syncs_each_append(
+def test_producers_and_groups_work_with_a_broker_that_syncs(
     syncing_broker: RunningBroker, scaled: Callable[[int], int]
 ) -> None:
-    """All at once, each into a topic of its own; a kill in the midst of it, and the same again."""
+    """All at once, each with a topic of its own; a kill in between, and the same again."""
     from confluent_kafka import Consumer, TopicPartition
 
     address = syncing_broker.address

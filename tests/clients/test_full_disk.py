@@ -1,7 +1,6 @@
-"""A disk that is really full, and real clients: what they are told, what can be read meanwhile, what is there after.
+"""A disk that is really full, and real clients: their errors, what is readable meanwhile, and the log afterwards.
 
-Where file systems may be mounted it is a small tmpfs; everywhere a limit on the size of files, raised while the broker
-runs.
+If file systems can be mounted, a small tmpfs; also a limit on the size of files, raised while the broker runs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ TOPIC = "t"
 
 
 class Disk(Protocol):
-    """Where a broker lives that has little room."""
+    """A directory with little space for a broker."""
 
     broker: RunningBroker
 
@@ -49,7 +48,7 @@ class Disk(Protocol):
 
 
 class SmallTmpfs:
-    """A file system of its own, half of which a file takes that may go."""
+    """A file system of its own, half of which is taken by a file that can be removed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,7 +66,7 @@ class SmallTmpfs:
 
 
 class SmallFiles:
-    """Files of the broker may not grow beyond a size."""
+    """A limit on the size of the broker's files."""
 
     def __init__(self, folder: Path) -> None:
         self.broker = RunningBroker(folder)
@@ -117,7 +116,7 @@ def value(number: int) -> bytes:
 
 
 def read_all(broker: RunningBroker) -> list[int]:
-    """The numbers of all records, in order."""
+    """Returns the numbers of all records, in order."""
     consumer = KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest")
     partition = TopicPartition(TOPIC, 0)
     consumer.assign([partition])
@@ -135,7 +134,7 @@ def read_all(broker: RunningBroker) -> list[int]:
 
 
 def verified(broker: RunningBroker) -> str:
-    """What `ottla verify` says; it must find nothing wrong."""
+    """Fails unless `ottla verify` finds no error; returns its output."""
     command = [sys.executable, "-c", "from ottla.tools.main import main; import sys; sys.exit(main(sys.argv[1:]))"]
     done = subprocess.run([*command, "verify", str(broker.data_dir)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -147,7 +146,7 @@ class KafkaPython:
         self._producer = KafkaProducer(bootstrap_servers=address, acks="all", retries=0, enable_idempotence=False)
 
     def send(self, number: int) -> None:
-        """Returns when it is acknowledged. Raises Told."""
+        """Returns when the record is acknowledged. Raises Told."""
         try:
             self._producer.send(TOPIC, value(number), partition=0).get(timeout=PATIENCE_S)
         except kafka.errors.KafkaError as error:
@@ -176,7 +175,7 @@ class Confluent:
 
 
 class Told(Exception):
-    """What a client was told, and whether it takes that for something that may pass."""
+    """The error of a client, and whether the client considers it retriable."""
 
     def __init__(self, code: int | None, retriable: bool) -> None:
         super().__init__(f"error {code}")
@@ -184,7 +183,7 @@ class Told(Exception):
 
 
 @pytest.mark.parametrize("client", [KafkaPython, Confluent])
-def test_what_was_acknowledged_is_there_once_and_nothing_else(disk: Disk, client: Any) -> None:
+def test_exactly_the_acknowledged_records_are_stored_once(disk: Disk, client: Any) -> None:
     producer = client(disk.broker.address)
     acknowledged: list[int] = []
     told: list[Told] = []
@@ -215,7 +214,7 @@ def test_what_was_acknowledged_is_there_once_and_nothing_else(disk: Disk, client
     assert "offline" not in text and "Traceback" not in text
 
 
-# Clients that try again by themselves, and do not write twice
+# Clients that retry by themselves, without duplicates
 
 COUNT = 160
 
@@ -260,8 +259,8 @@ def ottla_idempotent(address: str) -> None:
 @pytest.mark.parametrize(
     "write", [confluent_idempotent, kafka_python_idempotent, aiokafka_idempotent, ottla_idempotent]
 )
-def test_idempotent_writers_go_on_when_there_is_room(disk: Disk, write: Any) -> None:
-    """All of their records come through in the end, each once and in order."""
+def test_idempotent_writers_continue_when_there_is_space(disk: Disk, write: Any) -> None:
+    """All of their records are stored in the end, once and in order."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -275,7 +274,7 @@ def test_idempotent_writers_go_on_when_there_is_room(disk: Disk, write: Any) -> 
     log = disk.broker.data_dir / f"{TOPIC}-0" / f"{0:020d}.log"
     until(lambda: log.exists() and log.stat().st_size >= DISK_BYTES // 3)
     writer.join(1)
-    assert writer.is_alive(), failures  # more is to be written than there is room for
+    assert writer.is_alive(), failures  # more is written than there is space for
     disk.make_room()
     writer.join(PATIENCE_S)
     assert not failures and not writer.is_alive()

@@ -1,4 +1,4 @@
-"""Groups of real consumers: one joins, one is killed, the broker is restarted, and every record is seen."""
+"""Groups of real consumers: one joins, one is killed, the broker is restarted, and every record is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPS["mixed"] = ["kafka-python", "confluent-kafka", "aiokafka"]
 
 
 def produce(address: str, topic: str, numbers: Iterable[int]) -> None:
-    """One record for each number, its partition the number's remainder."""
+    """Writes one record for each number; the partition is the number's remainder."""
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
     for number in numbers:
@@ -36,7 +36,7 @@ def produce(address: str, topic: str, numbers: Iterable[int]) -> None:
 
 
 def committed(address: str, group: str, topic: str) -> dict[int, int]:
-    """Partition -> committed offset, as the admin client tells it."""
+    """Returns partition -> committed offset, from the admin client."""
     admin = AdminClient({"bootstrap.servers": address})
     asked = ConsumerGroupTopicPartitions(group)
     answer = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S)
@@ -53,7 +53,7 @@ def end_offsets(address: str, topic: str) -> dict[int, int]:
 
 
 def wait_for_commits(group: Members) -> dict[int, int]:
-    """Until all that was read is committed; the offsets."""
+    """Waits until all that was read is committed; returns the offsets."""
     ends = end_offsets(group.address, group.topic)
     for _ in range(200):
         if committed(group.address, group.group, group.topic) == ends:
@@ -65,7 +65,7 @@ def wait_for_commits(group: Members) -> dict[int, int]:
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 @pytest.mark.parametrize("kinds", GROUPS)
-def test_every_record_is_seen_while_one_joins_one_is_killed_and_the_broker_restarts(
+def test_every_record_is_read_across_a_join_a_kill_and_a_restart(
     kinds: str, how: str, own_broker: RunningBroker, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
     address, count = own_broker.address, scaled(600)
@@ -81,7 +81,7 @@ def test_every_record_is_seen_while_one_joins_one_is_killed_and_the_broker_resta
         group.wait_for_shares([second, third], 6)
         produce(address, "work", range(2 * count, 3 * count))
         group.wait_for(lambda: len(group.values) == 3 * count)
-        if kinds != ENDS_WITH_THE_BROKER:  # the others live on over the restart, and go on where they were
+        if kinds != ENDS_WITH_THE_BROKER:  # the others keep their position over the restart
             own_broker.restart(how)
         produce(address, "work", range(3 * count, 4 * count))
         group.wait_for(lambda: len(group.values) == 4 * count)
@@ -99,10 +99,8 @@ def test_every_record_is_seen_while_one_joins_one_is_killed_and_the_broker_resta
         late.leave()
 
 
-def test_cooperative_members_keep_what_they_need_not_give_away(
-    own_broker: RunningBroker, create: Callable[..., str]
-) -> None:
-    """Incremental rebalances (KIP-429): the one who joins gets four partitions, the others lose no more than those."""
+def test_cooperative_members_keep_their_other_partitions(own_broker: RunningBroker, create: Callable[..., str]) -> None:
+    """Incremental rebalances (KIP-429): the new member gets four partitions, the others lose only those."""
     create(own_broker.address, "work", PARTITIONS)
     with members(own_broker.address, "workers", "work") as group:
         settings = {"partition.assignment.strategy": "cooperative-sticky"}
@@ -118,17 +116,17 @@ def test_cooperative_members_keep_what_they_need_not_give_away(
         group.wait_for(lambda: len(group.values) == 240)
         third.leave()
         group.wait_for_shares([first, second], 6)
-        assert [len(gone) for gone in first.revoked] == [6, 2]  # nobody gave anything away for that
+        assert [len(gone) for gone in first.revoked] == [6, 2]  # no other partition was revoked for that
         produce(own_broker.address, "work", range(240, 480))
         group.wait_for(lambda: len(group.values) == 480)
         wait_for_commits(group)
 
 
 @pytest.mark.parametrize("kind", ["kafka-python", "confluent-kafka"])
-def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
+def test_static_member_returns_to_its_partitions_without_a_rebalance(
     kind: str, own_broker: RunningBroker, create: Callable[..., str]
 ) -> None:
-    """KIP-345: a member with a group.instance.id that is gone for less than a session is not missed."""
+    """KIP-345: the absence of a member with a group.instance.id for less than a session has no effect."""
     create(own_broker.address, "work", PARTITIONS)
     name, session = {
         "kafka-python": ("group_instance_id", "session_timeout_ms"),
@@ -150,7 +148,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
         assert not [line for line in second.said[spoken:] if "record" not in line]
 
 
-def test_a_second_static_member_of_the_same_name_fences_the_first(
+def test_second_static_member_with_the_same_id_fences_the_first(
     own_broker: RunningBroker, create: Callable[..., str]
 ) -> None:
     create(own_broker.address, "work", PARTITIONS)

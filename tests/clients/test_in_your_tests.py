@@ -1,4 +1,4 @@
-"""The documentation's tests in Python, run as written, in a folder far from this checkout."""
+"""The Python tests in the documentation, run as written, in a folder outside of this checkout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return outcome
 
 
-def test_it_works_with_pytest(tmp_path: Path) -> None:
+def test_example_for_pytest_works(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(program := snippet("testing/test_orders.py"))
     outcome = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py")
     functions = [one for one in ast.parse(program).body if isinstance(one, ast.FunctionDef)]
@@ -30,23 +30,23 @@ def test_it_works_with_pytest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "tests"), [("test_first", 2), ("test_faults", 4), ("test_requests", 3)])
-def test_a_page_s_tests_pass_with_pytest(name: str, tests: int, tmp_path: Path) -> None:
+def test_tests_of_a_page_pass_with_pytest(name: str, tests: int, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text(snippet(f"testing/{name}.py"))
     assert f"{tests} passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{name}.py").stdout
 
 
-def test_it_works_with_pytest_asyncio(tmp_path: Path) -> None:
+def test_example_for_pytest_asyncio_works(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(snippet("testing/test_orders_asyncio.py"))
     assert "2 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py").stdout
 
 
 @pytest.mark.parametrize("arguments", [["test_orders.py"], ["-m", "unittest", "test_orders"]])
-def test_it_works_with_unittest(tmp_path: Path, arguments: list[str]) -> None:
+def test_example_for_unittest_works(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "test_orders.py").write_text(snippet("testing/test_orders_unittest.py"))
     assert "Ran 1 test" in run(tmp_path, *arguments).stderr
 
 
-def test_it_works_on_its_own(tmp_path: Path) -> None:
+def test_example_without_a_framework_works(tmp_path: Path) -> None:
     (tmp_path / "orders.py").write_text(snippet("testing/orders_embedded.py"))
     lines = run(tmp_path, "orders.py").stdout.splitlines()
     assert lines[0] == "bread"

@@ -1,7 +1,7 @@
-"""kill -9 again and again under the load of real clients: nothing acknowledged is lost, doubled or changed.
+"""kill -9 again and again under the load of real clients: no acknowledged record is lost, duplicated or changed.
 
-A kill takes the process and leaves the page cache, so everything that was acknowledged must be there, whatever the
-moment: in the midst of a write, of a roll, of a deletion, of the recovery from the last kill.
+A kill ends the process and keeps the page cache, so all acknowledged records must exist, whatever the moment: during a
+write, a roll, a deletion, or the recovery from the last kill.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ pytestmark = [
 ROUNDS, MOST_ROUNDS = 20, 200
 SHARED, PLAIN, SHORT, COMPACTED = "shared", "plain", "short", "compacted"
 PARTITIONS = {SHARED: 2, PLAIN: 1, SHORT: 1, COMPACTED: 1}
-# Segments are full when an index is: 4.x and our own profile allow no segment.bytes below 1 MiB.
+# Segments are full when an index is: 4.x and the own profile allow no segment.bytes below 1 MiB.
 CONFIGS: dict[str, dict[str, object]] = {
     SHARED: {"segment_index_bytes": 192},
     PLAIN: {"segment_index_bytes": 96},
@@ -105,7 +105,7 @@ class Load:
         ]
 
     def wait_for_all(self) -> None:
-        """Until every client has done something: none of them begins with a broker that is away."""
+        """Waits until every client has done something: none of them starts during an outage."""
         self._wait(lambda: all(ledger.acknowledged for ledger in self.ledgers), "a producer has written nothing")
         self._wait(lambda: all(seen.committed for seen in self.seen), "a group has committed nothing")
 
@@ -126,7 +126,7 @@ class Load:
         return [f for one in (*self.ledgers, *self.seen, self.churn) for f in one.failures]
 
     def wait_for_more(self, count: int) -> None:
-        """Until so many records more are acknowledged."""
+        """Waits until `count` more records are acknowledged."""
         wanted = sum(ledger.acknowledged for ledger in self.ledgers) + count
         self._wait(lambda: sum(ledger.acknowledged for ledger in self.ledgers) >= wanted, "no records acknowledged")
 
@@ -138,11 +138,11 @@ class Load:
             time.sleep(0.005)
 
     def committed(self) -> dict[str, dict[Place, int]]:
-        """What each group was told to be committed."""
+        """Returns the committed offsets of each group, as acknowledged."""
         return {seen.group: dict(seen.committed) for seen in self.seen}
 
     def check_committed(self, known: dict[str, dict[Place, int]]) -> None:
-        """No committed offset lies below what was acknowledged before."""
+        """Fails if a committed offset is below an earlier acknowledged one."""
         admin = AdminClient({"bootstrap.servers": self.broker.address})
         for group, offsets in known.items():
             answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
@@ -182,7 +182,7 @@ class Load:
 def loaded_broker(folder: Path, chooser: random.Random) -> Iterator[tuple[RunningBroker, Load]]:
     broker = RunningBroker(
         folder,
-        auto_create_topics_enable="false",  # or a client that asks about a deleted topic would make it anew
+        auto_create_topics_enable="false",  # or a client's metadata request for a deleted topic would create it again
         log_retention_check_interval_ms="100",
         offsets_topic_num_partitions="5",
         log_index_size_max_bytes="120",  # the offsets of groups roll, too
@@ -196,11 +196,13 @@ def loaded_broker(folder: Path, chooser: random.Random) -> Iterator[tuple[Runnin
         yield broker, load
 
 
-# -- what must hold in the end
+# -- the conditions at the end
 
 
 def check_producer(ledger: Ledger, found: Records, once: bool) -> None:
-    """All that a producer sent is there in its order, where the acknowledgement said; `once`: and nothing twice."""
+    """Fails unless all records of a producer are stored in order at their acknowledged offsets; `once`: without
+    duplicates.
+    """
     for partition, records in found.items():
         offsets: dict[int, int] = {}
         numbers: list[int] = []
@@ -223,7 +225,7 @@ def check_producer(ledger: Ledger, found: Records, once: bool) -> None:
 
 
 def check_compacted(ledger: Ledger, found: Records) -> None:
-    """The newest record of each key is there, and the records of a key are in order."""
+    """Fails unless the newest record of each key is stored, and the records of a key are in order."""
     newest: dict[int, int] = {}
     for offset, name, number in found[0]:
         assert name == ledger.name and newest.get(number % KEYS, -1) < number
@@ -233,7 +235,7 @@ def check_compacted(ledger: Ledger, found: Records) -> None:
 
 
 def check_churn(address: str, churn: Churn) -> None:
-    """Topics that were made are there and hold their own records alone; deleted ones stay deleted."""
+    """Fails unless created topics exist with exactly their own records, and deleted ones do not."""
     listed = AdminClient({"bootstrap.servers": address}).list_topics(timeout=PATIENCE_S).topics
     assert any(known.number for known in churn.known.values()), "no topic was made"
     found = whole_topics(address, {topic: 1 for topic in churn.known if topic in listed})
@@ -247,7 +249,7 @@ def check_churn(address: str, churn: Churn) -> None:
 
 
 def log_start(address: str, topic: str) -> int:
-    """Where partition 0 of a topic begins now."""
+    """Returns the log start offset of partition 0 of a topic."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "nobody"})
     try:
         return consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)[0]
@@ -256,12 +258,12 @@ def log_start(address: str, topic: str) -> int:
 
 
 def check(load: Load) -> None:
-    """Everything, from what the clients were told and a whole reading of each topic."""
+    """Checks all conditions, from the acknowledgements and a full read of each topic."""
     address = load.broker.address
     load.check_committed(load.committed())
     found = whole_topics(address, PARTITIONS)
     start = None
-    while start != (start := log_start(address, SHORT)):  # retention may go on while it is read
+    while start != (start := log_start(address, SHORT)):  # retention may delete records during the read
         found[SHORT] = whole_topics(address, {SHORT: PARTITIONS[SHORT]})[SHORT]
     for topic, partitions in found.items():
         for partition, records in partitions.items():
@@ -287,7 +289,7 @@ def check(load: Load) -> None:
 
 
 def verify(data_dir: Path) -> None:
-    """`ottla verify` finds nothing wrong."""
+    """Fails unless `ottla verify` finds no error."""
     command = [sys.executable, "-m", "ottla.tools", "verify", str(data_dir)]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
@@ -305,10 +307,10 @@ def finish(load: Load) -> None:
 # -- the tests
 
 
-def test_whatever_the_moment_of_a_kill_nothing_acknowledged_is_lost_doubled_or_changed(
+def test_kill_at_any_moment_loses_duplicates_and_changes_nothing_acknowledged(
     tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
-    """Rounds of load and kill; now and then the process is frozen before, or killed once more while it recovers."""
+    """Rounds of load and kill; sometimes the process is stopped before, or killed again during its recovery."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chooser = random.Random(seed)
@@ -339,11 +341,11 @@ def test_whatever_the_moment_of_a_kill_nothing_acknowledged_is_lost_doubled_or_c
 
 
 def wait_for_cleaning(load: Load) -> None:
-    """Until the compacted topic holds less than was written."""
+    """Waits until the compacted topic has fewer records than were written."""
     (ledger,) = (ledger for ledger in load.ledgers if ledger.topic == COMPACTED)
 
     def stored() -> int:
-        with contextlib.suppress(FileNotFoundError):  # it may be put in place just now
+        with contextlib.suppress(FileNotFoundError):  # a file may be replaced at this moment
             return sum(header.record_count for header in load.broker.stored(COMPACTED))
         return ledger.acknowledged
 
@@ -351,13 +353,13 @@ def wait_for_cleaning(load: Load) -> None:
 
 
 def wait_for_deletion(load: Load) -> None:
-    """Until retention has deleted something: what a producer sends after an outage may be one segment, and all."""
+    """Waits until retention has deleted something: all records sent after an outage may be in one segment."""
     folder = load.broker.data_dir / f"{SHORT}-0"
     until(lambda: not (folder / f"{0:020d}.log").exists(), "nothing is deleted")
 
 
 def children(pid: int) -> set[int]:
-    """The processes that a process has started and that live."""
+    """Returns the live child processes of a process."""
     found: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -367,8 +369,8 @@ def children(pid: int) -> set[int]:
     return found
 
 
-def test_the_process_that_cleans_dies_with_the_broker(tmp_path: Path) -> None:
-    """Else it would write on, into the files of the next broker's."""
+def test_cleaner_process_ends_with_the_broker(tmp_path: Path) -> None:
+    """Otherwise it would write into the files of the next broker."""
     slow = {"log_cleaner_backoff_ms": "0", "log_cleaner_io_max_bytes_per_second": "1000"}
     broker = RunningBroker(tmp_path, **slow)
     try:
@@ -381,7 +383,7 @@ def test_the_process_that_cleans_dies_with_the_broker(tmp_path: Path) -> None:
         assert broker.process
         owner = broker.process.pid
         cleaning = until(lambda: children(owner), "nothing is cleaned")
-        time.sleep(0.5)  # for it to be in the midst of its work
+        time.sleep(0.5)  # so that it is in the middle of its work
         broker.kill()
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in cleaning), "the process that cleans lives on")
     finally:
@@ -389,7 +391,7 @@ def test_the_process_that_cleans_dies_with_the_broker(tmp_path: Path) -> None:
 
 
 def freeze(broker: RunningBroker, seconds: float) -> None:
-    """SIGSTOP, and SIGCONT a moment later."""
+    """Sends SIGSTOP, and SIGCONT a moment later."""
     assert broker.process
     os.kill(broker.process.pid, signal.SIGSTOP)
     try:
@@ -398,8 +400,8 @@ def freeze(broker: RunningBroker, seconds: float) -> None:
         os.kill(broker.process.pid, signal.SIGCONT)
 
 
-def test_a_broker_that_stands_still_for_a_moment_loses_nothing(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """SIGSTOP for a moment, and for longer than the groups' sessions once; clients come through both."""
+def test_broker_stopped_for_a_moment_loses_nothing(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """SIGSTOP for a moment, and once for longer than the groups' sessions; clients survive both."""
     chooser = random.Random(1)
     with loaded_broker(tmp_path, chooser) as (broker, load):
         for seconds in (0.1, 0.5, 7.0, *(chooser.random() for _ in range(scaled(3)))):

@@ -1,6 +1,6 @@
-"""Leaders move, nodes stop and come back, while real clients produce and consume: nothing lost, nothing twice.
+"""Leaders move, nodes stop and return, while real clients produce and consume: nothing is lost or duplicated.
 
-The three nodes share one log, so what is tested is the clients' failover and what the broker tells them for it.
+The three nodes share one log, so the test covers the clients' failover and the broker's responses for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla_testing.patience import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 every_client = pytest.mark.parametrize("client", CLIENTS)
-MORE = 300  # records that are acknowledged between two disturbances
+MORE = 300  # acknowledged records between two disturbances
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def three_nodes() -> Iterator[Embedded]:
 
 @pytest.fixture
 def cluster(three_nodes: Embedded, close_what_kafka_python_leaves_open: None) -> Iterator[Embedded]:
-    """Three nodes, all of them running again afterwards."""
+    """Three nodes, all of which run again afterwards."""
     yield three_nodes
     for node in three_nodes.topology.describe().nodes:
         if not node.running:
@@ -45,7 +45,7 @@ def coordinator(cluster: Embedded, group: str) -> int:
 
 
 def disturbances(cluster: Embedded, topic: str) -> Iterator[Callable[[], object]]:
-    """In turns: the leader moves; the leader's node stops and comes back; both at once; back to the preferred ones."""
+    """Yields in turn: the leader moves; its node stops and returns; both at once; the preferred leaders return."""
     topology = cluster.topology
     for step in cycle(range(4)):
         now = topology.leader(topic)
@@ -63,7 +63,7 @@ def disturbances(cluster: Embedded, topic: str) -> Iterator[Callable[[], object]
 
 
 class Consumption:
-    """A member of a group that reads and commits, in a thread of its own, until it has read what it is told to."""
+    """A group member in a thread that reads and commits until it has read the wanted records."""
 
     def __init__(self, client: str, address: str, topic: str) -> None:
         self.values: list[int] = []
@@ -90,7 +90,7 @@ class Consumption:
             self.has_begun.set()
 
     def begin(self) -> None:
-        """Returns when it is in its group: kafka-python (3.0.12) stays outside for ever when its SyncGroup is lost."""
+        """Returns when it is in its group: kafka-python (3.0.12) never rejoins if its SyncGroup is lost."""
         assert self.has_begun.wait(PATIENCE_S), self.failures
 
     def read_up_to(self, count: int) -> list[int]:
@@ -103,7 +103,9 @@ class Consumption:
 
 @pytest.mark.soak
 @every_client
-def test_nothing_is_lost_or_twice(client: str, cluster: Embedded, name: str, scaled: Callable[[int], int]) -> None:
+def test_moving_leaders_lose_and_duplicate_nothing(
+    client: str, cluster: Embedded, name: str, scaled: Callable[[int], int]
+) -> None:
     topic = cluster.create_topic(name)
     progress, moves = Progress(), scaled(6)
     writer = threading.Thread(target=PRODUCERS[client], args=(cluster.bootstrap, topic, progress))
@@ -128,8 +130,8 @@ def test_nothing_is_lost_or_twice(client: str, cluster: Embedded, name: str, sca
 
 
 @every_client
-def test_a_group_goes_on_where_its_coordinator_moved(client: str, cluster: Embedded, name: str) -> None:
-    """A member commits at the new coordinator; its successor begins where it ended."""
+def test_group_continues_after_its_coordinator_moved(client: str, cluster: Embedded, name: str) -> None:
+    """A member commits at the new coordinator; its successor continues there."""
     topic = cluster.create_topic(name)
     for number in range(4):
         cluster.send(topic, b"%d" % number)
@@ -149,7 +151,7 @@ def test_a_group_goes_on_where_its_coordinator_moved(client: str, cluster: Embed
 
 
 @every_client
-def test_a_partition_without_a_leader_is_waited_for(client: str, cluster: Embedded, name: str) -> None:
+def test_partition_without_a_leader_is_retried(client: str, cluster: Embedded, name: str) -> None:
     topic = cluster.create_topic(name)
     with producing(client, cluster.bootstrap) as producer:
         assert producer.send(topic, b"a") == 0
@@ -162,8 +164,8 @@ def test_a_partition_without_a_leader_is_waited_for(client: str, cluster: Embedd
 
 
 @pytest.mark.parametrize("client", TRANSACTIONAL)
-def test_a_transaction_outlives_its_coordinators(client: str, cluster: Embedded, name: str) -> None:
-    """Every node stops once while it is open, those of its partition and of its coordinator among them."""
+def test_transaction_survives_the_stop_of_its_coordinators(client: str, cluster: Embedded, name: str) -> None:
+    """Each node stops once while it is open, including those of its partition and of its coordinator."""
     topic = cluster.create_topic(name)
     producer = TRANSACTIONAL[client](cluster.bootstrap, name)
     try:

@@ -1,6 +1,7 @@
-"""Answers that are lost on the way: the broker has appended, the client is not told, and sends again.
+"""Lost responses: the broker has appended, and the client retries without knowing that.
 
-With idempotence each record is in the log once and in order, whoever writes; without, the same run shows duplicates.
+With idempotence each record is in the log once and in order, with every client; without it, the same run has
+duplicates.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from ottla_testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-LOST = 10  # answers per client
+LOST = 10  # responses per client
 
 
 @contextmanager
 def behind_a_losing_proxy(folder: Path, every: int) -> Iterator[tuple[RunningBroker, LosingProxy]]:
-    """A broker that clients reach through the proxy alone."""
+    """A broker that clients reach only through the proxy."""
     proxy = LosingProxy(every)
     running = RunningBroker(folder, advertised_listeners=f"PLAINTEXT://{proxy.address}")
     proxy.target = running.port
@@ -38,7 +39,7 @@ def behind_a_losing_proxy(folder: Path, every: int) -> Iterator[tuple[RunningBro
 def write_until_lost(
     write: Callable[[str, str, Progress], None], proxy: LosingProxy, count: int, restart: Callable[[], object] | None
 ) -> Progress:
-    """What was acknowledged when so many answers had been lost; `restart` is called halfway."""
+    """Returns the acknowledged records after this many lost responses; `restart` is called halfway."""
     progress = Progress()
     thread = threading.Thread(target=write, args=(proxy.address, "t", progress))
     thread.start()
@@ -57,10 +58,10 @@ def write_until_lost(
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
 @pytest.mark.parametrize("client", PRODUCERS)
-def test_a_lost_answer_makes_no_duplicate(
+def test_lost_response_causes_no_duplicate(
     client: str, killed: bool, tmp_path: Path, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
-    """The broker knows the batch by its sequence, also after a kill -9 in between."""
+    """The broker detects the batch by its sequence, also after a kill -9 in between."""
     with behind_a_losing_proxy(tmp_path, 4) as (running, proxy):
         create(proxy.address, "t")
         restart = (lambda: running.restart("kill")) if killed else None

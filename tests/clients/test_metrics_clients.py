@@ -1,4 +1,4 @@
-"""Metrics of what real clients did: each of them writes, reads in a group, commits, and is told in the numbers."""
+"""The metrics for real clients: each of them writes, reads in a group and commits, and the metrics show it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broker() -> Iterator[Embedded]:
 
 
 def told(broker: Embedded) -> Callable[..., float]:
-    """The value of a series; 0 where there is none."""
+    """Returns the value of a series; 0 without one."""
     with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     found = {
@@ -35,7 +35,7 @@ def told(broker: Embedded) -> Callable[..., float]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_a_client_did_is_what_the_numbers_say(client: str, broker: Embedded) -> None:
+def test_metrics_show_what_a_client_did(client: str, broker: Embedded) -> None:
     topic, group = broker.create_topic(), f"group of {client}"
     errors = "kafka_network_requestmetrics_errors_total"
     with producing(client, broker.bootstrap) as producer:
@@ -63,7 +63,7 @@ def test_what_a_client_did_is_what_the_numbers_say(client: str, broker: Embedded
 
 
 def _connected(broker: Embedded, software: str) -> float:
-    """The open connections of a client software, whatever its version."""
+    """Returns the open connections of a client software, whatever its version."""
     with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as answer:
         families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     found = families["kafka_server_socket_server_metrics_connections"].samples

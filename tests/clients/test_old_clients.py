@@ -1,7 +1,7 @@
-"""Clients of other ages than the broker: kafka-python 2.0.2 as 0.8.2 to 0.10.1, librdkafka with a fallback, kafkajs.
+"""Clients older or newer than the broker: kafka-python 2.0.2 as 0.8.2 to 0.10.1, librdkafka with a fallback, kafkajs.
 
-What each reads is exactly what was written, less what a format on the way cannot hold: v0 has no timestamps, v0 and v1
-have no headers.
+Each reads exactly what was written, except for fields that a format on the way cannot hold: v0 has no timestamps, v0
+and v1 have no headers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ottla_testing.old_environment import has_kafkajs
 pytestmark = [pytest.mark.slow]
 
 CODECS = ("none", "gzip", "snappy", "lz4")
-NO_LZ4 = {"kafkajs"}  # its codec for lz4 is a native module
+NO_LZ4 = {"kafkajs"}  # its lz4 codec is a native module
 Client = LineClient | Librdkafka
 
 
 class Setting(NamedTuple):
-    """A broker and a topic: the release, the configs, the format that is stored, and who can use it, newest last."""
+    """A broker and a topic: the release, the configs, the stored format, and its clients, the newest last."""
 
     release: str
     configs: Mapping[str, str]
@@ -43,18 +43,18 @@ SETTINGS = {
     "2.8 with v0": Setting("2.8", {"message.format.version": "0.9.0"}, 0, ALL),
     "2.8 with v1": Setting("2.8", {"message.format.version": "0.10.2"}, 1, ALL),
     "2.8 with v2": Setting("2.8", {}, 2, ALL),
-    "3.9, told v0 in vain": Setting("3.9", {"message.format.version": "0.9.0"}, 2, ALL),
+    "3.9, v0 without effect": Setting("3.9", {"message.format.version": "0.9.0"}, 2, ALL),
     "0.8.2": Setting("0.8.2", {}, 0, (*OLD[:1], *FALLBACKS[:1])),
     "0.9": Setting("0.9", {}, 0, (*OLD[:2], *FALLBACKS[:2])),
     "0.10.2": Setting("0.10.2", {}, 1, (*OLD, *FALLBACKS, "librdkafka")),
 }
-# The newest format that a client writes and reads where the broker has no say: by Produce and Fetch version.
+# The newest format that a client writes and reads without a limit by the broker: by Produce and Fetch version.
 MAGICS = {"kafka-python 0.8.2": 0, "kafka-python 0.9": 0, "kafka-python 0.10": 1, "kafka-python 0.10.1": 1}
 MAGICS |= {"librdkafka 0.8.2": 0, "librdkafka 0.9.0": 0}
 
 
 def client(name: str) -> Client:
-    """A new one by its name in the lists above."""
+    """Returns a new client by its name in the lists above."""
     kind, _, version = name.partition(" ")
     if kind == "kafkajs":
         return kafkajs()
@@ -63,7 +63,7 @@ def client(name: str) -> Client:
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], RunningBroker]]:
-    """`brokers(release)` is this process's broker of that release."""
+    """`brokers(release)` returns this process's broker of that release."""
     running: dict[str, RunningBroker] = {}
 
     def of(release: str) -> RunningBroker:
@@ -77,7 +77,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 
 def visit(name: str, setting: Setting, broker: RunningBroker, topic: str) -> None:
-    """One client writes each codec and reads it back; the newest client reads that; and the other way round."""
+    """One client writes with each codec and reads it back; the newest client reads that; and the other way round."""
     new = client(setting.clients[-1])
     one = client(name)
     own_magic = min(MAGICS.get(name, 2), setting.magic)
@@ -94,7 +94,8 @@ def visit(name: str, setting: Setting, broker: RunningBroker, topic: str) -> Non
         stored = list(broker.stored(topic))
         assert {header.magic for header in stored} == {setting.magic}
         assert {header.codec for header in stored} == {Codec[codec.upper()] for codec in codecs}
-        # From the middle of the second codec's records: the whole batch comes, and what is below is not shown again.
+        # From the middle of the second codec's records: the batch is sent whole, and records below the offset are
+        # skipped.
         start = len(rows(0, headers=False)) + 7
         compare(
             f"{name}, from offset {start}", one.consume(broker.address, topic, start, len(kept) - start), kept[start:]
@@ -111,13 +112,13 @@ def visit(name: str, setting: Setting, broker: RunningBroker, topic: str) -> Non
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_clients_of_every_age_read_what_they_and_others_wrote(
+def test_clients_of_every_age_read_their_own_and_other_records(
     setting: str, brokers: Callable[[str], RunningBroker], create: Callable[..., str]
 ) -> None:
     found = SETTINGS[setting]
     broker = brokers(found.release)
     names = {name: f"{name} of {setting}".replace(" ", "-").replace(",", "") for name in found.clients}
-    if not found.release.startswith("0."):  # older ones make a topic when a client asks for it
+    if not found.release.startswith("0."):  # older ones create a topic if a client requests its metadata
         for topic in names.values():
             create(broker.address, topic, **found.configs)
     with ThreadPoolExecutor(len(names)) as pool:  # a client mostly waits
@@ -127,7 +128,7 @@ def test_clients_of_every_age_read_what_they_and_others_wrote(
 
 
 def resume(one: LineClient, address: str, topic: str, group: str) -> None:
-    """A group's next member goes on where the one before it committed."""
+    """Continues as the next member of a group from the committed offsets."""
     one.produce(address, topic, rows(1, headers=False), "gzip")
     for first in (0, 10, 20):
         found = one.consume(address, topic, 0, 10, group_id=group)
@@ -136,10 +137,10 @@ def resume(one: LineClient, address: str, topic: str, group: str) -> None:
 
 @pytest.mark.parametrize("release", ["ottla", "2.8", "0.9"])
 @pytest.mark.parametrize("version", ["0.8.2", "0.9"])
-def test_groups_of_old_clients_go_on_where_they_stopped(
+def test_groups_of_old_clients_continue_at_their_commits(
     version: str, release: str, brokers: Callable[[str], RunningBroker], create: Callable[..., str]
 ) -> None:
-    """As 0.8.2 it commits without being a member; from 0.9 on it is one."""
+    """As 0.8.2 it commits without membership; from 0.9 on it is a member."""
     broker, one = brokers(release), kafka_python_2(version)
     topic = f"group-of-{version}-{release}"
     try:
@@ -151,10 +152,10 @@ def test_groups_of_old_clients_go_on_where_they_stopped(
 
 
 @pytest.mark.parametrize("name", ["kafka-python 0.8.2", "kafka-python 0.10", "librdkafka 0.8.2", "librdkafka 0.9.0"])
-def test_clients_without_the_newest_format_are_shut_out_by_4_x(
+def test_clients_without_the_newest_format_are_refused_by_4_x(
     name: str, brokers: Callable[[str], RunningBroker], create: Callable[..., str]
 ) -> None:
-    """Their Produce and Fetch are answered by closing the connection; nothing is written, nothing is read."""
+    """The broker closes the connection at their Produce and Fetch; nothing is written or read."""
     broker = brokers("4.3")
     topic = create(broker.address, f"{name} shut out".replace(" ", "-"))
     new, one = Librdkafka(), client(name)

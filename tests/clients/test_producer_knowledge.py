@@ -1,4 +1,4 @@
-"""What clients see of idempotent writing beside Produce: the states of producers, and answers with fields of ours."""
+"""Idempotent producers and APIs other than Produce: the producer states, and responses with fields of Ottla."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TAG = bytes.fromhex("01 d04f 00")  # one tagged field: 10192, empty
 
 
 class Asking:
-    """Makes every Metadata request from v9 on ask for the message formats, as our own client does."""
+    """Makes every Metadata request from v9 on request the message formats, as Ottla's client does."""
 
     def __init__(self) -> None:
         self.changed = 0
@@ -38,7 +38,7 @@ class Asking:
     def __call__(self, request: bytes) -> bytes:
         api_key, version = struct.unpack_from(">hh", request, 4)
         if api_key != METADATA or version < 9 or request.endswith(bytes(7)):
-            return request  # the last: librdkafka asks for all topics, with three bytes too many behind
+            return request  # the last: librdkafka requests all topics, with three additional bytes
         assert request[-1] == 0  # no tagged fields
         self.changed += 1
         body = request[4:-1] + TAG
@@ -53,7 +53,7 @@ class Asking:
         pytest.param(aiokafka_write, aiokafka_read, id="aiokafka"),
     ],
 )
-def test_clients_pass_over_the_fields_of_ours(
+def test_clients_skip_the_fields_of_ottla(
     write: Callable[..., None],
     read: Callable[..., list[Message]],
     tmp_path: Path,
@@ -74,7 +74,7 @@ def test_clients_pass_over_the_fields_of_ours(
         running.close()
 
 
-def test_kafka_python_shows_the_producers_of_confluent(broker: RunningBroker, topic: str) -> None:
+def test_kafka_python_describes_the_producers_of_confluent(broker: RunningBroker, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.address, "enable.idempotence": True})
     for number in range(10):
         producer.produce(topic, b"v%d" % number, timestamp=1_700_000_000_000 + number)

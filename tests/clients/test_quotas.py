@@ -1,4 +1,4 @@
-"""Real clients with quotas: they are told, wait as told, and lose nothing."""
+"""Real clients with quotas: they get throttle times, pause for them, and lose nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ottla_testing.clients.quick_clients import consuming, producing
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 
-SLACK_MS = 15  # clocks of two threads, and what a client rounds
-RATE = 100_000  # bytes a second: what is beyond a million in ten seconds costs 10 us a byte
+SLACK_MS = 15  # clocks of two threads, and a client's rounding
+RATE = 100_000  # bytes a second: above a million in ten seconds each byte costs 10 us
 FIRST, SECOND = bytes(1_015_000), bytes(1000)
 
 
 @contextmanager
 def quotas(embedded: Embedded, client_id: str, values: Mapping[str, float]) -> Iterator[None]:
-    """For one client id, until the end."""
+    """Sets quotas for one client id until the end of the block."""
     entity = (("client-id", client_id),)
 
     async def alter(changes: Mapping[str, float | None]) -> None:
@@ -43,7 +43,7 @@ def quotas(embedded: Embedded, client_id: str, values: Mapping[str, float]) -> I
 
 
 class Heard:
-    """When each connection was made mute, for how long that was told, and when bytes came in by it."""
+    """When each connection was muted, the throttle time sent for that, and when bytes arrived on it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.muted: list[tuple[int, float]] = []
@@ -65,7 +65,7 @@ class Heard:
         monkeypatch.setattr(ClientConnection, "buffer_updated", noted_updated)
 
     def pause_ms(self) -> float:
-        """From the one mute to the next bytes on its connection."""
+        """Returns the time from the one mute to the next bytes on its connection."""
         ((connection, at),) = self.muted[:1]
         return 1000 * (min(when for one, when in self.came if one == connection and when > at) - at)
 
@@ -75,7 +75,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
     return Heard(monkeypatch)
 
 
-def test_kafka_python_sends_nothing_before_the_time_that_it_is_told(
+def test_kafka_python_sends_nothing_during_the_throttle_time(
     embedded: Embedded, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = embedded.create_topic()
@@ -91,7 +91,7 @@ def test_kafka_python_sends_nothing_before_the_time_that_it_is_told(
     assert heard.pause_ms() > told[0] - SLACK_MS
 
 
-def test_our_own_producer_sends_nothing_before_the_time_that_it_is_told(embedded: Embedded, heard: Heard) -> None:
+def test_ottla_sends_nothing_during_the_throttle_time(embedded: Embedded, heard: Heard) -> None:
     topic = embedded.create_topic()
 
     async def send() -> None:
@@ -104,10 +104,8 @@ def test_our_own_producer_sends_nothing_before_the_time_that_it_is_told(embedded
     assert heard.pause_ms() > 150 - SLACK_MS
 
 
-def test_librdkafka_tells_its_user_what_it_was_told_and_is_not_heard_meanwhile(
-    embedded: Embedded, heard: Heard
-) -> None:
-    """`throttle_cb` is called; the broker reads nothing of what it sends all the same."""
+def test_librdkafka_reports_the_throttle_time_and_is_muted_meanwhile(embedded: Embedded, heard: Heard) -> None:
+    """`throttle_cb` is called; the broker does not read what it still sends."""
     topic, told = embedded.create_topic(), []
     settings: Mapping[str, Any] = {"client_id": "rd", "message_max_bytes": 4 << 20, "throttle_cb": told.append}
     with (
@@ -124,8 +122,8 @@ def test_librdkafka_tells_its_user_what_it_was_told_and_is_not_heard_meanwhile(
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "aiokafka"])
-def test_consumers_get_everything_though_answers_are_empty(client: str, heard: Heard) -> None:
-    """A throttled answer has nothing, and what it left out comes later. Windows of a second, for the test's sake."""
+def test_consumers_get_all_records_despite_empty_responses(client: str, heard: Heard) -> None:
+    """A throttled response is empty, and the records come later. Windows of one second keep the test short."""
     values = [b"%d" % number + bytes(20_000) for number in range(12)]
     with Embedded(configs={"quota.window.num": 2}) as embedded:
         topic = embedded.create_topic()

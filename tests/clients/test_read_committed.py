@@ -1,5 +1,6 @@
-"""`read_committed` consumers of real clients, over directories with transactions that Apache Kafka wrote: they get the
-records that Kafka's own consumer got."""
+"""`read_committed` consumers of real clients, with directories with transactions written by Apache Kafka: they get the
+same records as Kafka's own consumer.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ async def _aiokafka(address: str, topic: str, start: int, end: int) -> list[int]
             while await consumer.position(place) < end:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     found += [record.offset for record in records]
-        for records in (await consumer.getmany(timeout_ms=100)).values():  # nothing comes behind it
+        for records in (await consumer.getmany(timeout_ms=100)).values():  # nothing comes after it
             found += [record.offset for record in records]
         return found
     finally:
@@ -94,7 +95,7 @@ def kafka_python(address: str, topic: str, start: int, end: int) -> list[int]:
 
 @pytest.fixture(scope="module", params=RELEASES)
 def adopted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """(release, address) of a broker over the directory of that release."""
+    """(release, address) of a broker on the directory of that release."""
     folder = tmp_path_factory.mktemp("adopted")
     shutil.copytree(DIRECTORIES / request.param, folder / "data")
     broker = RunningBroker(folder)
@@ -103,7 +104,7 @@ def adopted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("read", [confluent, aiokafka, kafka_python])
-def test_what_was_committed_and_nothing_else(adopted: tuple[str, str], read: Reader) -> None:
+def test_exactly_the_committed_records_are_read(adopted: tuple[str, str], read: Reader) -> None:
     release, address = adopted
     wanted = json.loads((DIRECTORIES / f"{release}.json").read_text())
     topics = [topic for topic in wanted if "transaction" in topic]

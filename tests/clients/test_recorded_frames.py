@@ -1,4 +1,6 @@
-"""What real clients send and are answered is read to the last byte: each frame comes back from its plain values."""
+"""Requests of real clients and their responses are decoded to the last byte: each frame is encoded again from its
+values.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def by_aiokafka(broker: Embedded, topic: str) -> None:
     ("release", "session"),
     [("4.3", by_confluent), ("0.10.2", by_confluent), ("4.3", by_kafka_python), ("4.3", by_aiokafka)],
 )
-def test_each_frame_comes_back(release: str, session: Callable[[Embedded, str], None]) -> None:
+def test_each_recorded_frame_round_trips(release: str, session: Callable[[Embedded, str], None]) -> None:
     with Embedded(release=release) as broker:
         session(broker, broker.create_topic())
         seen = broker.requests()
@@ -109,7 +111,7 @@ def test_each_frame_comes_back(release: str, session: Callable[[Embedded, str], 
                 )
                 assert told == frame, one
             records += one.produced.records if one.produced is not None else 0
-        assert records >= (20 if release != "0.10.2" else 1), "a wrapper of an old format says nothing of its messages"
+        assert records >= (20 if release != "0.10.2" else 1), "a wrapper of an old format counts as one record"
         fetched = [
             record
             for one in broker.requests(api="Fetch")

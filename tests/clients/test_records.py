@@ -1,4 +1,4 @@
-"""Records through each client and codec: read back equal and in order, and stored with the codec that was asked for."""
+"""Records through each client and codec: read back equal and in order, and stored with the requested codec."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ottla_testing.clients.running_broker import RunningBroker
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 RECORDS, MOST_RECORDS = 2500, 10_000
-# Clients leave a batch as it is when compression does not make it smaller; one of this size always becomes smaller.
+# Clients send a batch uncompressed if compression does not make it smaller; one of this size always becomes smaller.
 COMPRESSIBLE_BYTES = 4096
 
 
-# These two ask for a key or a value; the others send records with neither.
+# These two require a key or a value; the others send records with neither.
 NEEDS_KEY_OR_VALUE = ("kafka-python", "aiokafka")
 
 
@@ -33,7 +33,7 @@ def messages_for(client: str, count: int, *, plain: bool = False, seed: int = 1)
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("client", WRITERS)
-def test_what_is_written_is_read_back_in_order_and_stored_as_asked(
+def test_records_are_read_back_in_order_and_stored_with_the_requested_codec(
     client: str, codec: str, broker: RunningBroker, name: str, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
     asked = Codec[codec.upper()]
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_back_in_order_and_stored_as_asked(
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_each_client_reads_what_another_wrote(
+def test_each_client_reads_the_records_of_another(
     writer: str, broker: RunningBroker, topic: str, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
     """In every codec; kcat gives all messages of a run the same headers, so here all do."""

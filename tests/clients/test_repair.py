@@ -1,4 +1,4 @@
-"""A log out of which `ottla repair` left a damaged stretch is read by every client, over the hole and behind it."""
+"""A log from which `ottla repair` removed a damaged part is read by every client, across the gap and after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python
 
 
 def ottla(*arguments: str) -> str:
-    """What a command prints; it ends with exit code 0."""
+    """Returns the output of a command that must end with exit code 0."""
     done = subprocess.run(
         [sys.executable, "-m", "ottla.tools", *arguments], capture_output=True, text=True, timeout=PATIENCE_S
     )
@@ -26,7 +26,7 @@ def ottla(*arguments: str) -> str:
     return done.stdout
 
 
-def test_every_client_reads_over_what_a_repair_left_out(own_broker: RunningBroker, create: Callable[..., str]) -> None:
+def test_every_client_reads_across_a_repaired_gap(own_broker: RunningBroker, create: Callable[..., str]) -> None:
     topic = create(own_broker.address, "t")
     sent = mixed(120, plain=True, null_values=False)
     for start in range(0, len(sent), 10):

@@ -1,5 +1,6 @@
-"""Sessions of real clients, recorded and played again: the same release answers the same, another one differs as the
-table of releases says, and in nothing else."""
+"""Sessions of real clients, recorded and replayed: the same release gives the same responses, another one differs
+exactly as the release table says.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def recorded(session: Callable[[str, str], None], release: str = RECORDED) -> li
 
 
 def listen_to(broker: Embedded, kept: Kept) -> None:
-    """Past the public face: a file would be read by another test."""
+    """Records without the public interface: a file would be read by another test."""
     running: Any = broker._thread.operations.running  # type: ignore[union-attr]
     assert broker._thread.loop is not None
     broker._thread.loop.call_soon_threadsafe(running.connections.listen, kept)
@@ -63,7 +64,7 @@ def listen_to(broker: Embedded, kept: Kept) -> None:
 
 @cache
 def recording_of(client: str) -> list[Exchange]:
-    """One session for all tests of a process."""
+    """Returns the recording of a session; one for all tests of a process."""
     return recorded(SESSIONS[client])
 
 
@@ -78,20 +79,20 @@ def played(exchanges: list[Exchange], release: str, *, translate: bool = False) 
 
 
 def told(found: Comparison) -> str:
-    """What is not foretold, for the failure's text."""
+    """Returns the unexpected differences, for the failure's text."""
     return "\n".join(str(one) for one in found.findings if one.why is not Why.EXPECTED)
 
 
 @pytest.mark.parametrize("client", SESSIONS)
-def test_same_release_answers_the_same(client: str) -> None:
+def test_same_release_gives_the_same_responses(client: str) -> None:
     exchanges = recording_of(client)
     done, found = played(exchanges, RECORDED)
     assert len(exchanges) > 40 and found.exchanges == len(exchanges)
     assert not found.counts and not found.not_sent and not done.notes, told(found)
-    assert found.compared >= len(exchanges) - 3  # the last answers of a client that went may not be in it
+    assert found.compared >= len(exchanges) - 3  # the last responses before the client closed may be missing
 
 
-# Beside the versions and configs: which behaviours the session meets in that release.
+# In addition to versions and configs: the behaviours that the session meets in that release.
 BEHAVIOURS = {
     "3.9": {"eligible_leaders", "features of 4.3 and 3.9", "group_configs"},
     "2.8": {"eligible_leaders", "features of 4.3 and 2.8", "group_configs"},
@@ -101,7 +102,7 @@ BEHAVIOURS = {
 
 @pytest.mark.parametrize("client", SESSIONS)
 @pytest.mark.parametrize("release", BEHAVIOURS)
-def test_other_releases_differ_as_foretold(client: str, release: str) -> None:
+def test_other_releases_differ_as_expected(client: str, release: str) -> None:
     """With requests in the versions that a client would have chosen there."""
     _, found = played(recording_of(client), release, translate=True)
     assert not found.counts[Why.UNEXPLAINED] and not found.counts[Why.MOMENT], told(found)
@@ -110,7 +111,7 @@ def test_other_releases_differ_as_foretold(client: str, release: str) -> None:
     configs = {f"config {name}" for scope in table["configs"].values() for kind in scope.values() for name in kind}
     left = {reason for reason in reasons if not reason.startswith(("versions of ", "sent as v", "config "))}
     assert left <= BEHAVIOURS[release]
-    # A config is new, gone or of another default; or it has moved in its kind, values or text.
+    # A config is new, removed or has another default; or its kind, values or documentation changed.
     assert any(reason in configs for reason in reasons) or release == "0.11"
     ends = [apis_of(profile(name)).advertised for name in (RECORDED, release)]
     moved = {api_names()[key] for key in {**ends[0], **ends[1]} if ends[0].get(key) != ends[1].get(key)}
@@ -118,7 +119,7 @@ def test_other_releases_differ_as_foretold(client: str, release: str) -> None:
 
 
 @pytest.mark.parametrize("client", SESSIONS)
-def test_versions_that_are_not_served_are_not_sent(client: str) -> None:
+def test_unserved_versions_are_not_sent(client: str) -> None:
     done, found = played(recording_of(client), "2.8")
     assert not found.counts[Why.UNEXPLAINED], told(found)
     served = done.target.versions
@@ -128,7 +129,7 @@ def test_versions_that_are_not_served_are_not_sent(client: str) -> None:
     assert sum(found.not_sent.values()) == sum(step.played is None for step in done.steps)
 
 
-def test_commands_read_what_was_recorded(
+def test_commands_read_a_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From `record` to `ottla replay` and `ottla diff`, in both kinds of files."""
@@ -153,8 +154,8 @@ def test_commands_read_what_was_recorded(
     assert "expected" in capsys.readouterr().out
 
 
-def test_what_the_table_does_not_know_is_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A broker that has other defaults than it had when it was recorded."""
+def test_difference_outside_the_table_is_unexpected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker with other defaults than the recorded one."""
     path = tmp_path / "session.jsonl"
     with Embedded(RECORDED, record=path) as broker:
         SESSIONS["aiokafka"](broker.bootstrap, "played")

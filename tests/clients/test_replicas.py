@@ -1,4 +1,4 @@
-"""Where partitions lie and who leads them, changed by the clients' own admin calls."""
+"""The replicas and leaders of partitions, changed by admin calls of the clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_partitions_are_reassigned_and_leaders_elected(cluster: Embedded) -> Non
         others = sorted({1, 2, 3} - {first.leader})
         told = admin.alter_partition_reassignments({at: others})
         assert list(told) == [at] and told[at] in (None, NoError)
-        until(lambda: admin.list_partition_reassignments() == {})  # under way for a moment, as in Kafka
+        until(lambda: admin.list_partition_reassignments() == {})  # in progress for a moment, as in Kafka
         (now,) = cluster.topology.describe().partitions
         assert (now.replicas, now.leader) == (tuple(others), others[0])
         cluster.topology.move_leader("t", 0, others[1])
@@ -71,7 +71,7 @@ def holders(broker: OnTwoDisks) -> list[Path]:
     return [folder for folder in (broker.data_dir, broker.other_dir) if (folder / "t-0").exists()]
 
 
-def test_a_partition_moves_under_a_producer_and_outlives_a_kill(tmp_path: Path) -> None:
+def test_partition_moves_during_writes_and_survives_a_kill(tmp_path: Path) -> None:
     broker = OnTwoDisks(tmp_path)
     try:
         admin: Any = KafkaAdminClient(bootstrap_servers=broker.address)

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a restart, clean or by kill -9, and idempotent producers write nothing twice."""
+"""Acknowledged records survive a restart, clean or by kill -9, and idempotent producers write no duplicates."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 @pytest.mark.parametrize("client", PRODUCERS)
-def test_an_idempotent_producer_goes_on_over_restarts_and_each_record_is_there_once(
+def test_idempotent_producer_continues_over_restarts_without_duplicates(
     client: str, how: str, own_broker: RunningBroker, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
-    """Three restarts in the midst of writing: nothing acknowledged is lost, nothing is there twice or out of order."""
+    """Three restarts during writes: no acknowledged record is lost, duplicated or reordered."""
     topic = create(own_broker.address, "t")
     progress = Progress()
     thread = threading.Thread(target=PRODUCERS[client], args=(own_broker.address, topic, progress))
@@ -44,10 +44,10 @@ def test_an_idempotent_producer_goes_on_over_restarts_and_each_record_is_there_o
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_everything_acknowledged_is_there_after_a_restart(
+def test_acknowledged_records_survive_a_restart(
     how: str, own_broker: RunningBroker, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
-    """Written by each client in another codec; twice, since what was recovered is recovered again."""
+    """Written by each client with another codec; twice, since recovered records are recovered again."""
     topics: dict[str, list] = {}
     for client, codec in zip(WRITERS, ("gzip", "zstd", "lz4", "snappy"), strict=False):
         plain = mixed(scaled(1500), plain=True, null_values=False)
@@ -59,6 +59,6 @@ def test_everything_acknowledged_is_there_after_a_restart(
         for topic, sent in topics.items():
             found = READERS["confluent-kafka"](own_broker.address, topic, len(sent))
             assert difference([m._replace(headers=()) for m in sent], [m._replace(headers=()) for m in found]) is None
-    for topic in topics:  # and writing goes on behind it
+    for topic in topics:  # and writing continues after it
         WRITERS["confluent-kafka"](own_broker.address, topic, mixed(10, plain=True))
         assert len(READERS["kafka-python"](own_broker.address, topic, len(topics[topic]) + 10)) >= len(topics[topic])

@@ -1,4 +1,4 @@
-"""Real clients over a restore that takes records, leaders and their epochs away: they go on by themselves."""
+"""Real clients continue by themselves after a restore that removes records and changes leaders and their epochs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.bac
 
 
 def until_read(poll: Callable[[], list[bytes | None]], last: bytes) -> list[bytes | None]:
-    """What is read up to a value."""
+    """Returns the records read up to a value."""
     found: list[bytes | None] = []
     end = time.monotonic() + PATIENCE_S
     while last not in found:
@@ -37,7 +37,7 @@ def moved_about(broker: Embedded, topic: str) -> None:
         broker.topology.move_leader(topic, 0, node)
 
 
-def test_confluent_kafka():
+def test_confluent_kafka_continues_after_a_restore():
     with Embedded(brokers=3) as broker:
         topic = broker.create_topic()
         broker.send(topic, "kept")
@@ -66,14 +66,14 @@ def test_confluent_kafka():
                 producer.produce(topic, value, on_delivery=lambda error, message: told.append(error))
             producer.flush(PATIENCE_S)
             assert told == [None] * 4
-            # It had read one more than there is now, and sees by the epoch where the log was cut: it misses nothing.
+            # It had read one more record than there is now, and detects the truncation by the epoch: it misses nothing.
             assert until_read(poll, b"newest")[-3:] == [b"new", b"newer", b"newest"]
         finally:
             consumer.close()
         broker.assert_produced(topic, ["kept", "new", "newer", "newest"])
 
 
-def test_kafka_python():
+def test_acls_of_kafka_python():
     with Embedded(brokers=3) as broker:
         topic = broker.create_topic()
         broker.send(topic, "kept")
@@ -98,7 +98,7 @@ def test_kafka_python():
         broker.assert_produced(topic, ["kept", "new", "newer"])
 
 
-async def test_aiokafka():
+async def test_aiokafka_continues_after_a_restore():
     async with Embedded(brokers=3) as broker:
         topic = broker.create_topic()
         broker.send(topic, "kept")

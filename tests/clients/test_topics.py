@@ -1,4 +1,4 @@
-"""What a topic's configs mean to real clients: times, recompression, sizes, and topics that make themselves."""
+"""The effect of topic configs on real clients: timestamps, recompression, size limits, and automatic topic creation."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-START_MS = 1_700_000_000_000  # of records written with times of their own, a second apart
+START_MS = 1_700_000_000_000  # of records with explicit timestamps, one second apart
 
 
 def write_seconds(address: str, topic: str, count: int) -> None:
-    """Record n has the time START_MS + n seconds; every tenth goes out alone, so there is more than one batch."""
+    """Record n has the timestamp START_MS + n seconds; every tenth is sent alone, so there is more than one batch."""
     producer = Producer({"bootstrap.servers": address})
     for number in range(count):
         producer.produce(topic, str(number), partition=0, timestamp=START_MS + 1000 * number)
@@ -81,15 +81,15 @@ LOOKED_UP = {
 
 
 @pytest.mark.parametrize("client", READERS)
-def test_seek_by_timestamp(client: str, broker: RunningBroker, topic: str) -> None:
+def test_seek_by_timestamp_finds_the_offset(client: str, broker: RunningBroker, topic: str) -> None:
     write_seconds(broker.address, topic, 100)
     times = [START_MS - 1, START_MS, START_MS + 1, START_MS + 55_000, START_MS + 98_999]
     assert LOOKED_UP[client](broker.address, topic, times) == [0, 0, 1, 55, 99]
     (after_the_last,) = LOOKED_UP[client](broker.address, topic, [START_MS + 99_001])
-    assert after_the_last in (-1, 100)  # librdkafka says "the end" for "none"
+    assert after_the_last in (-1, 100)  # librdkafka returns "the end" for "none"
 
 
-def test_a_consumer_reads_on_from_the_time_it_seeks(broker: RunningBroker, topic: str) -> None:
+def test_consumer_continues_at_the_seeked_timestamp(broker: RunningBroker, topic: str) -> None:
     write_seconds(broker.address, topic, 100)
     consumer = KafkaConsumer(bootstrap_servers=broker.address)
     try:
@@ -105,7 +105,7 @@ def test_a_consumer_reads_on_from_the_time_it_seeks(broker: RunningBroker, topic
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_log_append_time_is_the_brokers_and_told_to_producer_and_consumer(
+def test_log_append_time_is_the_brokers_for_producer_and_consumer(
     writer: str, broker: RunningBroker, name: str, create: Callable[..., str]
 ) -> None:
     create(broker.address, name, message_timestamp_type="LogAppendTime")
@@ -142,7 +142,7 @@ def test_log_append_time_is_the_brokers_and_told_to_producer_and_consumer(
         ("producer", "zstd", Codec.ZSTD),
     ],
 )
-def test_a_topics_compression_type_wins_over_the_producers(
+def test_compression_type_of_the_topic_overrides_the_producers(
     asked: str, sent_as: str, stored_as: Codec, broker: RunningBroker, name: str, create: Callable[..., str]
 ) -> None:
     create(broker.address, name, compression_type=asked)
@@ -153,15 +153,15 @@ def test_a_topics_compression_type_wins_over_the_producers(
         stored = [header for header in stored if header.size_bytes > 4096]
     assert {header.codec for header in stored} == {stored_as}
     for reader, read in READERS.items():
-        if reader != "kcat":  # which says headers as text
+        if reader != "kcat":  # which has header values as text
             assert difference(sent, read(broker.address, name, len(sent))) is None, reader
 
 
-# Too large
+# Size limits
 
 
 def too_large_for_kafka_python(address: str, topic: str, size: int) -> None:
-    # An idempotent one takes any error for its end, and would not send the small one.
+    # An idempotent one treats any error as fatal, and would not send the small record.
     producer = KafkaProducer(bootstrap_servers=address, max_request_size=10_000_000, enable_idempotence=False)
     try:
         with pytest.raises(MessageSizeTooLargeError):
@@ -198,7 +198,7 @@ TOO_LARGE = {
 
 
 @pytest.mark.parametrize("client", TOO_LARGE)
-def test_a_message_larger_than_the_broker_takes_is_refused_and_the_next_is_not(
+def test_message_above_the_brokers_limit_is_refused_and_the_next_is_not(
     client: str, broker: RunningBroker, topic: str
 ) -> None:
     TOO_LARGE[client](broker.address, topic, 2_000_000)
@@ -206,25 +206,23 @@ def test_a_message_larger_than_the_broker_takes_is_refused_and_the_next_is_not(
 
 
 @pytest.mark.parametrize("client", TOO_LARGE)
-def test_a_topic_may_set_another_limit(
-    client: str, broker: RunningBroker, name: str, create: Callable[..., str]
-) -> None:
+def test_topic_may_set_another_limit(client: str, broker: RunningBroker, name: str, create: Callable[..., str]) -> None:
     create(broker.address, name, max_message_bytes=1000)
     TOO_LARGE[client](broker.address, name, 1001)
 
 
-# Topics that make themselves
+# Automatic topic creation
 
 
 @pytest.mark.parametrize("client", WRITERS)
-def test_writing_to_a_topic_that_is_not_there_makes_it(client: str, broker: RunningBroker, name: str) -> None:
+def test_write_to_a_missing_topic_creates_it(client: str, broker: RunningBroker, name: str) -> None:
     sent = mixed(5, plain=True, null_values=False)
     WRITERS[client](broker.address, name, sent)
     assert difference(sent, READERS[client](broker.address, name, 5)) is None
     assert len(AdminClient({"bootstrap.servers": broker.address}).list_topics(name).topics[name].partitions) == 1
 
 
-def test_no_topic_makes_itself_when_the_broker_forbids_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_topic_is_created_if_the_broker_forbids_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     strict = RunningBroker(tmp_path_factory.mktemp("strict"), auto_create_topics_enable="false", num_partitions="3")
     try:
         errors: list[KafkaError | None] = []
@@ -237,8 +235,8 @@ def test_no_topic_makes_itself_when_the_broker_forbids_it(tmp_path_factory: pyte
         strict.close()
 
 
-def test_a_consumer_makes_a_topic_only_if_it_asks_for_that(broker: RunningBroker, name: str) -> None:
-    """librdkafka's asks not to, by default; kafka-python's asks for it whatever its own setting says (3.0.12)."""
+def test_consumer_creates_a_topic_only_if_it_requests_that(broker: RunningBroker, name: str) -> None:
+    """librdkafka's default is not to request it; kafka-python always requests it (3.0.12)."""
     shy = Consumer({"bootstrap.servers": broker.address, "group.id": name, "topic.metadata.refresh.interval.ms": 100})
     try:
         shy.subscribe([f"{name}-shy"])

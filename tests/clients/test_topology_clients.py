@@ -1,6 +1,6 @@
-"""Real clients produce and consume while the leader moves and its node stops: all of it arrives.
+"""Real clients produce and consume while the leader moves and its node stops: all records arrive.
 
-A short look at each client; `test_leader_moves.py` takes more time over it.
+A short test of each client; `test_leader_moves.py` has a longer one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cluster() -> Iterator[Embedded]:
 
 @pytest.fixture
 def topic(cluster: Embedded) -> Iterator[str]:
-    """A fresh topic with one partition and three replicas; all nodes run again afterwards."""
+    """A new topic with one partition and three replicas; all nodes run again afterwards."""
     yield cluster.create_topic()
     for node in NODES:
         cluster.topology.start_node(node)
@@ -44,7 +44,7 @@ def leader(cluster: Embedded, topic: str) -> int:
 
 
 def disturbances(cluster: Embedded, topic: str) -> list[Callable[[], None]]:
-    """Nothing; the leader moves; its node stops; the node comes back, and the leader moves on."""
+    """Yields: nothing; the leader moves; its node stops; the node returns, and the leader moves again."""
 
     def move() -> None:
         cluster.topology.move_leader(topic, 0, NODES[NODES.index(leader(cluster, topic)) - 1])
@@ -57,7 +57,7 @@ def disturbances(cluster: Embedded, topic: str) -> list[Callable[[], None]]:
             cluster.topology.start_node(node)
         move()
 
-    # aiokafka 0.14.0 does not ask again who leads while it looks for its first offset, so nothing happens at first.
+    # aiokafka 0.14.0 does not refresh the leader while it looks up its first offset, so the first step does nothing.
     return [lambda: None, move, stop, start]
 
 
@@ -113,7 +113,7 @@ async def test_aiokafka_produces_and_consumes(cluster: Embedded, topic: str):
             bootstrap_servers=cluster.bootstrap,
             group_id=topic,
             auto_offset_reset="earliest",
-            enable_auto_commit=False,  # its last commit on closing never ends if the coordinator has moved (0.14.0)
+            enable_auto_commit=False,  # its last commit at close never ends if the coordinator has moved (0.14.0)
         ) as consumer,
     ):
         found: list[bytes | None] = []

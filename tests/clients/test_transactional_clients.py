@@ -1,4 +1,4 @@
-"""What the transactional producers of clients are promised: all or nothing, fencing, time-outs, over restarts."""
+"""The guarantees of the clients' transactional producers: atomicity, fencing, timeouts, also over restarts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,17 @@ from ottla_testing.clients.transactional import PRODUCERS, ConfluentKafka, Fatal
 from ottla_testing.patience import PATIENCE_S, until
 
 SWEEP_MS = 50
-TIMEOUTS_MS = {"confluent-kafka": 1000, "kafka-python": 200, "aiokafka": 200, "ottla": 200}  # the first grants no less
+# librdkafka accepts no lower timeout.
+TIMEOUTS_MS = {"confluent-kafka": 1000, "kafka-python": 200, "aiokafka": 200, "ottla": 200}
 CLIENTS, EACH = 50, 4
-REFUSED = (Fatal, MustAbort, KafkaException, PyKafkaError, AioKafkaError, ClientError)  # of its own kind by each client
+REFUSED = (
+    Fatal,
+    MustAbort,
+    KafkaException,
+    PyKafkaError,
+    AioKafkaError,
+    ClientError,
+)  # of its own class in each client
 Make = Callable[..., Any]
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
@@ -30,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 
 @pytest.fixture(scope="module")
 def sweeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker that looks for silent transactions all the time."""
+    """A broker that checks for silent transactions all the time."""
     overrides = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": str(SWEEP_MS)}
     running = RunningBroker(tmp_path_factory.mktemp("broker"), **overrides)
     yield running
@@ -52,12 +60,12 @@ def make() -> Iterator[Make]:
 
 
 def both(address: str, topic: str, partitions: int = 1) -> tuple[dict[int, list[bytes]], dict[int, list[bytes]]]:
-    """What readers of committed records get, and what the others get."""
+    """Returns the records of read_committed readers, and those of the others."""
     return read_topic(address, topic, partitions), read_topic(address, topic, partitions, "read_uncommitted")
 
 
 def settled(address: str, topic: str, partition: int = 0) -> bool:
-    """Whether no transaction is open there."""
+    """Returns whether no transaction is open in the partition."""
     ends = [
         end_offsets(address, topic, partition + 1, isolation) for isolation in ("read_committed", "read_uncommitted")
     ]
@@ -65,7 +73,7 @@ def settled(address: str, topic: str, partition: int = 0) -> bool:
 
 
 @pytest.mark.parametrize("client", PRODUCERS)
-def test_a_transaction_over_topics_and_partitions_is_seen_at_once_or_never(
+def test_transaction_over_topics_and_partitions_is_atomic(
     sweeping: RunningBroker, name: str, create: Callable[..., str], make: Make, client: str
 ) -> None:
     address = sweeping.address
@@ -88,7 +96,7 @@ def test_a_transaction_over_topics_and_partitions_is_seen_at_once_or_never(
 
 
 @pytest.mark.parametrize("client", PRODUCERS)
-def test_a_second_producer_fences_the_first_for_good(
+def test_second_producer_fences_the_first_permanently(
     sweeping: RunningBroker, name: str, create: Callable[..., str], make: Make, client: str
 ) -> None:
     address, topic = sweeping.address, create(sweeping.address, name)
@@ -111,7 +119,7 @@ def test_a_second_producer_fences_the_first_for_good(
 
 
 @pytest.mark.parametrize("client", PRODUCERS)
-def test_what_a_zombie_sends_after_it_was_fenced_is_written_nowhere(
+def test_records_of_a_fenced_zombie_are_never_written(
     sweeping: RunningBroker, name: str, create: Callable[..., str], make: Make, client: str
 ) -> None:
     address, topic = sweeping.address, create(sweeping.address, name)
@@ -128,7 +136,7 @@ def test_what_a_zombie_sends_after_it_was_fenced_is_written_nowhere(
     assert both(address, topic) == ({0: [b"of the living"]}, {0: [b"of the living"]})
 
 
-def test_clients_that_go_silent_in_a_transaction_are_aborted(
+def test_clients_silent_in_a_transaction_are_aborted(
     sweeping: RunningBroker, name: str, create: Callable[..., str], make: Make
 ) -> None:
     address = sweeping.address
@@ -159,7 +167,7 @@ def test_offsets_by_group_id_only_are_committed_with_the_transaction(
     address, topic = sweeping.address, create(sweeping.address, name, 2)
     admin = AdminClient(librdkafka(address))
     group: Any = name
-    if client == ConfluentKafka.name:  # it takes nothing but metadata: here of no generation and no member
+    if client == ConfluentKafka.name:  # it accepts only metadata: here without a generation and a member
         consumer = Consumer({**librdkafka(address), "group.id": name})
         group = consumer.consumer_group_metadata()
         consumer.close()
@@ -177,7 +185,7 @@ def test_offsets_by_group_id_only_are_committed_with_the_transaction(
 
 
 def member(address: str, group: str, topic: str) -> Consumer:
-    """A member of a group that holds partition 0."""
+    """A member of a group that has partition 0."""
     config: dict[str, Any] = {**librdkafka(address), "group.id": group, "auto.offset.reset": "earliest"}
     consumer = Consumer({**config, "enable.auto.commit": False, "group.instance.id": "the only one"})
     consumer.subscribe([topic])
@@ -186,10 +194,10 @@ def member(address: str, group: str, topic: str) -> Consumer:
 
 
 @pytest.mark.parametrize("client", [ConfluentKafka.name, KafkaPython.name])
-def test_offsets_of_a_member_that_was_replaced_are_refused(
+def test_offsets_of_a_replaced_member_are_refused(
     sweeping: RunningBroker, name: str, create: Callable[..., str], make: Make, client: str
 ) -> None:
-    """KIP-447: not the transactional id tells the zombie here, but the group's metadata."""
+    """KIP-447: the zombie is not detected by the transactional id, but by the group's metadata."""
     address, topic = sweeping.address, create(sweeping.address, name)
     admin = AdminClient(librdkafka(address))
     own = make(ConfluentKafka.name, address, f"{name}-filling")
@@ -214,7 +222,7 @@ def test_offsets_of_a_member_that_was_replaced_are_refused(
 
 
 def replaced_members(address: str, group: str, topic: str, client: str) -> tuple[Any, Any]:
-    """The metadata of a static member and of the one that took its place, as the client has them."""
+    """Returns the metadata of a static member and of its replacement, as the client has them."""
     if client == ConfluentKafka.name:
         first = member(address, group, topic)
         old = first.consumer_group_metadata()
@@ -244,7 +252,7 @@ def replaced_members(address: str, group: str, topic: str, client: str) -> tuple
     return found[0], found[1]
 
 
-def test_a_broker_that_is_killed_between_the_records_and_the_commit_keeps_the_transaction_open(
+def test_broker_killed_between_the_records_and_the_commit_keeps_the_transaction_open(
     own_broker: RunningBroker, create: Callable[..., str], make: Make
 ) -> None:
     address = own_broker.address
@@ -270,8 +278,8 @@ def test_a_broker_that_is_killed_between_the_records_and_the_commit_keeps_the_tr
         assert committed == {0: []} and written[0][0] == b"written before"
 
 
-def test_fifty_clients_at_once(sweeping: RunningBroker, name: str, create: Callable[..., str]) -> None:
-    """Each with transactions over two topics, every third of them aborted; all of them wait for each other first."""
+def test_fifty_clients_run_transactions_at_once(sweeping: RunningBroker, name: str, create: Callable[..., str]) -> None:
+    """Each has transactions over two topics, every third of them aborted; all of them wait for each other first."""
     address, partitions = sweeping.address, 4
     topics = [create(address, f"{name}-{word}", partitions) for word in ("one", "two")]
     together = threading.Barrier(CLIENTS)

@@ -1,4 +1,4 @@
-"""One transaction committed and one aborted by each real client, with offsets in it, as each of them reads it back."""
+"""One transaction committed and one aborted by each real client, with offsets in it, read back by each of them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ READERS = {"confluent-kafka": confluent_reads, "kafka-python": kafka_python_read
 
 
 @pytest.mark.parametrize("writes", WRITERS.values(), ids=WRITERS)
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(
+def test_committed_records_are_read_and_aborted_ones_are_not(
     writes: Callable[[str, str], None], broker: RunningBroker, topic: str
 ) -> None:
     writes(broker.address, topic)
@@ -140,7 +140,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         assert reads(broker.address, topic) == (KEPT, len(WRITTEN)), name
 
 
-def test_a_transaction_that_hangs_is_aborted_by_an_admin(broker: RunningBroker, topic: str) -> None:
+def test_hanging_transaction_is_aborted_by_an_admin(broker: RunningBroker, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.address, transactional_id=topic)
     admin: Any = KafkaAdminClient(bootstrap_servers=broker.address)
     spec: Any = getattr(kafka.admin, "AbortTransactionSpec")  # noqa: B009  pyright sees the types of an older one

@@ -1,4 +1,4 @@
-"""The story of KIP-724 as `make demo-upgrade` tells it: every step, with fewer records."""
+"""The upgrade of KIP-724 as `make demo-upgrade` runs it: every step, with fewer records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[1] / "demo_upgrade.py"
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_one_data_directory_goes_from_2_8_to_4_x(scaled: Callable[[int], int]) -> None:
+def test_data_directory_upgrades_from_2_8_to_4_x(scaled: Callable[[int], int]) -> None:
     command = [sys.executable, str(SCRIPT), str(scaled(20))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""The command line: which subcommand runs, what the flags mean, and one line with exit code 2 for every mistake."""
+"""The command line: subcommands, the meaning of flags, and one line with exit code 2 for each wrong argument."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def parse(*arguments: str, environ: dict[str, str] | None = None) -> ServeOption
         ("kafka.example.org", ("kafka.example.org", None)),
     ],
 )
-def test_addresses(text: str, address: tuple[str, int | None]) -> None:
+def test_bootstrap_addresses_are_parsed(text: str, address: tuple[str, int | None]) -> None:
     assert parse_address(text) == address
     if address[1] is not None:
         assert format_address(address[0], address[1]) == text
 
 
 @pytest.mark.parametrize("text", ["", "::1:9092", "a:b", "a:65536", "a:999999", "a b:1", "[::1", "http://a:1", "a:1:2"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_address_raises_config_error(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_address(text)
 
@@ -71,14 +71,14 @@ def test_flags_repeat_and_take_names() -> None:
     assert options.advertised_address("PLAINTEXT_2", 9094, "10.0.0.1", 1) == ("127.0.0.2", 9094)
 
 
-def test_the_defaults_are_local_only() -> None:
+def test_default_listeners_are_local_only() -> None:
     options = parse("--data-dir", "d")
     assert options.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
     assert options.advertised == {}
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
-def test_a_listener_everywhere_advertises_where_the_client_came_in(host: str) -> None:
+def test_listener_on_all_interfaces_advertises_the_clients_address(host: str) -> None:
     options = parse("--data-dir", "d", "--listen", f"{host}:9092")
     assert options.advertised_address("PLAINTEXT", 9092, "10.1.2.3", 1) == ("10.1.2.3", 9092)
 
@@ -97,7 +97,7 @@ num.partitions=3
 """
 
 
-def test_a_kraft_server_properties_is_taken_without_its_controller(tmp_path: Path) -> None:
+def test_kraft_server_properties_are_accepted_without_the_controller(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(KRAFT)
     options = parse("--config", str(file))
@@ -107,7 +107,7 @@ def test_a_kraft_server_properties_is_taken_without_its_controller(tmp_path: Pat
     assert options.config["node.id"] == 5 and options.config.warnings == ()
 
 
-def test_flags_win_over_environment_and_file_and_overrides_over_flags(tmp_path: Path) -> None:
+def test_flags_override_environment_and_file_and_overrides_override_flags(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://file:1\nlog.dirs=file\n")
     environ = {"KAFKA_LISTENERS": "PLAINTEXT://environment:2"}
@@ -142,13 +142,13 @@ def test_flags_win_over_environment_and_file_and_overrides_over_flags(tmp_path: 
         (["--config", "/no/such/file"], "cannot read /no/such/file"),
     ],
 )
-def test_mistakes_are_config_errors_before_anything_is_touched(arguments: list[str], message: str) -> None:
+def test_config_errors_come_before_any_change(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(*([] if not arguments or arguments[0] == "--data-dir" else ["--data-dir", "d"]), *arguments)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_the_number_of_nodes() -> None:
+def test_number_of_nodes_is_parsed() -> None:
     assert parse("--data-dir", "d").brokers == 1
     assert parse("--data-dir", "d", "--brokers", "3", "--listen", ":9092").brokers == 3
     with pytest.raises(ConfigError, match="expected 1 to 100"):
@@ -169,13 +169,13 @@ def test_the_number_of_nodes() -> None:
         (("--record-without-contents",), "--record-without-contents needs --record FILE"),
     ],
 )
-def test_a_recording_that_cannot_be(arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_recording_options_are_refused(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse("--data-dir", "d", *arguments)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_what_is_to_be_recorded() -> None:
+def test_recording_options_are_parsed() -> None:
     assert parse("--data-dir", "d").record is None
     assert parse("--data-dir", "d", "--record", "a/X.PCAPNG").record == RecordOptions(
         "a/X.PCAPNG", 1 << 30, False, True
@@ -187,11 +187,11 @@ def test_what_is_to_be_recorded() -> None:
 @pytest.mark.parametrize(
     ("arguments", "name"), [((), "ottla"), (("--release", "2.8"), "2.8"), (("--release", "0.10"), "0.10.2")]
 )
-def test_a_release_is_chosen(arguments: tuple[str, ...], name: str) -> None:
+def test_release_is_chosen_by_profile(arguments: tuple[str, ...], name: str) -> None:
     assert parse("--data-dir", "d", *arguments).config.profile == profile(name)
 
 
-def test_the_release_decides_which_variables_and_overrides_are_known() -> None:
+def test_release_decides_the_known_variables_and_overrides() -> None:
     environ = {"KAFKA_LOG_MESSAGE_FORMAT_VERSION": "0.10.2"}
     old = parse("--data-dir", "d", "--release", "2.8", environ=environ).config
     assert old["log.message.format.version"] == "0.10.2" and old.warnings == ()
@@ -215,7 +215,7 @@ def test_the_release_decides_which_variables_and_overrides_are_known() -> None:
         ),
     ],
 )
-def test_an_unknown_release_or_behaviour_is_one_line(
+def test_unknown_release_or_behaviour_is_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     missing = tmp_path / "data"
@@ -228,7 +228,7 @@ def test_an_unknown_release_or_behaviour_is_one_line(
     assert not missing.exists()
 
 
-def test_serve_reports_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_serve_reports_a_wrong_argument_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = tmp_path / "data"
     assert serve.serve(["--data-dir", str(missing), "--override", "num.partitions=0"]) == 2
     captured = capsys.readouterr()
@@ -238,17 +238,17 @@ def test_serve_reports_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str],
     assert not missing.exists()
 
 
-def test_an_unknown_flag_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_flag_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         serve.serve(["--data-dirs", "x"])
     assert caught.value.code == 2 and capsys.readouterr().err.count("\n") == 1
 
 
-def test_flags_not_given_set_nothing() -> None:
+def test_omitted_flags_set_nothing() -> None:
     assert flags_to_configs([], [], []) == {}
 
 
-def test_names_need_no_protocol_map_on_the_command_line_only() -> None:
+def test_listener_names_need_no_protocol_map_on_the_command_line_only() -> None:
     config = Config({"listeners": "INSIDE://h:1", "log.dirs": "d"})
     assert serve_options(config, flag_listeners=True).listeners == (Listener("INSIDE", "h", 1),)
     with pytest.raises(ConfigError):
@@ -258,7 +258,7 @@ def test_names_need_no_protocol_map_on_the_command_line_only() -> None:
 # ---- the command itself
 
 
-def test_help_has_a_line_of_text_for_each_installed_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_a_line_for_each_installed_command(capsys: pytest.CaptureFixture[str]) -> None:
     installed = {entry.name for entry in entry_points(group="ottla.commands")}
     assert main.main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -272,14 +272,14 @@ def test_help_lists_a_command_of_another_distribution_by_name() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "problem"), [([], "no command given"), (["sevre"], "unknown command sevre")])
-def test_a_wrong_command_is_one_line(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_is_one_line(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"ottla: {problem}") and "serve" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["serve", "dump"])
-def test_an_interruption_from_the_keyboard_is_no_news(
+def test_keyboard_interrupt_prints_nothing(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*arguments: object) -> None:
@@ -305,7 +305,7 @@ def test_an_interruption_from_the_keyboard_is_no_news(
         ["no\nsuch"],
     ],
 )
-def test_a_mistake_is_one_line_whatever_is_in_it(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_with_any_letters_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code = main.main(arguments)
     except SystemExit as ended:
@@ -320,7 +320,7 @@ HEARTBEAT = "00000016000c00000000000500026d650001670000000300016d"
 
 @pytest.mark.parametrize("command", ["releases", "dump"])
 @pytest.mark.parametrize(("redirection", "code"), [("| true", 0), ("> /dev/full", 2), (">&-", 2), ("<&- >&-", 2)])
-def test_output_that_nobody_takes_is_no_stack_trace(command: str, redirection: str, code: int) -> None:
+def test_closed_stdout_prints_no_traceback(command: str, redirection: str, code: int) -> None:
     arguments = {"releases": "releases --json", "dump": "dump " + HEARTBEAT}[command]
     script = f"set -o pipefail; {sys.executable} -m ottla.tools {arguments} {redirection}"
     ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd="/", timeout=PATIENCE_S)
@@ -328,14 +328,14 @@ def test_output_that_nobody_takes_is_no_stack_trace(command: str, redirection: s
     assert "Traceback" not in ended.stderr and "Exception" not in ended.stderr
 
 
-def test_version_comes_from_the_package() -> None:
+def test_version_is_that_of_the_package() -> None:
     script = Path(sys.executable).with_name("ottla")
     outcome = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
     assert outcome.stdout == "ottla 0.1.0\n"
 
 
-def test_a_mistake_costs_no_import_of_the_broker(tmp_path: Path) -> None:
-    """The checks come first: neither the event loop nor the logger is loaded to say that a value is wrong."""
+def test_wrong_argument_does_not_import_the_broker(tmp_path: Path) -> None:
+    """The checks come first: neither the event loop nor the logger is imported to report a wrong value."""
     program = (
         "import sys\nfrom ottla.tools.main import main\n"
         "assert main(['serve', '--data-dir', 'd', '--override', 'num.partitions=0']) == 2\n"

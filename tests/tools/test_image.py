@@ -1,4 +1,4 @@
-"""The container image without a container: what its environment asks for, whom it tells that it is ready."""
+"""The container image without a container: the options from its environment, and how it signals that it is ready."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla_testing.patience import PATIENCE_S
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 ADVERTISED = "PLAINTEXT://localhost:32768,BROKER://b1:9093"
 
-# What the Kafka modules of Testcontainers set: Java's org.testcontainers.kafka, with one listener more.
+# The variables of the Kafka modules of Testcontainers: Java's org.testcontainers.kafka, with one more listener.
 JAVA = {
     "CLUSTER_ID": CLUSTER,
     "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092,BROKER://0.0.0.0:9093,CONTROLLER://0.0.0.0:9094,TC-0://kafka:19092",
@@ -69,12 +69,12 @@ QUIET_JVM = {
 
 
 def asked(environ: Mapping[str, str], *assignments: str) -> tuple[image.Launch, ServeOptions]:
-    """What an environment asks for, as far as the broker's options."""
+    """Returns the broker options for an environment."""
     launch = image.plan(environ, assignments)
     return launch, parse_serve(launch.arguments, launch.environ)[0]
 
 
-def test_an_empty_environment_is_the_image_as_it_comes() -> None:
+def test_empty_environment_gives_the_defaults_of_the_image() -> None:
     launch, options = asked({})
     assert (launch.cluster_id, launch.serves) == (None, True)
     assert options.config.profile.name == "4.3"
@@ -84,7 +84,7 @@ def test_an_empty_environment_is_the_image_as_it_comes() -> None:
     assert options.config.warnings == ()
 
 
-def test_what_testcontainers_sets() -> None:
+def test_environment_of_testcontainers_is_accepted() -> None:
     launch, options = asked(JAVA)
     assert launch.cluster_id == CLUSTER
     assert [str(listener) for listener in options.listeners] == [
@@ -103,7 +103,7 @@ def test_what_testcontainers_sets() -> None:
     assert options.config.warnings == ()
 
 
-def test_what_is_for_a_jvm_is_taken_without_a_word_and_what_nobody_knows_with_one() -> None:
+def test_jvm_variables_are_ignored_silently_and_unknown_ones_with_a_warning() -> None:
     _, options = asked(QUIET_JVM)
     assert options.config.warnings == ()
     assert options.config.not_acted_on() == []
@@ -124,7 +124,7 @@ def test_what_is_for_a_jvm_is_taken_without_a_word_and_what_nobody_knows_with_on
         ({"KAFKA_LISTENERS": " ", "KAFKA_ADVERTISED_LISTENERS": ""}, "PLAINTEXT://:9092", ("localhost", 9092)),
     ],
 )
-def test_listeners_follow_from_the_advertised_ones(
+def test_listeners_are_derived_from_the_advertised_ones(
     environ: dict[str, str], listeners: str, advertised: tuple[str, int] | None
 ) -> None:
     _, options = asked(environ)
@@ -132,13 +132,13 @@ def test_listeners_follow_from_the_advertised_ones(
     assert options.advertised.get("PLAINTEXT") == advertised
 
 
-def test_arguments_stand_above_the_environment() -> None:
+def test_arguments_override_the_environment() -> None:
     _, options = asked({"KAFKA_NUM_PARTITIONS": "2"}, "KAFKA_NUM_PARTITIONS=5", "KAFKA_LOG_DIRS=/a,/b")
     assert options.config["num.partitions"] == 5
     assert options.data_dirs == (Path("/a"), Path("/b"))
 
 
-def test_a_mounted_file_says_what_the_environment_does_not(tmp_path: Path) -> None:
+def test_mounted_file_has_lower_precedence_than_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://:7000\nadvertised.listeners=PLAINTEXT://f:7000\nlog.dir=/file\n")
     told = {"listeners": "PLAINTEXT://:7000", "advertised.listeners": "PLAINTEXT://f:7000", "log.dir": "/file"}
@@ -165,11 +165,11 @@ def test_a_mounted_file_says_what_the_environment_does_not(tmp_path: Path) -> No
         ),
     ],
 )
-def test_variables_of_its_own_are_flags(environ: dict[str, str], arguments: tuple[str, ...]) -> None:
+def test_ottla_variables_are_flags(environ: dict[str, str], arguments: tuple[str, ...]) -> None:
     assert image.plan(environ).arguments == arguments
 
 
-def test_a_name_of_its_own_that_it_does_not_know_is_told() -> None:
+def test_unknown_ottla_variable_is_reported() -> None:
     known = {"OTTLA_RELEASE": "2.8", "OTTLA_READY_FILE": "x", "OTTLA_UMASK": "022"}
     assert image.plan({"OTTLA_RELASE": "2.8", **known}).unknown == ("OTTLA_RELASE",)
 
@@ -177,7 +177,7 @@ def test_a_name_of_its_own_that_it_does_not_know_is_told() -> None:
 @pytest.mark.parametrize(
     ("roles", "serves"), [("", True), ("broker", True), ("broker,controller", True), (" controller ", False)]
 )
-def test_only_a_controller_serves_nobody(roles: str, serves: bool) -> None:
+def test_controller_only_role_does_not_serve(roles: str, serves: bool) -> None:
     assert image.plan({"KAFKA_PROCESS_ROLES": roles}).serves is serves
     assert image.plan({}, settings={"process.roles": roles}).serves is serves
     assert image.plan({"KAFKA_PROCESS_ROLES": "broker"}, settings={"process.roles": roles}).serves
@@ -194,13 +194,13 @@ def test_only_a_controller_serves_nobody(roles: str, serves: bool) -> None:
         ({"KAFKA_NUM_PARTITIONS": "many"}, "num.partitions"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_wrong_arguments_are_one_line(
     environ: dict[str, str],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """They are told by way of the command that needs the same options and serves nobody."""
+    """Reported by the command that needs the same options and does not serve."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     assert image.main(["storage", "format", "-t", environ.get("CLUSTER_ID", "x")]) == 2
@@ -216,19 +216,19 @@ def test_arguments_are_assignments(text: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["walk"]])
-def test_it_has_two_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_image_has_two_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert image.main(arguments) == 2
     assert capsys.readouterr().err == "ottla image: expected one of: run, storage\n"
 
 
-# The cluster's id
+# The cluster id
 
 
 def storage(*arguments: str) -> int:
     return image.main(["storage", *arguments])
 
 
-async def test_a_new_directory_takes_the_cluster_id_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+async def test_new_directory_takes_the_cluster_id_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
     folders = tmp_path / "a", tmp_path / "b"
     launch = image.plan({"KAFKA_LOG_DIRS": ",".join(map(str, folders)), "KAFKA_NODE_ID": "7"})
     options = parse_serve(launch.arguments, launch.environ)[0]
@@ -243,7 +243,9 @@ async def test_a_new_directory_takes_the_cluster_id_and_an_old_one_keeps_its_own
         assert broker.state.topics.partition("t", 0)
 
 
-def test_kafka_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafka_storage_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("KAFKA_LOG_DIRS", str(tmp_path / "data"))
     assert storage("random-uuid") == 0
     made = capsys.readouterr().out.strip()
@@ -257,11 +259,11 @@ def test_kafka_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert f"cluster.id={made}\n" in (tmp_path / "data/meta.properties").read_text()
 
 
-# Ready
+# Readiness
 
 
 def script(name: str) -> ModuleType:
-    """A script of the image that stands alone."""
+    """Loads a script of the image as a module."""
     found = importlib.util.spec_from_file_location(name, ROOT / f"docker/{name}.py")
     assert found and found.loader
     module = importlib.util.module_from_spec(found)
@@ -278,11 +280,11 @@ def script(name: str) -> ModuleType:
         ("[::1]:5", "[::1]:5"),
     ],
 )
-def test_every_interface_is_reached_by_the_loopback(address: str, reached: str) -> None:
+def test_wildcard_listener_is_checked_on_the_loopback(address: str, reached: str) -> None:
     assert image.ready_addresses([address]) == [reached]
 
 
-async def test_the_health_check_asks_a_broker_that_is_ready(
+async def test_health_check_requests_versions_of_a_ready_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "ready"
@@ -294,13 +296,13 @@ async def test_the_health_check_asks_a_broker_that_is_ready(
         image.announce(broker.running)
         assert capsys.readouterr().out.splitlines() == list(image.started_lines(broker.state.node_id))
         assert await asyncio.to_thread(check.main, str(file)) == 0
-        file.write_text("127.0.0.1:1\n" + file.read_text())  # one that refuses does not matter
+        file.write_text("127.0.0.1:1\n" + file.read_text())  # a listener that refuses does not matter
         assert await asyncio.to_thread(check.main, str(file)) == 0
     assert await asyncio.to_thread(check.main, str(file)) == 1
     assert "no answer at 127.0.0.1:1 127.0.0.1:" in capsys.readouterr().out
 
 
-async def test_an_answer_with_an_error_or_none_is_not_healthy() -> None:
+async def test_error_or_missing_response_is_unhealthy() -> None:
     check = script("health")
     answers = [b"", b"\0\0\0\6\0\0\0\x07\0\x23", b"\0\0\0\6\0\0\0\x08\0\0", b"\0\0\0\6\0\0\0\x07\0\0"]
 
@@ -317,7 +319,7 @@ async def test_an_answer_with_an_error_or_none_is_not_healthy() -> None:
     assert found == [False, False, False, True]
 
 
-async def test_a_ready_file_that_cannot_be_written_stops_nobody(
+async def test_unwritable_ready_file_does_not_prevent_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OTTLA_READY_FILE", str(tmp_path / "missing/ready"))
@@ -342,7 +344,7 @@ def started(folder: Path, environ: Mapping[str, str], arguments: Sequence[str] =
 
 
 @pytest.mark.smoke
-def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> None:
+def test_image_process_starts_logs_its_readiness_and_stops(tmp_path: Path) -> None:
     (tmp_path / "ready").write_text("of the start before\n")
     listener = "KAFKA_LISTENERS=PLAINTEXT://127.0.0.1:0"
     environ = {"CLUSTER_ID": CLUSTER, "KAFKA_LOG_DIRS": str(tmp_path / "data"), "KAFKA_NODE_ID": "3"}
@@ -370,7 +372,7 @@ def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> Non
 
 
 @pytest.mark.process
-def test_a_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:
+def test_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:
     with started(tmp_path, {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_LOG_DIRS": str(tmp_path / "data")}) as process:
         assert process.stdout
         assert "needs no controller" in process.stdout.readline()
@@ -380,13 +382,13 @@ def test_a_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_what_stands_for_zookeeper_listens_where_it_would() -> None:
+def test_zookeeper_stand_in_listens_on_its_port() -> None:
     port_of = script("zookeeper").port_of
     assert port_of("dataDir=/x\nclientPort=2222\n") == 2222
     assert port_of("") == 2181
 
 
-def test_the_guide_names_every_variable_of_the_image() -> None:
+def test_guide_names_every_variable_of_the_image() -> None:
     guide = (ROOT / "docs" / "guides" / "image.md").read_text()
     assert [name for name in image.FLAGS if f"`{name}`" not in guide] == []
     for script_name in ("kafka-topics.sh", "kafka-broker-api-versions.sh"):

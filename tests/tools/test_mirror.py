@@ -1,4 +1,4 @@
-"""`ottla mirror`: a running broker's partitions, byte for byte in another directory, whatever happens in between."""
+"""`ottla mirror`: the partitions of a running broker are copied byte for byte, also with interruptions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GZIP = 1
 
 
 def bytes_of(folder: Path, topic: str, partition: int = 0) -> bytes:
-    """All that lies in a partition's segments."""
+    """Returns the bytes of a partition's segments."""
     return b"".join(path.read_bytes() for path in sorted((folder / f"{topic}-{partition}").glob("*.log")))
 
 
 async def mirrored(broker: Broker, target: Path, *patterns: str) -> tuple[int, list[str]]:
-    """The exit code and the lines."""
+    """Runs the command; returns the exit code and the lines."""
     lines: list[str] = []
     compiled = [re.compile(pattern) for pattern in patterns]
     code = await run_mirror(f"127.0.0.1:{broker.ports[0]}", compiled, target, lines.append, lines.append)
@@ -54,7 +54,7 @@ def sound(folder: Path) -> bool:
     return [found for found in Verification(str(folder)).findings() if found.wrong] == []
 
 
-async def test_all_formats_and_a_later_run_goes_on(tmp_path: Path) -> None:
+async def test_all_formats_are_mirrored_and_a_later_run_continues(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     async with running(source, clock=ManualClock(T0), release="2.8") as broker:
         await broker.topic("new", 2, {"segment.bytes": "1048576", "cleanup.policy": "compact", "retention.ms": "5"})
@@ -94,8 +94,8 @@ async def test_all_formats_and_a_later_run_goes_on(tmp_path: Path) -> None:
         assert broker.log("new").log_end_offset == 126 and broker.log("v0").log_end_offset == 10
 
 
-async def test_it_begins_where_the_source_does(tmp_path: Path) -> None:
-    """Also inside of a batch, and what was deleted at the source since is told."""
+async def test_mirror_begins_at_the_log_start_of_the_source(tmp_path: Path) -> None:
+    """Also inside of a batch; records deleted at the source since then are reported."""
     source, target = tmp_path / "source", tmp_path / "target"
     async with running(source, clock=ManualClock(T0)) as broker:
         await broker.topic("t", configs={"segment.bytes": "1048576"})
@@ -108,7 +108,7 @@ async def test_it_begins_where_the_source_does(tmp_path: Path) -> None:
         broker.log("t").delete_records_before(36)
         code, lines = await mirrored(broker, target, "t")
         assert code == 0 and "t-0: 10..42, 2 batches" in lines[0] and "6 earlier offsets were deleted" in lines[0]
-    # The offsets that are missing are no damage.
+    # The missing offsets are not damage.
     (target / ".kafka_cleanshutdown").unlink()
     (target / "recovery-point-offset-checkpoint").unlink()
     async with running(target, clock=ManualClock(T0)) as broker:
@@ -118,7 +118,7 @@ async def test_it_begins_where_the_source_does(tmp_path: Path) -> None:
         assert first.offset == 36
 
 
-async def test_an_empty_log_that_begins_later(tmp_path: Path) -> None:
+async def test_empty_log_with_a_later_start_is_mirrored(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     async with running(source, clock=ManualClock(T0)) as broker:
         await broker.topic("t")
@@ -132,10 +132,10 @@ async def test_an_empty_log_that_begins_later(tmp_path: Path) -> None:
 
 
 class Stopped(Exception):
-    """As if the process ended here."""
+    """Raised in place of the end of the process."""
 
 
-async def test_it_is_stopped_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_interrupted_mirror_is_completed_by_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     monkeypatch.setattr(engine, "FETCH_BYTES", 2000)
     async with running(source, clock=ManualClock(T0)) as broker:
@@ -158,7 +158,7 @@ async def test_it_is_stopped_in_the_middle(tmp_path: Path, monkeypatch: pytest.M
         assert bytes_of(target, "t") == bytes_of(source, "t") and sound(target)
 
 
-async def test_a_copy_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_foreign_copy_is_left_unchanged(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     async with running(source, clock=ManualClock(T0)) as broker:
         await broker.topic("t")
@@ -166,7 +166,7 @@ async def test_a_copy_of_something_else_is_left_as_it_is(tmp_path: Path) -> None
         write(broker, "t", 3)
         write(broker, "u", 3)
         assert (await mirrored(broker, target, "t", "u"))[0] == 0
-    async with running(target, clock=ManualClock(T0)) as broker:  # somebody writes to the copies
+    async with running(target, clock=ManualClock(T0)) as broker:  # a record is written to the copy
         write(broker, "t", 1, size=7)
         write(broker, "u", 5)
     before = bytes_of(target, "t"), bytes_of(target, "u")
@@ -180,7 +180,7 @@ async def test_a_copy_of_something_else_is_left_as_it_is(tmp_path: Path) -> None
     assert before == (bytes_of(target, "t"), bytes_of(target, "u"))
 
 
-async def test_what_stops_it_as_a_whole(tmp_path: Path) -> None:
+async def test_errors_that_end_the_whole_run(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     async with running(source, clock=ManualClock(T0)) as broker:
         await broker.topic("t")
@@ -203,7 +203,9 @@ async def test_what_stops_it_as_a_whole(tmp_path: Path) -> None:
         (["--bootstrap", "127.0.0.1:1", "--topics", ",", "--data-dir", "{}"], "--topics is empty"),
     ],
 )
-def test_mistakes(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     try:
         code = mirror([argument.format(tmp_path / "d") for argument in arguments])
     except SystemExit as ended:
@@ -213,7 +215,7 @@ def test_mistakes(arguments: list[str], message: str, tmp_path: Path, capsys: py
     assert not (tmp_path / "d").exists()
 
 
-def test_gaps_and_progress() -> None:
+def test_gaps_and_progress_are_reported() -> None:
     first, second = batch.build([batch.Record(0, T0, None, b"1")]), batch.build([batch.Record(0, T0, None, b"2")])
     batch.assign(second, 0, base_offset=2, leader_epoch=0)
     wrapper = legacy.build([batch.Record(n, T0, None, b"x") for n in range(4)], magic=1, codec=GZIP)

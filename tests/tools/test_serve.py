@@ -1,4 +1,4 @@
-"""`ottla serve` as a process: what it prints, how it stops, and that a mistake leaves the disk alone."""
+"""`ottla serve` as a process: its output, its stop, and that an error leaves the disk unchanged."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ottla_testing.patience import PATIENCE_S
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Names, times and bytes of everything below a folder: equal before and after means untouched."""
+    """Returns names, times and bytes of all files below a folder; equal snapshots mean that nothing changed."""
     paths = sorted(folder.rglob("*"))
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in paths}
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_listens_and_stops_when_told(number: signal.Signals, tmp_path: Path) -> None:
+def test_serve_prints_its_listeners_and_stops_on_a_signal(number: signal.Signals, tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
         with socket.create_connection(("127.0.0.1", port_of(line)), timeout=PATIENCE_S):
             pass
@@ -32,7 +32,7 @@ def test_it_says_where_it_listens_and_stops_when_told(number: signal.Signals, tm
 
 
 @pytest.mark.process
-def test_each_listener_has_a_line_ipv6_in_brackets(tmp_path: Path) -> None:
+def test_each_listener_has_a_line_with_ipv6_in_brackets(tmp_path: Path) -> None:
     flags = ["--listen", "127.0.0.1:0", "--listen", "six=[::1]:0", "--data-dir", "a", "--data-dir", "b"]
     with serving(tmp_path, *flags, listeners=2) as (process, lines):
         assert lines[0].startswith("ottla ready on 127.0.0.1:") and lines[1].startswith("ottla ready on [::1]:")
@@ -45,7 +45,7 @@ def test_each_listener_has_a_line_ipv6_in_brackets(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None:
+def test_used_port_is_reported_before_the_data_changes(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert address in refused(tmp_path, "--listen", "127.0.0.1:0", "--listen", f"b={address}", "--data-dir", "data")
@@ -53,7 +53,7 @@ def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None
 
 
 @pytest.mark.process
-def test_a_locked_data_directory_is_left_alone(tmp_path: Path) -> None:
+def test_locked_data_directory_is_unchanged(tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
         port_of(line)
         process.send_signal(signal.SIGSTOP)  # it holds its lock, and writes no checkpoints meanwhile
@@ -67,7 +67,7 @@ def test_a_locked_data_directory_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_bad_override_leaves_existing_data_alone(tmp_path: Path) -> None:
+def test_invalid_override_leaves_existing_data_unchanged(tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, _):
         process.terminate()
         process.communicate(timeout=PATIENCE_S)
@@ -78,7 +78,7 @@ def test_a_bad_override_leaves_existing_data_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_what_is_ignored_is_logged_as_json_on_stderr(tmp_path: Path) -> None:
+def test_ignored_configs_are_logged_as_json_on_stderr(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs=data\nmy.plugin=1\nnum.io.threads=8\n")
     with serving(tmp_path, "--config", str(file), "--log-format", "json") as (process, [line]):
@@ -103,9 +103,7 @@ def test_what_is_ignored_is_logged_as_json_on_stderr(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_first_line_of_the_log_names_the_profile(
-    arguments: list[str], told: dict[str, str], tmp_path: Path
-) -> None:
+def test_first_log_line_names_the_profile(arguments: list[str], told: dict[str, str], tmp_path: Path) -> None:
     flags = ["--listen", "127.0.0.1:0", "--data-dir", "data", "--log-format", "json", *arguments]
     with serving(tmp_path, *flags) as (process, [line]):
         port_of(line)

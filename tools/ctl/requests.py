@@ -54,7 +54,7 @@ def listed(to: Client, given: argparse.Namespace) -> Any:
 
 
 def one(to: Client, given: argparse.Namespace) -> Any:
-    """Requests one request by its number."""
+    """Fetches one recorded request by its number."""
     return to.request("GET", "requests", given.number)
 
 

@@ -141,7 +141,7 @@ class _Player:
         self._late = 0
         self._given_up: set[tuple[int, int]] = set()  # (API, code) of errors that did not pass
         self._before: Step | None = None
-        self._is_whole = True  # all requests were sent so far, so that missing things may appear soon
+        self._is_whole = True  # no request was left out so far: a missing topic or group may still be created
         self._requested: set[str] = set()  # topics whose ids were requested
         self._begun_s = 0.0
 

@@ -1,4 +1,4 @@
-"""The admin against brokers of every age: topics, configs, logs, the cluster; what each release has, and errors."""
+"""The admin client against many releases: topics, configs, logs and the cluster; what each release has, and errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ T = ConfigResource.topic("t")
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_topics_are_made_listed_described_and_deleted(release: str, tmp_path: Path) -> None:
+async def test_topics_are_created_listed_described_and_deleted(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         made = await admin.create_topics(
             [
@@ -75,11 +75,12 @@ async def test_topics_are_made_listed_described_and_deleted(release: str, tmp_pa
         if release != "0.9":
             gone = await admin.delete_topics(["t", "absent"])
             assert list(gone) == ["t", "absent"] and codes(gone) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        assert list(await admin.list_topics()) == (["t"] if release == "0.9" else [])  # to ask for one makes none
+        # describe_topics has not created "absent". "t" is left in 0.9, which cannot delete topics.
+        assert list(await admin.list_topics()) == (["t"] if release == "0.9" else [])
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_topics_by_the_brokers_defaults_and_by_assignments(release: str, tmp_path: Path) -> None:
+async def test_topics_are_created_with_the_brokers_defaults_and_with_assignments(release: str, tmp_path: Path) -> None:
     async with (
         running(tmp_path, release=release, overrides={"num.partitions": "3"}) as broker,
         administering(broker) as admin,
@@ -98,7 +99,7 @@ async def test_topics_by_the_brokers_defaults_and_by_assignments(release: str, t
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_more_partitions(release: str, tmp_path: Path) -> None:
+async def test_create_partitions_raises_the_partition_count(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         for name in "tuv":
             await broker.topic(name, 2)
@@ -113,7 +114,7 @@ async def test_more_partitions(release: str, tmp_path: Path) -> None:
         assert [len(topic.partitions) for topic in described.values()] == [3, 3, 2]
 
 
-async def test_internal_topics_only_if_asked_for(tmp_path: Path) -> None:
+async def test_list_topics_has_internal_topics_only_if_requested(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, administering(broker) as admin:
         await broker.topic("t")
         await admin.alter_group_offsets("g", {("t", 0): 1})
@@ -126,7 +127,7 @@ async def test_internal_topics_only_if_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_the_cluster(release: str, tmp_path: Path) -> None:
+async def test_describe_cluster_returns_nodes_and_controller(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         told = await admin.describe_cluster()
         (node,) = told.nodes
@@ -139,7 +140,7 @@ async def test_the_cluster(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_configs_are_changed_and_others_left_as_they_are(release: str, tmp_path: Path) -> None:
+async def test_alter_configs_changes_only_the_given_configs(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic(
             "t", configs={"segment.bytes": "2097152", "retention.ms": "1000"} if release != "0.9" else {}
@@ -182,7 +183,7 @@ async def one_config(admin: Admin, resource: ConfigResource, name: str) -> str |
 
 
 @pytest.mark.parametrize("release", ["1.1", "2.4", "4.3", "ottla"])
-async def test_configs_of_one_broker_and_of_all(release: str, tmp_path: Path) -> None:
+async def test_configs_of_one_broker_and_of_all_brokers(release: str, tmp_path: Path) -> None:
     one, every = ConfigResource.broker(1), ConfigResource.broker()
     name = "log.cleaner.threads"
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
@@ -197,13 +198,13 @@ async def test_configs_of_one_broker_and_of_all(release: str, tmp_path: Path) ->
         assert found["message.max.bytes"].value == "100000"
         assert found["log.dirs"].is_read_only and found["log.dirs"].source == ConfigSource.STATIC_BROKER
         of_all = set(checked(await admin.describe_configs([every]))[every])
-        # With eligible leaders (KIP-966) how many have to be in sync is always set for all.
+        # With eligible leader replicas (KIP-966) min.insync.replicas is always set cluster-wide.
         assert of_all - {"min.insync.replicas"} == {"log.cleaner.backoff.ms"}
         lost = await admin.describe_configs([ConfigResource.broker(9)], timeout_s=0.05)
         assert isinstance(lost[ConfigResource.broker(9)], ConnectionLost)
 
 
-async def test_numbers_that_are_newer_than_the_client_are_unknown() -> None:
+async def test_codes_unknown_to_the_client_become_unknown_members() -> None:
     assert (ResourceType(99), ConfigSource(99), ConfigType(99)) == (0, 0, 0)
 
 
@@ -211,7 +212,7 @@ async def test_numbers_that_are_newer_than_the_client_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_offsets(release: str, tmp_path: Path) -> None:
+async def test_list_offsets_returns_offsets_by_timestamp(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
         write(broker, b"a", b"b", b"c")
@@ -235,7 +236,7 @@ async def test_offsets(release: str, tmp_path: Path) -> None:
             await admin.list_offsets({}, isolation="none")  # type: ignore[arg-type]
 
 
-async def test_partitions_that_are_not_there_are_looked_for_until_time_is_over(tmp_path: Path) -> None:
+async def test_missing_partitions_are_retried_until_the_timeout(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, administering(broker) as admin:
         await broker.topic("t")
         wanted = {("t", 0): LATEST, ("t", 5): LATEST, ("late", 0): EARLIEST}
@@ -247,7 +248,7 @@ async def test_partitions_that_are_not_there_are_looked_for_until_time_is_over(t
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_records_are_deleted(release: str, tmp_path: Path) -> None:
+async def test_delete_records_moves_the_log_start(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 3)
         for partition in range(3):
@@ -261,7 +262,7 @@ async def test_records_are_deleted(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_producers(release: str, tmp_path: Path) -> None:
+async def test_describe_producers_returns_producer_states(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
         if since(release, "2.8"):
@@ -279,7 +280,7 @@ async def test_producers(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_directories(release: str, tmp_path: Path) -> None:
+async def test_describe_log_dirs_lists_directories_and_partitions(release: str, tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     async with running(*folders, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -302,7 +303,7 @@ async def test_directories(release: str, tmp_path: Path) -> None:
 # Life
 
 
-async def test_an_admin_by_kafkas_names_and_its_life(tmp_path: Path) -> None:
+async def test_admin_takes_kafkas_option_names_and_starts_only_once(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         address = f"127.0.0.1:{broker.ports[0]}"
         admin = Admin.from_config({"bootstrap.servers": address, "default.api.timeout.ms": "4000"})
@@ -322,14 +323,14 @@ async def test_an_admin_by_kafkas_names_and_its_life(tmp_path: Path) -> None:
             Admin(client_ids="x")
 
 
-async def test_nothing_asked_is_nothing_answered(tmp_path: Path) -> None:
+async def test_empty_requests_return_empty_results(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, administering(broker) as admin:
         assert await admin.create_topics([]) == {} and await admin.delete_topics([]) == {}
         assert await admin.describe_topics([]) == {} and await admin.list_offsets({}) == {}
         assert await admin.alter_configs({}) == {} and await admin.delete_groups([]) == {}
 
 
-async def test_a_broker_that_is_gone(tmp_path: Path) -> None:
+async def test_stopped_broker_raises_connection_lost(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, administering(broker) as admin:
         await broker.topic("t")
         await broker.running.stop()

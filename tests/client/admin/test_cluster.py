@@ -1,4 +1,4 @@
-"""The admin and the cluster: leaders and replicas that move, features, the quorum, transactions, what has configs."""
+"""The admin client and the cluster: elections, reassignments, features, the quorum, transactions, config resources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ottla_testing.client.scripted import ScriptedNetwork, metadata
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_leaders_are_elected(release: str, tmp_path: Path) -> None:
+async def test_elect_leaders_returns_the_outcome_of_each_partition(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
         assert await admin.elect_leaders(ElectionType.PREFERRED, []) == {}
@@ -45,11 +45,11 @@ async def test_leaders_are_elected(release: str, tmp_path: Path) -> None:
             ("t", 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ("t", 0): ErrorCode.ELECTION_NOT_NEEDED,
         }
-        assert await admin.elect_leaders(ElectionType.UNCLEAN) == {}  # of all, none needed it
+        assert await admin.elect_leaders(ElectionType.UNCLEAN) == {}  # all partitions: none needed an election
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_replicas_are_reassigned(release: str, tmp_path: Path) -> None:
+async def test_reassignments_are_altered_listed_and_cancelled(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
         targets = {("t", 0): [1], ("t", 1): [9], ("u", 0): [1], ("t", 5): None}
@@ -58,7 +58,7 @@ async def test_replicas_are_reassigned(release: str, tmp_path: Path) -> None:
             assert unsupported(done)
             return
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        # With ZooKeeper what is not there is not being moved either.
+        # With ZooKeeper a missing partition has no reassignment either.
         uncancelled = unknown if since(release, "3.9") else ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         assert codes(done) == [0, ErrorCode.INVALID_REPLICA_ASSIGNMENT, unknown, uncancelled]
         assert await admin.list_partition_reassignments() == {}
@@ -68,7 +68,7 @@ async def test_replicas_are_reassigned(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_partitions_move_between_directories(release: str, tmp_path: Path) -> None:
+async def test_alter_replica_log_dirs_moves_partitions(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
         targets = {Replica("t", 0, 1): "/no/such", Replica("t", 1, 1): "/no/such"}
@@ -82,7 +82,7 @@ async def test_partitions_move_between_directories(release: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_features_and_the_quorum(release: str, tmp_path: Path) -> None:
+async def test_features_and_quorum_are_described_by_release(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         features = await admin.describe_features()
         if not since(release, "2.8"):
@@ -107,7 +107,7 @@ async def test_features_and_the_quorum(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", ("2.8", "3.8", "4.3", "ottla"))
-async def test_what_has_configs_is_listed(release: str, tmp_path: Path) -> None:
+async def test_list_config_resources_depends_on_the_release(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t")
         if not since(release, "4.3"):
@@ -157,7 +157,7 @@ async def test_transactions_are_listed_and_described(release: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_transaction_that_hangs_is_aborted(release: str, tmp_path: Path) -> None:
+async def test_abort_transaction_ends_a_hanging_transaction(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
         if not since(release, "0.11"):
@@ -177,7 +177,7 @@ async def test_a_transaction_that_hangs_is_aborted(release: str, tmp_path: Path)
             await producer.abort()
 
 
-# What brokers of other versions answer
+# Responses of brokers with other versions
 
 
 def brokers(network: ScriptedNetwork, versions: dict[type, str], *answers: Any) -> list[Any]:
@@ -193,7 +193,7 @@ def elected(code: int, *of_partitions: tuple[int, int]) -> ElectLeadersResponse:
     return ElectLeadersResponse(error_code=code, replica_election_results=[result(topic="t", partition_result=told)])
 
 
-def test_an_election_is_asked_for_at_the_controller_that_is() -> None:
+def test_election_is_requested_at_the_current_controller() -> None:
     network = ScriptedNetwork()
     one, two = brokers(
         network, {ElectLeadersRequest: "0-2"}, metadata(TWO, controller_id=1), metadata(TWO, controller_id=2)
@@ -210,7 +210,7 @@ def test_an_election_is_asked_for_at_the_controller_that_is() -> None:
 
 
 @pytest.mark.parametrize("election", ElectionType)
-def test_the_first_version_of_elections_knows_preferred_leaders_alone(election: ElectionType) -> None:
+def test_elections_v0_support_only_preferred_leaders(election: ElectionType) -> None:
     network = ScriptedNetwork()
     one, _ = brokers(network, {ElectLeadersRequest: "0"}, metadata(TWO, controller_id=1))
     one.does[ElectLeadersRequest] = in_turn(elected(0, (0, 84)))
@@ -221,7 +221,7 @@ def test_the_first_version_of_elections_knows_preferred_leaders_alone(election: 
         assert isinstance(found, UnsupportedVersion)
 
 
-def test_features_by_version() -> None:
+def test_update_features_v0_and_v1_report_results_differently() -> None:
     result = UpdateFeaturesResponse.UpdatableFeatureResult
     each = [result(feature=name, error_code=n, error_message=None) for name, n in (("a", 0), ("b", 95))]
     updates = {"a": FeatureUpdate(2), "b": FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE)}

@@ -1,4 +1,4 @@
-"""The admin and groups, against brokers of every age: lists, members, offsets; what an older one cannot do."""
+"""The admin client and groups, against many releases: lists, members, offsets; what older releases do not support."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ QUICK = {"group.initial.rebalance.delay.ms": "0"}
 
 
 def code(outcome: Any) -> int:
-    """The code of an error, 0 of success."""
+    """Returns the code of an error, 0 for success."""
     return outcome.code if isinstance(outcome, KafkaError) else 0
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_offsets_are_set_read_and_removed(release: str, tmp_path: Path) -> None:
+async def test_group_offsets_are_altered_listed_and_deleted(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 3)
         wanted = {("t", 0): 5, ("t", 1): OffsetAndMetadata(7, "why", 2), ("u", 0): 1}
@@ -88,7 +88,7 @@ async def test_groups_are_listed_described_and_deleted(release: str, tmp_path: P
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_groups_by_state_and_type(release: str, tmp_path: Path) -> None:
+async def test_list_groups_filters_by_state_and_type(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t")
         await admin.alter_group_offsets("g", {("t", 0): 1})
@@ -106,7 +106,7 @@ async def test_groups_by_state_and_type(release: str, tmp_path: Path) -> None:
                 await admin.list_groups(types=["classic"])
 
 
-async def test_offsets_that_a_consumer_reads_are_not_removed(tmp_path: Path) -> None:
+async def test_delete_group_offsets_fails_for_a_subscribed_topic(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=QUICK) as broker, administering(broker) as admin:
         await broker.topic("t")
         write(broker, b"a", b"b")
@@ -118,7 +118,7 @@ async def test_offsets_that_a_consumer_reads_are_not_removed(tmp_path: Path) -> 
         assert code(refused["t", 0]) == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-async def test_an_assignment_of_others_than_consumers_is_not_read(tmp_path: Path) -> None:
+async def test_assignment_of_another_protocol_is_not_decoded(tmp_path: Path) -> None:
     from ottla.client.admin.groups import _assigned
 
     assert _assigned(b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\xff\xff\xff\xff", "consumer") == (("t", 5),)

@@ -1,4 +1,4 @@
-"""The admin's tries: controllers, leaders and coordinators that move, brokers that are silent, time that is over."""
+"""The retries of the admin client: moved controllers, leaders and coordinators, silent brokers, the timeout."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def network() -> ScriptedNetwork:
 
 
 def brokers(network: ScriptedNetwork, *answers: Any) -> tuple[ScriptedBroker, ScriptedBroker]:
-    """Two brokers that tell the same metadata, in turn."""
+    """Returns two brokers that return the same metadata, one item of the list for each request."""
     one, two = network.broker(versions=VERSIONS), network.broker("two", versions=VERSIONS)
     one.does[MetadataRequest] = two.does[MetadataRequest] = in_turn(*answers)
     return one, two
@@ -47,7 +47,7 @@ def brokers(network: ScriptedNetwork, *answers: Any) -> tuple[ScriptedBroker, Sc
 
 
 def deleting(**codes: int) -> Callable[[Any], DeleteTopicsResponse]:
-    """An answer for each topic that is asked for: its code, or 0."""
+    """Builds a DeleteTopics response: the code of each requested topic, 0 by default."""
 
     def answer(request: Any) -> DeleteTopicsResponse:
         result = DeleteTopicsResponse.DeletableTopicResult
@@ -63,25 +63,25 @@ def deleted(broker: ScriptedBroker) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("first", [deleting(t=41), CLOSE], ids=["not the controller", "closes"])
-def test_a_controller_that_has_moved_is_found_again(first: Any, network: ScriptedNetwork) -> None:
+def test_moved_controller_is_found_again(first: Any, network: ScriptedNetwork) -> None:
     one, two = brokers(network, metadata(TWO, controller_id=1), metadata(TWO, controller_id=2))
     one.does[DeleteTopicsRequest], two.does[DeleteTopicsRequest] = in_turn(first), in_turn(deleting())
     found, seconds = run(network, lambda admin: admin.delete_topics(["t", "u"]))
     assert found == {"t": None, "u": None}
     assert deleted(one) == [["t", "u"]] and seconds >= 0.08
-    assert deleted(two) == ([["t", "u"]] if first is CLOSE else [["t"]])  # what is done is not asked for again
+    assert deleted(two) == ([["t", "u"]] if first is CLOSE else [["t"]])  # finished topics are not requested again
 
 
-def test_a_quota_is_waited_for_and_other_errors_are_answers(network: ScriptedNetwork) -> None:
+def test_quota_error_is_retried_and_other_errors_are_returned(network: ScriptedNetwork) -> None:
     one, _ = brokers(network, metadata(TWO, controller_id=1))
     one.does[DeleteTopicsRequest] = in_turn(deleting(t=89, u=7), deleting(t=89), deleting())
     found, seconds = run(network, lambda admin: admin.delete_topics(["t", "u"]))
     assert found["t"] is None and found["u"].code == ErrorCode.REQUEST_TIMED_OUT
     assert deleted(one) == [["t", "u"], ["t"], ["t"]]
-    assert 0.24 <= seconds <= 0.37  # retry.backoff.ms and its double, with their jitter
+    assert 0.24 <= seconds <= 0.37  # retry.backoff.ms, then doubled, with jitter
 
 
-def test_the_last_error_is_told_when_time_is_over(network: ScriptedNetwork) -> None:
+def test_last_error_is_returned_after_the_timeout(network: ScriptedNetwork) -> None:
     one, _ = brokers(network, metadata(TWO, controller_id=1))
     one.does[DeleteTopicsRequest] = in_turn(deleting(t=41))
     found, seconds = run(network, lambda admin: admin.delete_topics(["t"]), default_api_timeout_ms=5000)
@@ -89,14 +89,14 @@ def test_the_last_error_is_told_when_time_is_over(network: ScriptedNetwork) -> N
     assert 6 <= len(deleted(one)) <= 12
 
 
-def test_a_silent_broker_ends_a_call_in_time(network: ScriptedNetwork) -> None:
+def test_silent_broker_ends_the_call_at_the_timeout(network: ScriptedNetwork) -> None:
     one, _ = brokers(network, metadata(TWO, controller_id=1))
     one.does[DeleteTopicsRequest] = in_turn(SILENT)
     found, seconds = run(network, lambda admin: admin.delete_topics(["t"], timeout_s=3))
     assert isinstance(found["t"], RequestTimedOut) and seconds == pytest.approx(3)
 
 
-def test_what_an_answer_leaves_out_is_an_error(network: ScriptedNetwork) -> None:
+def test_item_missing_in_the_response_is_an_error(network: ScriptedNetwork) -> None:
     one, _ = brokers(network, metadata(TWO, controller_id=1))
     one.does[DeleteTopicsRequest] = in_turn(DeleteTopicsResponse(responses=[]))
     found, _ = run(network, lambda admin: admin.delete_topics(["t"]))
@@ -130,7 +130,7 @@ def offsets(code: int = 0) -> Callable[[Any], ListOffsetsResponse]:
 WANTED = {("t", 0): LATEST, ("t", 1): LATEST}
 
 
-def test_each_leader_is_asked_and_looked_up_again_if_it_is_none(network: ScriptedNetwork) -> None:
+def test_each_leader_is_requested_and_looked_up_again_if_moved(network: ScriptedNetwork) -> None:
     both = {"t": {0: 1, 1: 2}}
     one, two = brokers(
         network, metadata(TWO), metadata(TWO, {"t": 5}), metadata(TWO, {"t": {0: 1, 1: -1}}), metadata(TWO, both)
@@ -146,7 +146,7 @@ def test_each_leader_is_asked_and_looked_up_again_if_it_is_none(network: Scripte
     assert not any(request.allow_auto_topic_creation for request in named)
 
 
-def test_an_old_broker_is_asked_for_all_topics_so_that_it_makes_none(network: ScriptedNetwork) -> None:
+def test_old_broker_gets_metadata_requests_for_all_topics(network: ScriptedNetwork) -> None:
     old = {**VERSIONS, MetadataRequest: "0-3"}
     one = network.broker(versions=old)
     one.does[MetadataRequest] = in_turn(metadata({1: ("one", 9092)}, {"t": {0: 1}, "u": {0: 1}}))
@@ -155,7 +155,7 @@ def test_an_old_broker_is_asked_for_all_topics_so_that_it_makes_none(network: Sc
     assert one.asked(MetadataRequest)[-1].request.topics is None
 
 
-def test_one_leader_that_is_silent_takes_nothing_from_the_others(network: ScriptedNetwork) -> None:
+def test_silent_leader_does_not_affect_other_leaders(network: ScriptedNetwork) -> None:
     one, two = brokers(network, metadata(TWO, {"t": {0: 1, 1: 2}}))
     one.does[ListOffsetsRequest], two.does[ListOffsetsRequest] = in_turn(offsets()), in_turn(SILENT)
     found, seconds = run(network, lambda admin: admin.list_offsets(WANTED, timeout_s=2))
@@ -200,7 +200,7 @@ def groups(code: int = 0) -> Callable[[Any], DescribeGroupsResponse]:
 
 
 @pytest.mark.parametrize("first", [groups(16), groups(15), CLOSE], ids=["moved", "not available", "closes"])
-def test_a_coordinator_that_has_moved_is_found_again(first: Any, network: ScriptedNetwork) -> None:
+def test_moved_coordinator_is_found_again(first: Any, network: ScriptedNetwork) -> None:
     one, two = brokers(network, metadata(TWO))
     one.does[DescribeGroupsRequest], two.does[DescribeGroupsRequest] = in_turn(first), in_turn(groups())
     for broker in (one, two):
@@ -211,7 +211,7 @@ def test_a_coordinator_that_has_moved_is_found_again(first: Any, network: Script
     assert (len(one.asked(DescribeGroupsRequest)), len(two.asked(DescribeGroupsRequest))) == (1, 1)
 
 
-def test_a_coordinator_that_loads_is_not_looked_up_again(network: ScriptedNetwork) -> None:
+def test_loading_coordinator_is_not_looked_up_again(network: ScriptedNetwork) -> None:
     one, _ = brokers(network, metadata(TWO))
     one.does[FindCoordinatorRequest] = in_turn(finding(1, "one"))
     one.does[DescribeGroupsRequest] = in_turn(groups(14), groups(14), groups())
@@ -221,7 +221,7 @@ def test_a_coordinator_that_loads_is_not_looked_up_again(network: ScriptedNetwor
 
 
 @pytest.mark.parametrize("code", [0, 29])
-def test_groups_of_all_brokers_or_none(code: int, network: ScriptedNetwork) -> None:
+def test_list_groups_fails_if_one_broker_fails(code: int, network: ScriptedNetwork) -> None:
     def listing(code: int, *names: str) -> ListGroupsResponse:
         told = ListGroupsResponse.ListedGroup
         listed = [told(group_id=name, protocol_type="", group_state="", group_type="") for name in names]
@@ -237,10 +237,10 @@ def test_groups_of_all_brokers_or_none(code: int, network: ScriptedNetwork) -> N
         assert [group.group for group in found] == ["a", "b", "c"]
 
 
-# Configs of brokers that replace them all
+# Configs of brokers that can only replace all configs
 
 
-def test_a_secret_that_is_set_is_not_lost(network: ScriptedNetwork) -> None:
+def test_sensitive_config_is_never_dropped_by_a_replacement(network: ScriptedNetwork) -> None:
     versions = {MetadataRequest: "0-5", DescribeConfigsRequest: "0-1", AlterConfigsRequest: "0-0"}
     one = network.broker(versions=versions)
     result = DescribeConfigsResponse.DescribeConfigsResult
@@ -279,7 +279,7 @@ def test_a_secret_that_is_set_is_not_lost(network: ScriptedNetwork) -> None:
     assert {config.name: config.value for config in heard.request.resources[0].configs} == {"set": "1", "secret": "x"}
 
 
-def test_a_node_that_nobody_knows_is_looked_for(network: ScriptedNetwork) -> None:
+def test_unknown_node_is_looked_up_in_new_metadata(network: ScriptedNetwork) -> None:
     brokers(network, metadata(TWO))
     found, _ = run(network, lambda admin: admin.describe_log_dirs([9], timeout_s=1))
     assert isinstance(found[9], ConnectionLost)

@@ -1,4 +1,4 @@
-"""The admin and access lists, quotas and stored passwords, against brokers of every age and against scripted ones."""
+"""The admin client and ACLs, quotas and credentials, against many releases and against scripted brokers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ALICE, BOTH, DEFAULT = (
 # Access control lists
 
 
-async def test_bindings_are_made_found_and_removed(tmp_path: Path) -> None:
+async def test_acls_are_created_described_and_deleted(tmp_path: Path) -> None:
     overrides = {"authorizer.class.name": KRAFT, **SUPER}
     async with running(tmp_path, release="4.3", overrides=overrides) as broker, administering(broker) as admin:
         assert await admin.describe_acls() == [] and await admin.create_acls([]) == {}
@@ -67,12 +67,12 @@ async def test_bindings_are_made_found_and_removed(tmp_path: Path) -> None:
         assert await admin.describe_acls(AclFilter(TOPIC, "tea", PatternType.ANY)) == []
         filters = [AclFilter(permission=PermissionType.DENY), AclFilter(TOPIC), AclFilter(host="absent")]
         gone = await admin.delete_acls(filters)
-        assert list(gone.values()) == [[PREFIX], [ONE, PREFIX], []]  # two filters met PREFIX
+        assert list(gone.values()) == [[PREFIX], [ONE, PREFIX], []]  # two filters matched PREFIX
         assert await admin.describe_acls() == [OTHER]
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_without_an_authorizer(release: str, tmp_path: Path) -> None:
+async def test_acls_without_an_authorizer_raise_security_disabled(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         expected: type[Exception] = KafkaError if since(release, "0.11") else UnsupportedVersion
         match = "SECURITY_DISABLED" if since(release, "0.11") else "DescribeAcls"
@@ -84,14 +84,14 @@ async def test_without_an_authorizer(release: str, tmp_path: Path) -> None:
 
 
 def old(network: ScriptedNetwork) -> Any:
-    """A broker whose access lists have no patterns."""
+    """Returns a broker whose ACLs have no pattern types."""
     apis = {MetadataRequest: "0-5", DescribeAclsRequest: "0", CreateAclsRequest: "0", DeleteAclsRequest: "0"}
     broker = network.broker(versions=apis)
     broker.does[MetadataRequest] = in_turn(metadata({1: ("one", 9092)}, controller_id=1))
     return broker
 
 
-def test_names_without_patterns() -> None:
+def test_acls_v0_support_only_literal_patterns() -> None:
     network = ScriptedNetwork()
     broker = old(network)
     broker.does[CreateAclsRequest] = in_turn(
@@ -113,10 +113,10 @@ def test_names_without_patterns() -> None:
 
     (made, refused, found), _ = run(network, calls)
     assert made == {ONE: None} and isinstance(refused[PREFIX], UnsupportedVersion)
-    assert found == [ONE._replace(operation=AclOperation.UNKNOWN)]  # a code that is newer than this client
+    assert found == [ONE._replace(operation=AclOperation.UNKNOWN)]  # a code newer than this client
 
 
-def test_an_entry_that_could_not_be_removed_is_the_filters_error() -> None:
+def test_acl_that_could_not_be_removed_is_the_error_of_its_filter() -> None:
     network = ScriptedNetwork()
     result = DeleteAclsResponse.DeleteAclsFilterResult
     codes = {"resource_type": 2, "resource_name": "t", "pattern_type": 3, "operation": 3, "permission_type": 3}
@@ -133,7 +133,7 @@ def test_an_entry_that_could_not_be_removed_is_the_filters_error() -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_quotas_are_set_found_and_removed(release: str, tmp_path: Path) -> None:
+async def test_quotas_are_altered_described_and_deleted(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         changes = {ALICE: {"producer_byte_rate": 1024.0}, BOTH: {"request_percentage": 5.5}}
         done = await admin.alter_client_quotas({**changes, DEFAULT: {"producer_byte_rate": 9.0, "no.such": 1.0}})
@@ -161,7 +161,7 @@ async def test_quotas_are_set_found_and_removed(release: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("release", ("2.6", "2.8", "4.3", "ottla"))
-async def test_passwords_are_stored_told_and_forgotten(release: str, tmp_path: Path) -> None:
+async def test_credentials_are_stored_described_and_deleted(release: str, tmp_path: Path) -> None:
     small, large = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         changes = [
@@ -186,8 +186,8 @@ async def test_passwords_are_stored_told_and_forgotten(release: str, tmp_path: P
         assert await admin.alter_user_scram_credentials([]) == {}
 
 
-def test_a_password_is_salted_and_hashed() -> None:
-    # The example of RFC 7677: what a server with that salt stores is derived from this.
+def test_password_is_salted_and_hashed() -> None:
+    # The example of RFC 7677: the stored keys are derived from this salted password.
     salt = bytes.fromhex("5b6d99689d1235 8eec a04b 14 1236 fa 81".replace(" ", ""))
     wanted = ScramUpsertion("user", ScramMechanism.SCRAM_SHA_256, "pencil", 4096)
     found = salted(wanted, salt)

@@ -1,4 +1,4 @@
-"""Who reads what: beside the assignors of aiokafka, on any subscriptions; and the bytes that members exchange."""
+"""Assignors compared with those of aiokafka on random subscriptions; the encoding of subscriptions and assignments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPICS = ("a", "b", "c", "d")
 
 
 class Counts:
-    """As aiokafka asks for partitions."""
+    """Cluster metadata as the assignors of aiokafka read it."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -43,7 +43,7 @@ class Counts:
     ),
     counts=st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9)),
 )
-def test_as_aiokafka(name: str, members: dict[str, set[str]], counts: dict[str, int]) -> None:
+def test_assignors_assign_like_aiokafka(name: str, members: dict[str, set[str]], counts: dict[str, int]) -> None:
     ours = ASSIGNORS[name]([Member(member_id, topics) for member_id, topics in members.items()], counts)
     metadata = {who: ConsumerProtocolMemberMetadata(0, sorted(topics), b"") for who, topics in members.items()}
     theirs = THEIRS[name].assign(Counts(counts), metadata)
@@ -56,14 +56,14 @@ def test_as_aiokafka(name: str, members: dict[str, set[str]], counts: dict[str, 
     assert all(topic in members[who] for who, parts in ours.items() for topic, _ in parts)
 
 
-def test_static_members_come_first_and_in_the_order_of_their_names() -> None:
+def test_static_members_are_assigned_first_by_instance_id() -> None:
     members = [Member("a", ("t",)), Member("z", ("t",), "two"), Member("y", ("t",), "three")]
     assert range_assignor(members, {"t": 4}) == {"y": [("t", 0), ("t", 1)], "z": [("t", 2)], "a": [("t", 3)]}
     assert roundrobin_assignor(members, {"t": 4}) == {"y": [("t", 0), ("t", 3)], "z": [("t", 1)], "a": [("t", 2)]}
 
 
-def test_the_bytes_of_the_java_client() -> None:
-    # Laid out by hand after ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json, v3.
+def test_subscription_and_assignment_bytes_equal_javas() -> None:
+    # Written by hand from ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json, v3.
     assert subscription_bytes(["b", "a"], [], -1).hex(" ") == (
         "00 03 00 00 00 02 00 01 61 00 01 62 ff ff ff ff 00 00 00 00 ff ff ff ff ff ff"
     )
@@ -76,7 +76,7 @@ def test_the_bytes_of_the_java_client() -> None:
     )
 
 
-def test_members_of_other_clients_are_read() -> None:
+def test_bytes_of_other_clients_are_read() -> None:
     assert read_subscription(ConsumerProtocolMemberMetadata(0, ["b", "a"], b"user").encode()) == Subscription(
         ("b", "a")
     )
@@ -87,19 +87,19 @@ def test_members_of_other_clients_are_read() -> None:
     assert ours.subscription == ["a", "b"]
     ours = ConsumerProtocolMemberAssignment.decode(assignment_bytes([("a", 1), ("b", 0)]))
     assert [(tp.topic, tp.partition) for tp in ours.partitions()] == [("a", 1), ("b", 0)]
-    # A version that nobody knows yet is read by the fields that are known.
+    # An unknown newer version is read by its known fields.
     newer = b"\x00\x09" + subscription_bytes(["a"], [("a", 1)], 3)[2:] + b"more"
     assert read_subscription(newer) == Subscription(("a",), (("a", 1),), 3)
 
 
 @given(st.binary(max_size=40), st.sampled_from([read_subscription, read_assignment]))
-def test_bytes_that_are_none_raise_one_error(data: bytes, read: Any) -> None:
+def test_malformed_bytes_raise_client_error(data: bytes, read: Any) -> None:
     for start in (b"", b"\x00\x03\x00\x00\x00\x01"):
         with contextlib.suppress(ClientError):
             read(start + data)
 
 
-def test_a_count_takes_no_memory() -> None:
+def test_huge_count_allocates_no_memory() -> None:
     with pytest.raises(ClientError, match="elements in the remaining"):
         read_subscription(bytes.fromhex("0000 7fffffff 0000"))
     with pytest.raises(ClientError, match="elements in the remaining"):
@@ -113,7 +113,9 @@ def test_a_count_takes_no_memory() -> None:
     st.sets(st.text(max_size=5)),
     st.integers(-1, 2**31 - 1),
 )
-def test_what_is_written_is_read(partitions: list[tuple[str, int]], topics: set[str], generation: int) -> None:
+def test_subscription_and_assignment_round_trip(
+    partitions: list[tuple[str, int]], topics: set[str], generation: int
+) -> None:
     assert read_assignment(assignment_bytes(partitions)) == sorted(partitions)
     read = read_subscription(subscription_bytes(topics, partitions, generation))
     assert read == Subscription(tuple(sorted(topics)), tuple(sorted(partitions)), generation)

@@ -1,4 +1,4 @@
-"""What an application sees of a consumer: records of every format from brokers of every age, positions, its end."""
+"""The consumer as applications use it: records of every format from many releases, positions, the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla_testing.client.reading import NOW_MS, RELEASES, consumer_of, read, va
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_assigned_partitions_are_read_from_brokers_of_every_age(release: str, tmp_path: Path) -> None:
+async def test_assigned_partitions_are_read_in_every_release(release: str, tmp_path: Path) -> None:
     async with harness.running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         write(broker, b"a", None)

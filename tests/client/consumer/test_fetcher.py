@@ -1,4 +1,4 @@
-"""What is fetched: which records of a set are shown, damage, limits that are too small, offsets out of range."""
+"""Fetches: the visible records of a set, damage, limits that are too small, offsets out of range."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def shown(chunk: Chunk) -> list[int]:
     return found
 
 
-def test_transactions_are_shown_as_the_isolation_says() -> None:
-    # 7 aborts, 8 commits, 7 goes on with a new transaction that commits; 9 wrote without one.
+def test_isolation_decides_the_visible_records() -> None:
+    # Producer 7 aborts, 8 commits, 7 commits its next transaction; 9 wrote without a transaction.
     data = b"".join(
         [written(0, 7), written(1, 8), marker(2, 7, 0), written(3, 7), marker(4, 8, 1), marker(5, 7, 1), written(6, 9)]
     )
     assert shown(Chunk("t", 0, data, 0)) == [0, 1, 3, 6]
     chunk = Chunk("t", 0, data, 0, committed_only=True, aborted=[(7, 0)])
     assert shown(chunk) == [1, 3, 6] and chunk.offset == chunk.next_offset == 7
-    # Aborted twice: the second begins behind the first one's marker.
+    # Two aborted transactions: the second begins after the marker of the first.
     chunk = Chunk("t", 0, data, 0, committed_only=True, aborted=[(7, 3), (7, 0)])
     assert shown(chunk) == [1, 6]
-    # Only control records: the position passes them.
+    # Only control batches: the position moves past them.
     chunk = Chunk("t", 0, bytes(marker(5, 7, 1)), 5)
     assert shown(chunk) == [] and chunk.offset == 6
 
 
-def test_what_lies_below_the_wanted_offset_and_gaps() -> None:
+def test_records_below_the_fetch_offset_and_gaps_are_skipped() -> None:
     compacted = batch.build(records(4, 9), batch.BatchFields(last_offset_delta=9), base_offset=3)
     chunk = Chunk("t", 0, bytes(batch.build(records(0, 1, 2)) + compacted), 2)
     assert chunk.next_offset == 13
@@ -77,7 +77,7 @@ def test_what_lies_below_the_wanted_offset_and_gaps() -> None:
 
 
 @given(st.integers(0, 2), st.integers(0, 400))
-def test_a_cut_end_is_no_error(magic: int, cut: int) -> None:
+def test_cut_last_batch_is_not_an_error(magic: int, cut: int) -> None:
     entries = [
         bytes(batch.build(records(n), base_offset=n) if magic == 2 else legacy.build(records(n), magic=magic))
         for n in range(4)
@@ -90,7 +90,7 @@ def test_a_cut_end_is_no_error(magic: int, cut: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_damage_is_told_behind_what_is_whole(magic: int) -> None:
+def test_damage_is_raised_after_the_intact_records(magic: int) -> None:
     entries = [
         bytearray(batch.build(records(n), base_offset=n) if magic == 2 else legacy.build(records(n), magic=magic))
         for n in range(3)
@@ -106,7 +106,7 @@ def test_damage_is_told_behind_what_is_whole(magic: int) -> None:
         assert shown(Chunk("t", 0, b"".join(entries), 0, check_crcs=False)) == [0, 1, 2]
 
 
-def test_headers_and_fields_are_as_written() -> None:
+def test_headers_and_fields_are_read_as_written() -> None:
     headers = (Header("a", b""), Header("", None), Header("\udcff", b"x" * 200))
     many = [Record(n, NOW_MS - n * 3_000_000, b"k" * (n * 70) or None, b"v" * (n * 9000), headers) for n in range(4)]
     chunk = Chunk("t", 3, bytes(batch.build(many, leader_epoch=5)), 0)
@@ -118,7 +118,7 @@ def test_headers_and_fields_are_as_written() -> None:
 
 
 @given(st.binary(min_size=1, max_size=90), st.integers(1, 5))
-def test_bytes_that_are_no_records_raise_one_error(payload: bytes, count: int) -> None:
+def test_bytes_that_are_not_records_raise_corrupt_message(payload: bytes, count: int) -> None:
     whole = bytearray(batch.build(records(0)))[:61] + payload
     whole[8:12] = (len(whole) - 12).to_bytes(4, "big")
     whole[57:61] = count.to_bytes(4, "big")
@@ -135,7 +135,7 @@ def test_bytes_that_are_no_records_raise_one_error(payload: bytes, count: int) -
             chunk.read()
 
 
-async def test_a_limit_that_is_too_small_grows_as_far_as_it_may(tmp_path: Path) -> None:
+async def test_fetch_limit_that_is_too_small_grows_up_to_fetch_max_bytes(tmp_path: Path) -> None:
     for release in ("0.9", "3.9"):
         async with harness.running(tmp_path / release, release=release) as broker:
             await broker.topic("t")
@@ -157,7 +157,7 @@ async def test_a_limit_that_is_too_small_grows_as_far_as_it_may(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "0.10.2", "ottla"])
-async def test_an_offset_out_of_range_is_reset_by_the_policy(release: str, tmp_path: Path) -> None:
+async def test_offset_out_of_range_is_reset_by_the_policy(release: str, tmp_path: Path) -> None:
     async with harness.running(tmp_path, release=release) as broker:
         await broker.topic("t")
         write(broker, b"a", b"b")
@@ -181,8 +181,8 @@ async def test_an_offset_out_of_range_is_reset_by_the_policy(release: str, tmp_p
             assert await values(consumer, 1) == [b"c"]
 
 
-async def test_a_seek_at_any_moment_hands_nothing_out_twice(tmp_path: Path) -> None:
-    """Also between the pass that decides on a fetch and the fetch's first step."""
+async def test_seek_at_any_moment_returns_no_record_twice(tmp_path: Path) -> None:
+    """Also between the pass that starts a fetch and the fetch's first step."""
     async with harness.running(tmp_path) as broker:
         await broker.topic("t")
         write(broker, b"a", b"b")
@@ -193,10 +193,10 @@ async def test_a_seek_at_any_moment_hands_nothing_out_twice(tmp_path: Path) -> N
                     await asyncio.sleep(0)
                 consumer.seek("t", 0, 0)
                 assert await values(consumer, 2) == [b"a", b"b"]
-                assert await consumer.getmany(60) == {}, f"a second seek {turns} turns behind the first"
+                assert await consumer.getmany(60) == {}, f"a second seek {turns} iterations after the first"
 
 
-async def test_it_goes_on_after_a_lost_connection(tmp_path: Path) -> None:
+async def test_consumer_continues_after_a_lost_connection(tmp_path: Path) -> None:
     async with harness.running(tmp_path) as broker:
         await broker.topic("t")
         write(broker, b"a")
@@ -210,7 +210,7 @@ async def test_it_goes_on_after_a_lost_connection(tmp_path: Path) -> None:
             assert await waiting == [b"b"]
 
 
-async def test_a_topic_that_comes_later(tmp_path: Path) -> None:
+async def test_topic_created_later_is_read(tmp_path: Path) -> None:
     async with harness.running(tmp_path) as broker:
         async with consumer_of(broker, "t", allow_auto_create_topics=False) as consumer:
             assert await consumer.getmany(20) == {}
@@ -223,7 +223,7 @@ async def test_a_topic_that_comes_later(tmp_path: Path) -> None:
             assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_pauses_times_and_deserializers(tmp_path: Path) -> None:
+async def test_pause_times_and_deserializers(tmp_path: Path) -> None:
     async with harness.running(tmp_path) as broker:
         await broker.topic("t", 2)
         write(broker, b"1", b"2", b"x")

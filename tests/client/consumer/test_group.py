@@ -1,4 +1,4 @@
-"""Consumers in groups: joining, rebalances while records are held, commits, leaving, groups with other clients."""
+"""Consumers in groups: joins, rebalances with unprocessed records, commits, leaving, groups with other clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITH_GROUPS = ("0.9", "0.10.2", "0.11", "2.8", "3.9", "4.3", "ottla")
 
 @contextlib.asynccontextmanager
 async def running(tmp_path: Path, release: str = "ottla", overrides: dict[str, str] = QUICK) -> AsyncIterator[Any]:
-    """A broker whose clock goes on a little all the time, for it also ends the wait for a group's first members."""
+    """Runs a broker whose clock advances continuously: this ends the initial rebalance delay."""
     async with harness.running(tmp_path, release=release, overrides=overrides) as broker:
 
         async def go_on() -> None:
@@ -42,13 +42,13 @@ async def running(tmp_path: Path, release: str = "ottla", overrides: dict[str, s
 
 
 def member_of(broker: Any, *topics: str, **options: Any) -> Consumer:
-    """A member of group g that notices rebalances soon."""
+    """Returns a member of group g that notices rebalances soon."""
     quick: dict[str, Any] = {"group": "g", "heartbeat_interval_ms": 20, "enable_auto_commit": False}
     return consumer_of(broker, *(topics or ("t",)), **{**quick, **options})
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Returns when it holds."""
+    """Returns when the condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
@@ -64,7 +64,7 @@ def members(broker: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("release", WITH_GROUPS)
-async def test_a_group_of_every_age_shares_commits_and_goes_on(release: str, tmp_path: Path) -> None:
+async def test_group_shares_commits_and_continues_in_every_release(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release) as broker:
         await broker.topic("t", 2)
         write(broker, b"a0", b"a1", b"a2")
@@ -82,10 +82,10 @@ async def test_a_group_of_every_age_shares_commits_and_goes_on(release: str, tmp
                 assert sorted(one.assignment() + two.assignment()) == [("t", 0), ("t", 1)]
                 rest = [*await reading, *await read(one, 0), *await read(two, 1)]
                 assert {(r.partition, r.offset) for r in rest} == {(0, 2), (1, 1)}
-            await until(lambda: len(members(broker)) == 1)  # it has left
+            await until(lambda: len(members(broker)) == 1)  # one has left
 
 
-async def test_positions_are_committed_by_themselves(tmp_path: Path) -> None:
+async def test_positions_are_committed_automatically(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         write(broker, b"a", b"b", b"c", b"d")
@@ -98,17 +98,17 @@ async def test_positions_are_committed_by_themselves(tmp_path: Path) -> None:
 
         await until(committed)
         await asyncio.sleep(0.05)
-        assert committed().offset == 1  # the application has not come back from b
+        assert committed().offset == 1  # the application has not returned from processing b
         await one.getone()
         await until(lambda: committed().offset == 2)
         await one.stop()
-        assert committed().offset == 3  # it is done with c, for it stops
+        assert committed().offset == 3  # c is processed, since the consumer is stopped
         async with member_of(broker) as two:
             assert await values(two, 1) == [b"d"]
-        assert committed().offset == 3  # two does not commit by itself
+        assert committed().offset == 3  # two has no automatic commits
 
 
-async def test_a_rebalance_waits_for_who_holds_records(tmp_path: Path) -> None:
+async def test_rebalance_waits_for_a_member_with_unprocessed_records(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         write(broker, b"a", b"b", b"c", b"d")
@@ -118,7 +118,7 @@ async def test_a_rebalance_waits_for_who_holds_records(tmp_path: Path) -> None:
                 await until(lambda: len(members(broker)) == 2)
                 await asyncio.sleep(0.1)
                 assert one.assignment() == [("t", 0), ("t", 1)] and not two.assignment()
-                await one.commit({("t", 0): 1})  # it still may
+                await one.commit({("t", 0): 1})  # commits are still possible
                 more = asyncio.ensure_future(read(one, 4))
                 await until(lambda: two.assignment() and len(one.assignment()) == 1)
                 reader, other = (one, two) if one.assignment() == [("t", 0)] else (two, one)
@@ -131,7 +131,7 @@ async def test_a_rebalance_waits_for_who_holds_records(tmp_path: Path) -> None:
                 assert other.assignment() == [("t", 1)]
 
 
-async def test_who_does_not_come_back_leaves_and_may_return(tmp_path: Path) -> None:
+async def test_member_exceeding_max_poll_interval_leaves_and_may_return(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         write(broker, b"a", b"b")
@@ -145,7 +145,7 @@ async def test_who_does_not_come_back_leaves_and_may_return(tmp_path: Path) -> N
             assert len(members(broker)) == 1
 
 
-async def test_a_commit_of_an_old_generation_is_refused(tmp_path: Path) -> None:
+async def test_commit_of_an_old_generation_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         write(broker, b"a", b"b")
@@ -157,13 +157,13 @@ async def test_a_commit_of_an_old_generation_is_refused(tmp_path: Path) -> None:
             with pytest.raises(KafkaError) as refused:
                 await one.commit()
             assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
-            assert await values(one, 2) == [b"a", b"b"]  # it has joined anew
+            assert await values(one, 2) == [b"a", b"b"]  # it has rejoined
             await one.commit()
             told = (await one.committed([("t", 0)]))["t", 0]
             assert told is not None and told.offset == 2
 
 
-async def test_a_member_that_the_coordinator_forgot_joins_again(tmp_path: Path) -> None:
+async def test_member_forgotten_by_the_coordinator_rejoins(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         async with member_of(broker) as one:
@@ -177,7 +177,7 @@ async def test_a_member_that_the_coordinator_forgot_joins_again(tmp_path: Path) 
             assert [record.value for record in await waiting] == [b"a"]
 
 
-async def test_a_static_member_returns_without_a_rebalance(tmp_path: Path) -> None:
+async def test_static_member_returns_without_a_rebalance(tmp_path: Path) -> None:
     async with running(tmp_path, "3.9") as broker:
         await broker.topic("t", 2)
         write(broker, b"a", b"b")
@@ -192,7 +192,7 @@ async def test_a_static_member_returns_without_a_rebalance(tmp_path: Path) -> No
             assert await values(again, 1) == [b"b"]
             assert again.assignment() == [("t", 0), ("t", 1)]
             assert group(broker).generation_id == generation
-            # Another with the same name takes over; who was there before is told so.
+            # Another member with the same instance id fences the first one.
             async with member_of(broker, group_instance_id="first") as third:
                 assert await values(third, 1) == [b"b"]
                 with pytest.raises(KafkaError) as fenced:
@@ -205,7 +205,7 @@ async def test_a_static_member_returns_without_a_rebalance(tmp_path: Path) -> No
                 await read(one, 1)
 
 
-async def test_new_partitions_and_new_topics_are_shared(tmp_path: Path) -> None:
+async def test_new_partitions_and_topics_are_assigned(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         options: dict[str, Any] = {"metadata_max_age_ms": 50, "allow_auto_create_topics": False}
@@ -220,7 +220,7 @@ async def test_new_partitions_and_new_topics_are_shared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-async def test_one_group_with_aiokafka(assignor: str, tmp_path: Path) -> None:
+async def test_group_is_shared_with_aiokafka(assignor: str, tmp_path: Path) -> None:
     async with running(tmp_path, "3.9") as broker:
         await broker.topic("t", 3)
         for partition in range(3):
@@ -229,7 +229,7 @@ async def test_one_group_with_aiokafka(assignor: str, tmp_path: Path) -> None:
             reading = asyncio.ensure_future(read(ours, 6))
             await reading
             await ours.commit()
-            back = asyncio.ensure_future(read(ours, 1))  # comes back, so that a rebalance need not wait
+            back = asyncio.ensure_future(read(ours, 1))  # polls, so that a rebalance need not wait
             theirs = AIOKafkaConsumer(
                 "t",
                 bootstrap_servers=f"127.0.0.1:{broker.ports[0]}",
@@ -250,13 +250,13 @@ async def test_one_group_with_aiokafka(assignor: str, tmp_path: Path) -> None:
                 assert (await back)[0].offset == 2
             finally:
                 await theirs.stop()
-            # Now they have left; all is ours again, from what was committed.
+            # The others have left: all partitions return to ours, from the committed offsets.
             back = asyncio.ensure_future(read(ours, 1))
             await until(lambda: len(ours.assignment()) == 3)
             await back
 
 
-async def test_offsets_are_committed_without_being_a_member(tmp_path: Path) -> None:
+async def test_offsets_are_committed_without_membership(tmp_path: Path) -> None:
     for release in ("0.8.2", "ottla"):
         async with running(tmp_path / release, release) as broker:
             await broker.topic("t")
@@ -272,7 +272,7 @@ async def test_offsets_are_committed_without_being_a_member(tmp_path: Path) -> N
                 assert await values(three, 1) == [b"a"]
 
 
-async def test_a_broker_without_members_says_so(tmp_path: Path) -> None:
+async def test_broker_without_group_membership_raises_unsupported_version(tmp_path: Path) -> None:
     async with running(tmp_path, "0.8.2") as broker:
         await broker.topic("t")
         async with member_of(broker) as one:
@@ -280,7 +280,7 @@ async def test_a_broker_without_members_says_so(tmp_path: Path) -> None:
                 await read(one, 1)
 
 
-async def test_what_ends_a_membership_is_raised_by_the_next_read(tmp_path: Path) -> None:
+async def test_end_of_membership_is_raised_by_the_next_read(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
         await broker.topic("t")
         async with member_of(broker, session_timeout_ms=1000) as one:
@@ -290,7 +290,7 @@ async def test_what_ends_a_membership_is_raised_by_the_next_read(tmp_path: Path)
                 assert refused.value.code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-async def test_an_offset_that_is_gone_is_left_to_offset_reset(tmp_path: Path) -> None:
+async def test_deleted_committed_offset_is_reset_by_the_policy(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         write(broker, b"a", b"b")
@@ -303,7 +303,7 @@ async def test_an_offset_that_is_gone_is_left_to_offset_reset(tmp_path: Path) ->
             assert await values(one, 1) == [b"b"]
 
 
-async def test_a_stopped_member_is_done(tmp_path: Path) -> None:
+async def test_stopped_member_refuses_calls(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         one = member_of(broker)

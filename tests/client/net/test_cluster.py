@@ -1,4 +1,4 @@
-"""The cluster as seen: who asks for metadata and how often, dead addresses, moved leaders, coordinators, its end."""
+"""The cluster: metadata requests and their times, dead addresses, moved leaders, coordinators, closing."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def cluster_of(bootstrap: str = "one", **options: Any) -> Cluster:
 
 
 def telling(broker: ScriptedBroker, *answers: Any) -> None:
-    """Metadata answers in turn, the last for ever; the first is that of start()."""
+    """Returns Metadata responses, one for each request, the last one again and again; the first is that of start()."""
     left = list(answers)
     broker.does[MetadataRequest] = lambda request, version, link: left.pop(0) if len(left) > 1 else left[0]
 
 
 def asked(broker: ScriptedBroker) -> list[list[str]]:
-    """The topics of each Metadata request so far."""
+    """Returns the topics of each Metadata request so far."""
     return [[topic.name for topic in heard.request.topics] for heard in broker.asked(MetadataRequest)]
 
 
 # Metadata
 
 
-def test_concurrent_callers_share_one_request(network: ScriptedNetwork) -> None:
+def test_concurrent_callers_share_one_metadata_request(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     topics = {"t": {0: 1}, "u": {0: 1, 1: -1}}
     telling(broker, metadata(ONE), Later(1, metadata(ONE, topics)))
@@ -58,10 +58,10 @@ def test_concurrent_callers_share_one_request(network: ScriptedNetwork) -> None:
         cluster = cluster_of()
         await cluster.start()
         calls = [asyncio.ensure_future(cluster.topic(name)) for name in "tutu"]
-        await asyncio.sleep(0.5)  # one under way is joined as well
+        await asyncio.sleep(0.5)  # one in flight is shared as well
         found = await asyncio.gather(*calls, cluster.topic("t"))
         assert [topic.name for topic in found] == ["t", "u", "t", "u", "t"]
-        assert await cluster.topic("t") is found[0]  # known: nobody is asked
+        assert await cluster.topic("t") is found[0]  # known: no request is sent
         assert (cluster.leader("u", 0), cluster.leader("u", 1)) == (1, -1)
         assert (cluster.leader("u", 2), cluster.leader("nothing", 0)) == (-1, -1)
         assert found[1].partitions[1].error == ErrorCode.LEADER_NOT_AVAILABLE
@@ -72,7 +72,7 @@ def test_concurrent_callers_share_one_request(network: ScriptedNetwork) -> None:
     assert len(broker.links) == 1
 
 
-def test_a_caller_that_gives_up_takes_nothing_from_the_others(network: ScriptedNetwork) -> None:
+def test_cancelled_caller_does_not_affect_the_others(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE), Later(1, metadata(ONE, {"t": {0: 1}})))
 
@@ -88,7 +88,7 @@ def test_a_caller_that_gives_up_takes_nothing_from_the_others(network: ScriptedN
     network.run(main())
 
 
-def test_a_topic_is_waited_for_until_it_has_leaders(network: ScriptedNetwork) -> None:
+def test_topic_waits_until_it_has_leaders(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE), metadata(ONE, {"t": 3}), metadata(ONE, {"t": 5}), metadata(ONE, {"t": {0: 1}}))
 
@@ -100,15 +100,15 @@ def test_a_topic_is_waited_for_until_it_has_leaders(network: ScriptedNetwork) ->
 
     network.run(main())
     times = [heard.at_s for heard in broker.asked(MetadataRequest)]
-    assert times[1] == times[0]  # what was never asked for does not wait
-    assert times[2] - times[1] >= 0.08 and times[3] - times[2] >= 0.16  # retry.backoff.ms, and its double
+    assert times[1] == times[0]  # known topics do not wait for a new one
+    assert times[2] - times[1] >= 0.08 and times[3] - times[2] >= 0.16  # retry.backoff.ms, then doubled
 
 
 @pytest.mark.parametrize(
     ("answer", "expected", "least_s"),
     [(3, NoSuchTopic, 4), (17, KafkaError, 0), (29, KafkaError, 0), (5, KafkaError, 4)],
 )
-def test_a_topic_that_does_not_come(
+def test_missing_topic_raises_after_the_timeout(
     answer: int, expected: type[KafkaError], least_s: float, network: ScriptedNetwork
 ) -> None:
     broker = network.broker(versions=MODERN)
@@ -128,7 +128,7 @@ def test_a_topic_that_does_not_come(
     assert len(broker.heard) < 20
 
 
-def test_a_moved_leader_is_found_after_expire(network: ScriptedNetwork) -> None:
+def test_moved_leader_is_found_after_expire(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
     telling(one, metadata(ONE), metadata(TWO, {"t": {0: 1}}), metadata(TWO, {"t": {0: 2}}))
 
@@ -150,10 +150,10 @@ def test_a_moved_leader_is_found_after_expire(network: ScriptedNetwork) -> None:
 
     network.run(main())
     assert asked(one) == [[], ["t"], ["t"]] and asked(two) == []
-    assert one.heard[-1].at_s - one.heard[-2].at_s >= 0.08  # what is asked again is asked with back-off
+    assert one.heard[-1].at_s - one.heard[-2].at_s >= 0.08  # repeated requests back off
 
 
-def test_expiring_asks_in_the_background_until_somebody_answers(network: ScriptedNetwork) -> None:
+def test_expire_requests_metadata_in_the_background_until_a_response(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}}), CLOSE, CLOSE, metadata(ONE, {"t": {0: 1, 1: 1}}))
 
@@ -164,7 +164,7 @@ def test_expiring_asks_in_the_background_until_somebody_answers(network: Scripte
         cluster.expire("t")
         await asyncio.sleep(10)
         assert cluster.is_fresh("t") and len(cluster.topics["t"].partitions) == 2
-        cluster.expire("unknown")  # nobody is asked for what nobody uses
+        cluster.expire("unknown")  # unused topics are not requested
         await asyncio.sleep(10)
         await cluster.close()
 
@@ -172,7 +172,7 @@ def test_expiring_asks_in_the_background_until_somebody_answers(network: Scripte
     assert len(asked(broker)) == 5
 
 
-def test_refresh_never_takes_an_answer_to_an_older_question(network: ScriptedNetwork) -> None:
+def test_refresh_ignores_the_response_to_an_older_request(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE), Later(1, metadata(ONE, {"t": {0: 1}})), Later(1, metadata(ONE, {"t": {0: 1, 1: 1}})))
 
@@ -189,7 +189,7 @@ def test_refresh_never_takes_an_answer_to_an_older_question(network: ScriptedNet
     assert asked(broker) == [[], ["t"], ["t"]]
 
 
-def test_what_is_known_is_asked_again_when_it_has_grown_old(network: ScriptedNetwork) -> None:
+def test_metadata_is_requested_again_after_its_maximum_age(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}}))
 
@@ -208,7 +208,7 @@ def test_what_is_known_is_asked_again_when_it_has_grown_old(network: ScriptedNet
 
 
 @pytest.mark.parametrize(("same_topic", "leader"), [(True, 1), (False, 2)])
-def test_an_older_leader_of_the_same_topic_is_not_believed(
+def test_older_leader_epoch_of_the_same_topic_is_ignored(
     same_topic: bool, leader: int, network: ScriptedNetwork
 ) -> None:
     broker = network.broker(versions=MODERN)
@@ -231,7 +231,9 @@ def test_an_older_leader_of_the_same_topic_is_not_believed(
 @pytest.mark.parametrize(
     ("version", "sent", "allowed"), [(0, False, True), (3, False, True), (4, False, False), (9, True, False)]
 )
-def test_what_a_request_says(version: int, sent: bool, allowed: bool, network: ScriptedNetwork) -> None:
+def test_metadata_request_has_the_configured_fields(
+    version: int, sent: bool, allowed: bool, network: ScriptedNetwork
+) -> None:
     broker = network.broker(versions={MetadataRequest: f"0-{version}"})
     answer = metadata(ONE, {"t": {0: 1}})
     answer.topics[0].message_format_version, answer.topics[0].max_message_bytes = 1, 5000
@@ -249,7 +251,7 @@ def test_what_a_request_says(version: int, sent: bool, allowed: bool, network: S
     assert (request.include_message_format, request.allow_auto_topic_creation) == (sent, allowed)
 
 
-def test_all_topics(network: ScriptedNetwork) -> None:
+def test_all_topics_returns_every_topic(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}, "u": 29}))
 
@@ -265,7 +267,7 @@ def test_all_topics(network: ScriptedNetwork) -> None:
     assert broker.asked(MetadataRequest)[-1].request.topics is None
 
 
-def test_a_broker_that_wants_a_new_start_gets_one(network: ScriptedNetwork) -> None:
+def test_rebootstrap_required_restarts_from_the_bootstrap_addresses(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
     telling(one, metadata({1: ("one", 9092)}), metadata({}, error_code=129), metadata(ONE, {"t": {0: 1}}))
 
@@ -282,7 +284,7 @@ def test_a_broker_that_wants_a_new_start_gets_one(network: ScriptedNetwork) -> N
 # Connections
 
 
-def test_dead_bootstrap_addresses_are_passed_over(network: ScriptedNetwork) -> None:
+def test_dead_bootstrap_addresses_are_skipped(network: ScriptedNetwork) -> None:
     broker = network.broker("three", versions=MODERN)
     telling(broker, metadata({3: ("three", 9092)}))
     network.silent.add(("two", 1))
@@ -299,7 +301,7 @@ def test_dead_bootstrap_addresses_are_passed_over(network: ScriptedNetwork) -> N
     assert [attempt[1:] for attempt in network.attempts] == [("one", 1), ("two", 1), ("three", 9092)]
 
 
-def test_no_bootstrap_address_answers(network: ScriptedNetwork) -> None:
+def test_no_reachable_bootstrap_address_raises_connection_lost(network: ScriptedNetwork) -> None:
     async def main() -> None:
         cluster = cluster_of("one:1,two:2")
         with pytest.raises(ConnectionLost, match=r"no broker is reachable: .*one:1.*two:2"):
@@ -312,7 +314,7 @@ def test_no_bootstrap_address_answers(network: ScriptedNetwork) -> None:
     network.run(main())
 
 
-def test_each_use_of_a_node_has_one_connection(network: ScriptedNetwork) -> None:
+def test_each_purpose_has_one_connection_to_a_node(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE))
 
@@ -324,7 +326,7 @@ def test_each_use_of_a_node_has_one_connection(network: ScriptedNetwork) -> None
         fetch = await cluster.connection(1, "fetch")
         control = await cluster.any_connection()
         assert len({id(connection) for connection in (data[0], fetch, control)}) == 3
-        assert await cluster.controller() is control  # none is named
+        assert await cluster.controller() is control  # no such node in the metadata
         with pytest.raises(ConnectionLost, match="unknown node 7"):
             await cluster.connection(7)
         data[0].close()
@@ -336,7 +338,7 @@ def test_each_use_of_a_node_has_one_connection(network: ScriptedNetwork) -> None
     assert len(broker.links) == 4 and all(link.is_closing() for link in broker.links)
 
 
-def test_reconnects_back_off_further_each_time(network: ScriptedNetwork) -> None:
+def test_reconnects_back_off_exponentially(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(TWO))
 
@@ -350,7 +352,7 @@ def test_reconnects_back_off_further_each_time(network: ScriptedNetwork) -> None
         first = await cluster.connection(2)
         first.close()
         before = network.loop.time()
-        await cluster.connection(2)  # a success ends the back-off
+        await cluster.connection(2)  # a success resets the back-off
         assert network.loop.time() == before
         await cluster.close()
 
@@ -361,7 +363,7 @@ def test_reconnects_back_off_further_each_time(network: ScriptedNetwork) -> None
         assert 0.8 * expected <= gap <= 1.2 * expected
 
 
-def test_another_node_is_asked_when_one_is_gone(network: ScriptedNetwork) -> None:
+def test_lost_node_is_replaced_by_another_for_metadata(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
     telling(one, metadata(TWO))
     telling(two, metadata({2: ("two", 9092)}, {"t": {0: 2}}))
@@ -378,7 +380,7 @@ def test_another_node_is_asked_when_one_is_gone(network: ScriptedNetwork) -> Non
     network.run(main())
 
 
-def test_connections_to_a_node_that_moved_are_closed(network: ScriptedNetwork) -> None:
+def test_connections_to_a_moved_node_are_closed(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
     telling(one, metadata(ONE), metadata({1: ("two", 9092)}))
 
@@ -395,7 +397,7 @@ def test_connections_to_a_node_that_moved_are_closed(network: ScriptedNetwork) -
     assert len(two.links) == 1
 
 
-def test_the_controller(network: ScriptedNetwork) -> None:
+def test_controller_returns_a_connection_to_the_controller(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
     telling(one, metadata(TWO, controller_id=2), metadata(TWO, controller_id=1))
 
@@ -411,7 +413,7 @@ def test_the_controller(network: ScriptedNetwork) -> None:
     assert len(two.links) == 1
 
 
-def test_a_broker_that_told_its_versions_is_no_old_one_when_it_closes(network: ScriptedNetwork) -> None:
+def test_node_with_negotiated_versions_is_not_old_after_a_close(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE))
 
@@ -441,7 +443,7 @@ def finding(broker: ScriptedBroker, *answers: Any) -> None:
     broker.does[FindCoordinatorRequest] = lambda request, version, link: left.pop(0) if len(left) > 1 else left[0]
 
 
-def test_a_coordinator_is_looked_up_once_and_again_when_it_has_expired(network: ScriptedNetwork) -> None:
+def test_coordinator_is_looked_up_once_and_again_after_expire(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
     telling(one, metadata(TWO))
     finding(one, coordinator(2, "two"), coordinator(1, "one"))
@@ -451,7 +453,7 @@ def test_a_coordinator_is_looked_up_once_and_again_when_it_has_expired(network: 
         await cluster.start()
         found = await asyncio.gather(*(cluster.coordinator("g") for _ in range(4)))
         assert {(id(connection), connection.host) for connection in found} == {(id(found[0]), "two")}
-        assert found[0] is not await cluster.connection(2)  # a join that waits would hold up what is produced
+        assert found[0] is not await cluster.connection(2)  # a waiting join would delay Produce requests
         cluster.expire_coordinator("g")
         assert (await cluster.coordinator("g")).host == "one"
         await cluster.close()
@@ -462,7 +464,7 @@ def test_a_coordinator_is_looked_up_once_and_again_when_it_has_expired(network: 
     assert len(two.links) == 2
 
 
-def test_a_coordinator_that_is_not_there_yet_is_asked_for_again(network: ScriptedNetwork) -> None:
+def test_coordinator_that_is_not_available_is_looked_up_again(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE))
     finding(
@@ -483,7 +485,7 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_for_again(network: Scripte
 
 
 @pytest.mark.parametrize(("code", "in_time"), [(15, False), (30, True)])
-def test_a_coordinator_that_does_not_come(code: int, in_time: bool, network: ScriptedNetwork) -> None:
+def test_coordinator_lookup_raises_after_the_timeout(code: int, in_time: bool, network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE))
     finding(broker, coordinator(-1, "", code))
@@ -505,7 +507,7 @@ def test_a_coordinator_that_does_not_come(code: int, in_time: bool, network: Scr
 
 
 @pytest.mark.parametrize("version", [0, 1, 3])
-def test_old_brokers_find_one_coordinator_at_a_time(version: int, network: ScriptedNetwork) -> None:
+def test_find_coordinator_before_v4_sends_one_key_per_request(version: int, network: ScriptedNetwork) -> None:
     broker = network.broker(versions={MetadataRequest: "0-1", FindCoordinatorRequest: f"0-{version}"})
     telling(broker, metadata(ONE))
     finding(broker, coordinator(9, "one", version=version))
@@ -513,7 +515,7 @@ def test_old_brokers_find_one_coordinator_at_a_time(version: int, network: Scrip
     async def main() -> None:
         cluster = cluster_of()
         await cluster.start()
-        assert (await cluster.coordinator("g")).host == "one"  # of a node that metadata did not name
+        assert (await cluster.coordinator("g")).host == "one"  # of a node that the metadata did not have
         if version == 0:
             with pytest.raises(UnsupportedVersion):
                 await cluster.coordinator("tid", TRANSACTION)
@@ -528,7 +530,7 @@ def test_old_brokers_find_one_coordinator_at_a_time(version: int, network: Scrip
 # The end
 
 
-def test_closing_ends_whoever_waits(network: ScriptedNetwork) -> None:
+def test_close_fails_all_waiting_calls(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     telling(broker, metadata(ONE), SILENT)
     finding(broker, SILENT)
@@ -559,7 +561,7 @@ def test_closing_ends_whoever_waits(network: ScriptedNetwork) -> None:
     assert all(link.is_closing() for link in broker.links)
 
 
-def test_what_is_not_started_says_so() -> None:
+def test_cluster_that_is_not_started_raises_client_closed() -> None:
     with pytest.raises(ClientClosed, match="not started"):
         asyncio.run(cluster_of().topic("t"))
 
@@ -568,7 +570,7 @@ def test_what_is_not_started_says_so() -> None:
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "0.9", "0.10.0", "2.3", "4.3", "ottla"])
-async def test_a_cluster_of_each_age(release: str, tmp_path: Path, unused_tcp_port: int) -> None:
+async def test_cluster_of_each_release_over_sockets(release: str, tmp_path: Path, unused_tcp_port: int) -> None:
     async with harness.running(tmp_path, release=release) as broker:
         await broker.topic("made", 3, {"max.message.bytes": "5000"})
         cluster = cluster_of(f"127.0.0.1:{unused_tcp_port},127.0.0.1:{broker.ports[0]}")

@@ -1,4 +1,6 @@
-"""One connection: order of answers, time, ends of every kind, answers that lie, and which versions both sides speak."""
+"""One connection: order of responses, timeouts, all kinds of ends, malformed responses, and the negotiation of
+versions.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,10 @@ def named(cluster_id: str) -> Any:
     return metadata(ONE, cluster_id=cluster_id)
 
 
-# Order, joining, time
+# Order, parts, time
 
 
-def test_pipelined_requests_are_answered_in_order(network: ScriptedNetwork) -> None:
+def test_pipelined_requests_get_responses_in_order(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: named(str(len(broker.asked(MetadataRequest))))
 
@@ -61,7 +63,7 @@ def test_pipelined_requests_are_answered_in_order(network: ScriptedNetwork) -> N
     assert {heard.client_id for heard in broker.heard} == {"me"}
 
 
-def test_what_is_sent_in_one_turn_of_the_loop_is_one_write(network: ScriptedNetwork) -> None:
+def test_requests_of_one_loop_iteration_are_one_write(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: named("c")
 
@@ -81,7 +83,7 @@ def test_what_is_sent_in_one_turn_of_the_loop_is_one_write(network: ScriptedNetw
     assert len(broker.asked(MetadataRequest)) == 7
 
 
-def test_a_request_without_an_answer_in_time_ends_the_connection(network: ScriptedNetwork) -> None:
+def test_request_without_a_response_in_time_ends_the_connection(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: SILENT
 
@@ -105,7 +107,7 @@ def test_a_request_without_an_answer_in_time_ends_the_connection(network: Script
     network.run(main())
 
 
-def test_the_deadline_is_that_of_each_request_not_of_the_first(network: ScriptedNetwork) -> None:
+def test_each_request_has_its_own_deadline(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: Later(20, named("c"))
 
@@ -121,7 +123,7 @@ def test_the_deadline_is_that_of_each_request_not_of_the_first(network: Scripted
     network.run(main())
 
 
-def test_an_answer_that_nobody_waits_for_any_more_is_taken_in_its_turn(network: ScriptedNetwork) -> None:
+def test_response_to_a_cancelled_request_is_skipped_in_its_turn(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: Later(
         1, named(str(len(broker.asked(MetadataRequest))))
@@ -139,7 +141,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_taken_in_its_turn(network: 
     network.run(main())
 
 
-def test_a_posted_request_takes_no_answer(network: ScriptedNetwork) -> None:
+def test_posted_request_has_no_response(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: SILENT if version == 1 else named("c")
 
@@ -155,7 +157,7 @@ def test_a_posted_request_takes_no_answer(network: ScriptedNetwork) -> None:
     assert [heard.version for heard in broker.asked(MetadataRequest)] == [1, 13]
 
 
-def test_waiting_until_the_peer_takes_more(network: ScriptedNetwork) -> None:
+def test_wait_writable_returns_when_the_peer_reads(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
 
     async def main() -> None:
@@ -178,7 +180,7 @@ def test_waiting_until_the_peer_takes_more(network: ScriptedNetwork) -> None:
 # Ends
 
 
-def test_a_close_in_the_middle_of_an_answer_fails_what_is_in_flight(network: ScriptedNetwork) -> None:
+def test_close_within_a_response_fails_requests_in_flight(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
 
     def cut(request: Any, version: int, link: Any) -> Any:
@@ -200,7 +202,7 @@ def test_a_close_in_the_middle_of_an_answer_fails_what_is_in_flight(network: Scr
     network.run(main())
 
 
-def test_an_error_of_the_socket_is_the_cause(network: ScriptedNetwork) -> None:
+def test_socket_error_is_the_cause(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: link.end(ConnectionResetError("reset")) or SILENT
 
@@ -215,7 +217,7 @@ def test_an_error_of_the_socket_is_the_cause(network: ScriptedNetwork) -> None:
     network.run(main())
 
 
-def test_closing_lets_leave_what_was_sent_and_fails_what_waits(network: ScriptedNetwork) -> None:
+def test_close_flushes_written_requests_and_fails_waiting_ones(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: SILENT
 
@@ -233,7 +235,7 @@ def test_closing_lets_leave_what_was_sent_and_fails_what_waits(network: Scripted
     network.run(main())
 
 
-def test_nobody_there(network: ScriptedNetwork) -> None:
+def test_refused_connection_raises_connection_lost(network: ScriptedNetwork) -> None:
     async def main() -> None:
         with pytest.raises(ConnectionLost, match="cannot connect to one:9092: nobody listens"):
             await opened()
@@ -246,7 +248,7 @@ def test_nobody_there(network: ScriptedNetwork) -> None:
     network.run(main())
 
 
-# Answers that lie
+# Malformed responses
 
 LIES = {
     "another's correlation id": lambda right: right[:4] + struct.pack(">i", 4711) + right[8:],
@@ -255,12 +257,12 @@ LIES = {
     "an endless size": lambda right: struct.pack(">i", 2**31 - 1) + right[4:],
     "no header": lambda right: struct.pack(">i", 3) + b"abc",
     "endless tags in the header": lambda right: struct.pack(">i", 10) + right[4:8] + b"\xff" * 6,
-    "an answer twice": lambda right: right + right,
+    "a repeated response": lambda right: right + right,
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_an_answer_that_lies_ends_the_connection(lie: str, network: ScriptedNetwork) -> None:
+def test_malformed_response_ends_the_connection(lie: str, network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: LIES[lie](
         bytes_of(named("c"), version, link.correlation_id, MetadataRequest)
@@ -279,7 +281,7 @@ def test_an_answer_that_lies_ends_the_connection(lie: str, network: ScriptedNetw
 
 @pytest.mark.parametrize("left_over", [b"\0", bytes(1024)])
 def test_bytes_left_over_after_a_response_are_ignored(left_over: bytes, network: ScriptedNetwork) -> None:
-    """As Kafka's Java client ignores them."""
+    """Like Kafka's Java client."""
     broker = network.broker(versions=MODERN)
 
     def answer(request: object, version: int, link: Any) -> bytes:
@@ -296,7 +298,7 @@ def test_bytes_left_over_after_a_response_are_ignored(left_over: bytes, network:
     network.run(main())
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection(network: ScriptedNetwork) -> None:
+def test_response_without_a_request_ends_the_connection(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
 
     async def main() -> None:
@@ -308,7 +310,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection(network: ScriptedNe
     network.run(main())
 
 
-def test_answers_are_bounded(network: ScriptedNetwork) -> None:
+def test_response_size_is_limited(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: named("c" * 5000)
 
@@ -321,7 +323,7 @@ def test_answers_are_bounded(network: ScriptedNetwork) -> None:
 
 
 @given(pieces=st.lists(st.integers(1, 60), min_size=1, max_size=30), names=st.lists(st.text(max_size=40), max_size=6))
-def test_answers_may_come_in_any_pieces(pieces: list[int], names: list[str]) -> None:
+def test_response_in_pieces_of_any_size_is_read(pieces: list[int], names: list[str]) -> None:
     network = ScriptedNetwork()
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: SILENT
@@ -344,7 +346,7 @@ def test_answers_may_come_in_any_pieces(pieces: list[int], names: list[str]) -> 
 
 
 @given(data=st.binary(max_size=200))
-def test_no_bytes_raise_anything_but_connection_lost(data: bytes) -> None:
+def test_random_bytes_raise_only_connection_lost(data: bytes) -> None:
     network = ScriptedNetwork()
     broker = network.broker(versions=MODERN)
     head = struct.pack(">ii", 4 + len(data), 2)
@@ -359,7 +361,7 @@ def test_no_bytes_raise_anything_but_connection_lost(data: bytes) -> None:
     network.run(main())
 
 
-def test_a_request_that_cannot_be_written_is_refused_and_harms_nothing(network: ScriptedNetwork) -> None:
+def test_request_that_cannot_be_encoded_is_refused_without_effects(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[MetadataRequest] = lambda request, version, link: named("c")
 
@@ -382,7 +384,7 @@ def heard_of(heard: list[Heard]) -> list[tuple[str, int]]:
     return [(type(each.request).__name__, each.version) for each in heard]
 
 
-def test_the_highest_version_that_both_know(network: ScriptedNetwork) -> None:
+def test_highest_common_version_is_used(network: ScriptedNetwork) -> None:
     network.broker(versions={MetadataRequest: "2-99", ProduceRequest: "98-99"})
 
     async def main() -> None:
@@ -402,7 +404,7 @@ def test_the_highest_version_that_both_know(network: ScriptedNetwork) -> None:
     network.run(main())
 
 
-def test_the_client_names_itself(network: ScriptedNetwork) -> None:
+def test_api_versions_has_name_and_version_of_the_client(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
 
     async def main() -> None:
@@ -440,7 +442,7 @@ def test_error_35_leads_to_a_lower_version(
     assert len(broker.links) == 1
 
 
-def test_a_broker_that_refuses_every_version_of_api_versions(network: ScriptedNetwork) -> None:
+def test_broker_refusing_every_api_versions_raises_unsupported_version(network: ScriptedNetwork) -> None:
     broker = network.broker(versions={ApiVersionsRequest: "none"})
 
     async def main() -> None:
@@ -451,7 +453,7 @@ def test_a_broker_that_refuses_every_version_of_api_versions(network: ScriptedNe
     assert len(broker.links) == 1 and broker.links[0].is_closing()
 
 
-def test_a_broker_that_closes_on_api_versions_and_answers_what_is_old_is_old(network: ScriptedNetwork) -> None:
+def test_broker_closing_on_api_versions_but_serving_old_requests_is_old(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=None)
 
     async def main() -> None:
@@ -468,7 +470,7 @@ def test_a_broker_that_closes_on_api_versions_and_answers_what_is_old_is_old(net
     ]
 
 
-def test_a_broker_that_closes_once_is_not_taken_for_an_old_one(network: ScriptedNetwork) -> None:
+def test_broker_closing_once_is_not_old(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     right = broker.does[ApiVersionsRequest]
     broker.does[ApiVersionsRequest] = lambda request, version, link: (
@@ -484,7 +486,7 @@ def test_a_broker_that_closes_once_is_not_taken_for_an_old_one(network: Scripted
 
 
 @pytest.mark.parametrize("how", ["closes on everything", "old ones are not expected", "silent", "not readable"])
-def test_what_is_no_sign_of_an_old_broker(how: str, network: ScriptedNetwork) -> None:
+def test_failures_that_do_not_indicate_an_old_broker(how: str, network: ScriptedNetwork) -> None:
     broker = network.broker(versions=None)
     if how == "closes on everything":
         broker.does[ListOffsetsRequest] = lambda request, version, link: CLOSE
@@ -501,7 +503,7 @@ def test_what_is_no_sign_of_an_old_broker(how: str, network: ScriptedNetwork) ->
     assert all(link.is_closing() for link in broker.links)
 
 
-def test_giving_up_in_the_middle_leaves_nothing_open(network: ScriptedNetwork) -> None:
+def test_cancelled_connect_leaves_nothing_open(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     broker.does[ApiVersionsRequest] = lambda request, version, link: SILENT
 
@@ -530,13 +532,13 @@ def test_features_are_known_by_their_highest_level(network: ScriptedNetwork) -> 
     network.run(main())
 
 
-# Over real sockets, with brokers of every age
+# Over real sockets, with brokers of all releases
 
 PRODUCE_VERSION = {"0.8.2": 0, "0.9": 0, "0.10.2": 2, "1.0": 5, "2.3": 7, "3.9": 11, "4.3": 13, "ottla": 13}
 
 
 @pytest.mark.parametrize("release", PRODUCE_VERSION)
-async def test_each_age_of_broker_is_understood(release: str, tmp_path: Path) -> None:
+async def test_each_release_is_negotiated_over_a_socket(release: str, tmp_path: Path) -> None:
     async with harness.running(tmp_path, release=release) as broker:
         connection = await connect("127.0.0.1", broker.ports[0], client_id="me", request_timeout_s=15)
         assert connection.version_of(ProduceRequest) == PRODUCE_VERSION[release]
@@ -546,7 +548,7 @@ async def test_each_age_of_broker_is_understood(release: str, tmp_path: Path) ->
         await connection.wait_closed()
 
 
-async def test_a_large_answer_and_one_cut_off_by_the_broker_over_a_socket(tmp_path: Path) -> None:
+async def test_large_response_and_close_within_a_response_over_a_socket(tmp_path: Path) -> None:
     async with harness.running(tmp_path, overrides={"message.max.bytes": "4000000"}) as broker:
         await broker.topic("t")
         connection = await connect("127.0.0.1", broker.ports[0], client_id="me", request_timeout_s=15)
@@ -554,7 +556,7 @@ async def test_a_large_answer_and_one_cut_off_by_the_broker_over_a_socket(tmp_pa
         for value in values:
             await connection.request(harness.produce(harness.records(value)), 8)
         asked = harness.fetch(("t", 0, 0), max_bytes=1 << 23, partition_max_bytes=1 << 23)
-        # Two large ones in flight: the records of the first stay what they are while the second comes in.
+        # Two large responses in flight: the records of the first one are unchanged while the second arrives.
         first, second = await asyncio.gather(connection.send(asked, 11), connection.send(asked, 11))
         assert harness.values(harness.only(first).records) == values
         assert harness.values(harness.only(second).records) == values
@@ -566,13 +568,13 @@ async def test_a_large_answer_and_one_cut_off_by_the_broker_over_a_socket(tmp_pa
             await waiting
 
 
-async def test_nobody_listens_at_a_port(unused_tcp_port: int) -> None:
+async def test_connect_to_an_unused_port_raises_connection_lost(unused_tcp_port: int) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect"):
         await connect("127.0.0.1", unused_tcp_port, client_id="me", request_timeout_s=15)
 
 
-async def test_wait_writable_with_a_broker_that_does_not_read_waits(tmp_path: Path) -> None:
-    """With the loop of asyncio, whose writelines() does not pause the protocol in some releases of Python."""
+async def test_wait_writable_waits_for_a_broker_that_does_not_read(tmp_path: Path) -> None:
+    """With asyncio's own event loop, whose writelines() does not pause the protocol in some releases of Python."""
     async with harness.running(tmp_path, overrides={"message.max.bytes": "4000000"}) as broker:
         await broker.topic("t")
         connection = await connect("127.0.0.1", broker.ports[0], client_id="me", request_timeout_s=15)

@@ -1,4 +1,4 @@
-"""The headers of requests and answers as the client writes and reads them."""
+"""The headers of requests and responses as the client writes and reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.protocol.headers import read_prefix, read_response_header, read_rest,
     client_id=st.none() | st.text(max_size=30),
     flexible=st.booleans(),
 )
-def test_a_request_header_is_read_as_it_was_written(
+def test_request_header_round_trips(
     key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool
 ) -> None:
     name = None if client_id is None else client_id.encode()
@@ -37,18 +37,18 @@ def test_a_request_header_is_read_as_it_was_written(
         ((18, 3, 1, None, True), "0012 0003 00000001 ffff 00"),
     ],
 )
-def test_request_headers_as_the_protocol_guide_has_them(arguments: Any, golden: str) -> None:
+def test_request_headers_equal_those_of_the_protocol_guide(arguments: Any, golden: str) -> None:
     assert request_header(*arguments) == bytes.fromhex(golden)
 
 
 @given(correlation_id=st.integers(-(2**31), 2**31 - 1), key=st.integers(0, 90), flexible=st.booleans())
-def test_a_response_header_is_read_as_it_was_written(correlation_id: int, key: int, flexible: bool) -> None:
+def test_response_header_round_trips(correlation_id: int, key: int, flexible: bool) -> None:
     header = response_header(correlation_id, key, flexible)
     assert read_response_header(header + b"rest", key, flexible) == (correlation_id, len(header))
 
 
 @given(data=st.binary(max_size=40), flexible=st.booleans())
-def test_a_response_header_of_any_bytes_stays_within_them(data: bytes, flexible: bool) -> None:
+def test_response_header_of_random_bytes_stays_within_them(data: bytes, flexible: bool) -> None:
     try:
         _, position = read_response_header(data, 1, flexible)
     except ProtocolViolation:

@@ -1,4 +1,4 @@
-"""Options by Kafka's names, their bounds, the table of error codes, and what importing the package costs."""
+"""Options by Kafka's names, their bounds, the table of error codes, and the import time of the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.client.net.options import ClientOptions, parse_addresses
 from ottla.protocol.errors import ErrorCode
 
 
-def test_kafkas_names_and_ours() -> None:
+def test_kafkas_names_and_python_names_are_equivalent() -> None:
     by_kafka = {"bootstrap.servers": "a:1,b:2", "client.id": "me", "metadata.max.age.ms": "7", "retry.backoff.ms": 5}
     by_us = {"bootstrap": ["a:1", "b:2"], "client_id": "me", "metadata_max_age_ms": 7, "retry_backoff_ms": 5}
     first, second = ClientOptions.from_names(by_kafka), ClientOptions.from_names(by_us)
@@ -39,7 +39,7 @@ def test_kafkas_names_and_ours() -> None:
         ({"bootstrap.servers": " , "}, "is empty: expected host:port"),
     ],
 )
-def test_a_mistake_is_told(names: dict[str, Any], said: str) -> None:
+def test_invalid_option_raises_config_error(names: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         ClientOptions.from_names(names)
 
@@ -52,20 +52,20 @@ def test_a_mistake_is_told(names: dict[str, Any], said: str) -> None:
         ("[::1]:9093,[fe80::1]", [("::1", 9093), ("fe80::1", 9092)]),
     ],
 )
-def test_addresses(text: str, addresses: list[tuple[str, int]]) -> None:
+def test_bootstrap_addresses_are_parsed(text: str, addresses: list[tuple[str, int]]) -> None:
     assert parse_addresses(text) == addresses
 
 
 @pytest.mark.parametrize(
     "text", ["a:", ":1", "a:0", "a:65536", "a:x", "::1", "::1:9092", "[::1]x", "[]:1", "a:99999999"]
 )
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_address_raises_config_error(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_addresses(text)
 
 
-def test_the_table_of_codes_equals_that_of_another_client() -> None:
-    """kafka-python's, which alone does not send again what was damaged on the way; Java's client does."""
+def test_error_table_equals_that_of_kafka_python() -> None:
+    """Except for one code: kafka-python does not retry CORRUPT_MESSAGE, Java's client does."""
     from kafka import errors as theirs
 
     other = {cls.errno: cls for cls in vars(theirs).values() if isinstance(cls, type) and hasattr(cls, "errno")}
@@ -76,7 +76,7 @@ def test_the_table_of_codes_equals_that_of_another_client() -> None:
     assert all(is_retriable(code) for code in ErrorCode if is_stale_metadata(code))
 
 
-def test_errors_of_brokers_carry_their_code() -> None:
+def test_broker_errors_have_their_code() -> None:
     error = KafkaError(6, "moved")
     assert (error.code, error.retriable, error.stale_metadata) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, True)
     assert str(error) == "NOT_LEADER_OR_FOLLOWER (6): moved"
@@ -86,7 +86,7 @@ def test_errors_of_brokers_carry_their_code() -> None:
     assert NoSuchTopic("t").code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_names_are_imported_when_they_are_used() -> None:
+def test_names_are_imported_on_first_use() -> None:
     program = (
         "import sys, ottla.client\n"
         "assert not [m for m in sys.modules if m.startswith('ottla.client.') or m in ('asyncio', 'construct')]\n"

@@ -1,4 +1,6 @@
-"""Quotas (KIP-219): a broker says for how long it reads nothing more, and the connection writes nothing meanwhile."""
+"""Quotas (KIP-219): a broker returns the time for which it reads no requests, and the connection writes none for that
+time.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def opened(**options: Any) -> Coroutine[Any, Any, Connection]:
 
 
 def throttling(network: ScriptedNetwork, *times_ms: int, newest: int = 13) -> ScriptedBroker:
-    """A broker whose Metadata answers ask for those pauses in turn, and then for none."""
+    """Returns a broker with these throttle times in its Metadata responses, in turn, then 0."""
     broker = network.broker(versions={MetadataRequest: f"0-{newest}", ListOffsetsRequest: "0-11"})
     left = [*times_ms]
     broker.does[MetadataRequest] = lambda request, version, link: metadata(
@@ -44,7 +46,7 @@ def throttling(network: ScriptedNetwork, *times_ms: int, newest: int = 13) -> Sc
 
 
 def heard_after(broker: ScriptedBroker, since: float) -> list[Any]:
-    """When each Metadata and ListOffsets request was read."""
+    """Returns when each Metadata and ListOffsets request was read."""
     return [
         pytest.approx(heard.at_s - since)
         for heard in broker.heard
@@ -53,26 +55,26 @@ def heard_after(broker: ScriptedBroker, since: float) -> list[Any]:
 
 
 @pytest.mark.parametrize(("newest", "paused"), [(13, True), (6, True), (5, False), (3, False), (2, False)])
-def test_nothing_is_written_while_the_broker_reads_nothing(newest: int, paused: bool, network: ScriptedNetwork) -> None:
+def test_nothing_is_written_during_the_throttle_time(newest: int, paused: bool, network: ScriptedNetwork) -> None:
     broker = throttling(network, 4000 if newest > 2 else 0, newest=newest)
 
     async def main() -> None:
         connection = await opened()
         since = network.loop.time()
-        await connection.request(ASKED)  # its own answer is not late
+        await connection.request(ASKED)  # its own response is not late
         assert network.loop.time() == since
         first = connection.send(LOOKED_UP)
         await asyncio.sleep(1)
-        second = connection.send(ASKED)  # goes with it, of whatever kind
+        second = connection.send(ASKED)  # is delayed with it, whatever its API is
         await asyncio.gather(first, second)
-        await connection.request(ASKED)  # the pause is over
+        await connection.request(ASKED)  # the throttle time is over
         assert heard_after(broker, since) == ([0, 4, 4, 4] if paused else [0, 0, 1, 1])
         connection.close()
 
     network.run(main())
 
 
-def test_the_later_of_two_pauses_counts(network: ScriptedNetwork) -> None:
+def test_later_end_of_two_throttle_times_counts(network: ScriptedNetwork) -> None:
     broker = throttling(network, 4000, 1000)
 
     async def main() -> None:
@@ -86,8 +88,8 @@ def test_the_later_of_two_pauses_counts(network: ScriptedNetwork) -> None:
     network.run(main())
 
 
-def test_a_pause_takes_no_time_from_requests(network: ScriptedNetwork) -> None:
-    """Neither from one that was under way, and that the broker reads later, nor from those that wait."""
+def test_throttle_time_does_not_count_for_request_timeouts(network: ScriptedNetwork) -> None:
+    """Neither for a request in flight that the broker reads later, nor for waiting requests."""
     broker = throttling(network, 8000)
     broker.does[ListOffsetsRequest] = lambda request, version, link: SILENT
 
@@ -111,7 +113,7 @@ def test_a_pause_takes_no_time_from_requests(network: ScriptedNetwork) -> None:
     network.run(main())
 
 
-def test_a_pause_is_never_longer_than_an_answer_may_take(network: ScriptedNetwork) -> None:
+def test_throttle_time_is_limited_to_the_request_timeout(network: ScriptedNetwork) -> None:
     broker = throttling(network, 2**31 - 1)
 
     async def main() -> None:
@@ -125,7 +127,7 @@ def test_a_pause_is_never_longer_than_an_answer_may_take(network: ScriptedNetwor
     network.run(main())
 
 
-def test_a_negative_pause_is_none(network: ScriptedNetwork) -> None:
+def test_negative_throttle_time_is_ignored(network: ScriptedNetwork) -> None:
     broker = throttling(network, -5)
 
     async def main() -> None:
@@ -139,7 +141,7 @@ def test_a_negative_pause_is_none(network: ScriptedNetwork) -> None:
     network.run(main())
 
 
-def test_what_waits_is_written_when_the_connection_is_closed(network: ScriptedNetwork) -> None:
+def test_waiting_requests_are_written_at_close(network: ScriptedNetwork) -> None:
     broker = throttling(network, 4000)
 
     async def main() -> None:
@@ -158,7 +160,7 @@ def test_what_waits_is_written_when_the_connection_is_closed(network: ScriptedNe
     network.run(main())
 
 
-def test_a_pause_of_another_connection_changes_nothing(network: ScriptedNetwork) -> None:
+def test_throttle_time_of_another_connection_is_ignored(network: ScriptedNetwork) -> None:
     broker = throttling(network, 4000)
 
     async def main() -> None:
@@ -173,7 +175,7 @@ def test_a_pause_of_another_connection_changes_nothing(network: ScriptedNetwork)
     network.run(main())
 
 
-def test_a_connection_that_breaks_in_a_pause_is_lost_at_once(network: ScriptedNetwork) -> None:
+def test_connection_lost_during_the_throttle_time_fails_at_once(network: ScriptedNetwork) -> None:
     broker = throttling(network, 4000)
     broker.does[ListOffsetsRequest] = lambda request, version, link: Later(1, None)
 
@@ -193,8 +195,8 @@ def test_a_connection_that_breaks_in_a_pause_is_lost_at_once(network: ScriptedNe
 
 
 @each("module", [m.name for m in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}.") if not m.ispkg])
-def test_versions_that_pause_have_the_field(module: str) -> None:
-    """Not before the version that brought it; of an API that is newer than KIP-219 from the first."""
+def test_versions_with_client_side_throttling_have_the_field(module: str) -> None:
+    """They begin with the version of KIP-219, and for newer APIs with version 0."""
     loaded = importlib.import_module(module)
     for name, cls in vars(loaded).items():
         if name.endswith("Request") and isinstance(cls, type) and cls.__module__ == loaded.__name__:

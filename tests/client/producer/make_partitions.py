@@ -1,8 +1,8 @@
-"""Makes `partitions.json`: where librdkafka and Apache's producers of two generations put keys.
+"""Generates `partitions.json`: the partitions chosen by librdkafka and by two generations of Apache's producers.
 
-Run by hand, where Maven and Java are: `python tests/client/producer/make_partitions.py`. A row is a key (hex) and, for
-each who chooses, its partition for each of the counts in the first row. librdkafka takes part as confluent-kafka's
-producer against a broker, with a topic of each count; what it puts anywhere (consistent_random: an empty key) is null.
+Run by hand, with Maven and Java installed: `python tests/client/producer/make_partitions.py`. A row has a key (hex)
+and, for each partitioner, the partition for each of the counts in the first row. librdkafka runs as confluent-kafka's
+producer against a broker, with a topic for each count; a random choice (consistent_random with an empty key) is null.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIBRDKAFKA = ("consistent_random", "murmur2_random")
 
 
 def keys() -> list[bytes]:
-    """Every length up to 40 twice (tails of each kind), high bytes, text."""
+    """Returns keys of all lengths up to 40 (two of each), with high bytes, and text."""
     rng = random.Random(5494)
     found = [rng.randbytes(size) for size in range(41) for _ in range(2)]
     found += [bytes([n]) for n in (0, 1, 127, 128, 255)] + [b"\xff" * 8, b"\0" * 8, b"key", "größe".encode()]
@@ -67,7 +67,7 @@ def main() -> None:
     columns = {f"java {release}": of_java(release, chosen) for release in JAVA_RELEASES}
     with broker() as address:
         topics = [NewTopic(f"of-{count}", count, 1) for count in COUNTS]
-        admin = AdminClient({"bootstrap.servers": address})  # what it makes ends with it
+        admin = AdminClient({"bootstrap.servers": address})  # its output ends with it
         for made in admin.create_topics(topics).values():
             made.result(30)
         columns |= {name: of_librdkafka(address, name, chosen) for name in LIBRDKAFKA}

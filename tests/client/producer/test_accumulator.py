@@ -1,4 +1,4 @@
-"""Queues, batches and room: what waits, who is told what, and in which order."""
+"""Queues, batches and memory: which records wait, their results, and the order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def made(buffer_bytes: int = 1000) -> tuple[Accumulator, list[Batch]]:
 
 
 def filled(accumulator: Accumulator, queue: PartitionQueue, *values: bytes, at_s: float = 1.0) -> Batch:
-    """A batch with these values, as `Producer.send` makes it."""
+    """Returns a batch with these values, as `Producer.send` builds it."""
     batch = accumulator.open_batch(queue, at_s)
     for number, value in enumerate(values):
         accumulator.free -= 10
@@ -32,7 +32,7 @@ def filled(accumulator: Accumulator, queue: PartitionQueue, *values: bytes, at_s
     return batch
 
 
-async def test_batches_queue_in_order_with_their_deadlines_and_ordinals() -> None:
+async def test_batches_queue_in_order_with_deadlines_and_ordinals() -> None:
     accumulator, opened = made()
     queue = accumulator.queue("t", 3)
     assert accumulator.queue("t", 3) is queue and not queue.has_work()
@@ -44,7 +44,7 @@ async def test_batches_queue_in_order_with_their_deadlines_and_ordinals() -> Non
     assert queue.take_first() is second and queue.open is None and not queue.has_work()
 
 
-async def test_what_each_record_is_told() -> None:
+async def test_each_record_gets_its_metadata() -> None:
     accumulator, _ = made()
     queue = accumulator.queue("t", 3)
     own, appended, unknown, old = (filled(accumulator, queue, b"a", b"b") for _ in range(4))
@@ -60,11 +60,11 @@ async def test_what_each_record_is_told() -> None:
     assert [f.result() for f in futures[id(unknown)]] == [("t", 3, -1, -1)] * 2
     assert [(f.result().has_offset, f.result().has_timestamp) for f in futures[id(old)]] == [(True, False)] * 2
     assert accumulator.free == 1000 and not accumulator.undone
-    accumulator.fail(own, lambda index: RuntimeError())  # what is done stays done
+    accumulator.fail(own, lambda index: RuntimeError())  # a finished future is unchanged
     assert accumulator.free == 1000
 
 
-async def test_each_record_has_its_error() -> None:
+async def test_each_record_gets_its_error() -> None:
     accumulator, _ = made()
     failing = filled(accumulator, accumulator.queue("t", 0), b"a", b"b")
     futures = failing.futures
@@ -72,7 +72,7 @@ async def test_each_record_has_its_error() -> None:
     assert [f.exception().args for f in futures] == [(0,), (1,)]  # type: ignore[union-attr]
 
 
-async def test_the_halves_of_a_batch_have_all_of_it_and_give_its_room_back() -> None:
+async def test_split_batch_keeps_all_records_and_returns_its_memory() -> None:
     accumulator, _ = made()
     queue = accumulator.queue("t", 0)
     whole = filled(accumulator, queue, b"a", b"b", b"c")
@@ -92,7 +92,7 @@ async def test_the_halves_of_a_batch_have_all_of_it_and_give_its_room_back() -> 
     assert accumulator.free == 1000 and all(f.done() for f in futures)
 
 
-def test_room_is_given_in_turn_and_in_time() -> None:
+def test_memory_is_given_in_order_within_the_timeout() -> None:
     loop = SimulatedLoop()
     accumulator, _ = made(100)
 
@@ -106,7 +106,7 @@ def test_room_is_given_in_turn_and_in_time() -> None:
 
         tasks = [asyncio.ensure_future(wait(*each)) for each in ((0, 50, 5.0), (1, 10, 9.0), (2, 30, 1.0))]
         await asyncio.sleep(0)
-        assert accumulator.is_waited_for and accumulator.free == 20  # the second would fit, but it waits in turn
+        assert accumulator.is_waited_for and accumulator.free == 20  # the second would fit, but it waits for its turn
         with pytest.raises(BufferFull):
             await tasks[2]
         assert loop.now_s == 1001
@@ -121,7 +121,7 @@ def test_room_is_given_in_turn_and_in_time() -> None:
     loop.run(main())
 
 
-def test_room_that_was_given_to_who_is_cancelled_comes_back() -> None:
+def test_memory_given_to_a_cancelled_send_is_returned() -> None:
     loop = SimulatedLoop()
     accumulator, _ = made(100)
 
@@ -143,14 +143,14 @@ def test_room_that_was_given_to_who_is_cancelled_comes_back() -> None:
     loop.run(main())
 
 
-async def test_which_record_a_sequence_means() -> None:
+async def test_sequence_of_an_error_identifies_the_record() -> None:
     accumulator, _ = made()
     queue = accumulator.queue("t", 0)
     for ordinal, epoch, sequence, count in ((0, 0, 0, 5), (5, 0, 5, 5), (20, 0, 10, 5), (25, 1, 0, 3)):
         placed = Batch(queue, ordinal, 0, 0)
         placed.producer_id, placed.epoch, placed.base_sequence, placed.count = 7, epoch, sequence, count
         queue.note_place(placed)
-    assert len(queue.places) == 3  # the second just goes on counting
+    assert len(queue.places) == 3  # the second only continues the count
     assert [queue.ordinal_of(7, 0, s) for s in (0, 7, 12)] == [0, 7, 22]
     assert queue.ordinal_of(7, 1, 2) == 27
     assert queue.ordinal_of(8, 0, 0) == queue.ordinal_of(7, 2, 0) == -1
@@ -168,7 +168,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("version", "codec"), [*itertools.product((3, 9, 13), range(4)), (7, 4)])
-def test_a_batch_reads_as_it_was_given(version: int, codec: int) -> None:
+def test_batch_is_decoded_as_it_was_given(version: int, codec: int) -> None:
     data = encode(ROWS, version, codec, None, 4000, 3, 77)
     header = batch.read_header(data)
     assert header.size_bytes == len(data) and batch.crc_matches(data, 0, header)
@@ -182,7 +182,7 @@ def test_a_batch_reads_as_it_was_given(version: int, codec: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "codec"), [*itertools.product((0, 1, 2), range(4))])
-def test_old_versions_have_old_formats(version: int, codec: int) -> None:
+def test_old_produce_versions_use_old_formats(version: int, codec: int) -> None:
     rows = [(t, k, v, ()) for t, k, v, _ in ROWS]
     data = encode(rows, version, codec, None)
     heads = list(formats.headers(data))
@@ -191,7 +191,7 @@ def test_old_versions_have_old_formats(version: int, codec: int) -> None:
     assert found == [(t if version == 2 else -1, k, v) for t, k, v, _ in rows]
 
 
-def test_what_cannot_be_written() -> None:
+def test_batch_that_cannot_be_encoded_raises() -> None:
     for version, codec, rows, error in (
         (2, 0, ROWS, UnsupportedVersion),
         (6, 4, ROWS, UnsupportedVersion),
@@ -201,7 +201,7 @@ def test_what_cannot_be_written() -> None:
             encode(rows, version, codec, None)
 
 
-def test_random_sizes_at_the_edges_of_varints() -> None:
+def test_sizes_at_varint_boundaries_are_exact() -> None:
     random = Random(3)
     edges = [0, 1, 63, 64, 8191, 8192, 70_000]
     for _ in range(30):

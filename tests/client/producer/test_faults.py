@@ -1,4 +1,4 @@
-"""The producer when things go wrong, in simulated time: what KIP-192 tells of, many requests in flight, time-outs."""
+"""Failures of the producer in simulated time: the situations of KIP-192, many requests in flight, timeouts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_EPOCH = 32767
 
 
 class World:
-    """One broker with one partition, a network that does nothing by itself, and the producer's options."""
+    """One broker with one partition, a network without failures of its own, and the producer's options."""
 
     def __init__(self, release: str = "ottla", **log_settings: Any) -> None:
         self.events: list[Event] = []
@@ -33,7 +33,7 @@ class World:
             self.random, self.events, self.loop.time, release=release, has_scan=has_scan, **log_settings
         )
         self.network.servers[HOST, PORT] = self.broker
-        self.appends: list[tuple[int, int, int]] = []  # (epoch, first sequence, answered code)
+        self.appends: list[tuple[int, int, int]] = []  # (epoch, first sequence, error code)
         self.meddle: Callable[[int, Any], Any] = lambda count, answer: answer
         append = self.broker._append
 
@@ -46,7 +46,7 @@ class World:
         self.broker._append = meddled  # type: ignore[method-assign]
 
     def run(self, main: Callable[[Producer], Coroutine[Any, Any, None]], **options: Any) -> None:
-        """A producer's life; nothing may be left behind that raised."""
+        """Runs a producer; fails if a background task raised."""
 
         async def life() -> None:
             settings: dict[str, Any] = {"batch_size": 0, "max_in_flight_requests_per_connection": 20, **options}
@@ -60,7 +60,7 @@ class World:
         assert self.loop.errors == []
 
     def lose_answers(self) -> None:
-        """From now on all is done and nothing is heard; until `hear_again`."""
+        """Loses all responses until `hear_again`."""
         answer = self.broker.answer
 
         def silent(frame: bytes) -> None:
@@ -69,12 +69,12 @@ class World:
         self.broker.answer = silent  # type: ignore[method-assign]
 
     def hear_again(self) -> None:
-        """On new connections."""
+        """Delivers responses again, on new connections."""
         del self.broker.answer
         self.network.cut_all()
 
     def restart(self, keep: Callable[[str, int, int], int] | None = None) -> None:
-        """Killed and started; with `keep` the power was lost: (path, durable, live bytes) -> bytes kept."""
+        """Kills and restarts the broker; `keep` simulates a power loss: (path, durable, live bytes) -> bytes kept."""
         self.broker.stop(clean=False)
         self.network.cut_all()
         if keep is not None:
@@ -94,14 +94,14 @@ async def send(producer: Producer, *numbers: int) -> list[asyncio.Future[RecordM
 
 
 async def sent(producer: Producer, *numbers: int) -> list[int]:
-    """Their offsets, after they were acknowledged."""
+    """Returns the offsets, after the records were acknowledged."""
     return [metadata.offset for metadata in await asyncio.gather(*await send(producer, *numbers))]
 
 
 # -- seed 003: the four situations
 
 
-def test_the_front_of_the_log_is_gone_and_nobody_notices() -> None:
+def test_records_deleted_at_the_log_start_cause_no_error() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -114,7 +114,7 @@ def test_the_front_of_the_log_is_gone_and_nobody_notices() -> None:
     assert (1, 0, 0) in world.appends and world.values() == [3, 4]
 
 
-def test_the_first_write_is_lost_and_that_is_fatal() -> None:
+def test_lost_first_batch_is_fatal() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -138,8 +138,8 @@ def test_the_first_write_is_lost_and_that_is_fatal() -> None:
     assert world.values() == []
 
 
-def test_duplicates_new_and_old() -> None:
-    """All were written, no answer came; the first is deleted meanwhile: only of that one nothing is known."""
+def test_new_and_old_duplicates_are_acknowledged() -> None:
+    """All are written, all responses lost; the first is deleted then: only its result is unknown."""
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -148,7 +148,7 @@ def test_duplicates_new_and_old() -> None:
         futures = await send(producer, 1, 2, 3)
         await asyncio.sleep(0.05)
         assert world.broker.logs[0].log_end_offset == 4
-        world.broker.stop(clean=True)  # what it has in memory is the last one then
+        world.broker.stop(clean=True)  # the broker then remembers the last batch only
         world.hear_again()
         world.broker.start()
         world.broker.move_log_start(0, 2)
@@ -164,7 +164,7 @@ def test_duplicates_new_and_old() -> None:
     assert world.values() == [2, 3, 4] and (0, 1, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) in world.appends
 
 
-def test_a_gap_is_a_loss_and_the_log_tells_where_to_go_on() -> None:
+def test_gap_is_a_loss_and_the_log_shows_where_to_continue() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -188,7 +188,7 @@ def test_a_gap_is_a_loss_and_the_log_tells_where_to_go_on() -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT])
 @pytest.mark.parametrize("refused", [1, 2, 7, 12])
-def test_what_comes_back_out_of_order_is_sent_again_in_order(code: int, refused: int) -> None:
+def test_out_of_order_batches_are_resent_in_order(code: int, refused: int) -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -199,7 +199,7 @@ def test_what_comes_back_out_of_order_is_sent_again_in_order(code: int, refused:
     assert world.values() == list(range(12))
 
 
-def test_a_refusal_before_the_append_makes_all_behind_it_come_back_one_by_one() -> None:
+def test_refusal_before_the_append_makes_later_batches_retry_one_by_one() -> None:
     world = World()
     append = world.broker._append
     count = 0
@@ -226,11 +226,11 @@ def test_a_refusal_before_the_append_makes_all_behind_it_come_back_one_by_one() 
     assert world.values() == list(range(10))
     out_of_order = [entry for entry in world.appends if entry[2] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
     assert [sequence for _, sequence, _ in out_of_order] == [3, 4, 5, 6, 7]
-    # From then on each is sent once, alone and in order.
+    # From then on each batch is sent once, alone and in order.
     assert [entry[1] for entry in world.appends[8:16]] == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_cut_connections_double_nothing() -> None:
+def test_closed_connections_duplicate_nothing() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -248,8 +248,8 @@ def test_cut_connections_double_nothing() -> None:
 
 
 @pytest.mark.parametrize("release", ["0.11", "1.0", "2.4", "3.9"])
-def test_behind_the_cache_of_a_release_the_log_is_read(release: str) -> None:
-    """Written, unanswered, and after a restart only the last is known: 45, though nothing is lost."""
+def test_log_is_read_if_the_broker_does_not_remember_the_batch(release: str) -> None:
+    """Written without a response; after a restart only the last batch is known: code 45, although nothing is lost."""
     world = World(release)
 
     async def main(producer: Producer) -> None:
@@ -271,7 +271,7 @@ def test_behind_the_cache_of_a_release_the_log_is_read(release: str) -> None:
 # -- giving up
 
 
-def test_a_delivery_time_out_comes_on_time_and_without_haste() -> None:
+def test_delivery_timeout_is_on_time_and_without_busy_retries() -> None:
     world = World()
     passes = 0
 
@@ -305,7 +305,7 @@ def test_a_delivery_time_out_comes_on_time_and_without_haste() -> None:
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_what_was_given_up_may_be_in_the_log_or_not(is_written: bool) -> None:
+def test_batch_that_was_given_up_may_be_in_the_log_or_not(is_written: bool) -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -327,8 +327,8 @@ def test_what_was_given_up_may_be_in_the_log_or_not(is_written: bool) -> None:
     assert {epoch for epoch, _, code in world.appends if not code} == ({0} if is_written else {0, 1})
 
 
-def test_a_new_start_behind_a_gap_does_not_hide_a_loss() -> None:
-    """45 behind a refused batch has two reasons here: it was refused, and what was acknowledged before is lost."""
+def test_new_start_after_a_gap_does_not_hide_a_loss() -> None:
+    """Code 45 after a refused batch has two causes here: the refusal, and the loss of acknowledged records."""
     world = World(timestamp_before_max_ms=500_000)
 
     async def main(producer: Producer) -> None:
@@ -346,7 +346,7 @@ def test_a_new_start_behind_a_gap_does_not_hide_a_loss() -> None:
     assert (1, 0, 0) in world.appends and world.values() == [1, 4]
 
 
-def test_retries_have_an_end() -> None:
+def test_retries_are_limited() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -359,7 +359,7 @@ def test_retries_have_an_end() -> None:
     world.run(main, retries=3)
 
 
-def test_a_newer_epoch_fences() -> None:
+def test_newer_epoch_fences() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -372,7 +372,7 @@ def test_a_newer_epoch_fences() -> None:
     world.run(main)
 
 
-def test_after_the_last_epoch_comes_another_producer_id() -> None:
+def test_after_the_last_epoch_a_new_producer_id_is_requested() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
@@ -393,7 +393,7 @@ def test_after_the_last_epoch_comes_another_producer_id() -> None:
 
 
 class _Always(Random):
-    """Random numbers that are all the same."""
+    """Random numbers that are all equal."""
 
     def __init__(self, number: float) -> None:
         super().__init__(0)

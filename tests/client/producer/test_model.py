@@ -1,11 +1,12 @@
-"""The producer in a world where requests, answers, connections, brokers and disks are lost: thousands of seeded runs.
+"""The producer in a simulation where requests, responses, connections, brokers and disks are lost: thousands of seeded
+runs.
 
-Nothing acknowledged may be lost, doubled or out of order; every fatal error has to be a real loss, and every real loss
-a fatal error. `make soak` makes 20,000 runs of that. The same runs without idempotence must show all of these, so that
-the check is known to see; and each release is held to what its own rules can give.
+No acknowledged record may be lost, duplicated or reordered; every fatal error must be a real loss, and every real loss
+a fatal error. `make soak` makes 20,000 of these runs. The same runs without idempotence must show all of these errors,
+which proves that the check detects them. Each release is held to the guarantees that its own rules can give.
 
-A failure prints its seed and the whole history. `OTTLA_MODEL_SEED=n` runs that seed alone; `-s` shows its history even
-if all is well.
+A failure prints its seed and the whole history. `OTTLA_MODEL_SEED=n` runs that seed alone; `-s` prints its history even
+on success.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ Scaled = Callable[[int], int]
 
 
 def seeds(first: int, count: int) -> Iterable[int]:
-    """So many of them, or the one that was asked for."""
+    """Returns `count` seeds, or the one of OTTLA_MODEL_SEED."""
     return [int(ONLY)] if ONLY else range(first, first + count)
 
 
 def check_runs(
     kind: Kind, numbers: Iterable[int], allowed: Set[str] = frozenset(), look: Callable[[Outcome], object] = id
 ) -> Counter[str]:
-    """Runs these seeds; fails at the first that shows anything but what is allowed. How many runs showed what."""
+    """Runs seeds and returns the number of runs by finding. Fails at the first finding that is not allowed."""
     shown: Counter[str] = Counter()
     for seed in numbers:
         outcome = run(seed, kind)
@@ -67,56 +68,60 @@ def check_runs(
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("mode", ["required", "requested"])
-def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(mode: str, part: int, scaled: Scaled) -> None:
-    """Each mode has one half of the runs."""
+def test_no_acknowledged_record_is_lost_duplicated_or_reordered(mode: str, part: int, scaled: Scaled) -> None:
+    """Each mode has half of the runs."""
     count = scaled(RUNS) // (2 * PARTS)
     number = part + (PARTS if mode == "requested" else 0)
     check_runs(Kind(idempotence=mode), seeds(number * count, count))
 
 
-def test_the_check_sees_what_idempotence_prevents(scaled: Scaled) -> None:
+def test_check_detects_what_idempotence_prevents(scaled: Scaled) -> None:
     shown = check_runs(Kind(idempotence="off"), seeds(0, scaled(100)), {DOUBLED, REORDERED, LOST_UNTOLD})
     assert ONLY or min(shown[DOUBLED], shown[REORDERED], shown[LOST_UNTOLD]) > 0
 
 
-# Up to 2.4 a producer of which nothing is known is refused, from 2.5 on any sequence of it is taken (KIP-360).
+# Up to 2.4 unknown producers are refused; from 2.5 on any sequence of theirs is accepted (KIP-360).
 REFUSING = ("1.0.1", "1.1", "2.0", "2.4")
 ACCEPTING = ("2.5", "3.9", "4.3")
 
 
 @pytest.mark.parametrize("release", REFUSING)
-def test_releases_that_refuse_unknown_producers_are_held_to_the_same(release: str, scaled: Scaled) -> None:
-    """Also where a retried batch is refused whose copy is no longer remembered: the producer looks into the log."""
+def test_releases_that_refuse_unknown_producers_give_the_same_guarantees(release: str, scaled: Scaled) -> None:
+    """Also if a retried batch is refused because its copy is no longer remembered: the producer reads the log."""
     check_runs(Kind(release, in_flight_max=5), seeds(0, scaled(30)))
 
 
 @pytest.mark.parametrize("release", ACCEPTING)
-def test_releases_that_accept_unknown_producers_lose_records_untold_and_no_more(release: str, scaled: Scaled) -> None:
-    """Whoever comes back empty takes what follows, so that a loss need not be seen. Without losses all is well."""
+def test_releases_that_accept_unknown_producers_only_lose_records_silently(release: str, scaled: Scaled) -> None:
+    """A broker that comes back with an empty disk accepts any batch, so a loss may go unnoticed. Without losses all is
+    well.
+    """
     check_runs(Kind(release, in_flight_max=5, losses=False), seeds(0, scaled(30)))
     check_runs(Kind(release, in_flight_max=5), seeds(0, scaled(30)), {LOST_UNTOLD, LOST_AT_NEW_START})
 
 
 @pytest.mark.parametrize("release", ["1.1", "2.4", OWN])
-def test_expiry_looks_like_a_loss_where_unknown_producers_are_refused(release: str, scaled: Scaled) -> None:
-    """And what was written before the expiry, and is sent again after it, cannot be told from something new. The own
-    profile does that only if `producer.id.expiration.ms` is set."""
+def test_expiry_looks_like_a_loss_if_unknown_producers_are_refused(release: str, scaled: Scaled) -> None:
+    """A retry, after the expiry, of a batch written before it looks like a new batch. In the own profile this happens
+    only if `producer.id.expiration.ms` is set.
+    """
     kind = Kind(release, in_flight_max=5, losses=False, expires=True)
     shown = check_runs(kind, seeds(0, scaled(60)), {FATAL_WITHOUT_LOSS, DOUBLED})
     assert ONLY or shown[FATAL_WITHOUT_LOSS] > 0
 
 
 @pytest.mark.parametrize("release", ACCEPTING)
-def test_expiry_goes_unnoticed_where_unknown_producers_are_accepted(release: str, scaled: Scaled) -> None:
-    """Nothing is fatal. Records in doubt at that time may be doubled, may change places or, if the broker put one off
-    and took the next one for the first, get lost: "the log holds what is behind it, so it was there" is wrong then."""
+def test_expiry_goes_unnoticed_if_unknown_producers_are_accepted(release: str, scaled: Scaled) -> None:
+    """No error is fatal. Records in doubt at that time may be duplicated or reordered. They may even be lost, if the
+    broker refused a batch and took the next one for the first: a later batch in the log is then no proof.
+    """
     kind = Kind(release, in_flight_max=5, losses=False, expires=True)
     shown = check_runs(kind, seeds(0, scaled(60)), {DOUBLED, REORDERED, UNTRUE_OFFSET})
     assert ONLY or shown[DOUBLED] > 0
 
 
 def traits(event: Event) -> Iterable[str]:
-    """What of an event counts as having met a rule."""
+    """Yields the traits of an event by which a run counts as an example of a rule."""
     yield type(event).__name__
     if isinstance(event, Appended) and event.epoch:
         yield "new start"
@@ -143,8 +148,8 @@ WORDS = (
 
 
 @pytest.mark.slow
-def test_the_runs_meet_what_they_are_about(scaled: Scaled) -> None:
-    """The world is not too kind: all that can happen does, in a hundred runs."""
+def test_runs_cover_all_kinds_of_events(scaled: Scaled) -> None:
+    """The simulation is hard enough: a hundred runs have all kinds of events."""
     met: Counter[str] = Counter()
 
     def look(outcome: Outcome) -> None:
@@ -155,6 +160,6 @@ def test_the_runs_meet_what_they_are_about(scaled: Scaled) -> None:
     assert ONLY or wanted <= set(met), met
 
 
-def test_a_run_can_be_repeated() -> None:
+def test_run_with_the_same_seed_is_identical() -> None:
     first, second = (run(3, Kind(), verbose=True).describe() for _ in range(2))
     assert first == second

@@ -1,4 +1,4 @@
-"""The check of histories, on histories made up for it: what is right passes, and each wrong is seen for what it is."""
+"""The check of histories, on constructed histories: correct ones pass, and each error is detected as its kind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def acked(record: int, offset: int | None, at_s: float = 2.5) -> Acknowledged:
 
 
 def kinds(events: list[Event], log: list[tuple[int, int]], start: int = 0) -> list[str]:
-    """What the check says of one partition's history, whose producers' time-out is 10 s and whose answers take 1 s."""
+    """Returns the findings for a history of one partition: a delivery timeout of 10 s, responses within 1 s."""
     history = History(events, {0: FinalLog(start, log)}, answer_s=1.0, delivery_timeout_s=10.0)
     return [violation.kind for violation in check(history)]
 
@@ -59,20 +59,20 @@ NEW_DISK: list[Event] = [Cut(3.1, 0, 0), Started(3.1, 0, 0)]
     [
         ([], [], 0),
         ([*sent(1, 2), wrote(0, 1, 2), acked(1, 0), acked(2, 1), Note(3.0, "x")], [(0, 1), (1, 2)], 0),
-        # an answer without an offset
+        # a response without an offset
         ([*sent(1), wrote(0, 1), acked(1, None)], [(0, 1)], 0),
-        # timed out, and there all the same; timed out, and not there
+        # timed out, one written and one not
         ([*sent(1, 2), wrote(0, 1), Failed(11.0, 1, TIMED_OUT), Failed(11.0, 2, TIMED_OUT)], [(0, 1)], 0),
         ([*sent(1), Failed(1.0, 1, REFUSED)], [], 0),
-        # the log start moved over what was acknowledged
+        # the log start moved over acknowledged records
         ([*sent(1, 2), wrote(0, 1), acked(1, 0), Started(3.0, 0, 1), wrote(1, 2), acked(2, 1)], [(1, 2)], 1),
-        # the same, with a second copy of what was deleted
+        # the same, with a second copy of the deleted records
         ([*sent(1), wrote(0, 1), acked(1, 0), Started(3.0, 0, 1), wrote(1, 1)], [(1, 1)], 1),
-        # lost, and told
+        # lost, and reported
         ([*sent(1, 2), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), FATAL, Failed(4.0, 2, PRODUCER_FAILED)], [], 0),
-        # lost, after the application had given it up: the broker may have acknowledged it nevertheless
+        # lost after the application had given it up: the broker may have acknowledged it nevertheless
         ([*sent(1), wrote(0, 1), Failed(11.0, 1, TIMED_OUT), Cut(12.0, 0, 0), Fatal(13.0, 1, 0, "gap")], [], 0),
-        # lost, told just after the log start moved over it
+        # lost, reported just after the log start moved over it
         ([*sent(1), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), Started(3.5, 0, 1), FATAL], [], 1),
         # lost before it was acknowledged, and written again
         ([*sent(1), wrote(0, 1), Cut(2.1, 0, 0), wrote(0, 1), acked(1, 0)], [(0, 1)], 0),
@@ -82,8 +82,8 @@ NEW_DISK: list[Event] = [Cut(3.1, 0, 0), Started(3.1, 0, 0)]
             [(0, 1), (1, 2)],
             0,
         ),
-        # a new disk begins at 0 again: a producer cannot know that what it misses had been deleted on the old one,
-        # and it may come through unharmed
+        # a new disk begins at offset 0: a producer cannot know that the missing records had been deleted on the old
+        # one, and it may continue without an error
         (
             [*sent(1), wrote(0, 1), acked(1, 0), Started(3.0, 0, 1), *NEW_DISK, FATAL],
             [],
@@ -94,11 +94,11 @@ NEW_DISK: list[Event] = [Cut(3.1, 0, 0), Started(3.1, 0, 0)]
             [(0, 2)],
             0,
         ),
-        # two producers in one partition have no order between them
+        # records of two producers in one partition may have any order
         ([*sent(1), *sent(2, producer=2), wrote(0, 2, 1), acked(1, 1), acked(2, 0)], [(0, 2), (1, 1)], 0),
     ],
 )
-def test_what_is_right_passes(events: list[Event], log: list[tuple[int, int]], start: int) -> None:
+def test_correct_history_has_no_findings(events: list[Event], log: list[tuple[int, int]], start: int) -> None:
     assert kinds(events, log, start) == []
 
 
@@ -112,13 +112,13 @@ def test_what_is_right_passes(events: list[Event], log: list[tuple[int, int]], s
             [(0, 2), (1, 1)],
             [REORDERED, REORDERED],
         ),
-        # lost, and the next one is taken as if nothing had been
+        # lost, and the next batch is accepted as if nothing had happened
         (
             [*sent(1, 2), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), wrote(0, 2), acked(2, 0)],
             [(0, 2)],
             [LOST_UNTOLD],
         ),
-        # the same, where the answer had no offset
+        # the same, with a response without an offset
         (
             [*sent(1, 2), wrote(0, 1), acked(1, None), Cut(3.0, 0, 0), wrote(0, 2), acked(2, 0)],
             [(0, 2)],
@@ -130,11 +130,11 @@ def test_what_is_right_passes(events: list[Event], log: list[tuple[int, int]], s
             [(0, 2)],
             [LOST_AT_NEW_START],
         ),
-        # the client was told of a write that never was
+        # an acknowledgement without a write
         ([*sent(1), acked(1, 0)], [], [UNTRUE_OFFSET]),
         ([*sent(1, 2), wrote(0, 1, 2), acked(1, 0), acked(2, 0)], [(0, 1), (1, 2)], [UNTRUE_OFFSET]),
         ([*sent(1), wrote(0, 1), acked(1, 0), FATAL], [(0, 1)], [FATAL_WITHOUT_LOSS]),
-        # it was lost in another partition, or by another producer, or it never was acknowledged
+        # lost in another partition, or by another producer, or never acknowledged
         (
             [*sent(1), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), Fatal(4.0, 1, 1, "gap")],
             [],
@@ -169,11 +169,11 @@ def test_what_is_right_passes(events: list[Event], log: list[tuple[int, int]], s
         ([*sent(1, partition=1), wrote(0, 1), acked(1, 0)], [], [WRONG_LOG, UNTRUE_OFFSET]),
     ],
 )
-def test_each_wrong_is_seen(events: list[Event], log: list[tuple[int, int]], expected: list[str]) -> None:
+def test_each_error_is_found(events: list[Event], log: list[tuple[int, int]], expected: list[str]) -> None:
     assert kinds(events, log) == expected
 
 
-def test_a_history_can_be_read() -> None:
+def test_history_is_printed_readably() -> None:
     history = History([*sent(7), wrote(0, 7), Note(3.0, "the broker is killed")], {0: FinalLog(0, [(0, 7)])})
     lines = history.describe().splitlines()
     assert "Sent" in lines[0] and "record=7" in lines[0]

@@ -1,4 +1,4 @@
-"""Partitioners against what Java's producers and librdkafka chose, Kafka's own vectors, and an independent codec."""
+"""Partitioners compared with Java's producers and librdkafka, Kafka's own test vectors, and an independent murmur2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.partitioner.default import murmur2 as independent_murmur2
 
-# Apache Kafka's own test of its hash (UtilsTest), signed as Java has it.
+# The vectors of Apache Kafka's own test of its hash (UtilsTest), signed like in Java.
 JAVA = {
     b"21": -973932308,
     b"foobar": -790332482,
@@ -43,8 +43,8 @@ COUNTS_AND_NAMES, *CHOSEN = json.loads((Path(__file__).parent / "partitions.json
 
 
 @pytest.mark.parametrize("by", COUNTS_AND_NAMES["by"])
-def test_each_key_goes_where_javas_producers_and_librdkafka_put_it(by: str) -> None:
-    """`make_partitions.py` asked them; a null is what they put anywhere."""
+def test_keys_go_to_the_partitions_of_java_and_librdkafka(by: str) -> None:
+    """`make_partitions.py` has recorded these; null is a random choice."""
     chosen = partitioner("java_default" if by.startswith("java ") else by)(random.Random(1))
     column = 1 + COUNTS_AND_NAMES["by"].index(by)
     compared = 0
@@ -60,17 +60,17 @@ def test_each_key_goes_where_javas_producers_and_librdkafka_put_it(by: str) -> N
 
 
 @pytest.mark.parametrize("key", JAVA)
-def test_murmur2_as_java_has_it(key: bytes) -> None:
+def test_murmur2_equals_javas_vectors(key: bytes) -> None:
     assert murmur2(key) == JAVA[key] & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=64))
-def test_murmur2_as_an_independent_codec_has_it(key: bytes) -> None:
+def test_murmur2_equals_an_independent_implementation(key: bytes) -> None:
     assert murmur2(key) & 0x7FFFFFFF == independent_murmur2(key) & 0x7FFFFFFF
 
 
 @given(key=st.binary(max_size=40), count=st.integers(1, 1000))
-def test_a_key_stays_where_it_is(key: bytes, count: int) -> None:
+def test_key_always_has_the_same_partition(key: bytes, count: int) -> None:
     chosen = java_default(random.Random(1))
     expected = (independent_murmur2(key) & 0x7FFFFFFF) % count
     assert chosen.choose("t", key, count, [0]) == java_partition(key, count) == expected
@@ -87,13 +87,13 @@ def test_crc32_of_known_values() -> None:
 
 
 @pytest.mark.parametrize(("make", "key"), [(java_default, None), (consistent_random, None), (consistent_random, b"")])
-def test_without_a_key_a_batch_stays_together_and_the_next_goes_elsewhere(make, key) -> None:
+def test_sticky_partitioner_changes_after_each_batch(make, key) -> None:
     chosen = make(random.Random(7))
     seen = []
     for _ in range(60):
         partitions = {chosen.choose("t", key, 10, [2, 5, 9]) for _ in range(20)}
         (partition,) = partitions
-        chosen.batch_closed("t", (partition + 1) % 10)  # another's batch moves nothing
+        chosen.batch_closed("t", (partition + 1) % 10)  # another topic's batch changes nothing
         assert chosen.choose("t", key, 10, [2, 5, 9]) == partition
         chosen.batch_closed("t", partition)
         seen.append(partition)
@@ -105,18 +105,18 @@ def test_without_a_key_a_batch_stays_together_and_the_next_goes_elsewhere(make, 
     assert chosen.choose("none available", key, 3, []) in range(3)
 
 
-def test_java_takes_an_empty_key_for_a_key() -> None:
+def test_empty_key_is_a_key_for_java() -> None:
     chosen = java_default(random.Random(1))
     assert chosen.choose("t", b"", 1000, [1]) == (murmur2(b"") & 0x7FFFFFFF) % 1000
 
 
-def test_round_robin_takes_turns_whatever_the_key() -> None:
+def test_round_robin_ignores_the_key() -> None:
     chosen = round_robin(random.Random(1))
     assert [chosen.choose("t", b"k", 4, [0, 2, 3]) for _ in range(5)] == [0, 2, 3, 0, 2]
     assert [chosen.choose("u", None, 2, []) for _ in range(3)] == [0, 1, 0]
 
 
-def test_a_partitioner_by_name() -> None:
+def test_partitioner_is_chosen_by_name() -> None:
     assert partitioner("consistent_random") is consistent_random
     assert partitioner(round_robin) is round_robin
     assert all(partitioner(name)(random.Random(1)).choose("t", b"k", 3, [0]) in range(3) for name in BY_NAME)

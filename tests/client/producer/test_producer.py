@@ -1,4 +1,4 @@
-"""The producer with brokers in the same loop: what it writes to which release in which mode, and its options."""
+"""The producer with brokers in the same event loop: written formats by release and mode, and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla_testing.each import each
 BEFORE_3 = {"inter.broker.protocol.version": "2.8"}
 MANY = [(f"key {n % 7}".encode(), f"value {n}".encode()) for n in range(300)]
 
-# release, overrides, format that is stored, is idempotence "requested" had, does "required" work
+# release, overrides, stored format, whether "requested" was idempotent, whether "required" works
 RELEASES = [
     ("0.9", {}, 0, False, False),
     ("0.10.2", {}, 1, False, False),
@@ -43,7 +43,7 @@ NAMES = [f"{release}{'-' + '-'.join(overrides.values()) if overrides else ''}" f
 
 @each(("release", "overrides", "magic", "had", "works"), RELEASES)
 @each("mode", ["off", "requested", "required"])
-async def test_each_mode_against_each_release(
+async def test_idempotence_mode_with_each_release(
     release: str, overrides: dict[str, str], magic: int, had: bool, works: bool, mode: str, tmp_path: Path
 ) -> None:
     async with running(tmp_path, release=release, overrides=overrides) as broker:
@@ -68,7 +68,7 @@ async def test_each_mode_against_each_release(
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all", -1])
-async def test_acks(acks: Any, tmp_path: Path) -> None:
+async def test_acks_are_sent_as_configured(acks: Any, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         async with producing(broker, acks=acks) as producer:
@@ -87,7 +87,7 @@ async def test_acks(acks: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("release", ["0.10.2", "ottla"])
-async def test_codecs_and_headers(codec: str | None, release: str, tmp_path: Path) -> None:
+async def test_codecs_and_headers_round_trip(codec: str | None, release: str, tmp_path: Path) -> None:
     headers = [("a", b"1"), ("b", None), ("a", b"")] if release == "ottla" else []
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
@@ -106,7 +106,7 @@ async def test_codecs_and_headers(codec: str | None, release: str, tmp_path: Pat
         }
 
 
-async def test_headers_do_not_fit_old_formats(tmp_path: Path) -> None:
+async def test_headers_with_old_formats_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path, release="0.10.2") as broker:
         await broker.topic("t")
         async with producing(broker) as producer:
@@ -115,7 +115,7 @@ async def test_headers_do_not_fit_old_formats(tmp_path: Path) -> None:
             assert (await producer.send_and_wait("t", b"v")).offset == 0
 
 
-async def test_zstd_needs_produce_v7_and_leaves_no_gap(tmp_path: Path) -> None:
+async def test_zstd_before_produce_v7_is_refused_without_a_gap(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.0") as broker:
         await broker.topic("t")
         async with producing(broker, compression_type="zstd") as producer:
@@ -125,10 +125,12 @@ async def test_zstd_needs_produce_v7_and_leaves_no_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["requested", "required"])
-async def test_a_topic_whose_format_nobody_tells_answers_43(
+async def test_topic_of_unknown_format_is_retried_after_error_43(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not permitted to read configs, and no Ottla: the batches are sent, refused, and sent plainly, in order."""
+    """Without permission to read configs, and no Ottla broker: batches are sent, refused, and sent without idempotence,
+    in order.
+    """
     monkeypatch.setattr("ottla.client.producer.idempotence._format_in", lambda response: None)
     overrides = {"log.message.format.version": "0.10.2"}
     async with running(tmp_path, release="2.3", overrides=overrides) as broker:
@@ -146,7 +148,7 @@ async def test_a_topic_whose_format_nobody_tells_answers_43(
                 assert [r.value for r in records_of(broker, "t")] == [value for _, value in MANY]
 
 
-async def test_modes_are_decided_per_topic(tmp_path: Path) -> None:
+async def test_mode_is_decided_per_topic(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("new")
         await broker.topic("old", configs={"message.format.version": "0.10.2"})
@@ -157,7 +159,7 @@ async def test_modes_are_decided_per_topic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "meant"), [(True, "required"), (False, "off"), ("true", "required")])
-def test_true_and_false_are_read_with_one_warning(given: Any, meant: str) -> None:
+def test_idempotence_true_and_false_are_accepted_with_one_warning(given: Any, meant: str) -> None:
     with pytest.warns(DeprecationWarning, match=meant) as caught:
         assert Producer(enable_idempotence=given).options.enable_idempotence == meant
     assert len(caught) == 1
@@ -183,12 +185,12 @@ def test_true_and_false_are_read_with_one_warning(given: Any, meant: str) -> Non
         ({"partitioner": "dice"}, "dice"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], text: str) -> None:
+def test_invalid_options_raise_config_error(options: dict[str, Any], text: str) -> None:
     with pytest.raises(errors.ConfigError, match=text):
         Producer(**options)
 
 
-def test_options_by_kafkas_names() -> None:
+def test_options_take_kafkas_names() -> None:
     config = {
         "bootstrap.servers": "a:1,b:2",
         "acks": "0",
@@ -205,7 +207,7 @@ def test_options_by_kafkas_names() -> None:
     assert Producer().options.enable_idempotence == "requested"
 
 
-async def test_partitioners_serializers_and_given_partitions(tmp_path: Path) -> None:
+async def test_partitioners_serializers_and_explicit_partitions(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 3)
         options: dict[str, Any] = {"partitioner": "round_robin", "value_serializer": str.encode, "random": Random(1)}
@@ -218,7 +220,7 @@ async def test_partitioners_serializers_and_given_partitions(tmp_path: Path) -> 
             assert [p.index for p in await producer.partitions_for("t")] == [0, 1, 2]
 
 
-async def test_what_is_no_record(tmp_path: Path) -> None:
+async def test_invalid_record_raises_at_send(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         async with producing(broker) as producer:
@@ -239,19 +241,19 @@ async def test_what_is_no_record(tmp_path: Path) -> None:
         assert record == batch.Record(0, 77, b"k", b"v", (batch.Header("h", b"1"),))
 
 
-async def test_a_topic_that_does_not_exist(tmp_path: Path) -> None:
+async def test_missing_topic_raises_no_such_topic(tmp_path: Path) -> None:
     overrides = {"auto.create.topics.enable": "false"}
     async with running(tmp_path, overrides=overrides) as broker, producing(broker, max_block_ms=1000) as producer:
         with pytest.raises(errors.NoSuchTopic):
             await producer.send("nowhere", b"v")
 
 
-async def test_topics_are_made_where_brokers_do_that(tmp_path: Path) -> None:
+async def test_topic_is_created_if_the_broker_does_so(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, producing(broker) as producer:
         assert (await producer.send_and_wait("fresh", b"v")).offset == 0
 
 
-async def test_records_that_are_too_large(tmp_path: Path) -> None:
+async def test_oversized_record_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", configs={"max.message.bytes": "1000"})
         async with producing(broker, max_request_size=5000, buffer_memory=4000) as producer:
@@ -265,8 +267,8 @@ async def test_records_that_are_too_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "required"])
-async def test_a_batch_that_is_too_large_is_split(mode: str, tmp_path: Path) -> None:
-    """Where nobody tells the limit of the topic."""
+async def test_oversized_batch_is_split(mode: str, tmp_path: Path) -> None:
+    """For a broker that does not return the limit of the topic."""
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("t", configs={"max.message.bytes": "1000"})
         async with producing(broker, enable_idempotence=mode, max_in_flight_requests_per_connection=1) as producer:
@@ -277,7 +279,7 @@ async def test_a_batch_that_is_too_large_is_split(mode: str, tmp_path: Path) -> 
         assert max(header.size_bytes for header in headers_of(broker, "t")) <= 1000
 
 
-async def test_the_limit_of_a_topic_that_ottla_tells_bounds_batches(tmp_path: Path) -> None:
+async def test_limit_of_the_topic_bounds_batches_of_ottla(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", configs={"max.message.bytes": "1000"})
         async with producing(broker) as producer:
@@ -285,8 +287,8 @@ async def test_the_limit_of_a_topic_that_ottla_tells_bounds_batches(tmp_path: Pa
         assert {header.record_count for header in headers_of(broker, "t")} == {4}
 
 
-async def test_refused_records_and_their_neighbours(tmp_path: Path) -> None:
-    """KIP-467: which record was wrong; what follows is written."""
+async def test_refused_record_fails_alone(tmp_path: Path) -> None:
+    """KIP-467: the response identifies the invalid record; the following records are written."""
     async with running(tmp_path) as broker:
         await broker.topic("t", configs={"cleanup.policy": "compact"})
         async with producing(broker) as producer:
@@ -299,10 +301,10 @@ async def test_refused_records_and_their_neighbours(tmp_path: Path) -> None:
                 await fine
             assert (await producer.send_and_wait("t", b"v", b"k")).offset == 0
             assert (await producer.send_and_wait("t", b"w", b"k")).offset == 1
-        assert {h.producer_epoch for h in headers_of(broker, "t")} == {1}  # a new start behind the gap
+        assert {h.producer_epoch for h in headers_of(broker, "t")} == {1}  # a new start after the gap
 
 
-async def test_linger_gathers_and_flush_does_not_wait_for_it(tmp_path: Path) -> None:
+async def test_linger_collects_records_and_flush_does_not_wait_for_it(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         async with producing(broker, linger_ms=100_000, delivery_timeout_ms=200_000) as producer:
@@ -313,11 +315,11 @@ async def test_linger_gathers_and_flush_does_not_wait_for_it(tmp_path: Path) -> 
             await producer.flush()
             assert (first.result().offset, second.result().offset) == (0, 1)
             last = await producer.send("t", b"3")
-        assert last.result().offset == 2  # stop sends what waits
+        assert last.result().offset == 2  # stop sends waiting records
         assert [h.record_count for h in headers_of(broker, "t")] == [2, 1]
 
 
-async def test_a_full_buffer_makes_wait_and_then_fails(tmp_path: Path) -> None:
+async def test_full_buffer_blocks_and_then_raises(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         options: dict[str, Any] = {
@@ -327,7 +329,7 @@ async def test_a_full_buffer_makes_wait_and_then_fails(tmp_path: Path) -> None:
         }
         async with producing(broker, **options) as producer:
             await producer.send_and_wait("t", b"")
-            sent = [await producer.send("t", bytes(900)) for _ in range(30)]  # waits for room again and again
+            sent = [await producer.send("t", bytes(900)) for _ in range(30)]  # waits for memory again and again
             assert len(await asyncio.gather(*sent)) == 30
             await broker.running.stop()
             for _ in range(3):
@@ -337,7 +339,7 @@ async def test_a_full_buffer_makes_wait_and_then_fails(tmp_path: Path) -> None:
             await producer.stop(timeout_s=0.01)
 
 
-async def test_cancelling_what_waits_for_room_takes_none(tmp_path: Path) -> None:
+async def test_cancelled_wait_takes_no_memory(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         async with producing(broker, buffer_memory=1000, linger_ms=60_000) as producer:
@@ -354,7 +356,7 @@ async def test_cancelling_what_waits_for_room_takes_none(tmp_path: Path) -> None
         assert [len(r.value or b"") for r in records_of(broker, "t")] == [800, 300, 300]
 
 
-async def test_stop_with_records_that_cannot_be_sent(tmp_path: Path) -> None:
+async def test_stop_with_undeliverable_records_ends(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         producer = Producer(f"127.0.0.1:{broker.ports[0]}", now_ms=broker.clock.now_ms)
@@ -372,7 +374,7 @@ async def test_stop_with_records_that_cannot_be_sent(tmp_path: Path) -> None:
         await producer.stop()
 
 
-async def test_a_cancelled_stop_ends_all_the_same(tmp_path: Path) -> None:
+async def test_cancelled_stop_still_closes(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         producer = Producer(f"127.0.0.1:{broker.ports[0]}", now_ms=broker.clock.now_ms)
@@ -390,7 +392,7 @@ async def test_a_cancelled_stop_ends_all_the_same(tmp_path: Path) -> None:
         await producer.stop()
 
 
-async def test_last_committed_tells_which_of_our_records(tmp_path: Path) -> None:
+async def test_last_committed_identifies_records_of_this_producer(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         async with producing(broker) as producer, producing(broker) as other:
@@ -408,7 +410,7 @@ async def test_last_committed_tells_which_of_our_records(tmp_path: Path) -> None
             assert await producer.last_committed("t", 0) is None
 
 
-async def test_more_than_five_in_flight_only_where_the_log_is_searched(
+async def test_more_than_five_in_flight_only_if_the_log_is_searched(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for release, most in (("ottla", 20), ("3.9", 5)):

@@ -1,5 +1,4 @@
-"""The rules of sequences, by their numbers in `client/producer/sequences.py`, and their law against a broker of a few
-lines."""
+"""The rules of sequences, by their numbers in `client/producer/sequences.py`, and random runs with a minimal broker."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def sent_again(sequences: Sequences[Sequenced]) -> Sequenced:
     return batch
 
 
-def test_1_sequences_are_given_when_drained_and_kept() -> None:
+def test_1_sequences_are_assigned_when_drained_and_kept() -> None:
     sequences = made()
     first, second = drained(sequences, 3, 2)
     assert [(b.producer_id, b.epoch, b.base_sequence, b.last_sequence) for b in (first, second)] == [
@@ -78,12 +77,12 @@ def test_1_after_the_last_sequence_comes_0() -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (MAX, 0), (MAX - 5, 5), (7, 7 + 2**30 - 1)])
-def test_what_precedes_what_also_at_the_wrap(first: int, second: int) -> None:
+def test_precedes_compares_sequences_also_at_the_wrap(first: int, second: int) -> None:
     assert precedes(first, second) and not precedes(second, first) and not precedes(first, first)
     assert sequence_after(first, (second - first) % 2**31) == second
 
 
-def test_2_as_many_as_one_likes_are_in_flight_while_in_step() -> None:
+def test_2_in_flight_requests_are_unlimited_without_failures() -> None:
     sequences = made()
     batches = drained(sequences, *[1] * 20)
     assert sequences.is_in_step and sequences.in_flight == 20 and sequences.resendable() is None
@@ -92,12 +91,12 @@ def test_2_as_many_as_one_likes_are_in_flight_while_in_step() -> None:
     assert sequences.is_in_step and sequences.last_acked == Acked(19, 4000, 0, 19)
 
 
-def test_2_what_was_put_back_goes_first_in_order_and_alone() -> None:
+def test_2_retried_batches_go_first_in_order_and_alone() -> None:
     sequences = made()
     first, second, third = drained(sequences, 1, 1, 1)
     assert failed(sequences, first, LOST) is Verdict.PUT_BACK
-    assert not sequences.may_drain() and sequences.resendable() is None  # others are in flight still
-    # The third is answered before the second: order of sequences counts, not of answers.
+    assert not sequences.may_drain() and sequences.resendable() is None  # others are still in flight
+    # The third response arrives before the second: the order of sequences counts, not that of responses.
     assert failed(sequences, third, OUT_OF_ORDER) is Verdict.PUT_BACK
     assert failed(sequences, second, OUT_OF_ORDER) is Verdict.PUT_BACK
     for expected in (first, second, third):
@@ -110,7 +109,7 @@ def test_2_what_was_put_back_goes_first_in_order_and_alone() -> None:
 
 
 @pytest.mark.parametrize("code", [LOST, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_3_a_retriable_failure_or_none_known_puts_back(code: int) -> None:
+def test_3_retriable_failure_or_lost_connection_retries(code: int) -> None:
     sequences = made()
     (batch,) = drained(sequences, 1)
     assert failed(sequences, batch, code) is Verdict.PUT_BACK
@@ -118,14 +117,14 @@ def test_3_a_retriable_failure_or_none_known_puts_back(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN])
-def test_4_out_of_step_behind_an_unfinished_batch_puts_back(code: int) -> None:
+def test_4_out_of_order_after_an_unfinished_batch_retries(code: int) -> None:
     sequences = made()
     _, second = drained(sequences, 1, 1)
     assert failed(sequences, second, code) is Verdict.PUT_BACK
     assert sequences.in_flight == 1 and not sequences.restarting
 
 
-def test_4_out_of_order_right_behind_the_last_acknowledged_is_fatal() -> None:
+def test_4_out_of_order_after_the_last_acknowledged_is_fatal() -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     sequences.succeeded(first, 5)
@@ -133,7 +132,7 @@ def test_4_out_of_order_right_behind_the_last_acknowledged_is_fatal() -> None:
 
 
 @pytest.mark.parametrize("log_start", [-1, 0, 5])
-def test_4_unknown_with_the_last_acknowledged_at_or_above_the_log_start_is_fatal(log_start: int) -> None:
+def test_4_unknown_producer_with_last_acknowledged_in_the_log_is_fatal(log_start: int) -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     sequences.succeeded(first, 5)
@@ -141,8 +140,8 @@ def test_4_unknown_with_the_last_acknowledged_at_or_above_the_log_start_is_fatal
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, UNKNOWN])
-def test_4_with_all_that_was_acknowledged_below_the_log_start_nothing_is_lost(code: int) -> None:
-    """45 comes so too, when a late copy of the first batch was accepted after the producer was forgotten."""
+def test_4_with_all_acknowledged_records_deleted_nothing_is_lost(code: int) -> None:
+    """Code 45 also occurs if a late copy of the first batch was accepted after the producer was forgotten."""
     sequences = made()
     first, second = drained(sequences, 1, 1)
     sequences.succeeded(first, 5)
@@ -151,7 +150,7 @@ def test_4_with_all_that_was_acknowledged_below_the_log_start_nothing_is_lost(co
     assert (second.epoch, second.base_sequence) == (1, 0) and sequences.suspect is None
 
 
-def test_5_a_new_start_waits_for_all_in_flight_and_numbers_them_anew() -> None:
+def test_5_new_start_waits_for_all_in_flight_and_renumbers_them() -> None:
     sequences = made()
     first, second, third = drained(sequences, 2, 3, 4)
     sequences.succeeded(first, 0)
@@ -168,7 +167,7 @@ def test_5_a_new_start_waits_for_all_in_flight_and_numbers_them_anew() -> None:
     assert drained(sequences, 1)[0].base_sequence == 7
 
 
-def test_5_after_the_last_epoch_comes_another_producer_id() -> None:
+def test_5_after_the_last_epoch_a_new_producer_id_is_needed() -> None:
     sequences: Sequences[Sequenced] = Sequences(4000, EPOCH_MAX, searches=True)
     first, second = drained(sequences, 1, 1)
     sequences.succeeded(first, 0)
@@ -178,7 +177,7 @@ def test_5_after_the_last_epoch_comes_another_producer_id() -> None:
     assert (second.producer_id, second.epoch, second.base_sequence) == (4001, 0, 0)
 
 
-def test_5_a_first_batch_that_is_accepted_anew_behind_what_followed_it_is_a_new_start() -> None:
+def test_5_retry_of_the_first_batch_accepted_after_later_ones_is_a_new_start() -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     assert failed(sequences, first, ErrorCode.NOT_ENOUGH_REPLICAS) is Verdict.PUT_BACK  # it was written nevertheless
@@ -190,7 +189,7 @@ def test_5_a_first_batch_that_is_accepted_anew_behind_what_followed_it_is_a_new_
     assert drained(sequences, 1)[0].base_sequence == 0
 
 
-def test_5_a_duplicate_of_what_precedes_the_last_acknowledged_is_none() -> None:
+def test_5_duplicate_of_a_batch_before_the_last_acknowledged_is_no_new_start() -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     failed(sequences, first, ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -212,13 +211,13 @@ def given_up_in_the_middle() -> tuple[Sequences[Sequenced], Sequenced]:
     return sequences, third
 
 
-def test_6_behind_a_gap_success_says_that_what_was_given_up_is_there() -> None:
+def test_6_success_after_a_gap_means_the_given_up_batch_was_written() -> None:
     sequences, third = given_up_in_the_middle()
     sequences.succeeded(third, 7)
     assert sequences.is_in_step and sequences.epoch == 0
 
 
-def test_6_behind_a_gap_out_of_order_is_a_new_start_that_may_hide_a_loss() -> None:
+def test_6_out_of_order_after_a_gap_is_a_new_start_that_may_hide_a_loss() -> None:
     sequences, third = given_up_in_the_middle()
     assert failed(sequences, third, OUT_OF_ORDER) is Verdict.NEW_START
     sequences.restart()
@@ -230,7 +229,7 @@ def test_6_behind_a_gap_out_of_order_is_a_new_start_that_may_hide_a_loss() -> No
     assert sequences.suspect is None and sequences.is_in_step
 
 
-def test_6_only_the_batch_behind_the_gap_is_excused() -> None:
+def test_6_only_the_batch_after_the_gap_may_be_out_of_order() -> None:
     sequences = made()
     first, second, third, fourth = drained(sequences, 1, 1, 1, 1)
     sequences.succeeded(first, 5)
@@ -240,7 +239,7 @@ def test_6_only_the_batch_behind_the_gap_is_excused() -> None:
     assert fourth.after_gap and not second.after_gap
 
 
-def test_6_with_nothing_left_the_next_batch_goes_alone_and_tells() -> None:
+def test_6_with_an_empty_queue_the_next_batch_goes_alone_and_decides() -> None:
     sequences = made()
     (first,) = drained(sequences, 1)
     failed(sequences, first, LOST)
@@ -252,7 +251,7 @@ def test_6_with_nothing_left_the_next_batch_goes_alone_and_tells() -> None:
     assert (second.epoch, second.base_sequence, sequences.suspect) == (1, 0, None)
 
 
-def test_6_given_up_in_flight_its_answer_counts_still() -> None:
+def test_6_response_to_a_batch_given_up_in_flight_still_counts() -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     sequences.give_up(first)
@@ -267,14 +266,14 @@ def test_6_given_up_in_flight_its_answer_counts_still() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_RECORD, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TIMESTAMP]
 )
-def test_6_a_refused_batch_leaves_a_gap(code: int) -> None:
+def test_6_refused_batch_leaves_a_gap(code: int) -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     assert failed(sequences, first, code) is Verdict.DROPPED
     assert second.after_gap and not sequences.may_drain()
 
 
-def test_6_no_new_start_while_copies_of_what_was_given_up_may_arrive() -> None:
+def test_6_no_new_start_while_copies_of_the_given_up_batch_may_arrive() -> None:
     sequences, third = given_up_in_the_middle()
     assert failed(sequences, third, OUT_OF_ORDER, copies_alive=True) is Verdict.WAIT
     assert not sequences.restarting and sent_again(sequences) is third
@@ -301,7 +300,7 @@ def test_7_without_the_offset_of_the_last_acknowledged_nothing_is_decided() -> N
     assert failed(sequences, second, UNKNOWN, 9) is Verdict.NEW_START
 
 
-def test_7_a_later_offset_is_a_bound_as_well() -> None:
+def test_7_later_offset_is_a_bound_as_well() -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     failed(sequences, first, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -309,7 +308,7 @@ def test_7_a_later_offset_is_a_bound_as_well() -> None:
     assert sequences.offset_is_known and sequences.last_acked_offset == 4
 
 
-def test_2_the_first_batch_on_a_connection_goes_alone_where_the_log_is_not_searched() -> None:
+def test_2_first_batch_on_a_connection_goes_alone_if_the_log_is_not_searched() -> None:
     sequences = made(searches=False)
     (first,) = drained(sequences, 1)
     assert not sequences.may_drain()
@@ -327,7 +326,7 @@ def test_2_the_first_batch_on_a_connection_goes_alone_where_the_log_is_not_searc
     drained(searching, 1, 1)
 
 
-def test_7_a_log_that_ends_below_the_last_acknowledged_bounds_nothing() -> None:
+def test_7_log_ending_below_the_last_acknowledged_gives_no_bound() -> None:
     sequences = made()
     first, second, third = drained(sequences, 2, 3, 1)
     sequences.succeeded(first, 0)
@@ -337,13 +336,13 @@ def test_7_a_log_that_ends_below_the_last_acknowledged_bounds_nothing() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
-def test_7_a_newer_epoch_is_fatal(code: int) -> None:
+def test_7_newer_epoch_is_fatal(code: int) -> None:
     sequences = made()
     (batch,) = drained(sequences, 1)
     assert failed(sequences, batch, code) is Verdict.FENCED
 
 
-def test_7_what_precedes_the_last_acknowledged_is_in_a_log_that_is_not_searched() -> None:
+def test_7_batch_before_the_last_acknowledged_is_looked_up_in_the_log() -> None:
     sequences = made(searches=False)
     sequences.succeeded(drained(sequences, 1)[0], 0)
     first, second = drained(sequences, 1, 1)
@@ -353,7 +352,7 @@ def test_7_what_precedes_the_last_acknowledged_is_in_a_log_that_is_not_searched(
     assert sequences.is_in_step and sequences.offset_is_known
 
 
-def test_8_the_parts_of_a_batch_have_its_sequences() -> None:
+def test_8_parts_of_a_batch_share_its_sequences() -> None:
     sequences = made(next_sequence=MAX - 1)
     whole, after = drained(sequences, 5, 1)
     sequences.too_large(whole)
@@ -365,7 +364,7 @@ def test_8_the_parts_of_a_batch_have_its_sequences() -> None:
     assert [sequences.succeeded(sent_again(sequences), n) for n in range(3)] and sequences.is_in_step
 
 
-def test_9_where_the_log_is_not_searched_out_of_order_has_it_read() -> None:
+def test_9_out_of_order_causes_a_read_of_a_log_that_is_not_searched() -> None:
     for outcome in ("there", "never"):
         sequences = made(searches=False)
         (first,) = drained(sequences, 1)
@@ -382,7 +381,7 @@ def test_9_where_the_log_is_not_searched_out_of_order_has_it_read() -> None:
             assert (second.epoch, second.base_sequence) == (1, 0) and sequences.suspect == Acked(5, 4000, 0, 0)
 
 
-def test_9_given_up_while_the_log_is_read() -> None:
+def test_9_batch_given_up_while_the_log_is_read() -> None:
     sequences = made(searches=False)
     (first,) = drained(sequences, 1)
     assert failed(sequences, first, OUT_OF_ORDER) is Verdict.LOOK
@@ -391,25 +390,25 @@ def test_9_given_up_while_the_log_is_read() -> None:
     assert not sequences.unfinished and drained(sequences, 1)[0].after_gap
 
 
-def test_a_batch_that_cannot_be_written_gives_its_sequences_back() -> None:
+def test_batch_that_cannot_be_encoded_returns_its_sequences() -> None:
     sequences = made()
     (first,) = drained(sequences, 4)
     sequences.withdraw(first)
     assert sequences.next_sequence == 0 and sequences.is_in_step and not sequences.in_flight
 
 
-def test_a_batch_that_goes_on_without_sequences_leaves() -> None:
+def test_batch_that_continues_without_sequences_is_removed() -> None:
     sequences = made()
     first, second = drained(sequences, 1, 1)
     sequences.release(first)
     assert first.base_sequence == NO_OFFSET and sequences.unfinished == [second] and sequences.in_flight == 1
 
 
-# -- the law
+# -- random runs
 
 
 class Broker:
-    """One partition by the own profile's table, its log searched whole."""
+    """One partition with the rules of the own profile, whose log is searched whole."""
 
     def __init__(self) -> None:
         self.log: list[tuple[int, int, int]] = []  # (epoch, first sequence, record); one record per batch
@@ -417,7 +416,7 @@ class Broker:
         self.state: tuple[int, int] | None = None  # (epoch, last sequence)
 
     def append(self, batch: tuple[int, int, int]) -> tuple[int, int]:
-        """(code, offset)"""
+        """Appends a batch; returns (code, offset)."""
         epoch, sequence, _ = batch
         if self.state is None:
             if sequence:
@@ -457,7 +456,7 @@ class Record(Sequenced):
 
 
 class Run:
-    """A producer and the broker, with requests and answers in order, lost from any point on."""
+    """A producer and the broker; requests and responses keep their order, and are lost from any point on."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -522,7 +521,7 @@ class Run:
         return acked.offset < len(log) and log[acked.offset][:2] == (acked.epoch, acked.sequence)
 
     def cut(self) -> None:
-        """The connection ends: some requests arrive, no answer does."""
+        """Closes the connection: some requests arrive, no response does."""
         arrived = self.random.randint(0, len(self.requests))
         for _, sent in self.requests[:arrived]:
             self.broker.append(sent)
@@ -553,14 +552,14 @@ class Run:
         for _ in range(steps):
             if self.fatal is None:
                 self.random.choice(acts)()
-        for _ in range(400):  # to the end, in peace
+        for _ in range(400):  # to the end, without failures
             for act in (self.send, self.deliver, self.answer):
                 if self.fatal is None:
                     act()
 
 
 @given(st.integers(0, 2**32))
-def test_without_loss_all_is_there_once_and_in_order_and_nothing_is_fatal(seed: int) -> None:
+def test_without_a_loss_all_records_are_written_once_in_order_without_a_fatal_error(seed: int) -> None:
     run = Run(seed)
     run.run(120, losses=False)
     assert run.fatal is None
@@ -572,7 +571,7 @@ def test_without_loss_all_is_there_once_and_in_order_and_nothing_is_fatal(seed: 
 
 
 @given(st.integers(0, 2**32))
-def test_what_was_acknowledged_and_is_lost_is_told_and_nothing_else_is(seed: int) -> None:
+def test_every_loss_of_acknowledged_records_is_reported_and_nothing_else(seed: int) -> None:
     run = Run(seed)
     run.run(120, losses=True)
     gone = run.deleted | {known[2] for known in run.broker.log}
@@ -580,6 +579,6 @@ def test_what_was_acknowledged_and_is_lost_is_told_and_nothing_else_is(seed: int
     if run.fatal is None:
         assert not missing
     else:
-        # Where an offset is only known to be below a bound, what is lost between the two counts as well.
+        # If an offset is only known to be below a bound, a loss between the two counts as well.
         unknown = -1 in run.acked.values() and run.fatal is Verdict.UNKNOWN_PRODUCER
         assert run.lost & run.acked.keys() or (unknown and run.lost)

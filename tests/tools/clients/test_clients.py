@@ -1,4 +1,4 @@
-"""`ottla clients`: the rules, one by one, what is printed, exit codes, and a broker that runs meanwhile."""
+"""`ottla clients`: each rule, the printed text, exit codes, and a running broker."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def write(folder: Path, *clients: SeenClient, complete: bool = True) -> Path:
 @pytest.mark.parametrize(
     ("key", "fail", "first"), [(PRODUCE, range(3), 3), (FETCH, range(4), 4)], ids=["Produce", "Fetch"]
 )
-def test_what_4_0_took_away_fails_though_produce_is_advertised(key: int, fail: range, first: int, asks: bool) -> None:
+def test_versions_removed_in_4_0_fail_though_produce_is_advertised(
+    key: int, fail: range, first: int, asks: bool
+) -> None:
     for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3"):
         assert profile(release).apis[PRODUCE].first == 0
         for version in range(first + 4):
@@ -89,7 +91,7 @@ def test_what_4_0_took_away_fails_though_produce_is_advertised(key: int, fail: r
         )
 
 
-def test_reasons_tell_the_versions_and_what_helps() -> None:
+def test_reasons_name_the_versions_and_the_fix() -> None:
     assert reason(client((PRODUCE, 2)), "4.0") == (
         "Produce v2 fails: 4.0 serves Produce v3-v12; use a client that has Produce v3, new in Kafka 0.11"
     )
@@ -109,7 +111,7 @@ def test_reasons_tell_the_versions_and_what_helps() -> None:
     )
 
 
-def test_who_asks_for_versions_takes_a_lower_one() -> None:
+def test_negotiating_client_uses_a_lower_version() -> None:
     calls = (PRODUCE, 13), (FETCH, 18), (METADATA, 13), (API_VERSIONS, 4)
     assert outcomes(client(*calls, asks=True), "2.0") == ["negotiates"] * 3 + ["works"]
     assert outcomes(client(*calls[:3]), "2.0") == ["fails"] * 3
@@ -117,7 +119,7 @@ def test_who_asks_for_versions_takes_a_lower_one() -> None:
     assert "negotiates v6 or lower" in reason(client((PRODUCE, 9), asks=True), "2.0")
 
 
-def test_before_0_10_nobody_can_ask() -> None:
+def test_before_0_10_clients_cannot_negotiate() -> None:
     seen = client((PRODUCE, 9), (API_VERSIONS, 0), asks=True)
     for release in ("0.8.2", "0.9"):
         assert outcomes(seen, release) == ["fails", "fails"]
@@ -125,15 +127,15 @@ def test_before_0_10_nobody_can_ask() -> None:
     assert "instead of negotiating it" in reason(client((API_VERSIONS, 0), asks=True), "0.9")
 
 
-def test_who_was_offered_nothing_newer_may_know_something_newer() -> None:
-    """Behind a broker that plays 0.10 the newest client uses Produce v2."""
+def test_client_offered_only_old_versions_may_support_newer_ones() -> None:
+    """With a broker of profile 0.10 the newest client uses Produce v2."""
     assert outcomes(client((PRODUCE, 2), asks=True, newest=True), "4.0") == ["negotiates"]
     assert outcomes(client((PRODUCE, 2), asks=True, newest=False), "4.0") == ["fails"]
     assert outcomes(client((PRODUCE, 2), asks=False, newest=True), "4.0") == ["fails"]
     assert "it may support one" in reason(client((PRODUCE, 2), asks=True, newest=True), "4.0")
 
 
-def test_joining_failed_on_4_0_0_alone() -> None:
+def test_join_group_fails_on_4_0_0_only() -> None:
     seen = client((11, 1), asks=True)
     assert [name for name in RELEASES[-8:] if outcomes(seen, name) == ["fails"]] == ["4.0.0"]
 
@@ -157,7 +159,7 @@ def test_joining_failed_on_4_0_0_alone() -> None:
         ("3.9", 9, 2, 5, False, "no release has codec 5"),
     ],
 )
-def test_formats_that_a_release_refuses(
+def test_formats_refused_by_a_release_fail(
     release: str, version: int, magic: int, codec: int, asks: bool, expected: str | None
 ) -> None:
     seen = client(produced=((version, magic, codec),), asks=asks)
@@ -165,21 +167,21 @@ def test_formats_that_a_release_refuses(
     assert found == ([] if expected is None else [expected])
 
 
-def test_a_format_is_not_blamed_for_a_version_that_fails_anyway() -> None:
+def test_format_is_not_reported_for_a_version_that_fails_anyway() -> None:
     seen = client((PRODUCE, 2), produced=((2, 1, ZSTD), (2, 0, NONE)))
     assert [verdict.what for verdict in verdicts(seen, profile("4.0"))] == ["Produce v2"]
     fixed = client((PRODUCE, 9), produced=((9, 2, ZSTD),))
     assert [verdict.what for verdict in verdicts(fixed, profile("2.0"))] == ["Produce v9"]
 
 
-def test_which_format_a_version_of_fetch_reads() -> None:
+def test_message_formats_by_fetch_version() -> None:
     assert [fetched_magic(version) for version in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
 # The command
 
 
-def test_what_is_printed(tmp_path: Path, run: Run) -> None:
+def test_printed_text_of_clients(tmp_path: Path, run: Run) -> None:
     write(
         tmp_path,
         client((PRODUCE, 2), (FETCH, 3), (FETCH, 2), produced=((2, 1, GZIP), (2, 1, NONE)), name="old\n\x1b[1m"),
@@ -218,14 +220,14 @@ def test_what_is_printed(tmp_path: Path, run: Run) -> None:
     assert code == 0 and "On 3.9 none of these calls fails.\n" in out
 
 
-def test_a_long_client_id_moves_its_own_line_only(tmp_path: Path, run: Run) -> None:
+def test_long_client_id_moves_only_its_own_line(tmp_path: Path, run: Run) -> None:
     write(tmp_path, client((PRODUCE, 9), name="x" * 200), client((PRODUCE, 9), name="app"))
     head, app, _, long, *_ = run(tmp_path)[1].splitlines()
     assert head.index("LISTENER") == app.index("PLAINTEXT") < 60
     assert long.split() == [f'"{"x" * 200}"', "-", "PLAINTEXT", "no", "2023-11-14", "22:13:20.000"]
 
 
-def test_json(tmp_path: Path, run: Run) -> None:
+def test_json_of_clients(tmp_path: Path, run: Run) -> None:
     write(tmp_path, client((PRODUCE, 2), produced=((2, 1, GZIP),)), client((FETCH, 12), asks=True, name="new"))
     code, out, _ = run(tmp_path, "--release", "4.0", "--json")
     report = json.loads(out)
@@ -254,13 +256,13 @@ def test_json(tmp_path: Path, run: Run) -> None:
     assert code == 0 and json.loads(out)["release"] is None and json.loads(out)["failures"] is None
 
 
-def test_nobody_yet(tmp_path: Path, run: Run) -> None:
+def test_no_clients_yet(tmp_path: Path, run: Run) -> None:
     write(tmp_path)
     code, out, _ = run(tmp_path, "--release", "4.0")
     assert code == 0 and "(no clients yet)" in out
 
 
-def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, run: Run) -> None:
+def test_wrong_arguments_are_one_line_and_exit_code_2(tmp_path: Path, run: Run) -> None:
     good = write(tmp_path / "good", client((PRODUCE, 9)))
     bad = tmp_path / "bad"
     bad.mkdir()
@@ -281,7 +283,7 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, run: Run) -> None
         assert err.startswith("ottla clients: ") and said in err
 
 
-async def test_what_a_broker_refuses_is_told_as_refused_here(tmp_path: Path, run: Run) -> None:
+async def test_requests_refused_by_the_broker_are_shown_as_refused(tmp_path: Path, run: Run) -> None:
     async with running(tmp_path, release="4.0") as broker:
         await broker.topic("t")
         connection = await broker.client()
@@ -293,7 +295,7 @@ async def test_what_a_broker_refuses_is_told_as_refused_here(tmp_path: Path, run
     assert run(tmp_path, "--release", "2.8")[0] == 0
 
 
-async def test_clients_of_a_broker_that_runs_are_printed_from_the_first_request_on(tmp_path: Path, run: Run) -> None:
+async def test_clients_of_a_running_broker_are_printed_from_the_first_request_on(tmp_path: Path, run: Run) -> None:
     async with running(tmp_path) as broker:
         code, out, err = run(tmp_path, "--release", "4.0")
         assert (code, err) == (0, "") and "(no clients yet)\n\nNo Ottla broker has seen a client" in out
@@ -306,8 +308,8 @@ async def test_clients_of_a_broker_that_runs_are_printed_from_the_first_request_
 
 
 @pytest.mark.process
-async def test_a_broker_that_runs_is_not_disturbed(tmp_path: Path, run: Run) -> None:
-    """The file of an earlier run is read while the next one holds the lock; its own is there when it has stopped."""
+async def test_running_broker_is_not_disturbed(tmp_path: Path, run: Run) -> None:
+    """While the next run holds the lock, the file of the earlier run is read; after the stop its own file is there."""
     for life in range(2):
         with process(tmp_path) as broker:
             if life:

@@ -1,4 +1,4 @@
-"""`ottla ctl` against a control plane: what it prints, its JSON, and one line for whatever is wrong."""
+"""`ottla ctl` with a control plane: output, JSON, and errors in one line."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import pytest
 from ottla.broker.faults import ACTIONS
 from ottla.tools.ctl.faults import WORDS
 from ottla_testing.broker.controlling import controlled
-from ottla_testing.broker.ctl_runs import refused, run, told
+from ottla_testing.broker.ctl_runs import ctl_lines, refused, run
 from ottla_testing.patience import PATIENCE_S
 
 
-async def test_topics_and_records(tmp_path: Path) -> None:
+async def test_ctl_topics_and_records(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
-        assert await told(api, "topics") == ["no topics"]
-        made = await told(api, "topics", "create", "orders", "--partitions", "2", "--config", "retention.ms=1000")
+        assert await ctl_lines(api, "topics") == ["no topics"]
+        made = await ctl_lines(api, "topics", "create", "orders", "--partitions", "2", "--config", "retention.ms=1000")
         assert made == [
             "TOPIC PARTITIONS OFFSETS BYTES CONFIGS",
             "orders 2 0 0 retention.ms=1000",
@@ -35,47 +35,47 @@ async def test_topics_and_records(tmp_path: Path) -> None:
             "1 1 0 0 0 0 0",
         ]
         at = "2023-11-14 22:13:20.000"
-        await told(api, "clock", "freeze")
-        assert (await told(api, "clock", "set", "2023-11-14T22:13:20Z"))[0].startswith(
+        await ctl_lines(api, "clock", "freeze")
+        assert (await ctl_lines(api, "clock", "set", "2023-11-14T22:13:20Z"))[0].startswith(
             f"{at} UTC (1700000000000), frozen,"
         )
-        sent = await told(
+        sent = await ctl_lines(
             api, "records", "send", "orders", "a\tb", "grüße", "--key", "k", "--header", "h=1=2", "--partition", "1"
         )
         assert sent == ["offset 0", "offset 1"]
-        assert await told(api, "records", "list", "orders") == [
+        assert await ctl_lines(api, "records", "list", "orders") == [
             "PARTITION OFFSET TIMESTAMP (UTC) KEY VALUE HEADERS",
             f"1 0 {at} k a\\tb h=1=2",
             f"1 1 {at} k grüße h=1=2",
         ]
-        assert await told(api, "records", "list", "orders", "--partition", "0") == ["no records"]
-        assert (await told(api, "records", "list", "orders", "--offset", "0", "--limit", "1"))[
+        assert await ctl_lines(api, "records", "list", "orders", "--partition", "0") == ["no records"]
+        assert (await ctl_lines(api, "records", "list", "orders", "--offset", "0", "--limit", "1"))[
             -1
         ] == "more records follow"
         code, out, _ = await asyncio.to_thread(run, api.url, "topics", "show", "orders", "--json")
-        assert code == 0 and json.loads(out) == await api.ask("GET", "/topics/orders")
-        assert (await told(api, "topics", "create"))[1].startswith("topic-")
+        assert code == 0 and json.loads(out) == await api.call("GET", "/topics/orders")
+        assert (await ctl_lines(api, "topics", "create"))[1].startswith("topic-")
         assert "TOPIC_ALREADY_EXISTS" in await refused(api, "topics", "create", "orders")
-        await told(api, "records", "send", "orders", "\udcff", "--partition", "0", "--key", "")
-        assert (await told(api, "records", "list", "orders", "--partition", "0"))[1] == f"0 0 {at} base64:/w=="
-        assert await told(api, "topics", "delete", "orders") == ["removed: 1"]
+        await ctl_lines(api, "records", "send", "orders", "\udcff", "--partition", "0", "--key", "")
+        assert (await ctl_lines(api, "records", "list", "orders", "--partition", "0"))[1] == f"0 0 {at} base64:/w=="
+        assert await ctl_lines(api, "topics", "delete", "orders") == ["removed: 1"]
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "records", "list", "orders")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "topics", "show", "..")
         assert "'x' is not NAME=VALUE" in await refused(api, "topics", "create", "--config", "x")
 
 
-async def test_clock(tmp_path: Path) -> None:
+async def test_ctl_clock(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
-        assert re.fullmatch(r"[-0-9]+ [:.0-9]+ UTC \([0-9]+\), running, .* clock", (await told(api, "clock"))[0])
-        await told(api, "clock", "freeze")
-        await told(api, "clock", "set", "2040-01-31T12:00:00+01:00")
-        (line,) = await told(api, "clock", "advance", "1h30m", "--keep-members")
+        assert re.fullmatch(r"[-0-9]+ [:.0-9]+ UTC \([0-9]+\), running, .* clock", (await ctl_lines(api, "clock"))[0])
+        await ctl_lines(api, "clock", "freeze")
+        await ctl_lines(api, "clock", "set", "2040-01-31T12:00:00+01:00")
+        (line,) = await ctl_lines(api, "clock", "advance", "1h30m", "--keep-members")
         assert line.startswith("2040-01-31 12:30:00.000 UTC (2211625800000), frozen, ") and line.endswith(
             " ahead of the machine's clock"
         )
-        (line,) = await told(api, "clock", "set", "0")
+        (line,) = await ctl_lines(api, "clock", "set", "0")
         assert line.startswith("1970-01-01 00:00:00.000 UTC (0), frozen, ") and " behind the machine's clock" in line
-        assert "running" in (await told(api, "clock", "run"))[0]
+        assert "running" in (await ctl_lines(api, "clock", "run"))[0]
 
 
 FAULTS = {
@@ -96,34 +96,34 @@ FAULTS = {
 }
 
 
-async def test_faults(tmp_path: Path) -> None:
+async def test_ctl_faults(tmp_path: Path) -> None:
     assert {text.split()[0] for text in FAULTS} == set(WORDS) == {name.replace("_", "-") for name in ACTIONS}
     async with controlled(tmp_path) as (_, api):
-        assert await told(api, "faults") == ["no faults"]
+        assert await ctl_lines(api, "faults") == ["no faults"]
         for number, (text, expected) in enumerate(FAULTS.items(), 1):
             action, _, where = expected.partition(" ")
             line = f"{number} {action} 0 0 {where}".rstrip()
-            assert await told(api, "faults", "add", *text.split()) == ["ID ACTION MATCHED FIRED WHERE", line]
-            assert (await told(api, "faults", "show", str(number)))[1] == line
-        assert len(await told(api, "faults", "list")) == 1 + len(FAULTS)
-        assert await told(api, "faults", "remove", "3") == ["removed: 1"]
+            assert await ctl_lines(api, "faults", "add", *text.split()) == ["ID ACTION MATCHED FIRED WHERE", line]
+            assert (await ctl_lines(api, "faults", "show", str(number)))[1] == line
+        assert len(await ctl_lines(api, "faults", "list")) == 1 + len(FAULTS)
+        assert await ctl_lines(api, "faults", "remove", "3") == ["removed: 1"]
         assert await refused(api, "faults", "remove", "3") == "no fault with id 3 is in force"
         assert await refused(api, "faults", "add", "error", "Produce", "OOPS") == "no error code is named 'OOPS'"
         assert await refused(api, "faults", "add", "refuse", "--node", "9") == "there is no node 9: the nodes are 1"
         assert await refused(api, "faults", "add", "delay", "Fetch", "1s", "soon") == (
             "the body.when is 'soon': Invalid enum value 'soon'; accepted are after, before"
         )
-        assert await told(api, "faults", "clear") == [f"removed: {len(FAULTS) - 1}"]
+        assert await ctl_lines(api, "faults", "clear") == [f"removed: {len(FAULTS) - 1}"]
 
 
-async def test_topology(tmp_path: Path) -> None:
+async def test_ctl_topology(tmp_path: Path) -> None:
     async with controlled(tmp_path, brokers=2) as (broker, api):
-        await told(api, "topics", "create", "t")
+        await ctl_lines(api, "topics", "create", "t")
         first, second = (f"127.0.0.1:{port}" for port in broker.ports)
-        partition = (await api.ask("GET", "/topology"))["partitions"][0]
+        partition = (await api.call("GET", "/topology"))["partitions"][0]
         leader, other = partition["replicas"]
         epoch = partition["leader_epoch"]
-        assert await told(api, "topology", "move", "t", "0", str(other)) == [
+        assert await ctl_lines(api, "topology", "move", "t", "0", str(other)) == [
             "NODE ADDRESS RUNNING",
             f"1 {first} yes",
             f"2 {second} yes",
@@ -131,20 +131,20 @@ async def test_topology(tmp_path: Path) -> None:
             "TOPIC PARTITION LEADER EPOCH REPLICAS IN SYNC",
             f"t 0 {other} {epoch + 1} {leader},{other} {leader},{other}",
         ]
-        assert (await told(api, "topology", "stop", "2"))[2] == f"2 {second} no"
-        assert (await told(api, "topology", "start", "2"))[2] == f"2 {second} yes"
-        assert (await told(api, "topology", "offline", "t", "0"))[-1].startswith("t 0 - ")
-        assert (await told(api, "topology", "online", "t", "0"))[-1].startswith("t 0 ")
-        assert (await told(api, "topology", "spread"))[-1].startswith(f"t 0 {leader} ")
+        assert (await ctl_lines(api, "topology", "stop", "2"))[2] == f"2 {second} no"
+        assert (await ctl_lines(api, "topology", "start", "2"))[2] == f"2 {second} yes"
+        assert (await ctl_lines(api, "topology", "offline", "t", "0"))[-1].startswith("t 0 - ")
+        assert (await ctl_lines(api, "topology", "online", "t", "0"))[-1].startswith("t 0 ")
+        assert (await ctl_lines(api, "topology", "spread"))[-1].startswith(f"t 0 {leader} ")
         assert await refused(api, "topology", "move", "t", "0", "3") == "there is no node 3"
         assert await refused(api, "topology", "offline", "t", "7") == "there is no partition t-7"
 
 
-async def test_health_groups_and_producers(tmp_path: Path) -> None:
+async def test_ctl_health_groups_and_producers(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (broker, api):
-        assert f"bootstrap 127.0.0.1:{broker.ports[0]}" in await told(api, "health")
-        assert await told(api, "groups") == ["no groups"]
-        assert await told(api, "producers") == ["no producers"]
+        assert f"bootstrap 127.0.0.1:{broker.ports[0]}" in await ctl_lines(api, "health")
+        assert await ctl_lines(api, "groups") == ["no groups"]
+        assert await ctl_lines(api, "producers") == ["no producers"]
         assert await refused(api, "groups", "show", "a/b") == "there is no group a/b"
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "producers", "--topic", "none")
 
@@ -165,20 +165,20 @@ async def test_health_groups_and_producers(tmp_path: Path) -> None:
         (["--control", "ftp://a", "health"], "'ftp://a' is no control plane's address"),
     ],
 )
-def test_what_is_asked_wrongly_is_one_line(arguments: list[str], line: str) -> None:
+def test_wrong_arguments_are_one_line_and_exit_code_2(arguments: list[str], line: str) -> None:
     code, out, error = run("127.0.0.1:1", *arguments)
     assert (code, out, error.count("\n")) == (2, "", 1), error
     assert error.startswith("ottla ctl") and line in error, error
 
 
-def test_without_an_address_it_says_what_to_give() -> None:
+def test_missing_address_names_what_to_give() -> None:
     line = "ottla ctl: no address of a control plane: give --control http://HOST:PORT, or set OTTLA_CONTROL\n"
     assert run(None, "health") == (2, "", line)
 
 
 @contextlib.contextmanager
 def answering(raw: bytes) -> Iterator[str]:
-    """A server that answers one request with these bytes, whatever it is; its address."""
+    """Runs a server that responds to one request with these bytes; yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -218,14 +218,14 @@ def answering(raw: bytes) -> Iterator[str]:
         (b"HTTP/1.1 503 X\r\nContent-Length: 1\r\n\r\n1", "HTTP status 503"),
     ],
 )
-def test_what_does_not_answer_as_it_should_is_one_line_and_exit_code_1(raw: bytes, line: str) -> None:
+def test_unexpected_response_is_one_line_and_exit_code_1(raw: bytes, line: str) -> None:
     with answering(raw) as address:
         code, out, error = run(None, "health", environ={"OTTLA_CONTROL": address})
     assert (code, out, error.count("\n")) == (1, "", 1), error
     assert error.startswith("ottla ctl: ") and line in error, error
 
 
-def test_it_waits_no_longer_than_told_and_takes_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_is_respected_and_proxies_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -233,7 +233,7 @@ def test_it_waits_no_longer_than_told_and_takes_no_proxy(monkeypatch: pytest.Mon
     assert (code, error) == (1, f"ottla ctl: http://{address} sent no response within 0.01 s\n")
 
 
-def test_the_command_needs_the_standard_library_alone() -> None:
+def test_ctl_imports_only_the_standard_library() -> None:
     program = (
         "import sys; import ottla.tools.ctl.command as ctl; ctl.ctl_parser()\n"
         "print(sorted({'aiohttp', 'asyncio', 'structlog', 'uvloop', 'construct'} & set(sys.modules)))"
@@ -242,7 +242,7 @@ def test_the_command_needs_the_standard_library_alone() -> None:
     assert (outcome.stdout, outcome.stderr) == ("[]\n", "")
 
 
-def test_help_says_who_may_ask() -> None:
+def test_help_explains_who_has_access() -> None:
     code, out, _ = run(None, "--help")
     assert code == 0 and "no authentication" in " ".join(out.split())
     code, out, _ = run(None, "faults", "add", "--help")

@@ -1,6 +1,6 @@
-"""Makes kraft_records.json: facts about the records that `ottla dump` alone declares, from Apache's definitions.
+"""Generates kraft_records.json: facts about the records that only `ottla dump` defines, from Apache's definitions.
 
-    python tests/tools/disk/make_kraft_records.py DEFINITIONS RECORD_SCHEMAS
+python tests/tools/disk/make_kraft_records.py DEFINITIONS RECORD_SCHEMAS
 
 Both arguments are folders of Apache's JSON message files of 4.3.1. Only facts are kept, as in tests/protocol.
 """
@@ -24,7 +24,7 @@ NAMES = (
     "UnfenceBrokerRecord UnregisterBrokerRecord VotersRecord "
     "ZkMigrationStateRecord"
 ).split()
-FILES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}  # where the file is named otherwise
+FILES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}  # if the file has another name
 
 
 def main(definitions: Path, records: Path) -> None:

@@ -1,4 +1,4 @@
-"""`ottla dump`: the printed lines of every kind of input, the positions in them, and damage of every kind."""
+"""`ottla dump`: the printed lines of every kind of input, the positions in them, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from ottla_testing.patience import PATIENCE_S
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command: (exit code, stdout, stderr)."""
+    """Runs the command; returns (exit code, stdout, stderr)."""
     return runner(capsys)
 
 
 # --- frames
 
 
-def test_a_request_line_by_line(run: Run) -> None:
+def test_request_is_printed_line_by_line(run: Run) -> None:
     value = HeartbeatRequest(group_id="g", generation_id=3, member_id="mé", group_instance_id=None)
     code, out, err = run(request(value, 4).hex())
     assert (code, err) == (0, "")
@@ -72,7 +72,7 @@ def test_a_request_line_by_line(run: Run) -> None:
     ).replace("v4, 26", f"v4, {len(request(value, 4)) - 4}").replace("size: 26", f"size: {len(request(value, 4)) - 4}")
 
 
-def test_the_schema_of_a_request(run: Run) -> None:
+def test_schema_of_a_request(run: Run) -> None:
     value = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
     code, out, _ = run("--schema", request(value, 4).hex())
     assert code == 0
@@ -92,7 +92,7 @@ def test_the_schema_of_a_request(run: Run) -> None:
     )
 
 
-def test_the_schema_names_tags(run: Run) -> None:
+def test_schema_has_tags(run: Run) -> None:
     value = FetchResponse(throttle_time_ms=0, responses=[])
     _, out, _ = run("--schema", "--response", "fetch:16", response(value, 16).hex())
     assert "    node_endpoints: array of struct, compact length, versions 16+, tag 0\n      node_id: int32" in out
@@ -101,8 +101,8 @@ def test_the_schema_names_tags(run: Run) -> None:
 
 @pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize("api", ["12:0", "Heartbeat:0", "heartbeat:0"])
-def test_a_response_by_number_or_name(run: Run, api: str, sized: bool) -> None:
-    # Two bytes behind the correlation id 2: with and without a size it is the same number.
+def test_response_is_chosen_by_api_number_or_name(run: Run, api: str, sized: bool) -> None:
+    # Two bytes after the correlation id 2: the same number with and without a size.
     data = response(HeartbeatResponse(error_code=25), 0, sized=sized, correlation_id=2)
     code, out, err = run("--response", api, data.hex())
     assert (code, err) == (0, "")
@@ -114,14 +114,14 @@ def test_a_response_by_number_or_name(run: Run, api: str, sized: bool) -> None:
     ]
 
 
-def test_api_versions_answers_with_the_oldest_header(run: Run) -> None:
+def test_api_versions_response_has_header_v0(run: Run) -> None:
     cls = MESSAGES["ApiVersionsResponse"]
     data = response(cls(error_code=0, api_keys=[]), 3)
     code, out, _ = run("--response", "ApiVersions:3", data.hex())
     assert code == 0 and "     4    ApiVersionsResponse\n" in out
 
 
-def test_several_requests_one_behind_the_other(run: Run) -> None:
+def test_several_requests_in_sequence_are_printed(run: Run) -> None:
     one = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
     data = request(one, 4) + request(ProduceRequest(acks=1, timeout_ms=2, topic_data=[]), 3)
     code, out, _ = run(data.hex())
@@ -135,7 +135,7 @@ def test_several_requests_one_behind_the_other(run: Run) -> None:
 
 
 def fixed_names(codec: Any) -> dict[str, set[str]]:
-    """The formats of the plain numbers in a message, by field name."""
+    """Returns the formats of the fixed-size numbers in a message, by field name."""
     found: dict[str, set[str]] = {}
     if isinstance(codec, Array):
         return fixed_names(codec.item)
@@ -151,8 +151,8 @@ def fixed_names(codec: Any) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("name", [name for name in MESSAGES if name.endswith(("Request", "Response"))])
-def test_positions_point_at_what_is_printed(name: str, run: Run) -> None:
-    """Every message and version: each number is read again at the position that its line has."""
+def test_printed_positions_are_those_of_the_values(name: str, run: Run) -> None:
+    """Every message and version: each number is read again at the position in its line."""
     for version in schema.spec(MESSAGES[name]).versions.range():
         with naming(f"v{version}"):
             assert_positions_point_at_what_is_printed(name, version, run)
@@ -171,7 +171,7 @@ def assert_positions_point_at_what_is_printed(name: str, version: int, run: Run)
         if formats.get(field, "?") in "bhiqHI":
             found = struct.unpack_from(">" + formats[field], data, int(position))[0]
             assert found == int(shown), (field, position)
-    # Outside of arrays and tags, every field is there.
+    # Outside of arrays and tags, every field is printed.
     assert [field for field, _ in layout.plan if not re.search(rf"^ *\d+ {{6}}{field}(?::|$)", out, re.M)] == []
 
 
@@ -216,7 +216,7 @@ GOLDEN_BATCH = """\
 """
 
 
-def test_a_segment_line_by_line(run: Run, tmp_path: Path) -> None:
+def test_segment_is_printed_line_by_line(run: Run, tmp_path: Path) -> None:
     data = transactional()
     path = segment_of(tmp_path, data, data)
     golden = GOLDEN_BATCH.replace("CRC", str(batch.read_header(data).crc)).replace("82 bytes", f"{len(data)} bytes")
@@ -232,7 +232,7 @@ def test_a_segment_line_by_line(run: Run, tmp_path: Path) -> None:
     assert code == 0 and headers_only == re.sub(r"^ *\d+ {8,}.*\n", "", out, flags=re.M)
 
 
-def test_positions_in_compressed_records_count_from_their_start(run: Run, tmp_path: Path) -> None:
+def test_positions_in_compressed_records_are_relative_to_their_start(run: Run, tmp_path: Path) -> None:
     records = [Record(0, NOW, b"k" * 300, b"v" * 300), Record(1, NOW, None, b"x")]
     code, out, err = run("--records", segment_of(tmp_path, batch.build(records, codec=1)))
     assert (code, err) == (0, "")
@@ -241,12 +241,12 @@ def test_positions_in_compressed_records_count_from_their_start(run: Run, tmp_pa
     assert f"{'+610':>6}        record: offset 1, timestamp {NOW}" in out
 
 
-def test_a_transaction_marker(run: Run, tmp_path: Path) -> None:
+def test_transaction_marker_is_printed(run: Run, tmp_path: Path) -> None:
     marker = [Record(3, NOW, bytes.fromhex("00000001"), bytes.fromhex("000000000007"))]
     data = batch.build(
         marker, batch.BatchFields(producer_id=9, producer_epoch=1, transactional=True, control=True), base_offset=3
     )
-    code, out, _ = run(segment_of(tmp_path, data))  # its record is shown unasked
+    code, out, _ = run(segment_of(tmp_path, data))  # its record is shown without --records
     assert (code, out) == (0, run("--records", segment_of(tmp_path, data))[1])
     assert out.endswith(
         "    65          key: 4 bytes, control record: commit\n"
@@ -266,7 +266,7 @@ def decoded(run: Run, folder: Path, topic: str, key: bytes | None, value: bytes 
     return [line[8:].strip() for line in lines[lines.index(next(x for x in lines if "  offset_delta:" in x)) + 1 : -1]]
 
 
-def test_offsets_groups_and_transactions_by_their_schemas(run: Run, tmp_path: Path) -> None:
+def test_offsets_groups_and_transactions_are_decoded_by_their_schemas(run: Run, tmp_path: Path) -> None:
     key = struct.pack(">h", 1) + build(group_records.OffsetCommitKey(group="g", topic="t", partition=3), 0)
     commit = group_records.OffsetCommitValue(offset=42, leader_epoch=1, metadata="", commit_timestamp=NOW)
     assert decoded(run, tmp_path, "__consumer_offsets", key, struct.pack(">h", 3) + build(commit, 3)) == [
@@ -308,7 +308,7 @@ def test_offsets_groups_and_transactions_by_their_schemas(run: Run, tmp_path: Pa
     ]
 
 
-def test_the_newest_transaction_record_is_flexible(run: Run, tmp_path: Path) -> None:
+def test_newest_transaction_record_is_flexible(run: Run, tmp_path: Path) -> None:
     """Tags 0 to 3: previous and next producer id, client version, next epoch (KIP-890)."""
     value = bytes.fromhex(
         "0001 0000000000000005 0002 0000ea60 00 00 0000000000000001 0000000000000002"
@@ -323,7 +323,7 @@ def test_the_newest_transaction_record_is_flexible(run: Run, tmp_path: Path) -> 
     ]
 
 
-def test_metadata_records_by_their_frame(run: Run, tmp_path: Path) -> None:
+def test_metadata_records_are_decoded_by_their_frame(run: Run, tmp_path: Path) -> None:
     record = metadata_records.ConfigRecord(resource_type=2, resource_name="t", name="a", value=None)
     assert decoded(run, tmp_path, "__cluster_metadata", None, b"\x01\x04\x00" + build(record, 0)) == [
         "key: null",
@@ -346,7 +346,7 @@ def test_metadata_records_by_their_frame(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_that_its_schema_cannot_read_does_not_end_the_dump(run: Run, tmp_path: Path) -> None:
+def test_undecodable_value_does_not_end_the_dump(run: Run, tmp_path: Path) -> None:
     key = bytes.fromhex("0001 0001 67 0001 74 00000003")
     records = [Record(0, NOW, key, b"\x00\x03\x00"), Record(1, NOW, None, b"behind it")]
     code, out, err = run("--records", segment_of(tmp_path, batch.build(records), topic="__consumer_offsets"))
@@ -354,7 +354,7 @@ def test_a_value_that_its_schema_cannot_read_does_not_end_the_dump(run: Run, tmp
     assert '"behind it"' in out
 
 
-def test_batches_inside_of_produce_and_fetch(run: Run) -> None:
+def test_batches_in_produce_and_fetch_are_printed(run: Run) -> None:
     data = bytes(batch.build(RECORDS, base_offset=7))
     topic = ProduceRequest.TopicProduceData
     partition = topic.PartitionProduceData(index=0, records=data)
@@ -375,7 +375,7 @@ def test_batches_inside_of_produce_and_fetch(run: Run) -> None:
     assert "  30 bytes of a cut entry\n" in out and "record:" not in out
 
 
-def test_damaged_records_do_not_hide_what_follows_them(run: Run) -> None:
+def test_damaged_records_do_not_hide_later_ones(run: Run) -> None:
     topic = ProduceRequest.TopicProduceData
     partitions = [topic.PartitionProduceData(index=n, records=b"\xff" * 70) for n in (3, 4)]
     value = ProduceRequest(acks=1, timeout_ms=2, topic_data=[topic(name="t", partition_data=partitions)])
@@ -386,7 +386,7 @@ def test_damaged_records_do_not_hide_what_follows_them(run: Run) -> None:
 # --- small files
 
 
-def test_an_offset_index(run: Run, tmp_path: Path) -> None:
+def test_offset_index_is_printed(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000001000.index"
     path.write_bytes(struct.pack(">iiii", 5, 4200, 9, 8400) + bytes(16))
     assert run(path) == (
@@ -403,7 +403,7 @@ def test_an_offset_index(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_a_time_index_and_a_transaction_index(run: Run, tmp_path: Path) -> None:
+def test_time_index_and_transaction_index_are_printed(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000001000.timeindex.deleted"
     path.write_bytes(struct.pack(">qi", NOW, 5))
     assert run(path)[1].splitlines()[1:] == [
@@ -425,7 +425,7 @@ def test_a_time_index_and_a_transaction_index(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_a_producer_snapshot(run: Run, tmp_path: Path) -> None:
+def test_producer_snapshot_is_printed(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000001000.snapshot"
     data = snapshot((9, 1, 5, 1005, 2, NOW, -1, -1))
     path.write_bytes(data)
@@ -451,7 +451,7 @@ def test_a_producer_snapshot(run: Run, tmp_path: Path) -> None:
     assert code == 1 and "2147483647 items announced, 46 bytes left" in err
 
 
-def test_checkpoints_and_other_texts(run: Run, tmp_path: Path) -> None:
+def test_checkpoints_and_other_texts_are_printed(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.write_text("0\n2\norders 0 17\norders 1 4\n")
     assert run(path)[1].splitlines()[1:] == [
@@ -494,16 +494,16 @@ def test_schemas_of_files(name: str, lines: list[str], run: Run, tmp_path: Path)
     assert code == 0 and out.startswith("\n".join(lines))
 
 
-def test_the_schema_of_a_segment_has_all_formats(run: Run, tmp_path: Path) -> None:
+def test_schema_of_a_segment_has_all_formats(run: Run, tmp_path: Path) -> None:
     _, out, _ = run("--schema", segment_of(tmp_path))
     for text in ("message v0", "message v1", "batch v2", "record of a batch v2", "delete_horizon: bit 6", "varlong"):
         assert text in out
 
 
-# --- what may stand in the place of a file
+# --- input other than a file
 
 
-def test_hex_in_all_its_spellings(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hex_is_accepted_in_all_spellings(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = request(HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), 4)
     expected = run(data.hex())
     assert expected[0] == 0
@@ -517,7 +517,7 @@ def test_hex_in_all_its_spellings(run: Run, tmp_path: Path, monkeypatch: pytest.
         assert run(tmp_path / "captured") == expected
 
 
-def test_a_long_hex_text_takes_little_memory(run: Run, tmp_path: Path) -> None:
+def test_long_hex_text_takes_little_memory(run: Run, tmp_path: Path) -> None:
     data = request(HeartbeatRequest(group_id="g" * 30_000, generation_id=3, member_id="m"), 4)
     (tmp_path / "captured").write_text("\n".join(f"0x{byte:02x}" for byte in data))
     tracemalloc.start()
@@ -527,7 +527,7 @@ def test_a_long_hex_text_takes_little_memory(run: Run, tmp_path: Path) -> None:
     assert peak < 40 * len(data)  # the text has five letters for each byte, and is copied a few times
 
 
-def test_batches_without_a_name(run: Run, tmp_path: Path) -> None:
+def test_batches_on_stdin_are_recognized(run: Run, tmp_path: Path) -> None:
     data = bytes(transactional())
     code, out, _ = run(data.hex())
     assert code == 0 and out.startswith(f"     0  record batches, {len(data)} bytes\n     0    batch v2: offsets 7-8")
@@ -553,12 +553,12 @@ def test_batches_without_a_name(run: Run, tmp_path: Path) -> None:
         ([], "the following arguments are required: FILE|-|HEX"),
     ],
 )
-def test_mistakes_are_one_line_and_two(arguments: list[str], problem: str, run: Run) -> None:
+def test_wrong_arguments_are_one_line_and_exit_code_2(arguments: list[str], problem: str, run: Run) -> None:
     assert run(*arguments) == (2, "", f"ottla dump: {problem}\n")
 
 
 @pytest.mark.parametrize("text", ["00", "ffff", "00000000", "0012ffff00000000"])
-def test_foreign_bytes_are_one_line_and_one(text: str, run: Run) -> None:
+def test_foreign_bytes_are_one_line_and_exit_code_1(text: str, run: Run) -> None:
     code, out, err = run(text)
     size = len(text) // 2
     reason = f"at byte 0: {size} bytes that are neither a known request nor record batches"
@@ -568,8 +568,8 @@ def test_foreign_bytes_are_one_line_and_one(text: str, run: Run) -> None:
 # --- the command
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    """`ottla dump ... | head -1`: more than a pipe holds, and not one word on stderr."""
+def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
+    """`ottla dump ... | head -1`: more than a pipe holds, and nothing on stderr."""
     path = segment_of(tmp_path, *[transactional()] * 2000)
     script = Path(sys.executable).with_name("ottla")
     with subprocess.Popen([script, "dump", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -580,7 +580,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path) -> None:
+def test_letters_missing_in_the_encoding_are_escaped(tmp_path: Path) -> None:
     data = request(HeartbeatRequest(group_id='ü\n"', generation_id=3, member_id="\u2028"), 4)
     script = Path(sys.executable).with_name("ottla")
     environ = {"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin"}

@@ -1,4 +1,4 @@
-"""`ottla dump` on damaged, hostile and random input: what could be read, one line, exit code 1, and no more."""
+"""`ottla dump` with damaged, hostile and random input: the readable part, one error line, exit code 1."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from ottla_testing.broker.dumping import (
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command: (exit code, stdout, stderr)."""
+    """Runs the command; returns (exit code, stdout, stderr)."""
     return runner(capsys)
 
 
-def test_what_could_be_read_comes_first(run: Run) -> None:
+def test_readable_part_comes_first(run: Run) -> None:
     data = request(HeartbeatRequest(group_id="g", generation_id=3, member_id="member"), 4)
     code, out, err = run(data[:-4].hex())
     assert code == 1 and err.count("\n") == 1 and "at byte 23: member_id: 6 bytes announced, 4 left" in err
@@ -44,7 +44,7 @@ def test_what_could_be_read_comes_first(run: Run) -> None:
 
 
 def test_bytes_left_over_after_a_message_are_shown(run: Run) -> None:
-    """A broker ignores them: the frame is no damaged one."""
+    """A broker ignores them: the frame is not damaged."""
     data = request(HeartbeatRequest(group_id="g", generation_id=3, member_id="member"), 4)
     code, out, err = run((data[4:] + b"more").hex())
     assert (code, err) == (0, "")
@@ -53,14 +53,14 @@ def test_bytes_left_over_after_a_message_are_shown(run: Run) -> None:
     assert (code, err) == (0, "") and f"1024 bytes left over, which a broker ignores: {'00' * 64}...\n" in out
 
 
-def test_a_segment_that_is_cut(run: Run, tmp_path: Path) -> None:
+def test_cut_segment_is_reported(run: Run, tmp_path: Path) -> None:
     data = bytes(transactional())
     path = segment_of(tmp_path, data, data[:-1])
     code, out, err = run(path)
     assert code == 1 and err.startswith(f"ottla dump: {path}: at byte {len(data)}: ") and out.count("batch v2") == 1
 
 
-def test_a_wrong_crc_ends_nothing(run: Run, tmp_path: Path) -> None:
+def test_wrong_crc_does_not_end_the_dump(run: Run, tmp_path: Path) -> None:
     data = bytes(transactional())
     bad = data[:-3] + b"\x55" + data[-2:]
     code, out, err = run(segment_of(tmp_path, bad, data))
@@ -68,7 +68,7 @@ def test_a_wrong_crc_ends_nothing(run: Run, tmp_path: Path) -> None:
     assert out.count("batch v2") == 2
 
 
-def test_a_bomb_is_named_not_opened(run: Run, tmp_path: Path) -> None:
+def test_decompression_bomb_is_reported_and_not_decompressed(run: Run, tmp_path: Path) -> None:
     squeezed = zlib.compress(bytes(65 << 20), 9, 31)
     head = batch.read_header(transactional())._replace(attributes=1, batch_length=49 + len(squeezed))
     body = bytearray(struct.pack(">qiibIhiqqqhii", *head) + squeezed)
@@ -125,7 +125,7 @@ def sample_segment(source: random.Random) -> bytes:
 
 
 def resealed(data: bytes) -> bytes:
-    """Damage behind a CRC that is right, as far as there still is a batch."""
+    """Damage under a correct CRC, as long as there is a batch."""
     out = bytearray(data)
     try:
         head = batch.read_header(out)
@@ -164,7 +164,7 @@ def test_random_bytes_never_raise(run: Run, tmp_path: Path, scaled: Callable[[in
     source = random.Random(13)
     for _ in range(scaled(100)):
         data = source.randbytes(source.randint(1, 200))
-        if source.random() < 0.5:  # something like a header, so that more than the first check is met
+        if source.random() < 0.5:  # resembles a header, so that more than the first check runs
             data = struct.pack(">ihh", len(data) + 4, source.randrange(80), source.randrange(15)) + data
         check(run(data.hex()), len(data))
         check(run("--records", segment_of(tmp_path, data)), len(data))

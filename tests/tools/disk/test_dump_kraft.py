@@ -1,4 +1,4 @@
-"""The records that `ottla dump` alone declares: as Apache defines them, and printed where they lie."""
+"""The records that only `ottla dump` defines: equal to Apache's definitions, and printed for all kinds of files."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ CONTROLS = {cls.__name__: kind for kind, cls in record_values.CONTROL_CLASSES.it
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command: (exit code, stdout, stderr)."""
+    """Runs the command; returns (exit code, stdout, stderr)."""
     return runner(capsys)
 
 
-def test_every_record_has_facts_and_the_key_of_apache() -> None:
+def test_every_record_has_the_facts_and_the_key_of_apache() -> None:
     assert set(OWN) == set(FACTS)
     for name, cls in OWN.items():
         assert schema.spec(cls).versions == schema.Versions.of(FACTS[name]["versions"]), name
         assert schema.spec(cls).flexible == schema.Versions.of(FACTS[name]["flexible"]), name
-        # Control records have no key of their own there; here it is the type that stands in the record's key.
+        # Apache's control records have no apiKey; the key here is the type in the record's key.
         assert FACTS[name]["key"] == (None if name in CONTROLS else schema.spec(cls).api_key), name
 
 
 @each(("name", "version"), CASES)
-def test_a_version_is_as_apache_defines_it(name: str, version: int) -> None:
+def test_fields_of_a_version_equal_apaches(name: str, version: int) -> None:
     layout = schema.struct_of(OWN[name], version)
     apache.compare(layout, FACTS[name]["fields"], version, version in schema.spec(OWN[name]).flexible, name)
 
 
-def test_every_type_of_metadata_record_is_known_by_its_name() -> None:
+def test_every_type_of_metadata_record_is_named() -> None:
     named = {kind: name for kind, name in enumerate(record_values.METADATA_TYPES) if name != "-"}
     assert {kind: cls.__name__ for kind, cls in record_values.METADATA_CLASSES.items()} == named
 
@@ -59,7 +59,7 @@ METADATA_CASES = [(n, v) for n, v in CASES if n not in CONTROLS]
 
 
 @pytest.mark.parametrize(("name", "version"), METADATA_CASES)
-def test_metadata_records_are_printed_to_their_end(name: str, version: int, run: Run, tmp_path: Path) -> None:
+def test_metadata_records_are_decoded_completely(name: str, version: int, run: Run, tmp_path: Path) -> None:
     layout = schema.struct_of(OWN[name], version)
     value = build(random_value(layout, random.Random(f"{name} {version}")), version)
     framed = bytes((1, schema.spec(OWN[name]).api_key, version)) + value
@@ -71,7 +71,7 @@ def test_metadata_records_are_printed_to_their_end(name: str, version: int, run:
 
 
 @pytest.mark.parametrize(("name", "version"), [case for case in CASES if case[0] in CONTROLS])
-def test_control_records_of_the_quorum(name: str, version: int, run: Run, tmp_path: Path) -> None:
+def test_control_records_of_the_quorum_are_printed(name: str, version: int, run: Run, tmp_path: Path) -> None:
     value = random_value(schema.struct_of(OWN[name], version), random.Random(f"{name} {version}"))
     value.version = version
     record = Record(0, NOW, struct.pack(">hh", 0, CONTROLS[name]), build(value, version))
@@ -81,8 +81,8 @@ def test_control_records_of_the_quorum(name: str, version: int, run: Run, tmp_pa
     assert f"bytes, {name} v{version}\n" in out and f"  version: {version}\n" in out
 
 
-def test_the_leader_of_an_epoch_line_by_line(run: Run, tmp_path: Path) -> None:
-    """As Kafka 3.9 writes it: version 0, leader 1, one voter, which granted its vote."""
+def test_leader_change_is_printed_line_by_line(run: Run, tmp_path: Path) -> None:
+    """As written by Kafka 3.9: version 0, leader 1, one voter, which granted its vote."""
     value = bytes.fromhex("0000 00000001 02 00000001 00 02 00000001 00 00")
     record = Record(0, NOW, bytes.fromhex("00000002"), value)
     _, out, _ = run(
@@ -107,8 +107,8 @@ def test_the_leader_of_an_epoch_line_by_line(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_a_snapshot_beside_the_folders(run: Run, tmp_path: Path) -> None:
-    """`bootstrap.checkpoint`: it has metadata records wherever it lies."""
+def test_snapshot_outside_of_a_partition_folder_is_printed(run: Run, tmp_path: Path) -> None:
+    """`bootstrap.checkpoint` has metadata records in any folder."""
     path = tmp_path / "bootstrap.checkpoint"
     level = bytes.fromhex("010c00 11 6d657461646174612e76657273696f6e 0015 00")
     path.write_bytes(batch.build([Record(0, NOW, None, level)]))
@@ -117,7 +117,7 @@ def test_a_snapshot_beside_the_folders(run: Run, tmp_path: Path) -> None:
     assert "value of type 12: FeatureLevelRecord v0" in run("--schema", path)[1]
 
 
-def test_texts_of_the_quorum(run: Run, tmp_path: Path) -> None:
+def test_texts_of_the_quorum_are_printed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "quorum-state").write_text('{"leaderId":1}')
     assert run(tmp_path / "quorum-state")[1].splitlines()[1:] == ['     0    "{\\"leaderId\\":1}"']
     (tmp_path / ".lock").write_text("")

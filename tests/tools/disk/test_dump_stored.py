@@ -1,4 +1,4 @@
-"""`ottla dump` on what real Kafkas stored and answered, and on old messages whole and damaged."""
+"""`ottla dump` with files and responses of real Kafka brokers, and with old messages, intact and damaged."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ RECORDS = [Record(5, NOW, b"k", b"v"), Record(7, NOW + 3, None, b"w")]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command: (exit code, stdout, stderr)."""
+    """Runs the command; returns (exit code, stdout, stderr)."""
     return runner(capsys)
 
 
-# --- real Kafkas
+# --- real Kafka brokers
 
 
-def test_every_file_that_kafka_left_is_read_to_its_end(run: Run) -> None:
+def test_every_file_of_kafka_is_read_completely(run: Run) -> None:
     files = [path for path in sorted((GOLDEN / "logs").rglob("*")) if path.is_file()]
     assert {path.suffix for path in files} >= {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".metadata"}
     for path in files:
@@ -44,12 +44,12 @@ def test_every_file_that_kafka_left_is_read_to_its_end(run: Run) -> None:
 
 
 def shown_offsets(out: str) -> list[int]:
-    """The offsets of all records: of v2 ones, of plain messages, and of those inside of wrappers."""
+    """Returns the offsets of all records: of v2 batches, of plain messages, and of those inside of wrappers."""
     found = re.findall(r"^ *\+?\d+ +(?:record|message v[01]): offset (\d+),", out, re.M)
     return [int(offset) for offset in found]
 
 
-def test_the_offsets_are_those_that_a_consumer_got(run: Run) -> None:
+def test_offsets_equal_those_of_a_consumer(run: Run) -> None:
     checked = 0
     for topic, told in TOPICS.items():
         folder = GOLDEN / "logs" / f"{topic}-0"
@@ -62,14 +62,14 @@ def test_the_offsets_are_those_that_a_consumer_got(run: Run) -> None:
     assert checked > 10
 
 
-def test_transactions_of_kafka(run: Run) -> None:
+def test_transactions_of_kafka_are_printed(run: Run) -> None:
     folder = GOLDEN / "logs" / "transactions-0"
     out = "".join(run(path)[1] for path in sorted(folder.glob("*.log")))
     assert {"control record: commit", "control record: abort"} == set(re.findall(r"control record: \w+", out))
 
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
-def test_the_states_of_transactions_of_kafka_by_name(run: Run, release: str) -> None:
+def test_transaction_states_of_kafka_are_printed_by_name(run: Run, release: str) -> None:
     path = GOLDEN / "directories" / release / "__transaction_state-0" / f"{0:020d}.log"
     code, out, err = run("--records", path)
     assert (code, err) == (0, "")
@@ -85,8 +85,8 @@ def test_the_states_of_transactions_of_kafka_by_name(run: Run, release: str) -> 
     }
 
 
-def test_what_kafka_answered_to_old_fetches_is_read(run: Run) -> None:
-    """Converted sets with the filler behind them, which is an entry that is cut."""
+def test_responses_of_kafka_to_old_fetches_are_read(run: Run) -> None:
+    """Converted record sets with their filler, which is an entry that is cut."""
     topic = FetchResponse.FetchableTopicResponse
     checked = 0
     for line in (GOLDEN / "answers.jsonl").read_text().splitlines():
@@ -106,7 +106,7 @@ def test_what_kafka_answered_to_old_fetches_is_read(run: Run) -> None:
 # --- old messages
 
 
-def test_a_plain_message(run: Run, tmp_path: Path) -> None:
+def test_plain_message_is_printed(run: Run, tmp_path: Path) -> None:
     data = bytes(legacy.build(RECORDS[:1], magic=1, log_append_time=True))
     head = legacy.read_header(data)
     path = segment_of(tmp_path, data)
@@ -126,8 +126,8 @@ def test_a_plain_message(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper(magic: int, codec: int, run: Run, tmp_path: Path) -> None:
-    """Offsets inside count from 0 in v1 and are absolute in v0; both are shown as they stand and as they count."""
+def test_wrapper_is_printed(magic: int, codec: int, run: Run, tmp_path: Path) -> None:
+    """Inner offsets are relative in v1 and absolute in v0; the stored and the absolute ones are both shown."""
     data = bytes(legacy.build(RECORDS, magic=magic, codec=codec))
     code, out, err = run("--records", segment_of(tmp_path, data))
     name = {1: "gzip", 2: "snappy", 3: "lz4"}[codec]
@@ -176,14 +176,14 @@ def inside(data: bytes) -> bytes:
         (wrapper(zlib.compress(bytes(65 << 20), 9, 31)), "more than 67108864 bytes"),
     ],
 )
-def test_damaged_wrappers_are_named_and_the_next_is_read(data: bytes, reason: str, run: Run, tmp_path: Path) -> None:
+def test_damaged_wrappers_are_reported_and_the_next_is_read(data: bytes, reason: str, run: Run, tmp_path: Path) -> None:
     path = segment_of(tmp_path, data, bytes(legacy.build(RECORDS[:1], magic=0)))
     code, out, err = run("--records", path)
     assert code == 1 and err.count("\n") == 1 and reason in err, err
     assert "message v0: offset 5, 28 bytes" in out
 
 
-def test_a_message_whose_parts_do_not_fill_it(run: Run, tmp_path: Path) -> None:
+def test_message_with_bytes_left_over_is_reported(run: Run, tmp_path: Path) -> None:
     body = struct.pack(">bbii", 0, 0, -1, 1) + b"vmore"
     data = struct.pack(">qiI", 3, len(body) + 4, zlib.crc32(body)) + body
     code, out, err = run("--records", segment_of(tmp_path, data, data))
@@ -195,7 +195,7 @@ def test_a_message_whose_parts_do_not_fill_it(run: Run, tmp_path: Path) -> None:
     assert out.count("message v0") == 2
 
 
-async def test_every_file_that_a_broker_leaves_is_known(tmp_path: Path, run: Run) -> None:
+async def test_every_file_of_a_broker_is_recognized(tmp_path: Path, run: Run) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()

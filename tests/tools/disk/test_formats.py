@@ -1,4 +1,4 @@
-"""`ottla formats`: what is counted, what is said about Kafka 4.0, and directories of every kind."""
+"""`ottla formats`: the counts, the statements about Kafka 4.0, and directories of all kinds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def partition(directory: Path, name: str, *entries: bytes, base_offset: int = 0)
 
 
 def metadata(directory: Path, *records: Any, name: str = "00000000000000000000.log", offset: int = 0) -> int:
-    """Writes a segment or snapshot of metadata records; its bytes."""
+    """Writes a segment or snapshot of metadata records; returns its bytes."""
     path = directory / "__cluster_metadata-0" / name
     path.parent.mkdir(exist_ok=True)
     made = [Record(offset + n, NOW, None, encode(record)) for n, record in enumerate(records)]
@@ -65,7 +65,7 @@ def config(name: str, value: str | None, topic: str = "orders", kind: int = 2) -
 # --- counting
 
 
-def test_the_whole_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whole_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sets = entry(0, 3, 0, 4), entry(1, 0, 4, 2), entry(2, 4, 6, 3)
     partition(tmp_path, "orders-0", *sets[:2])
     partition(tmp_path, "orders-0", sets[2], base_offset=6)
@@ -110,7 +110,7 @@ def test_the_whole_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_equals_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition(tmp_path, "orders-0", entry(0, 1, 0, 4), entry(2, 0, 4, 1))
     found = report(tmp_path, capsys)
     assert set(found) == {"directory", "old_formats", "topic_configs_known", "topics", "on_4_0"}
@@ -125,8 +125,8 @@ def test_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert any("Topic configs are not in this directory" in sentence for sentence in found["on_4_0"])
 
 
-def test_what_kafka_stored(capsys: pytest.CaptureFixture[str]) -> None:
-    """The directory that real Kafkas left: as many records as a consumer got, in the formats that the topics name."""
+def test_directory_of_kafka_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory of real Kafka brokers: as many records as a consumer got, in the formats of the topic names."""
     topics = json.loads((GOLDEN / "topics.json").read_text())
     found = {topic["topic"]: topic for topic in report(GOLDEN / "logs", capsys)["topics"]}
     for name, topic in topics.items():
@@ -137,7 +137,9 @@ def test_what_kafka_stored(capsys: pytest.CaptureFixture[str]) -> None:
     assert {one["format"] for one in found["mixed"]["formats"]} == {"v0", "v1", "v2"}
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_files_are_reported_and_the_rest_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = entry(2, 0, 0, 2)
     partition(tmp_path, "orders-0", one, one[:30])
     partition(tmp_path, "orders-1", one, b"\xff" * 99)
@@ -158,7 +160,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_counted(tmp_path: Path, capsys
     assert f"  ! orders-0/{name} at byte {len(one)}: incomplete end" in text(tmp_path, capsys)
 
 
-def test_only_the_newest_segment_may_be_being_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_newest_segment_may_have_an_incomplete_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = entry(2, 0, 0, 2)
     partition(tmp_path, "orders-0", one, one[:30])
     partition(tmp_path, "orders-0", entry(2, 0, 2, 1), base_offset=2)
@@ -167,7 +169,7 @@ def test_only_the_newest_segment_may_be_being_written(tmp_path: Path, capsys: py
     assert f"at byte {len(one)}: incomplete end; 30 bytes are not counted: " in note
 
 
-def test_notes_are_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_are_limited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrapper = bytearray(entry(1, 1, 0, 3))
     wrapper[50] ^= 0xFF
     partition(tmp_path, "orders-0", *[bytes(wrapper)] * (NOTES_MAX + 7))
@@ -182,7 +184,7 @@ def configs_of(directory: Path, capsys: pytest.CaptureFixture[str]) -> dict[str,
     return {topic["topic"]: topic["configs"] for topic in report(directory, capsys)["topics"]}
 
 
-def test_configs_are_those_that_are_set_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configs_are_the_current_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition(tmp_path, "orders-0", entry(2, 0, 0, 1))
     partition(tmp_path, "gone-0", entry(2, 0, 0, 1))
     metadata(
@@ -199,7 +201,7 @@ def test_configs_are_those_that_are_set_now(tmp_path: Path, capsys: pytest.Captu
     assert configs_of(tmp_path, capsys) == {"__cluster_metadata": {}, "orders": {"a": "2"}, "gone": {}}
 
 
-def test_a_snapshot_stands_for_the_log_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snapshot_replaces_the_log_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition(tmp_path, "orders-0", entry(2, 0, 0, 1))
     metadata(tmp_path, config("a", "old"), config("b", "old"))
     metadata(tmp_path, config("b", "new"), config("c", "1"), name="00000000000000000002.log", offset=2)
@@ -208,7 +210,7 @@ def test_a_snapshot_stands_for_the_log_before_it(tmp_path: Path, capsys: pytest.
     assert configs_of(tmp_path, capsys)["orders"] == {"a": "snapshot", "b": "new", "c": "1"}
 
 
-def test_foreign_metadata_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_metadata_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
     path.parent.mkdir()
     values = [b"", b"\x01", b"\x01\x04\x00\xff\xff", b"\x01\x14\x00\x00", encode(config("a", "1")), b"\x02\x04\x00"]
@@ -244,7 +246,7 @@ def test_sentences_of_a_topic() -> None:
     ]
 
 
-def test_sentences_about_all() -> None:
+def test_sentences_about_all_topics() -> None:
     assert len(readiness.of_all((), configs_known=True)) == 3
     upgrades = readiness.of_all(["a", "with blank"], configs_known=True)[-1]
     assert "force.upgrade=2" in upgrades and "`ottla pipeline upgrade a 'with blank'`" in upgrades
@@ -256,7 +258,9 @@ def test_sentences_about_all() -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "a-file", "empty"])
-def test_what_is_no_data_directory(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_that_is_not_a_data_directory_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a-file").write_bytes(b"")
     (tmp_path / "empty").mkdir()
     assert formats([str(tmp_path / name)]) == 2
@@ -264,19 +268,19 @@ def test_what_is_no_data_directory(name: str, tmp_path: Path, capsys: pytest.Cap
     assert captured.out == "" and captured.err.startswith("ottla formats: ") and captured.err.count("\n") == 1
 
 
-def test_a_wrong_call_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         formats([])
     assert caught.value.code == 2
     assert capsys.readouterr().err == "ottla formats: the following arguments are required: DIR\n"
 
 
-def test_a_directory_of_a_new_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_of_a_new_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "meta.properties").write_text("version=1\n")
     assert text(tmp_path, capsys).startswith("On Kafka 4.0, for all formats:\n")
 
 
-async def test_beside_a_running_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_formats_of_a_running_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is locked, and the broker's own topic configs are found."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("orders", configs={"cleanup.policy": "compact"})

@@ -1,4 +1,4 @@
-"""`ottla import-dir`: topics come in whole or not at all, and what is there already stays as it is."""
+"""`ottla import-dir`: topics are imported completely or not at all, and existing data is unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.protocol.messages.transactions.init_producer_id import InitProducerId
 from ottla.storage.errors import StorageError
 from ottla.storage.format.partition_metadata import encode_id
 from ottla.tools.disk.import_dir import import_dir, run_import
-from ottla_testing.broker.adopting import GOLDEN, begin, copy_golden, copy_in, finish, told
+from ottla_testing.broker.adopting import GOLDEN, begin, copy_golden, copy_in, finish, topic_facts
 from ottla_testing.broker.harness import fetch, only, produce, records, running, values
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, list[str], str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command: (exit code, lines, what went to stderr without the log)."""
+    """Runs the command; returns (exit code, lines, stderr without the log)."""
 
     def call(*arguments: object) -> tuple[int, list[str], str]:
         capsys.readouterr()
@@ -40,7 +40,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 async def history(folder: Path, *topics: str) -> None:
-    """A data directory in use, with some topics and a record each."""
+    """A data directory with some topics and a record in each."""
     async with running(folder) as broker:
         client = await broker.client()
         for topic in topics:
@@ -81,7 +81,7 @@ async def test_topics_of_kafka_are_added(tmp_path: Path, run: Run) -> None:
     ]
     assert files_of(source) == before
     async with running(data) as broker:
-        found = told(broker.state)
+        found = topic_facts(broker.state)
         assert sorted(found) == ["mine", "mixed", "v2-zstd"] and [len(f[2]) for f in found.values()] == [1, 1, 3]
         assert found["v2-zstd"][1] == {"retention.ms": "-1"}
         client = await broker.client()
@@ -96,7 +96,7 @@ async def test_topics_of_kafka_are_added(tmp_path: Path, run: Run) -> None:
     assert (data / ".kafka_cleanshutdown").exists()
 
 
-async def test_what_is_there_is_not_touched(tmp_path: Path, run: Run) -> None:
+async def test_existing_topics_are_unchanged(tmp_path: Path, run: Run) -> None:
     data, source = tmp_path / "data", tmp_path / "source"
     await history(data, "v1-none")
     copy_golden(source, "v1-none", "v2-none")
@@ -124,7 +124,7 @@ async def test_topics_are_chosen_by_name(tmp_path: Path, run: Run) -> None:
     assert lines[0].startswith("__consumer_offsets: internal topic, not added") and code == 1
 
 
-async def test_a_single_folder_and_one_that_was_put_aside(tmp_path: Path, run: Run) -> None:
+async def test_single_folder_and_a_folder_put_aside_are_imported(tmp_path: Path, run: Run) -> None:
     data = tmp_path / "data"
     await history(data, "mine")
     copy_golden(tmp_path / "source", "v2-none")
@@ -138,7 +138,7 @@ async def test_a_single_folder_and_one_that_was_put_aside(tmp_path: Path, run: R
     assert aside.exists() and await read(data, "v1-none")
 
 
-async def test_folders_are_moved(tmp_path: Path, run: Run) -> None:
+async def test_folders_are_moved_with_move(tmp_path: Path, run: Run) -> None:
     data, source = tmp_path / "data", tmp_path / "source"
     await history(data, "mine")
     copy_golden(source, "v2-none", "v2-gzip")
@@ -150,8 +150,8 @@ async def test_folders_are_moved(tmp_path: Path, run: Run) -> None:
     assert await read(data, "v2-none")
 
 
-async def test_ids_configs_and_the_log_start_come_along(tmp_path: Path, run: Run) -> None:
-    """From a directory of ours; an id that is taken is replaced."""
+async def test_ids_configs_and_the_log_start_are_imported(tmp_path: Path, run: Run) -> None:
+    """From a directory of Ottla; an id that is already used is replaced."""
     data, source = tmp_path / "data", tmp_path / "source"
     async with running(source) as broker:
         await broker.topic("t", 1, {"cleanup.policy": "compact,delete", "retention.ms": "12345"})
@@ -159,21 +159,21 @@ async def test_ids_configs_and_the_log_start_come_along(tmp_path: Path, run: Run
         for _ in range(3):
             await client.call(produce(records(b"a", b"b", key=b"k")), 9)
         broker.log("t").delete_records_before(3)
-        wanted = told(broker.state)["t"]
+        wanted = topic_facts(broker.state)["t"]
     assert run(source, "--data-dir", data)[0] == 0
     async with running(data) as broker:
-        assert told(broker.state)["t"] == wanted
+        assert topic_facts(broker.state)["t"] == wanted
     copy_golden(tmp_path / "other", "v2-none")
     (tmp_path / "other" / "v2-none-0" / "partition.metadata").write_text(
         f"version: 0\ntopic_id: {encode_id(wanted[0])}"
     )
     assert run(tmp_path / "other", "--data-dir", data)[0] == 0
     async with running(data) as broker:
-        found = told(broker.state)
+        found = topic_facts(broker.state)
         assert found["t"] == wanted and found["v2-none"][0] != wanted[0]
 
 
-async def test_what_the_cleaner_has_done_comes_along(tmp_path: Path, run: Run) -> None:
+async def test_cleaner_checkpoint_is_imported(tmp_path: Path, run: Run) -> None:
     data = tmp_path / "data"
     await history(data, "mine")
     source = shutil.copytree(GOLDEN.parent / "directories" / "2.8.2", tmp_path / "source")
@@ -182,7 +182,7 @@ async def test_what_the_cleaner_has_done_comes_along(tmp_path: Path, run: Run) -
     code, lines, err = run(source, "--data-dir", data, "--topics", "compacted-none|transactions")
     assert (code, err) == (0, "") and len(lines) == 2
     async with running(data) as broker:
-        assert told(broker.state)["compacted-none"][1] == {"cleanup.policy": "compact"}
+        assert topic_facts(broker.state)["compacted-none"][1] == {"cleanup.policy": "compact"}
         (log_dir,) = broker.state.logs.directories
         assert log_dir.data.cleaner_offset("compacted-none", 0) == clean_to
     assert await read(data, "compacted-none")
@@ -191,7 +191,7 @@ async def test_what_the_cleaner_has_done_comes_along(tmp_path: Path, run: Run) -
     assert code == 0 and "malformed checkpoint" in lines[0]
 
 
-async def test_producer_ids_that_came_along_are_not_given_out(tmp_path: Path, run: Run) -> None:
+async def test_imported_producer_ids_are_not_assigned_again(tmp_path: Path, run: Run) -> None:
     data, source = tmp_path / "data", tmp_path / "source"
     await history(data, "mine")
     async with running(source) as broker:
@@ -230,10 +230,10 @@ async def test_damaged_folders_are_refused(tmp_path: Path, run: Run) -> None:
         assert all(": not added: " in line for line in lines)
     assert files_of(data) == before
     async with running(data) as broker:
-        assert list(told(broker.state)) == ["mine"]
+        assert list(topic_facts(broker.state)) == ["mine"]
 
 
-async def test_a_torn_tail_of_a_broker_that_was_killed_is_left_behind(tmp_path: Path, run: Run) -> None:
+async def test_torn_tail_of_a_killed_broker_is_not_imported(tmp_path: Path, run: Run) -> None:
     data, source = tmp_path / "data", tmp_path / "source"
     await history(data, "mine")
     copy_golden(source, "v2-none")
@@ -245,14 +245,14 @@ async def test_a_torn_tail_of_a_broker_that_was_killed_is_left_behind(tmp_path: 
     assert log.read_bytes() == whole + whole[:40]
 
 
-async def test_who_may_not(tmp_path: Path, run: Run) -> None:
+async def test_import_without_permissions_is_refused(tmp_path: Path, run: Run) -> None:
     data, source = tmp_path / "data", tmp_path / "source"
     copy_golden(source, "v2-none")
     async with running(data) as broker:
         await broker.topic("t")
         code, lines, err = run(source, "--data-dir", data)
         assert (code, lines) == (2, []) and err == f"ottla import-dir: {data} is in use by another broker\n"
-        assert run(source, "--data-dir", data, "--dry-run")[0] == 0  # it only looks
+        assert run(source, "--data-dir", data, "--dry-run")[0] == 0  # a dry run
         code, _, err = run(data, "--data-dir", tmp_path / "more")
         assert code == 2 and err == f"ottla import-dir: {data} is in use by a broker\n"
     assert "is a target (--data-dir): expected another directory" in run(data, "--data-dir", data)[2]
@@ -266,13 +266,13 @@ async def test_who_may_not(tmp_path: Path, run: Run) -> None:
     assert code == 2 and "start `ottla serve` on it first" in err
 
 
-async def test_into_a_new_directory(tmp_path: Path, run: Run) -> None:
+async def test_new_directory_is_created(tmp_path: Path, run: Run) -> None:
     copy_golden(tmp_path / "source", "v2-none")
     assert run(tmp_path / "source", "--data-dir", tmp_path / "data")[0] == 0
     assert await read(tmp_path / "data", "v2-none")
 
 
-# Interrupted anywhere
+# Interruptions
 
 
 def import_all(disk: SimulatedFiles, move: bool) -> list[str]:
@@ -282,9 +282,12 @@ def import_all(disk: SimulatedFiles, move: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("move", [False, True])
-async def test_an_import_that_is_interrupted(tmp_path: Path, move: bool, scaled: Callable[[int], int]) -> None:
-    """After a stop at every write, sync, rename and removal, and a power loss: each topic is there as a whole or not
-    at all, the others as they were, and the data lie in the source, in the target, or put aside."""
+async def test_interrupted_import_leaves_complete_topics_only(
+    tmp_path: Path, move: bool, scaled: Callable[[int], int]
+) -> None:
+    """After a stop at each write, sync, rename and removal, and a power loss: each topic is imported completely or not
+    at all, other topics are unchanged, and the data is in the source, in the target, or put aside.
+    """
     await history(tmp_path / "data", "mine")
     copy_golden(tmp_path / "source", "v2-none", "v1-none")
     shutil.copytree(GOLDEN / "v2-gzip-0", tmp_path / "source" / "v2-none-1")
@@ -294,14 +297,14 @@ async def test_an_import_that_is_interrupted(tmp_path: Path, move: bool, scaled:
     disk.restart()
     start = disk.fork()
     state = begin(start, "/data")
-    mine = told(state)["mine"]
+    mine = topic_facts(state)["mine"]
     finish(state)
 
     whole = disk.fork()
     assert len(import_all(whole, move)) == 2
     steps = whole.steps
     state = begin(whole, "/data")
-    wanted = {name: found[2] for name, found in told(state).items()}
+    wanted = {name: found[2] for name, found in topic_facts(state).items()}
     finish(state)
     assert steps > 60 and sorted(wanted) == ["mine", "v1-none", "v2-none"]
 
@@ -319,7 +322,7 @@ async def test_an_import_that_is_interrupted(tmp_path: Path, move: bool, scaled:
             else:
                 torn.restart()
             state = begin(torn, "/data")
-            found = told(state)
+            found = topic_facts(state)
             finish(state)
             assert found["mine"] == mine
             assert all(wanted[name] == ends for name, (_, _, ends) in found.items()), (number, whole.log[number])
@@ -331,12 +334,12 @@ async def test_an_import_that_is_interrupted(tmp_path: Path, move: bool, scaled:
             if not move and missing:
                 import_all(torn, move)
                 state = begin(torn, "/data")
-                assert {name: ends for name, (_, _, ends) in told(state).items()} == wanted
+                assert {name: ends for name, (_, _, ends) in topic_facts(state).items()} == wanted
                 finish(state)
 
 
-async def test_a_disk_that_fails(tmp_path: Path) -> None:
-    """An error is one line, and the source is as it was, also where folders were to be moved."""
+async def test_disk_error_leaves_the_source_unchanged(tmp_path: Path) -> None:
+    """The error is one line, and the source is as before, also with --move."""
     await history(tmp_path / "data", "mine")
     copy_golden(tmp_path / "source", "v2-none")
     disk = SimulatedFiles()
@@ -357,10 +360,10 @@ async def test_a_disk_that_fails(tmp_path: Path) -> None:
             assert "\n" not in str(error)
         failing.restart()
         state = begin(failing, "/data")
-        found = told(state)
+        found = topic_facts(state)
         finish(state)
         if "v2-none" not in found:
-            # In the end it is not known whether the topic exists: then the folder is put aside and not given back.
+            # At the end it is unknown whether the topic exists: the folder is put aside, not moved back.
             lying = [content.live for name, content in failing.contents.items() if name.endswith(".log")]
             assert all(content in lying for content in logs.values()), whole.log[number]
             assert failing.exists("/source/v2-none-0") or "append" in errors[-1], whole.log[number]

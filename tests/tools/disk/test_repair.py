@@ -1,4 +1,4 @@
-"""`ottla repair`: what it prints, its exit codes, and a broker on what it leaves."""
+"""`ottla repair`: its output, its exit codes, and a broker on the repaired directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def filled(root: Path) -> list[int]:
 
 
 def damage_middle(root: Path) -> bytes:
-    """Changes a byte of the second of three batches; the file as it is then."""
+    """Changes a byte of the second of three batches; returns the damaged file."""
     data = bytearray((root / LOG).read_bytes())
     data[len(data) // 3 * 2 - 1] ^= 1
     (root / LOG).write_bytes(data)
@@ -47,7 +47,7 @@ def tree(root: Path) -> dict[str, bytes]:
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
-async def test_a_dry_run_changes_nothing_and_says_what_would_be_done(
+async def test_dry_run_changes_nothing_and_prints_the_repairs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "data"
@@ -66,7 +66,7 @@ async def test_a_dry_run_changes_nothing_and_says_what_would_be_done(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-async def test_what_is_cut_is_in_the_backup_and_a_broker_goes_on_at_the_cut(
+async def test_cut_bytes_are_in_the_backup_and_a_broker_continues_at_the_cut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "data"
@@ -90,7 +90,7 @@ async def test_what_is_cut_is_in_the_backup_and_a_broker_goes_on_at_the_cut(
     assert tree(root) == before
 
 
-async def test_with_skip_only_the_damaged_batch_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_skip_removes_only_the_damaged_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     await filled(root)
     damaged = damage_middle(root)
@@ -105,7 +105,7 @@ async def test_with_skip_only_the_damaged_batch_goes(tmp_path: Path, capsys: pyt
         assert await send(broker, 1) == [6]
 
 
-async def test_a_directory_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_directory_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     async with running(root) as broker:
         await broker.topic("orders")
@@ -115,7 +115,7 @@ async def test_a_directory_in_use_is_refused(tmp_path: Path, capsys: pytest.Capt
                 assert capsys.readouterr().err == f"ottla repair: {root} is in use by a broker\n"
 
 
-async def test_the_topic_id_comes_from_the_metadata_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_topic_id_is_taken_from_the_metadata_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     await filled(root)
     path = root / "orders-0" / "partition.metadata"
@@ -127,14 +127,14 @@ async def test_the_topic_id_comes_from_the_metadata_log(tmp_path: Path, capsys: 
     assert verify([str(root)]) == 0
 
 
-async def test_one_partition_by_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_one_partition_is_repaired_by_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     await filled(root)
     damage_middle(root)
     marked = tree(root / "__cluster_metadata-0")
     found = report(root / "orders-0", capsys, "--apply")
     assert found["directory"] == str(root)
-    assert found["backup"] == str(tmp_path / "ottla-repair-1")  # in no data directory
+    assert found["backup"] == str(tmp_path / "ottla-repair-1")  # not in a data directory
     assert tree(root / "__cluster_metadata-0") == marked
     assert verify([str(root)]) == 0
     alone = tmp_path / "elsewhere" / "orders-0"
@@ -145,7 +145,7 @@ async def test_one_partition_by_its_folder(tmp_path: Path, capsys: pytest.Captur
     assert report(alone, capsys)["steps"] == []
 
 
-async def test_what_cannot_be_mended_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_unrepairable_damage_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     await filled(root)
     (root / "meta.properties").write_bytes(b"version=1\n")
@@ -156,7 +156,7 @@ async def test_what_cannot_be_mended_is_exit_code_1(tmp_path: Path, capsys: pyte
     assert [one["file"] for one in report(root, capsys, "--apply", code=1)["cannot_be_mended"]] == ["meta.properties"]
 
 
-async def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_wrong_arguments_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     await filled(root)
     (tmp_path / "empty").mkdir()

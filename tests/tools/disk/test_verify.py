@@ -1,4 +1,4 @@
-"""`ottla verify`: what it prints and its exit codes, on directories that real requests filled."""
+"""`ottla verify`: its output and exit codes, on directories that real requests have filled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def report(root: Path, capsys: pytest.CaptureFixture[str], *more: str, code: int
     return json.loads(capsys.readouterr().out)
 
 
-async def test_beside_a_running_broker_and_after_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_verify_during_and_after_the_run_of_a_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     async with running(root) as broker:
         await broker.topic("orders")
@@ -45,7 +45,7 @@ async def test_beside_a_running_broker_and_after_it(tmp_path: Path, capsys: pyte
     assert report(root, capsys, "--topic", "orders", "--partition", "0")["partitions"] == 1
 
 
-async def test_what_is_wrong_is_listed_and_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_findings_are_listed_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     async with running(root) as broker:
         await broker.topic("orders")
@@ -67,13 +67,13 @@ async def test_what_is_wrong_is_listed_and_is_exit_code_1(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     "command", [verify, formats, lambda arguments: dump([*arguments[:-1], f"{arguments[-1]}/{LOG}"])]
 )
-def test_one_walk_over_the_entries_is_behind_all_that_look(
+def test_all_readers_report_the_same_damage(
     command: Callable[[list[str]], int],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Damage is where `inspect` says that it is, for each of them."""
+    """Each of them finds the damage at the position that `inspect` reports."""
     (tmp_path / LOG).parent.mkdir()
     one = bytes(batch.build([batch.Record(0, 1, None, b"v")]))
     (tmp_path / LOG).write_bytes(one)
@@ -91,7 +91,7 @@ def test_one_walk_over_the_entries_is_behind_all_that_look(
     assert "planted" in told.out + told.err
 
 
-def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"")
     assert verify([str(tmp_path / "missing")]) == 2

@@ -1,4 +1,4 @@
-"""`ottla explain`: what a broker answers to a producer's next batch, and why; also that brokers do answer so."""
+"""`ottla explain`: the response to a producer's next batch, with the reason, compared with brokers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-# --- the answers
+# --- the responses
 
 
 def answers(run: Run, log: Log, *more: object) -> list[tuple[str, str, int]]:
-    """(case, error or what else, offset)."""
+    """Returns (case, error or result, offset) of each example."""
     found = report(run, *requested(log, *more))["answers"]
     return [
         (one["case"], "accepted" if one["written"] else one["error"].replace("NONE", "copy"), one["offset"])
@@ -56,7 +56,7 @@ GAP = "OUT_OF_ORDER_SEQUENCE_NUMBER"
         ("4.3", (GAP, -1)),
     ],
 )
-def test_examples_lie_before_behind_and_beside_the_next_batch(
+def test_examples_are_before_after_and_beside_the_next_batch(
     release: str, before: tuple[str, int], run: Run, log: Log
 ) -> None:
     assert answers(run, seven(log), "--release", release) == [
@@ -68,7 +68,7 @@ def test_examples_lie_before_behind_and_beside_the_next_batch(
     ]
 
 
-def test_0_11_remembers_one_batch(run: Run, log: Log) -> None:
+def test_release_0_11_remembers_one_batch(run: Run, log: Log) -> None:
     assert answers(run, seven(log), "--release", "0.11") == [
         ("the next", "accepted", -1),
         ("the newest again", "copy", 12),
@@ -82,7 +82,7 @@ def test_0_11_remembers_one_batch(run: Run, log: Log) -> None:
     ("release", "later"),
     [("ottla", "UNKNOWN_PRODUCER_ID"), ("0.11", GAP), ("2.4", "UNKNOWN_PRODUCER_ID"), ("4.3", "accepted")],
 )
-def test_a_producer_of_which_nothing_is_known(release: str, later: str, run: Run, log: Log) -> None:
+def test_unknown_producer(release: str, later: str, run: Run, log: Log) -> None:
     seven(log)
     wanted = ["--producer-id", 5, "--release", release]
     assert answers(run, log, *wanted) == [("its first", "accepted", -1), ("a later one", later, -1)]
@@ -93,7 +93,7 @@ def test_a_producer_of_which_nothing_is_known(release: str, later: str, run: Run
     )
 
 
-def test_each_answer_says_why(run: Run, log: Log) -> None:
+def test_each_response_has_a_reason(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
     seven(log)
     _, out, _ = run(*requested(log, "--producer-id", 7))
@@ -124,7 +124,7 @@ an old epoch             0      0          INVALID_PRODUCER_EPOCH (47)
 """
 
 
-def test_while_a_transaction_is_open_a_batch_outside_of_it_is_refused(run: Run, log: Log) -> None:
+def test_open_transaction_refuses_a_batch_without_one(run: Run, log: Log) -> None:
     log.batch(7, 1, 0, 2, transactional=True)
     outside = ("the next, in no transaction", "INVALID_TXN_STATE", -1)
     assert answers(run, log) == [
@@ -142,7 +142,7 @@ def test_while_a_transaction_is_open_a_batch_outside_of_it_is_refused(run: Run, 
 
 
 @pytest.mark.parametrize("release", ["0.9", "0.10.2"])
-def test_releases_before_0_11_know_no_producers(release: str, run: Run, log: Log) -> None:
+def test_releases_before_0_11_have_no_idempotent_producers(release: str, run: Run, log: Log) -> None:
     _, out, _ = run(*requested(seven(log), "--release", release))
     assert out.endswith(
         f"{release} has no idempotent producers and no message format v2: both are new in Kafka 0.11.\n"
@@ -150,22 +150,22 @@ def test_releases_before_0_11_know_no_producers(release: str, run: Run, log: Log
     assert {answer for _, answer, _ in answers(run, log, "--release", release)} == {"UNSUPPORTED_VERSION"}
 
 
-def test_a_topic_of_an_old_format_takes_no_producer(run: Run, log: Log, tmp_path: Path) -> None:
+def test_topic_of_an_old_format_refuses_producers(run: Run, log: Log, tmp_path: Path) -> None:
     records = Log(tmp_path, "__cluster_metadata")
     config = ConfigRecord(resource_type=2, resource_name="t", name="message.format.version", value="0.10.2")
     records.raw(batch.build([Record(0, NOW, None, encode(config))]), 1)
     seven(log)
     assert {a for _, a, _ in answers(run, log, "--release", "2.8")} == {"UNSUPPORTED_FOR_MESSAGE_FORMAT"}
-    assert answers(run, log)[0] == ("the next", "accepted", -1)  # the own profile writes v2 whatever the topic says
+    assert answers(run, log)[0] == ("the next", "accepted", -1)  # the own profile always writes v2
 
 
-def test_the_scan_reaches_as_far_as_it_does_in_the_broker(run: Run, log: Log) -> None:
+def test_scan_reads_the_same_batches_as_the_broker(run: Run, log: Log) -> None:
     size = seven(log).path.stat().st_size // 7
     wanted = ["--producer-id", 7, "--count", 2, "--next-sequence"]
     assert answers(run, log, *wanted, 0) == [("as given", "copy", 0)]
     filled = batch.build([Record(log.offset, NOW, None, bytes(1 << 20))], base_offset=log.offset)
     reach = 16 * 1024 * 1024
-    left = reach - 6 * size  # exactly as far as the second batch
+    left = reach - 6 * size  # exactly up to the second batch
     filler = batch.build([Record(log.offset, NOW, None, bytes(left - (len(filled) - (1 << 20)) - 1))], base_offset=14)
     log.raw(filler, 1)
     assert log.path.stat().st_size - size in range(reach - 3, reach + 1)
@@ -177,10 +177,10 @@ RELEASES = ["ottla", "0.11", "1.0.1", "1.1", "2.3", "2.4", "2.7", "4.3"]
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_it_says_what_the_broker_does(
+async def test_predicted_responses_equal_the_brokers(
     release: str, run: Run, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
-    """Whatever a producer sends, the broker answers as was said before; also after its log start moved."""
+    """For any batches of a producer, also after the log start moved."""
     source = random.Random(release)
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
@@ -205,14 +205,14 @@ async def test_it_says_what_the_broker_does(
                 next_sequence, epoch = sequence + count, sent_epoch
 
 
-# --- what is remembered elsewhere
+# --- state outside of the log
 
 
 def known(**fields: Any) -> Producer:
     return Producer(**{"epoch": 4, "batches": (), "last_offset": 3, "last_timestamp_ms": NOW, **fields})
 
 
-def test_a_snapshot_tells_of_producers_whose_records_are_gone(run: Run, tmp_path: Path) -> None:
+def test_snapshot_has_producers_whose_records_are_deleted(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path, offset=20)
     log.batch(7, 0, 0)
     of = CachedBatch(5, 9, 11, 15, NOW)
@@ -225,14 +225,14 @@ def test_a_snapshot_tells_of_producers_whose_records_are_gone(run: Run, tmp_path
         (8, "snapshot", 9),
         (9, "snapshot", 9),
     ]
-    # Releases up to 2.3 keep one without records only for its open transaction.
+    # Releases up to 2.3 keep a producer without records only for its open transaction.
     assert [one["producer_id"] for one in report(run, *requested(log, "--release", "2.3"))["producers"]] == [7, 9]
     assert [one["producer_id"] for one in report(run, *requested(log))["producers"]] == [7, 8, 9]
     _, out, _ = run(*requested(log))
     assert "from a snapshot only, transaction since offset 11" in out
 
 
-def test_when_it_is_forgotten_is_told(run: Run, log: Log) -> None:
+def test_expiration_of_a_producer_is_shown(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
 
     def sentences(release: str) -> str:

@@ -1,4 +1,4 @@
-"""`ottla explain`: the history of a partition's producers, what a broker answers to them, and why."""
+"""`ottla explain`: the history of a partition's producers, the responses to them, and the reasons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def history(run: Run, log: Log, *more: object) -> list[tuple[Any, ...]]:
-    """(kind, odd, offsets, sequences, batches) of every line."""
+    """Returns (kind, odd, offsets, sequences, batches) of every line."""
     return [
         (
             line["kind"],
@@ -94,13 +94,13 @@ PRODUCER ID  EPOCH  LAST SEQUENCE  LAST OFFSET  LAST TIMESTAMP (UTC)     NEXT SE
 """
 
 
-def test_the_whole_page(run: Run, log: Log) -> None:
+def test_whole_page(run: Run, log: Log) -> None:
     code, out, err = run(*requested(mixed(log)))
     assert (code, err) == (0, "")
     assert out == PAGE
 
 
-def test_what_follows_in_sequence_is_one_line_unless_batches_are_asked_for(run: Run, log: Log) -> None:
+def test_consecutive_batches_are_one_line_by_default(run: Run, log: Log) -> None:
     for sequence in range(0, 100, 2):
         log.batch(7, 0, sequence, 2)
         log.batch(8, 0, sequence // 2)
@@ -118,7 +118,7 @@ def test_what_follows_in_sequence_is_one_line_unless_batches_are_asked_for(run: 
     assert history(run, log, "--producer-id", 8) == [("begins", False, (2, 149), (0, 49), 50)]
 
 
-def test_a_gap_is_odd_unless_offsets_are_missing_as_well(run: Run, log: Log) -> None:
+def test_gap_is_odd_unless_offsets_are_missing_as_well(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, 3)
     log.batch(7, 0, 5)
     log.skip(4)
@@ -135,8 +135,8 @@ def test_a_gap_is_odd_unless_offsets_are_missing_as_well(run: Run, log: Log) -> 
     assert report(run, *requested(log))["missing_offsets"] == {"offsets": 4, "places": 1}
 
 
-def test_a_marker_between_does_not_hide_that_offsets_are_missing(run: Run, log: Log) -> None:
-    """As a cleaner leaves an aborted transaction: its marker alone."""
+def test_marker_in_between_does_not_hide_missing_offsets(run: Run, log: Log) -> None:
+    """As a cleaner leaves an aborted transaction: only its marker."""
     log.batch(7, 0, 0, 2, transactional=True)
     log.marker(7, 0)
     log.skip(2)
@@ -146,8 +146,8 @@ def test_a_marker_between_does_not_hide_that_offsets_are_missing(run: Run, log: 
     assert [line[1] for line in history(run, log)] == [False] * 4
 
 
-def test_what_a_coordinator_wrote_has_no_sequences(run: Run, log: Log) -> None:
-    """As committed offsets in a transaction (KIP-98)."""
+def test_batches_of_a_group_coordinator_have_no_sequences(run: Run, log: Log) -> None:
+    """Like committed offsets in a transaction (KIP-98)."""
     for _ in range(2):
         log.batch(7, 1, -1, 2, transactional=True)
     log.batch(8, 0, 0, transactional=True)
@@ -166,7 +166,7 @@ def test_what_a_coordinator_wrote_has_no_sequences(run: Run, log: Log) -> None:
     assert (found["answers"][0]["case"], found["answers"][0]["error"]) == ("the next", "NONE")
 
 
-def test_what_was_written_twice_is_told_with_its_first_place(run: Run, log: Log) -> None:
+def test_duplicate_batch_is_shown_with_its_first_offset(run: Run, log: Log) -> None:
     for sequence in (0, 2, 4):
         log.batch(7, 0, sequence, 2)
     log.batch(7, 0, 4, 2)
@@ -185,7 +185,7 @@ def test_what_was_written_twice_is_told_with_its_first_place(run: Run, log: Log)
     assert texts(run, log)[3] == "written before: sequences up to 7 were"
 
 
-def test_a_producer_that_begins_again_is_one_line_of_what_was_written_before(run: Run, log: Log) -> None:
+def test_restarted_producer_writing_the_same_again_is_one_line(run: Run, log: Log) -> None:
     for _ in range(2):
         for sequence in range(0, 20, 2):
             log.batch(7, 0, sequence, 2)
@@ -212,7 +212,7 @@ def test_epochs_rise_and_do_not_fall(run: Run, log: Log) -> None:
     assert texts(run, log)[1:] == ["epoch 0 -> 2", "epoch 2 -> 3, but sequence 4 instead of 0", "epoch 1 after epoch 3"]
 
 
-def test_sequences_pass_their_largest(run: Run, log: Log) -> None:
+def test_sequences_wrap_after_the_largest(run: Run, log: Log) -> None:
     log.batch(7, 0, LAST - 3, 2)
     log.batch(7, 0, LAST - 1, 3)
     log.batch(7, 0, 1)
@@ -249,7 +249,7 @@ def test_markers_end_transactions_and_may_raise_the_epoch(run: Run, log: Log) ->
     assert (other["epoch"], other["last_sequence"], other["coordinator_epoch"]) == (0, 0, 5)
 
 
-def test_what_is_below_the_log_start_is_no_line_and_explains_what_follows(run: Run, log: Log) -> None:
+def test_records_below_the_log_start_have_no_line_and_explain_the_next(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, 2)
     log.batch(8, 0, 0, 2)
     log.plain(3)
@@ -273,7 +273,7 @@ def test_what_is_below_the_log_start_is_no_line_and_explains_what_follows(run: R
     assert "offsets below 7 are deleted; the files still have those from 0 on" in run(*requested(log))[1]
 
 
-def test_a_producer_that_was_forgotten_with_the_logs_start_begins_anew(run: Run, log: Log) -> None:
+def test_producer_forgotten_with_the_log_start_begins_again(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, 2)
     log.batch(7, 0, 2, 2)
     log.batch(7, 0, 0, 2)
@@ -285,7 +285,7 @@ def test_a_producer_that_was_forgotten_with_the_logs_start_begins_anew(run: Run,
     assert [(one["first_sequence"], one["base_offset"]) for one in known["remembered"]] == [(0, 4)]
 
 
-def test_segments_that_are_gone_are_told(run: Run, tmp_path: Path) -> None:
+def test_deleted_segments_are_reported(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path, offset=50)
     log.batch(7, 0, 10, 10)
     log.skip(40)
@@ -304,7 +304,7 @@ def test_segments_that_are_gone_are_told(run: Run, tmp_path: Path) -> None:
     assert [line[0] for line in history(run, log, "--batches")].count("missing offsets") == 2
 
 
-def test_messages_of_old_formats_have_no_producer(run: Run, log: Log) -> None:
+def test_old_formats_have_no_producer(run: Run, log: Log) -> None:
     old = [Record(n, NOW, None, b"v") for n in range(3)]
     log.raw(legacy.build(old, magic=1, codec=1), 3)
     log.raw(legacy.build([Record(3, NOW, None, b"v")], magic=0), 1)
@@ -314,7 +314,7 @@ def test_messages_of_old_formats_have_no_producer(run: Run, log: Log) -> None:
     assert (found["without_producer"]["batches"], found["missing_offsets"]["offsets"]) == (2, 0)
 
 
-def test_times_that_are_none_are_shown_as_they_are(run: Run, log: Log) -> None:
+def test_invalid_timestamps_are_shown_as_numbers(run: Run, log: Log) -> None:
     for time_ms in (-1, 2**62, NOW):
         record = Record(log.offset, time_ms, None, b"v")
         data = batch.build(
@@ -327,10 +327,10 @@ def test_times_that_are_none_are_shown_as_they_are(run: Run, log: Log) -> None:
     assert str(2**62) in out and "2023-11-14 22:13:20.000" in out and "Traceback" not in out
 
 
-# --- damage, brokers, mistakes
+# --- damage, brokers, errors
 
 
-def test_damage_ends_the_history_and_is_one_line(run: Run, log: Log) -> None:
+def test_damage_ends_the_history_with_one_line(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
     size = log.path.stat().st_size
     log.raw(struct.pack(">qi4xb", 1, 49, 9) + bytes(44), 0)  # no such format
@@ -340,7 +340,7 @@ def test_damage_ends_the_history_and_is_one_line(run: Run, log: Log) -> None:
     assert "! reading ended at the damage" in out and "log end offset 1\n" in out
 
 
-def test_offsets_that_go_back_are_damage(run: Run, log: Log) -> None:
+def test_decreasing_offsets_are_damage(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, 5)
     log.offset = 3
     log.batch(7, 0, 5)
@@ -352,7 +352,7 @@ def test_offsets_that_go_back_are_damage(run: Run, log: Log) -> None:
     assert code == 1 and "offset 5 ends at offset 3" in err
 
 
-def test_a_batch_that_is_being_written_is_no_damage(run: Run, log: Log) -> None:
+def test_incomplete_newest_batch_is_not_damage(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
     whole = log.path.read_bytes()
     for size in (1, 20, len(whole) - 1):
@@ -366,7 +366,7 @@ def test_a_batch_that_is_being_written_is_no_damage(run: Run, log: Log) -> None:
 
 
 @pytest.mark.soak
-def test_whatever_is_in_the_files_it_ends_in_an_orderly_way(run: Run, log: Log, scaled: Callable[[int], int]) -> None:
+def test_any_file_contents_end_without_a_traceback(run: Run, log: Log, scaled: Callable[[int], int]) -> None:
     mixed(log).roll()
     files = [(path, path.read_bytes()) for path in sorted(seven(log).folder.glob("*.log"))]
     source = random.Random("damage")
@@ -384,7 +384,7 @@ def test_whatever_is_in_the_files_it_ends_in_an_orderly_way(run: Run, log: Log, 
             assert run(*requested(log, *more))[0] == code
 
 
-async def test_it_works_beside_a_running_broker_and_changes_nothing(run: Run, tmp_path: Path) -> None:
+async def test_explain_works_on_a_running_broker_and_changes_nothing(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"log.segment.bytes": "1048576"}) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -408,9 +408,9 @@ def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Calla
         with log.path.open("wb") as file:
             for number in range(batches):
                 struct.pack_into(">q", one, 0, number)
-                struct.pack_into(">i", one, 53, number)  # the sequence; checksums are not looked at
+                struct.pack_into(">i", one, 53, number)  # the sequence; checksums are not checked
                 file.write(one)
-        run(*requested(log))  # what is remembered from now on is
+        run(*requested(log))  # memory allocated from now on counts
         tracemalloc.start()
         try:
             code, out, _ = run(*requested(log))
@@ -420,7 +420,7 @@ def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Calla
         assert code == 0 and f"0-{batches - 1} " in out
         return found
 
-    few, many = peak(3_000), peak(scaled(12_000))  # both longer than what is read at once
+    few, many = peak(3_000), peak(scaled(12_000))  # both are longer than one read
     assert many < few + 500_000, (few, many)
 
 
@@ -443,14 +443,14 @@ def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Calla
         ),
     ],
 )
-def test_a_mistake_is_one_line(flags: list[str], words: str, run: Run, log: Log) -> None:
+def test_wrong_arguments_are_one_line(flags: list[str], words: str, run: Run, log: Log) -> None:
     seven(log)
     code, out, err = run(log.directory, *flags)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert words in err and err.startswith("ottla explain: ")
 
 
-def test_a_path_that_is_no_data_directory_is_a_mistake(run: Run, tmp_path: Path) -> None:
+def test_path_that_is_not_a_data_directory_is_refused(run: Run, tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         code, out, err = run(path, "--topic", "t", "--partition", 0)
         assert (code, out, err.count("\n")) == (2, "", 1)

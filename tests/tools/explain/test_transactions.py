@@ -1,4 +1,4 @@
-"""`ottla explain --transactions`: which there are, how each ended, and what holds the last stable offset back."""
+"""`ottla explain --transactions`: the transactions, how each ended, and which ones hold back the last stable offset."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def seen(run: Run, *arguments: object) -> dict[str, list[tuple[Any, ...]]]:
-    """(producer, offsets, state, marker's offset) of each transaction, by partition."""
+    """Returns (producer, offsets, state, marker's offset) of each transaction, by partition."""
     return {
         f"{one['topic']}-{one['partition']}": [
             (of["producer_id"], (of["first_offset"], of["last_offset"]), of["state"], of["marker_offset"])
@@ -56,7 +56,7 @@ def seen(run: Run, *arguments: object) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def only(run: Run, *arguments: object) -> Any:
-    """What is told of the only partition."""
+    """Returns the explanation of the only partition."""
     (one,) = report(run, "--transactions", *arguments)["partitions"]
     return one
 
@@ -104,7 +104,7 @@ def mixed(log: Log) -> Log:
     return log
 
 
-def test_the_whole_page(run: Run, log: Log) -> None:
+def test_whole_page(run: Run, log: Log) -> None:
     before = contents(mixed(log).directory)
     code, out, err = run("--transactions", log.directory)
     assert (code, err) == (0, "")
@@ -170,7 +170,7 @@ def test_json_has_every_field(run: Run, log: Log) -> None:
     ]
 
 
-def test_the_page_of_a_partition_says_what_holds_it_back(run: Run, log: Log) -> None:
+def test_page_of_a_partition_shows_what_holds_back_the_last_stable_offset(run: Run, log: Log) -> None:
     code, out, _ = run(*requested(mixed(log), "--producer-id", 9))
     assert code == 0
     assert (
@@ -189,7 +189,7 @@ def test_the_page_of_a_partition_says_what_holds_it_back(run: Run, log: Log) -> 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_of_directories_that_kafka_wrote(run: Run, release: str) -> None:
+def test_transactions_of_directories_of_kafka(run: Run, release: str) -> None:
     found = report(run, "--transactions", DIRECTORIES / release)
     partitions = {f"{one['topic']}-{one['partition']}": one for one in found["partitions"]}
     (open_one,) = partitions["open-transaction-0"]["transactions"]
@@ -201,7 +201,7 @@ def test_of_directories_that_kafka_wrote(run: Run, release: str) -> None:
     assert done["last_stable_offset"] == done["log_end_offset"] == 26
     assert done["held_back_by"] is None
     assert {of["transactional_id"] for of in done["transactions"]} == {"one", "two"}
-    # Those that Kafka's transaction index has, and no others.
+    # Exactly those of Kafka's transaction index.
     aborted = {
         struct.unpack(">hqqqq", data[at : at + 34])[1:4]
         for path in (DIRECTORIES / release / "transactions-0").glob("*.txnindex")
@@ -218,7 +218,7 @@ def test_of_directories_that_kafka_wrote(run: Run, release: str) -> None:
     assert [one["transactional_id"] for one in found["transactional_ids"]] == ["three"]
 
 
-def test_markers_of_before_the_log_start_are_not_shown(run: Run, log: Log) -> None:
+def test_markers_before_the_log_start_are_not_shown(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, 2, transactional=True)
     log.marker(7, 0)
     log.batch(7, 0, 2, 2, transactional=True)
@@ -235,8 +235,8 @@ def test_markers_of_before_the_log_start_are_not_shown(run: Run, log: Log) -> No
 
 
 @pytest.mark.parametrize("at", [40, 41])
-def test_what_began_in_a_deleted_segment_is_known_from_a_snapshot(run: Run, tmp_path: Path, at: int) -> None:
-    """Of the snapshots the oldest tells most: a broker leaves none at the first segment's beginning."""
+def test_begin_in_a_deleted_segment_is_known_from_a_snapshot(run: Run, tmp_path: Path, at: int) -> None:
+    """The oldest snapshot has most: a broker keeps none at the begin of the first segment."""
     log = Log(tmp_path, offset=40)
     cached = (CachedBatch(0, 9, 20, 29, NOW),)
     open_one, other, marked = (
@@ -261,7 +261,7 @@ def test_what_began_in_a_deleted_segment_is_known_from_a_snapshot(run: Run, tmp_
     assert "transaction open since offset 20, below the log start\n" in out
 
 
-def test_a_batch_outside_of_transactions_neither_begins_nor_belongs_to_one(run: Run, log: Log) -> None:
+def test_batch_without_a_transaction_neither_begins_nor_joins_one(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, 2)
     log.batch(7, 0, 2, 2, transactional=True)
     log.batch(7, 0, 4, 2)
@@ -269,7 +269,7 @@ def test_a_batch_outside_of_transactions_neither_begins_nor_belongs_to_one(run: 
     assert [(of["first_offset"], of["last_offset"], of["records"]) for of in found["transactions"]] == [(2, 3, 2)]
 
 
-def test_a_marker_that_cannot_be_read_ends_it_all_the_same(run: Run, log: Log) -> None:
+def test_undecodable_marker_ends_the_transaction(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, transactional=True)
     log.marker(7, 0, kind=5)
     assert seen(run, log.directory) == {"t-0": [(7, (0, 0), "ended", 1)]}
@@ -307,7 +307,7 @@ def test_partitions_and_producers_are_chosen(run: Run, tmp_path: Path) -> None:
     assert ids("--transactional-id", "idle") == ["idle"]
 
 
-def test_there_may_be_none(run: Run, log: Log) -> None:
+def test_no_transactions(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
     assert run("--transactions", log.directory) == (0, "no transactions\n", "")
     assert report(run, "--transactions", log.directory)["partitions"] == []
@@ -317,7 +317,7 @@ def test_there_may_be_none(run: Run, log: Log) -> None:
     )
 
 
-# --- how an open one stands
+# --- the status of an open one
 
 
 OF = InPartition(7, 3, 4, 5, 1, 2, NOW, NOW, OPEN)
@@ -347,12 +347,12 @@ STANDINGS: list[tuple[Coordinators, str, str, int | None]] = [
     (known("CompleteCommit"), "hanging", "CompleteCommit at its coordinator, already ended there", None),
     (known("Empty", partitions=()), "hanging", "Empty at its coordinator, already ended there", None),
     (known(producer_id=8), "hanging", "no coordinator here has this producer", None),
-    (Coordinators(cannot="nobody to ask"), "unknown", "nobody to ask", None),
+    (Coordinators(cannot="no coordinator"), "unknown", "no coordinator", None),
 ]
 
 
 @pytest.mark.parametrize(("coordinators", "kind", "text", "ends_ms"), STANDINGS)
-def test_how_it_stands_with_its_coordinator(
+def test_status_of_an_open_transaction_at_its_coordinator(
     coordinators: Coordinators, kind: str, text: str, ends_ms: int | None
 ) -> None:
     found = status_at_coordinator("t", 1, OF, coordinators)
@@ -360,7 +360,7 @@ def test_how_it_stands_with_its_coordinator(
     assert text in found.why
 
 
-def test_an_id_that_has_expired_ends_nothing(run: Run, log: Log) -> None:
+def test_expired_id_ends_no_transaction(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, transactional=True)
     coordinators = CoordinatorLog(log.directory)
     coordinators.write("loader", 7, state="CompleteCommit", partitions=())
@@ -371,7 +371,7 @@ def test_an_id_that_has_expired_ends_nothing(run: Run, log: Log) -> None:
     assert 'the transactional id "loader" has expired' in of["standing"]["why"]
 
 
-def test_an_id_is_one_line_whatever_is_in_it(run: Run, log: Log) -> None:
+def test_id_of_any_letters_is_one_line(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, transactional=True)
     CoordinatorLog(log.directory).write('a\n\x1b"b', 7)
     _, out, _ = run("--transactions", log.directory)
@@ -380,18 +380,18 @@ def test_an_id_is_one_line_whatever_is_in_it(run: Run, log: Log) -> None:
     assert only(run, log.directory)["transactions"][0]["transactional_id"] == 'a\n\x1b"b'
 
 
-def test_the_newest_record_of_an_id_counts(run: Run, log: Log) -> None:
+def test_newest_record_of_an_id_counts(run: Run, log: Log) -> None:
     log.batch(7, 4, 0, transactional=True)
     coordinators = CoordinatorLog(log.directory)
     for state in ("Empty", "Ongoing", "PrepareCommit"):
         coordinators.write("loader", 7, 4, state)
-    coordinators.put(b"\x00\x09other", b"\x00\x00")  # of a type that is none of a transaction
-    coordinators.put(b"\x00\x00\x00\x01x", b"\x00\x63")  # of a version of the future
+    coordinators.put(b"\x00\x09other", b"\x00\x00")  # a type that is not a transaction's
+    coordinators.put(b"\x00\x00\x00\x01x", b"\x00\x63")  # an unknown, newer version
     (of,) = only(run, log.directory)["transactions"]
     assert of["standing"]["kind"] == "ending"
 
 
-def test_without_transaction_state_it_cannot_be_told(run: Run, log: Log) -> None:
+def test_status_is_unknown_without_transaction_state(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, transactional=True)
     (of,) = only(run, log.directory)["transactions"]
     assert of["standing"] == {
@@ -402,8 +402,10 @@ def test_without_transaction_state_it_cannot_be_told(run: Run, log: Log) -> None
 
 
 @pytest.mark.parametrize("what", ["begins", "ends"])
-def test_what_changes_meanwhile_does_not_hang(run: Run, log: Log, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """The coordinator's log is read before the partition's, and once more for what seems to hang."""
+def test_change_while_reading_is_not_reported_as_hanging(
+    run: Run, log: Log, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The coordinator's log is read before the partition's, and again for each transaction that seems to hang."""
     log.batch(7, 0, 0, transactional=True)
     coordinators = CoordinatorLog(log.directory)
     coordinators.write("loader", 7, state="Empty", partitions=())
@@ -429,8 +431,8 @@ def test_what_changes_meanwhile_does_not_hang(run: Run, log: Log, monkeypatch: p
     ]
 
 
-def test_a_coordinator_in_another_directory_may_know(run: Run, log: Log) -> None:
-    """As with several log.dirs: of what is known here all is known, as an id has one partition."""
+def test_coordinator_in_another_directory_may_have_the_id(run: Run, log: Log) -> None:
+    """As with several log.dirs: if this directory has one record of an id it has all, as an id has one partition."""
     log.batch(7, 0, 0, transactional=True)
     log.batch(8, 0, 0, transactional=True)
     for partition in (0, 2):
@@ -440,7 +442,7 @@ def test_a_coordinator_in_another_directory_may_know(run: Run, log: Log) -> None
     assert "some partitions of __transaction_state are in other directories" in unknown["standing"]["why"]
 
 
-def test_a_standing_is_of_the_partition_and_not_of_the_first_with_that_producer(run: Run, tmp_path: Path) -> None:
+def test_status_is_that_of_the_partition_and_not_of_another_of_the_producer(run: Run, tmp_path: Path) -> None:
     for partition in (0, 1):
         Log(tmp_path, "t", partition).batch(7, 0, 0, transactional=True)
     CoordinatorLog(tmp_path).write("loader", 7, partitions=(("t", 1),))
@@ -469,14 +471,14 @@ def test_a_standing_is_of_the_partition_and_not_of_the_first_with_that_producer(
         ([], "the following arguments are required: DIR, --topic, --partition"),
     ],
 )
-def test_mistakes_are_one_line(run: Run, arguments: list[str], error: str) -> None:
+def test_wrong_arguments_are_one_line(run: Run, arguments: list[str], error: str) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert error in err
     assert err.count("\n") == 1
 
 
-def test_a_directory_that_is_none_is_a_mistake(run: Run, tmp_path: Path) -> None:
+def test_path_that_is_not_a_directory_is_refused(run: Run, tmp_path: Path) -> None:
     code, out, err = run("--transactions", tmp_path)
     assert (code, out) == (2, "")
     assert err == f"ottla explain: {tmp_path} is no data directory: it has no partition\n"

@@ -1,4 +1,4 @@
-"""`ottla explain --transactions` over damaged directories, and what it keeps of large ones."""
+"""`ottla explain --transactions` with damaged directories, and its memory for large ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> Log:
 # --- damage
 
 
-def test_damage_is_told_behind_what_could_be_read(run: Run, log: Log) -> None:
+def test_damage_is_reported_after_the_readable_part(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, transactional=True)
     log.raw(b"\x01" * 100, 0)
     log.roll()
@@ -51,7 +51,7 @@ def test_damage_is_told_behind_what_could_be_read(run: Run, log: Log) -> None:
     assert err.startswith("ottla explain: log read up to the damage only: t-0/00000000000000000000.log at byte ")
 
 
-def test_of_what_is_open_before_damage_the_end_is_not_known(run: Run, log: Log) -> None:
+def test_end_of_a_transaction_open_before_damage_is_unknown(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, transactional=True)
     CoordinatorLog(log.directory).write("loader", 7, state="CompleteCommit", partitions=())
     log.raw(b"\x01" * 100, 0)
@@ -64,8 +64,8 @@ def test_of_what_is_open_before_damage_the_end_is_not_known(run: Run, log: Log) 
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_damaged_log_of_coordinators_makes_nobody_hang(run: Run, log: Log, torn: bool) -> None:
-    """But a write under way at its end is no damage."""
+def test_damaged_log_of_coordinators_reports_no_hanging_transaction(run: Run, log: Log, torn: bool) -> None:
+    """But an incomplete write at its end is not damage."""
     log.batch(7, 0, 0, transactional=True)
     coordinators = CoordinatorLog(log.directory)
     coordinators.write("other", 8)
@@ -92,7 +92,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(data=st.data())
-def test_any_damage_is_told_or_does_not_matter(data: st.DataObject, damaged: Path) -> None:
+def test_any_damage_is_reported_or_has_no_effect(data: st.DataObject, damaged: Path) -> None:
     paths = sorted(path for path in damaged.rglob("*") if path.is_file() and path.stat().st_size)
     path = data.draw(st.sampled_from(paths))
     was = path.read_bytes()
@@ -137,5 +137,5 @@ def test_memory_does_not_grow_with_the_transactions(log: Log, scaled: Callable[[
         assert count == transactions and seen.ended == {"committed": transactions}
         return found
 
-    few, many = peak(2_000), peak(scaled(6_000))  # both longer than what is read at once
+    few, many = peak(2_000), peak(scaled(6_000))  # both are longer than one read
     assert many < few + 500_000, (few, many)

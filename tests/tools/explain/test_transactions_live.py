@@ -1,4 +1,4 @@
-"""`ottla explain --transactions` beside a running broker: what the broker tells, and what its files do."""
+"""`ottla explain --transactions` with a running broker: from the broker, and from its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def settled(asked: Response | asyncio.Future[Response]) -> Response:
 
 
 async def begin(broker: Broker, name: str, *partitions: tuple[str, int]) -> tuple[int, int]:
-    """A transaction with these partitions; its producer id and epoch."""
+    """Begins a transaction with these partitions; returns its producer id and epoch."""
     coordinator = broker.state.transactions
     owner = await settled(coordinator.init_producer_id(name, timeout_ms=TIMEOUT_MS))
     who = owner.producer_id, owner.producer_epoch
@@ -52,7 +52,7 @@ def at(broker: Broker) -> list[str]:
 
 
 async def told(run: Run, *arguments: object) -> Any:
-    """What the command says; in a thread, since it waits for the broker, which is in this one."""
+    """Returns the output of the command; in a thread, since it waits for the broker, which is in this one."""
     return await asyncio.to_thread(report, run, "--transactions", *arguments)
 
 
@@ -62,7 +62,7 @@ def of(found: Any, topic: str, partition: int = 0) -> Any:
 
 
 def standings(found: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """(transactional id, producer, first offset, kind) of what is open, by partition."""
+    """Returns (transactional id, producer, first offset, kind) of the open transactions, by partition."""
     return {
         f"{one['topic']}-{one['partition']}": [
             (of["transactional_id"], of["producer_id"], of["first_offset"], of["standing"]["kind"])
@@ -74,7 +74,7 @@ def standings(found: Any) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
-async def test_a_broker_and_its_files_tell_the_same(run: Run, tmp_path: Path) -> None:
+async def test_broker_and_files_give_the_same_transactions(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with running(folder) as broker:
         await broker.topic("t", 2)
@@ -82,7 +82,7 @@ async def test_a_broker_and_its_files_tell_the_same(run: Run, tmp_path: Path) ->
         two = await begin(broker, "two", ("t", 1))
         write(broker, one, "t", 1)
         write(broker, two, "t", 1)
-        write(broker, two, "t", 0)  # which its coordinator does not know
+        write(broker, two, "t", 0)  # unknown to its coordinator
         write(broker, (77, 0), "t", 0)
         write(broker, one, "t", 0)
         expected = {
@@ -109,7 +109,7 @@ async def test_a_broker_and_its_files_tell_the_same(run: Run, tmp_path: Path) ->
     assert standings(await told(run, folder)) == standings(files)
 
 
-async def test_the_page_of_a_broker(run: Run, tmp_path: Path) -> None:
+async def test_page_of_a_broker(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         one = await begin(broker, "one", ("t", 0))
@@ -127,7 +127,7 @@ async def test_the_page_of_a_broker(run: Run, tmp_path: Path) -> None:
         assert "At their coordinators:" in lines
 
 
-async def test_what_is_asked_for(run: Run, tmp_path: Path) -> None:
+async def test_chosen_partitions_and_producers_are_requested(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         for topic in ("a", "b"):
             await broker.topic(topic)
@@ -151,7 +151,7 @@ async def test_what_is_asked_for(run: Run, tmp_path: Path) -> None:
         assert broker.state.topics.get("u") is None
 
 
-async def test_what_ends_while_a_broker_is_asked_does_not_hang(
+async def test_transaction_ending_while_requesting_is_not_hanging(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as broker:
@@ -171,7 +171,7 @@ async def test_what_ends_while_a_broker_is_asked_does_not_hang(
         assert was["standing"] == {"kind": "ending", "why": "it ended during the analysis", "ends_ms": None}
 
 
-async def test_releases_without_the_requests_tell_less(run: Run, tmp_path: Path) -> None:
+async def test_releases_without_the_requests_show_less(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path / "old", release="2.7") as broker:
         await broker.topic("t")
         code, out, err = await asyncio.to_thread(run, "--transactions", *at(broker))
@@ -188,7 +188,7 @@ async def test_releases_without_the_requests_tell_less(run: Run, tmp_path: Path)
         assert "no ListTransactions API, new in Kafka 3.0" in of(found, "t")["transactions"][0]["standing"]["why"]
 
 
-async def test_the_other_commands_take_open_transactions_and_markers_as_they_are(
+async def test_other_commands_read_open_transactions_and_markers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder, killed = tmp_path / "data", tmp_path / "killed"
@@ -219,12 +219,12 @@ async def test_the_other_commands_take_open_transactions_and_markers_as_they_are
 
 
 async def begin_again(broker: Broker, name: str, producer_id: int, epoch: int) -> None:
-    """The next transaction of the same producer."""
+    """Begins the next transaction of the same producer."""
     added = broker.state.transactions.add_partitions(name, producer_id, epoch, [("t", 0)], client_version=0)
     await settled(added)
 
 
-async def test_a_transaction_whose_marker_was_cut_off_hangs(run: Run, tmp_path: Path) -> None:
+async def test_transaction_whose_marker_was_cut_hangs(run: Run, tmp_path: Path) -> None:
     """As a repair may leave it."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
@@ -240,8 +240,8 @@ async def test_a_transaction_whose_marker_was_cut_off_hangs(run: Run, tmp_path: 
     assert "CompleteCommit at its coordinator" in of(found, "t")["held_back_by"]["standing"]["why"]
 
 
-async def test_the_epochs_of_ends(run: Run, tmp_path: Path) -> None:
-    """Of a client with an epoch for each transaction, and of a coordinator that ends one whose time is over."""
+async def test_epochs_at_the_ends_of_transactions(run: Run, tmp_path: Path) -> None:
+    """Of a client with an epoch for each transaction, and of a coordinator that aborts one after its timeout."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
         coordinator = broker.state.transactions

@@ -1,6 +1,6 @@
-"""ottla topics, configs, groups, records and acls against a broker: what they print, as text and as JSON, and refuse.
+"""ottla topics, configs, groups, records and acls with a broker: their output, as text and JSON, and their errors.
 
-That the text is that of Kafka's tools is compared with them in `make interop`.
+The text is compared with that of Kafka's tools in `make interop`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Ottla = Callable[..., Awaitable[tuple[int, str, str]]]
 
 @pytest.fixture
 def ottla(capsys: pytest.CaptureFixture[str]) -> Ottla:
-    """Runs a command against a broker: exit code, stdout, stderr."""
+    """Runs a command with a broker; returns (exit code, stdout, stderr)."""
 
     async def run(broker: Broker, command: str, *arguments: str) -> tuple[int, str, str]:
         given = ["--bootstrap-server", f"127.0.0.1:{broker.ports[0]}", *arguments]
@@ -58,7 +58,7 @@ def ottla(capsys: pytest.CaptureFixture[str]) -> Ottla:
 
 
 async def told(ottla: Ottla, broker: Broker, *words: str) -> Any:
-    """The document that a command prints with --json."""
+    """Returns the document that a command prints with --json."""
     code, out, err = await ottla(broker, *words, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
@@ -73,7 +73,7 @@ async def fill(broker: Broker, partition: int, count: int) -> None:
 # Topics
 
 
-async def test_topics(tmp_path: Path, ottla: Ottla) -> None:
+async def test_topics_command(tmp_path: Path, ottla: Ottla) -> None:
     async with running(tmp_path, release="4.3") as broker:
         assert await ottla(broker, "topics", "--list") == (0, "\n", "")
         made = await told(ottla, broker, "topics", "--create", "--topic", "a.b", "--config", "retention.ms=5")
@@ -104,7 +104,7 @@ async def test_topics(tmp_path: Path, ottla: Ottla) -> None:
 # Records
 
 
-async def test_records(tmp_path: Path, ottla: Ottla) -> None:
+async def test_records_command(tmp_path: Path, ottla: Ottla) -> None:
     async with running(tmp_path, release="4.3") as broker:
         await broker.topic("t", 11)
         await fill(broker, 0, 3)
@@ -142,7 +142,7 @@ async def commit(broker: Broker, group: str, offsets: dict[tuple[str, int], int]
         assert set((await admin.alter_group_offsets(group, offsets)).values()) == {None}
 
 
-def test_a_name_alone_is_no_reason() -> None:
+def test_groups_command_without_an_action_prints_its_help() -> None:
     assert message(KafkaError(35, "t-1")) == "UNSUPPORTED_VERSION (35): t-1"
     assert message(KafkaError(3, "t-1 does not exist")) == "t-1 does not exist"
     assert message(KafkaError(3)) == "UNKNOWN_TOPIC_OR_PARTITION (3)"
@@ -237,7 +237,7 @@ async def test_groups_are_deleted(tmp_path: Path, ottla: Ottla) -> None:
         }
 
 
-def test_times_durations_and_plans(tmp_path: Path) -> None:
+def test_times_durations_and_plans_are_parsed(tmp_path: Path) -> None:
     assert moment_of("1970-01-02T00:00:00.5") == 86_400_500 == moment_of("1970-01-02T01:00:00.500+01:00")
     assert [duration_of(text) for text in ("P1D", "PT1H30M", "PT0.5S", "-PT1S", "P-1DT1H")] == [
         *(86_400_000, 5_400_000, 500),
@@ -261,7 +261,7 @@ def test_times_durations_and_plans(tmp_path: Path) -> None:
         plan_of(file, ["a", "b"])
 
 
-def test_what_python_fails_at_is_said_in_one_line(tmp_path: Path) -> None:
+def test_python_errors_are_one_line(tmp_path: Path) -> None:
     file = tmp_path / "offsets"
     file.write_text("[" * 200_000)
     with pytest.raises(CannotDo, match="not a valid JSON"):
@@ -363,10 +363,10 @@ def test_notations_of_configs() -> None:
     assert java_double(math.nan) == "NaN"
 
 
-# Access control lists
+# ACLs
 
 
-async def test_access_control_lists(tmp_path: Path, ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_acls_command(tmp_path: Path, ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
     add = ("acls", "--add", "--allow-principal", "User:anna", "--topic", "t")
     pattern = "ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)"
     entry = "(principal=User:anna, host=*, operation=READ, permissionType=ALLOW)"
@@ -396,7 +396,7 @@ async def test_access_control_lists(tmp_path: Path, ottla: Ottla, monkeypatch: p
         assert len((await told(ottla, broker, "acls", "--remove", "--topic", "t", "--force"))["removed"]) == 3
 
 
-async def test_without_an_authorizer_there_are_none(tmp_path: Path, ottla: Ottla) -> None:
+async def test_acls_without_an_authorizer_are_refused(tmp_path: Path, ottla: Ottla) -> None:
     async with running(tmp_path, release="4.3") as broker:
         code, out, err = await ottla(broker, "acls", "--list")
         assert (code, out, err) == (1, "", "ottla acls: No Authorizer is configured on the broker\n")
@@ -404,7 +404,7 @@ async def test_without_an_authorizer_there_are_none(tmp_path: Path, ottla: Ottla
 
 # Old brokers
 
-NEEDS = {  # what is asked for, and the first release that answers
+NEEDS = {  # the request, and the first release that has it
     "topics --list": "0.9",
     "topics --describe": "0.9",
     "topics --create --topic u --partitions 1 --replication-factor 1": "0.10.2",
@@ -426,7 +426,7 @@ NEEDS = {  # what is asked for, and the first release that answers
 
 
 @pytest.mark.parametrize("release", ("0.9", "0.10.2", "1.1", "2.8"))
-async def test_what_an_old_broker_cannot_do_is_said(release: str, tmp_path: Path, ottla: Ottla) -> None:
+async def test_requests_missing_in_an_old_broker_are_reported(release: str, tmp_path: Path, ottla: Ottla) -> None:
     order = ("0.9", "0.10.2", "1.1", "2.8", "4.3")
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
@@ -441,7 +441,7 @@ async def test_what_an_old_broker_cannot_do_is_said(release: str, tmp_path: Path
                 assert "broker" in lines[0]
 
 
-# Mistakes
+# Errors
 
 
 MISTAKES = """
@@ -525,7 +525,7 @@ acls --add --principal User:a --topic t|only available if --list
 
 
 @pytest.mark.parametrize("line", MISTAKES.strip().split("\n"))
-def test_mistakes_are_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     words, _, message = line.partition("|")
     command, *arguments = words.split(" ")
     with pytest.raises(SystemExit) as end:
@@ -536,7 +536,7 @@ def test_mistakes_are_one_line(line: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_nobody_answers(command: str, tmp_path: Path, ottla: Ottla) -> None:
+async def test_unreachable_broker_is_one_line(command: str, tmp_path: Path, ottla: Ottla) -> None:
     async with running(tmp_path) as broker:
         pass
     action = {"records": ["--offsets"], "configs": ["--describe", "--entity-type", "topics"]}.get(command, ["--list"])
@@ -547,7 +547,7 @@ async def test_nobody_answers(command: str, tmp_path: Path, ottla: Ottla) -> Non
 
 
 @pytest.mark.parametrize("line", ["topics --list", "acls --remove --topic t"])
-def test_ctrl_c_ends_it_without_a_word(line: str) -> None:
+def test_ctrl_c_ends_without_output(line: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as accepted:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         main = """import signal, sys
@@ -559,7 +559,7 @@ sys.exit(main(sys.argv[1:]))"""
         with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
             assert process.stdout is not None and process.stderr is not None
             if line.startswith("acls"):
-                assert "(y/n)" in process.stdout.readline()  # it waits for an answer
+                assert "(y/n)" in process.stdout.readline()  # it waits for an input
             else:
                 accepted.enter_context(silent.accept()[0])  # it waits for the broker
             process.send_signal(signal.SIGINT)
@@ -567,7 +567,7 @@ sys.exit(main(sys.argv[1:]))"""
             assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 
-async def test_a_reader_may_go_away(tmp_path: Path) -> None:
+async def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         for n in range(9):
             await broker.topic(f"t{n}")
@@ -585,7 +585,7 @@ async def test_a_reader_may_go_away(tmp_path: Path) -> None:
         assert (process.returncode, err) == (0, b"")
 
 
-def test_the_command_finds_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_are_found_by_ottla(capsys: pytest.CaptureFixture[str]) -> None:
     for command in COMMANDS:
         with pytest.raises(SystemExit) as end:
             cli.main([command, "--help"])

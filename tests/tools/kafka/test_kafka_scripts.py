@@ -1,4 +1,4 @@
-"""kafka-topics.sh and kafka-broker-api-versions.sh of the image: the words of Kafka's tools, against a broker."""
+"""kafka-topics.sh and kafka-broker-api-versions.sh of the image: the output of Kafka's tools, with a broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Tool = Callable[..., Awaitable[tuple[int, str, str]]]
 
 @pytest.fixture
 def topics(capsys: pytest.CaptureFixture[str]) -> Tool:
-    """Runs kafka-topics against a broker: exit code, stdout, stderr."""
+    """Runs kafka-topics with a broker; returns (exit code, stdout, stderr)."""
 
     async def run(broker: Broker, *arguments: str) -> tuple[int, str, str]:
         given = ["--bootstrap-server", f"127.0.0.1:{broker.ports[0]}", *arguments]
@@ -41,7 +41,7 @@ def topic_of(broker: Broker, name: str) -> Topic:
     return topic
 
 
-async def test_topics_are_made_listed_described_grown_and_deleted(tmp_path: Path, topics: Tool) -> None:
+async def test_topics_are_created_listed_described_extended_and_deleted(tmp_path: Path, topics: Tool) -> None:
     async with running(tmp_path, release="4.3") as broker:
         assert await topics(broker, "--list") == (0, "\n", "")
         made = await topics(
@@ -75,7 +75,7 @@ async def test_topics_are_made_listed_described_grown_and_deleted(tmp_path: Path
         assert await topics(broker, "--list") == (0, "\n", "")
 
 
-async def test_kafkas_own_topics_are_told_unless_excluded(tmp_path: Path, topics: Tool) -> None:
+async def test_internal_topics_are_listed_unless_excluded(tmp_path: Path, topics: Tool) -> None:
     async with running(tmp_path, release="4.3") as broker:
         await broker.topic("__consumer_offsets")
         await broker.topic("t")
@@ -85,7 +85,7 @@ async def test_kafkas_own_topics_are_told_unless_excluded(tmp_path: Path, topics
         assert (code, out.count("Topic: t\t"), "__consumer_offsets" in out) == (0, 2, False)
 
 
-async def test_failures_are_told_in_kafkas_words(tmp_path: Path, topics: Tool) -> None:
+async def test_errors_have_kafkas_texts(tmp_path: Path, topics: Tool) -> None:
     failed = "Error while executing topic command : "
     async with running(tmp_path, release="4.3") as broker:
         await broker.topic("t")
@@ -111,14 +111,14 @@ async def test_failures_are_told_in_kafkas_words(tmp_path: Path, topics: Tool) -
         assert await topics(broker, "--list") == (0, "t\n", "")
 
 
-async def test_a_broker_that_knows_no_eligible_leaders_is_not_said_to_have_none(tmp_path: Path, topics: Tool) -> None:
+async def test_eligible_replicas_are_omitted_for_a_broker_without_them(tmp_path: Path, topics: Tool) -> None:
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("t")
         code, out, _ = await topics(broker, "--describe", "--topic", "t")
         assert (code, out.endswith("\tElr: N/A\tLastKnownElr: N/A\n")) == (0, True)
 
 
-async def test_nobody_answers(topics: Tool, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+async def test_unreachable_broker_is_one_line(topics: Tool, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         port = broker.ports[0]
     code = await asyncio.to_thread(kafka_topics.main, ["--bootstrap-server", f"127.0.0.1:{port}", "--list"])
@@ -145,7 +145,7 @@ async def test_nobody_answers(topics: Tool, capsys: pytest.CaptureFixture[str], 
         (["--list", "--command-config", "/no/such/file"], "cannot read /no/such/file"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     server = [] if arguments == ["--list"] else ["--bootstrap-server", "127.0.0.1:1"]
     assert kafka_topics.main([*server, *arguments]) == 1
     out, err = capsys.readouterr()
@@ -153,7 +153,7 @@ def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytes
     assert message in err
 
 
-def test_only_plaintext_is_spoken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_plaintext_is_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SASL_SSL\n")
     given = ["--bootstrap-server", "127.0.0.1:1", "--command-config", str(file)]
@@ -171,7 +171,7 @@ def entry(name: str, value: str, source: ConfigSource) -> ConfigEntry:
 
 
 def lines(*flags: str) -> list[str]:
-    """A topic of which one partition has no leader and one lacks a replica."""
+    """A topic with a partition without a leader and one with a missing replica."""
     topic = TopicDescription(
         "t",
         bytes(16),
@@ -210,7 +210,7 @@ def test_layout_of_several_nodes() -> None:
     assert topics_command.description(plain, {}, asked, True) == []
 
 
-def test_assignments() -> None:
+def test_replica_assignments_are_parsed() -> None:
     assert topics_command.assignment_of(None) == topics_command.assignment_of("") == {}
     assert topics_command.assignment_of("1:2,2:1, 3:1") == {0: [1, 2], 1: [2, 1], 2: [3, 1]}
     for text, message in (("1:1", "duplicate"), ("1,1:2", "different"), ("a", "not ID:ID"), ("1,", "not ID:ID")):

@@ -1,4 +1,4 @@
-"""`ottla producers`: the states in a directory, those that a broker tells, and that both are the same."""
+"""`ottla producers`: the states of a directory and of a broker, and that both are equal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def states(run: Run, *arguments: object) -> list[tuple[Any, ...]]:
-    """(topic, partition, producer, epoch, last sequence, last offset)."""
+    """Returns (topic, partition, producer, epoch, last sequence, last offset) of each state."""
     found = report(run, *arguments)["producers"]
     names = ("topic", "partition", "producer_id", "epoch", "last_sequence", "last_offset")
     return [tuple(one[name] for name in names) for one in found]
 
 
-def test_the_whole_page(run: Run, tmp_path: Path) -> None:
+def test_whole_page(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path, "orders", 2)
     log.batch(1007, 0, 0, 3)
     log.batch(9, 4, 2**31 - 2, 4)
@@ -77,7 +77,7 @@ def test_topics_and_partitions_are_chosen(run: Run, tmp_path: Path) -> None:
     assert [row[2] for row in states(run, tmp_path, "--topic", "a", "--partition", 10)] == [3]
 
 
-def test_there_may_be_none(run: Run, tmp_path: Path) -> None:
+def test_no_transactions(run: Run, tmp_path: Path) -> None:
     Log(tmp_path).plain(3)
     assert run(tmp_path) == (0, "no producers\n", "")
     assert report(run, tmp_path) == {"producers": []}
@@ -97,7 +97,7 @@ def stored(log: Log, offset: int, **producers: tuple[int, int]) -> Path:
     return path
 
 
-def test_the_newest_good_snapshot_is_gone_on_from(run: Run, tmp_path: Path) -> None:
+def test_newest_intact_snapshot_is_used(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path)
     for sequence in range(4):
         log.batch(7, 0, sequence)
@@ -106,7 +106,7 @@ def test_the_newest_good_snapshot_is_gone_on_from(run: Run, tmp_path: Path) -> N
     log.batch(7, 0, 4)
     older = stored(log, 2, p7=(901, 1), p5=(902, 0))
     newer = stored(log, 4, p7=(3, 3), p6=(77, 2))
-    # 6 is in a snapshot alone, so it is what was looked at; 5 in an older one.
+    # 6 is only in this snapshot, so it was used; 5 is in an older one.
     expected = [("t", 0, 6, 0, 77, 2), ("t", 0, 7, 0, 4, 5), ("t", 0, 8, 0, 0, 4)]
     assert states(run, tmp_path) == expected
     newer.write_bytes(newer.read_bytes()[:-1] + b"?")
@@ -115,7 +115,7 @@ def test_the_newest_good_snapshot_is_gone_on_from(run: Run, tmp_path: Path) -> N
     assert states(run, tmp_path) == [("t", 0, 7, 0, 4, 5), ("t", 0, 8, 0, 0, 4)]
 
 
-def test_a_snapshot_at_the_end_or_inside_of_a_segment_is_of_use(run: Run, tmp_path: Path) -> None:
+def test_snapshot_at_the_end_or_inside_of_a_segment_is_used(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path)
     for sequence in range(4):
         log.batch(7, 0, sequence)
@@ -125,7 +125,7 @@ def test_a_snapshot_at_the_end_or_inside_of_a_segment_is_of_use(run: Run, tmp_pa
     assert states(run, tmp_path) == [("t", 0, 6, 0, 6, 3), ("t", 0, 7, 0, 3, 3)]
 
 
-def test_a_snapshot_above_the_end_of_the_log_or_below_its_start_is_not(run: Run, tmp_path: Path) -> None:
+def test_snapshot_above_the_log_end_or_below_its_start_is_ignored(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path)
     for sequence in range(4):
         log.batch(7, 0, sequence)
@@ -152,8 +152,8 @@ async def write(broker: Any, client: Any, pid: int, epoch: int, sequence: int, c
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-async def test_a_directory_says_what_its_broker_says(run: Run, tmp_path: Path) -> None:
-    """While the broker runs, over rolled segments and a moved log start; after its end; and with no snapshot at all."""
+async def test_directory_has_the_states_of_its_broker(run: Run, tmp_path: Path) -> None:
+    """While the broker runs, over rolled segments and a moved log start; after its stop; and without any snapshot."""
     folder = tmp_path / "data"
     async with running(folder, overrides={"log.segment.bytes": "1048576"}) as broker:
         await broker.topic("t")
@@ -175,11 +175,11 @@ async def test_a_directory_says_what_its_broker_says(run: Run, tmp_path: Path) -
     assert [row[2:5] for row in states(run, folder)] == told
     for path in folder.rglob("*.snapshot"):
         path.unlink()
-    # Of producer 100 nothing is left above the log start.
+    # All records of producer 100 are below the log start.
     assert [row[2:5] for row in states(run, folder)] == [row for row in told if row[0] != 100]
 
 
-async def test_a_broker_is_asked(run: Run, tmp_path: Path) -> None:
+async def test_states_of_a_broker_are_requested(run: Run, tmp_path: Path) -> None:
     """In a thread, since the command waits for the broker, which is in this one."""
     async with running(tmp_path) as broker:
         await broker.topic("a", 2)
@@ -212,10 +212,10 @@ async def test_a_broker_is_asked(run: Run, tmp_path: Path) -> None:
         ):
             found = await asyncio.to_thread(run, "--bootstrap", at, *flags)
             assert found == (2, "", f"ottla producers: {words}\n")
-        assert broker.state.topics.get("u") is None  # asking creates nothing
+        assert broker.state.topics.get("u") is None  # the request creates nothing
 
 
-async def test_a_broker_before_2_8_cannot_tell(run: Run, tmp_path: Path) -> None:
+async def test_broker_before_2_8_is_refused(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path, release="2.7") as broker:
         await broker.topic("t")
         code, out, err = await asyncio.to_thread(run, "--bootstrap", f"127.0.0.1:{broker.ports[0]}")
@@ -225,7 +225,7 @@ async def test_a_broker_before_2_8_cannot_tell(run: Run, tmp_path: Path) -> None
 # --- damage and mistakes
 
 
-def test_damage_is_one_line_and_what_was_read_is_printed(run: Run, tmp_path: Path) -> None:
+def test_damage_is_one_line_after_the_readable_part(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.batch(7, 0, 0)
     log.roll()
@@ -252,7 +252,7 @@ def test_damage_is_one_line_and_what_was_read_is_printed(run: Run, tmp_path: Pat
         (["--bootstrap", "no address"], "no address"),
     ],
 )
-def test_a_mistake_is_one_line(flags: list[str], words: str, run: Run, tmp_path: Path) -> None:
+def test_wrong_arguments_are_one_line(flags: list[str], words: str, run: Run, tmp_path: Path) -> None:
     Log(tmp_path).batch(7, 0, 0)
     code, out, err = run(*[flag.replace("DIR", str(tmp_path)) for flag in flags])
     assert (code, out, err.count("\n")) == (2, "", 1), err

@@ -1,4 +1,4 @@
-"""`ottla replay` and `ottla diff`: mistakes are one line, and what the table of releases may foretell is bounded."""
+"""`ottla replay` and `ottla diff`: errors in one line, and the limits of what the release table lets them expect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LEFT_ID, RIGHT_ID = b"l" * 16, b"r" * 16
 
 @pytest.fixture(scope="module")
 def once_recorded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A recording of our own client: a topic, and a record in it."""
+    """A recording of Ottla's own client: a topic, and a record in it."""
 
     async def run(address: str) -> None:
         async with Admin(address) as admin:
@@ -56,7 +56,7 @@ def once_recorded(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def session(once_recorded: bytes, tmp_path: Path) -> Path:
-    """The same, for each test anew."""
+    """A new copy of the recording for each test."""
     path = tmp_path / "session.jsonl"
     path.write_bytes(once_recorded)
     return path
@@ -82,7 +82,7 @@ def session(once_recorded: bytes, tmp_path: Path) -> Path:
         (["diff", "127.0.0.1:1", "127.0.0.1:1", "--recording", "{file}"], "cannot connect to 127.0.0.1:1"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_wrong_arguments_are_one_line(
     session: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = session.parent
@@ -98,7 +98,7 @@ def test_mistakes_are_one_line(
     assert told.err.count("\n") == 1 and words.format(folder=folder) in told.err
 
 
-def test_damage_in_a_recording_is_told_and_the_rest_is_played(
+def test_damage_in_a_recording_is_reported_and_the_rest_is_played(
     session: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = session.read_bytes().splitlines(keepends=True)
@@ -109,7 +109,7 @@ def test_damage_in_a_recording_is_told_and_the_rest_is_played(
     assert sum(line.startswith(str(session)) for line in told.splitlines()) == 2 and "no difference" in told
 
 
-def test_a_topic_that_is_there_already_is_one_difference(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_topic_is_one_difference(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Embedded() as broker:
         assert main(["replay", str(session), "--bootstrap", broker.bootstrap]) == 0
         capsys.readouterr()
@@ -123,12 +123,12 @@ def test_a_topic_that_is_there_already_is_one_difference(session: Path, capsys: 
     assert set(document["differences"][0]) == set(Finding._fields) - {"api_key"}
 
 
-def test_a_recording_does_not_differ_from_itself(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_does_not_differ_from_itself(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", str(session), str(session), "--all"]) == 0
     assert "no difference" in capsys.readouterr().out
 
 
-def test_what_one_recording_alone_has_is_told(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exchanges_of_one_recording_only_are_reported(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = session.read_text().splitlines(keepends=True)
     exchanges = [number for number, line in enumerate(lines) if '"type":"exchange"' in line]
     fewer = session.with_name("fewer.jsonl")
@@ -137,16 +137,16 @@ def test_what_one_recording_alone_has_is_told(session: Path, capsys: pytest.Capt
     assert "more Produce in the first" in capsys.readouterr().out
 
 
-# The table
+# The release table
 
 
-def test_each_behaviour_says_what_it_shows() -> None:
+def test_each_behaviour_names_its_effects() -> None:
     assert set(SIGNS) == set(BEHAVIOUR_NAMES), (
-        "tools/replay/expected_differences.py says what a new behaviour shows in answers"
+        "a new behaviour needs its effects on responses in tools/replay/expected_differences.py"
     )
 
 
-def test_the_same_release_foretells_nothing() -> None:
+def test_same_release_has_no_expected_differences() -> None:
     same = ExpectedDifferences(profile("3.9"), profile("3.9"))
     paths = [f".x.{name}" for name in ("error_code", "error_message", "base_offset", "records[0].codec", "state")]
     for api_key in range(100):
@@ -155,7 +155,7 @@ def test_the_same_release_foretells_nothing() -> None:
             assert same.why(api_key, 0, difference) is None and same.perhaps(api_key, 0, difference) is None
 
 
-def test_versions_are_foretold_only_as_the_table_has_them() -> None:
+def test_version_differences_are_expected_only_as_in_the_table() -> None:
     found = ExpectedDifferences(profile("4.3"), profile("2.8"))
     first, last = (apis_of(profile(name)).advertised[1] for name in ("4.3", "2.8"))
     assert found.why(18, 0, Difference(".api_keys[1].max_version", first.last, last.last)) == "versions of Fetch"
@@ -164,7 +164,7 @@ def test_versions_are_foretold_only_as_the_table_has_them() -> None:
 
 
 @each("name", PROFILE_NAMES)
-def test_a_release_is_known_by_its_versions(name: str) -> None:
+def test_release_is_recognized_by_its_versions(name: str) -> None:
     played = profile(name)
     found = guessed_release(apis_of(played).advertised)
     assert found is not None and apis_of(found).advertised == apis_of(played).advertised
@@ -201,8 +201,8 @@ REQUESTS: list[Any] = [
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: f"{type(one).__name__}")
-def test_requests_say_the_same_in_every_version(request_: Any) -> None:
-    """Each form in each version; nothing is lost on the way there and back."""
+def test_requests_translate_to_every_version_and_back(request_: Any) -> None:
+    """Each form in each version, without a loss in both directions."""
     versions = spec(type(request_)).versions.range()
     sent = {version: in_version(request_, version, ids()) for version in versions}
     for version, one in sent.items():
@@ -211,7 +211,7 @@ def test_requests_say_the_same_in_every_version(request_: Any) -> None:
             assert in_version(one, other, ids()) == in_version(sent[other], other, ids()), (version, other)
 
 
-def test_what_a_version_cannot_say_is_not_said_otherwise() -> None:
+def test_request_that_a_version_cannot_express_is_refused() -> None:
     two = FindCoordinatorRequest(coordinator_keys=["a", "b"])
     with pytest.raises(CannotTranslate, match="one key, the request has 2"):
         in_version(two, 3, ids())
@@ -227,8 +227,8 @@ def test_what_a_version_cannot_say_is_not_said_otherwise() -> None:
         build(FindCoordinatorRequest(key="g", key_type=1), 0)
 
 
-def test_findings_are_counted_once(session: Path) -> None:
-    """The same difference on every connection is one finding, and says how often."""
+def test_equal_findings_are_counted(session: Path) -> None:
+    """The same difference on every connection is one finding with a count."""
     exchanges = read_recording(session).exchanges
     other = [dataclasses.replace(one) for one in exchanges]
     for one in other:
@@ -243,9 +243,7 @@ def test_findings_are_counted_once(session: Path) -> None:
     assert [(one.times, one.why) for one in found.findings] == [(asked, Why.UNEXPLAINED)]
 
 
-def test_replay_to_an_older_release_says_what_translate_would_send(
-    session: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_to_an_older_release_suggests_translate(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Embedded(release="2.0") as broker:
         main(["replay", str(session), "--bootstrap-server", broker.bootstrap, "--json"])
         told = json.loads(capsys.readouterr().out)

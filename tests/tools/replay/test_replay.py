@@ -1,4 +1,4 @@
-"""A recording played to other brokers: what is mapped, in which order, and what is told of what differs."""
+"""A recording played to other brokers: what is mapped, the order, and the reported differences."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
 
 
 def numbered(producer: Any, sequence: int, *values: bytes) -> bytes:
-    """A batch of an idempotent producer."""
+    """Returns a batch of an idempotent producer."""
     ids = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
     return bytes(records(*values, base_sequence=sequence, **ids))
 
 
 async def writes_and_reads(broker: Broker) -> None:
-    """An idempotent producer by topic id, and a consumer with a fetch session."""
+    """Runs an idempotent producer by topic id, and a consumer with a fetch session."""
     client = await broker.client()
     told = await client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 12)
     topic_id = bytes(told.topics[0].topic_id)
@@ -59,7 +59,7 @@ async def writes_and_reads(broker: Broker) -> None:
 
 
 async def with_other_records(broker: Broker) -> None:
-    """Ids, epochs and offsets are no longer those of a fresh broker."""
+    """Makes ids, epochs and offsets differ from those of a new broker."""
     client = await broker.client()
     await broker.topic("before")
     await broker.topic("t", 2)
@@ -90,7 +90,7 @@ def only_batch(exchange: Exchange) -> bytes:
     return bytes(request.topic_data[0].partition_data[0].records)
 
 
-async def test_where_there_are_no_fetch_sessions_all_is_asked_for(tmp_path: Path) -> None:
+async def test_without_fetch_sessions_all_partitions_are_requested(tmp_path: Path) -> None:
     exchanges = await recorded(tmp_path / "one", writes_and_reads)
     overrides = {"max.incremental.fetch.session.cache.slots": "0"}
     async with harness.running(tmp_path / "two", overrides=overrides) as broker:
@@ -122,13 +122,13 @@ async def test_records_are_compared_decoded(
     assert unexplained(found), "the first of all that follow"
 
 
-async def test_records_that_one_side_alone_reads_are_told(tmp_path: Path) -> None:
+async def test_records_read_by_one_side_only_are_reported(tmp_path: Path) -> None:
     exchanges = await recorded(tmp_path / "one", writes_and_reads)
     async with harness.running(tmp_path / "two") as broker:
         await broker.topic("t", 2)
         fewer = [one for one in exchanges if one.api_key != FETCH or one is exchanges[-1]]
         _, found = await played([*fewer[:-2], fewer[-1]], broker.ports[0])  # the last Produce is missing
-    # Its session is not known, and there is nothing to read.
+    # The session is unknown, and there is nothing to read.
     assert {one[:2] for one in unexplained(found)} == {("Fetch", ".error_code")}
 
 
@@ -150,13 +150,13 @@ def join(member_id: str, metadata: bytes) -> JoinGroupRequest:
 
 
 async def two_members(broker: Broker) -> None:
-    """Both know that they need an id first; the first to join leads and assigns."""
+    """Two members: both get their ids first; the first to join leads and assigns."""
     clients = [await broker.client(), await broker.client()]
     named = [await client.call(join("", b"%d" % n), 7) for n, client in enumerate(clients)]
     for client, told, n in zip(clients, named, (0, 1), strict=True):
         await client.send(join(told.member_id, b"%d" % n), 7)
-        await asyncio.sleep(0.02)  # so that it is clear who is the first
-    clock = asyncio.create_task(moving(broker))  # over the initial delay of a rebalance
+        await asyncio.sleep(0.02)  # so that the first one is certain
+    clock = asyncio.create_task(moving(broker))  # past the initial rebalance delay
     joined = [(await client.receive())[1] for client in clients]
     clock.cancel()
     assert joined[0].leader == joined[0].member_id
@@ -187,7 +187,7 @@ async def test_members_and_their_leader_are_mapped(tmp_path: Path) -> None:
     assert not done.notes and found.compared == len(exchanges)
 
 
-async def test_another_leader_sends_what_the_recorded_one_did(tmp_path: Path) -> None:
+async def test_another_leader_sends_the_recorded_assignment(tmp_path: Path) -> None:
     exchanges = await recorded(tmp_path / "one", two_members)
     joins = [one for one in exchanges if one.api_key == JOIN_GROUP][2:]
     joins[0].begun_ns, joins[1].begun_ns = joins[1].begun_ns, joins[0].begun_ns
@@ -203,18 +203,18 @@ async def test_another_leader_sends_what_the_recorded_one_did(tmp_path: Path) ->
     ]
     recorded_ones = [assigned(one) for one in exchanges if one.api_key == SYNC_GROUP]
     assert assignments == recorded_ones and all(assignments)
-    assert {one[0] for one in unexplained(found)} <= {"JoinGroup"}, "who is told of the members"
+    assert {one[0] for one in unexplained(found)} <= {"JoinGroup"}, "only JoinGroup lists the members"
 
 
 async def moving(broker: Broker) -> None:
-    """A clock that goes on, for what waits for it."""
+    """Advances the clock, for requests that wait for it."""
     while True:
         await asyncio.sleep(0.05)
         broker.clock.advance(1000)
 
 
 async def one_after_the_other(broker: Broker) -> None:
-    """Two connections: what one writes the other reads, answered before it asks; and one that waits meanwhile."""
+    """Two connections: one writes, and the other reads after the response; a third request waits meanwhile."""
     one, other, waiting = [await broker.client() for _ in range(3)]
     await waiting.send(fetch(("t", 1, 0), max_wait_ms=5000), 5)
     await asyncio.sleep(0.02)
@@ -226,8 +226,8 @@ async def one_after_the_other(broker: Broker) -> None:
     await waiting.receive()
 
 
-async def test_what_was_answered_before_is_answered_before(tmp_path: Path) -> None:
-    """Also where the target takes its time to answer a Produce."""
+async def test_order_of_responses_before_requests_is_kept(tmp_path: Path) -> None:
+    """Also if the target delays the response to a Produce."""
     exchanges = await recorded(tmp_path / "one", one_after_the_other)
 
     async def slow(api_key: int, answer: bytes) -> bytes:
@@ -242,8 +242,8 @@ async def test_what_was_answered_before_is_answered_before(tmp_path: Path) -> No
     assert found.compared == len(exchanges)
 
 
-async def test_what_a_clock_tells_is_enough(tmp_path: Path) -> None:
-    """A recording whose times are whole milliseconds, as JSON lines once had them."""
+async def test_millisecond_times_are_precise_enough(tmp_path: Path) -> None:
+    """A recording with times in whole milliseconds, like old JSON lines."""
     exchanges = await recorded(tmp_path / "one", one_after_the_other)
     for one in exchanges:
         one.begun_ns -= one.begun_ns % 1_000_000
@@ -253,7 +253,7 @@ async def test_what_a_clock_tells_is_enough(tmp_path: Path) -> None:
     assert not found.counts, found.findings
 
 
-async def test_what_is_not_answered_is_told_and_bounded(tmp_path: Path) -> None:
+async def test_missing_responses_are_reported_and_time_out(tmp_path: Path) -> None:
     exchanges = await recorded(tmp_path / "one", one_after_the_other)
 
     async def silent(api_key: int, answer: bytes) -> bytes:
@@ -269,8 +269,8 @@ async def test_what_is_not_answered_is_told_and_bounded(tmp_path: Path) -> None:
     assert any("no response within 0.1 s" in str(one[3]) for one in unexplained(found))
 
 
-async def test_connections_that_close_are_told(tmp_path: Path) -> None:
-    """A version that a release advertises and does not serve: the own profile answers it."""
+async def test_closed_connections_are_reported(tmp_path: Path) -> None:
+    """A version that a release advertises and does not serve: the own profile serves it."""
 
     async def asks(broker: Broker) -> None:
         client = await broker.client()
@@ -290,7 +290,7 @@ async def test_connections_that_close_are_told(tmp_path: Path) -> None:
     assert any(one[2].startswith("closed: Produce v2 is not served") for one in unexplained(found))
 
 
-async def test_a_target_that_answers_nonsense_is_told_of(tmp_path: Path) -> None:
+async def test_malformed_response_of_the_target_is_reported(tmp_path: Path) -> None:
     exchanges = await recorded(tmp_path / "one", writes_and_reads)
     for kind in ("other id", "cut", "bits", "gone"):
         random = Random(kind)
@@ -310,13 +310,13 @@ async def test_a_target_that_answers_nonsense_is_told_of(tmp_path: Path) -> None
         assert unexplained(found), kind
 
 
-async def test_nobody_there() -> None:
+async def test_refused_connection_raises_connection_lost() -> None:
     with pytest.raises(Unreachable, match="cannot connect to"):
         await played([], 1)
 
 
-async def test_hostile_recordings_are_played_to_their_end(tmp_path: Path, scaled: Any) -> None:
-    """Any bytes as requests and answers: whatever is sent, nothing is raised, and nothing hangs."""
+async def test_hostile_recordings_are_played_completely(tmp_path: Path, scaled: Any) -> None:
+    """Any bytes as requests and responses: nothing is raised, and nothing hangs."""
     exchanges = await recorded(tmp_path / "one", writes_and_reads)
     exchanges += await recorded(tmp_path / "more", two_members)
     async with harness.running(tmp_path / "two") as broker:
@@ -348,8 +348,8 @@ def mutated(one: Exchange, random: Random) -> Exchange:
     return replace(one, request=changed(one.request), response=changed(one.response), ending=ending, **times)
 
 
-async def test_what_was_not_ready_is_not_played_twice(tmp_path: Path) -> None:
-    """A recorded answer NOT_LEADER_OR_FOLLOWER: nothing was written, and the client asked again."""
+async def test_request_with_a_retriable_error_is_not_played_twice(tmp_path: Path) -> None:
+    """A recorded response NOT_LEADER_OR_FOLLOWER: nothing was written, and the client retried."""
 
     async def writes(broker: Broker) -> None:
         client = await broker.client()
@@ -370,15 +370,15 @@ async def test_what_was_not_ready_is_not_played_twice(tmp_path: Path) -> None:
     assert dict(found.not_sent) == {"the response was NOT_LEADER_OR_FOLLOWER, and the client retried": 1}
 
 
-def test_nodes_stand_for_those_of_their_number() -> None:
+def test_nodes_are_mapped_by_their_ids() -> None:
     assert node_map([1, 2, 3], [1, 2, 3]) == {1: 1, 2: 2, 3: 3}
     assert node_map([1, 2, 3], [2, 101]) == {1: 101, 2: 2, 3: 2}
     assert node_map([0], [1, 2]) == {0: 1}
     assert node_map([0, 5], []) == {}
 
 
-async def test_nodes_and_leaders_of_several(tmp_path: Path) -> None:
-    """Each connection goes to the node of its number."""
+async def test_nodes_and_leaders_of_a_cluster_are_mapped(tmp_path: Path) -> None:
+    """Each connection goes to the node with its id."""
 
     async def asks(broker: Broker) -> None:
         for node in range(3):

@@ -1,4 +1,4 @@
-"""GET /v1/overview against what was done, and the counting of what clients do, with times that the test sets."""
+"""GET /v1/overview compared with what was done, and the statistics of clients, with times set by the test."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def done(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = E
     end(activity, one, duration_ns, ending)
 
 
-def test_clients_are_told_apart_and_counted() -> None:
+def test_clients_are_distinguished_and_counted() -> None:
     activity = Activity(lambda: 10 * SECOND)
     first, second, silent = peer("java"), peer("java", "10.0.0.2"), peer()
     for one in (first, second, silent):
@@ -67,7 +67,7 @@ def test_clients_are_told_apart_and_counted() -> None:
     }
     assert (activity.connections, told["a"].request_bytes, told["a"].response_bytes) == (3, 200, 80)
     assert activity.client_of(first) is told["b"] and activity.client_of(silent) is None
-    first.library = ClientLibrary("PLAINTEXT", "librdkafka", "2", True)  # it tells its software
+    first.library = ClientLibrary("PLAINTEXT", "librdkafka", "2", True)  # it sends its software name
     waits = exchange(first, 2 * SECOND, "b")
     activity.begun(waits)
     assert list(activity.waiting()) == [waits] and activity.client_of(first) is told["b"]
@@ -82,7 +82,7 @@ def test_clients_are_told_apart_and_counted() -> None:
     assert activity.connections == 0 and all(client.connections == 0 for client in activity.clients)
 
 
-def test_clients_that_invent_names_take_no_room() -> None:
+def test_clients_with_ever_new_names_take_limited_memory() -> None:
     activity = Activity(lambda: 0)
     for number in range(3 * CLIENTS_MAX):
         gone = peer()
@@ -103,7 +103,7 @@ def test_clients_that_invent_names_take_no_room() -> None:
     assert [client.connections for client in nameless] == [CLIENTS_MAX + 5 - (len(activity.clients) - 1)]
 
 
-def test_the_slowest_of_the_last_minute_are_kept() -> None:
+def test_slowest_requests_of_the_last_minute_are_kept() -> None:
     now_ns = 0
     activity, one, dice = Activity(lambda: now_ns), peer(), random.Random(5)
     activity.opened(one)
@@ -122,11 +122,11 @@ def test_the_slowest_of_the_last_minute_are_kept() -> None:
     assert activity.slow() == []
 
 
-def test_who_asked_to_wait_is_not_slow() -> None:
+def test_request_with_a_wait_time_is_not_slow() -> None:
     activity, one = Activity(lambda: SECOND), peer()
     activity.opened(one)
     asked = frame(fetch(("t", 0, 0), max_wait_ms=500), 12, 1)[4:]
-    done(activity, exchange(one, 0, key=FETCH, request=asked), 500_900_000)  # v4 in its head is v12 in its bytes
+    done(activity, exchange(one, 0, key=FETCH, request=asked), 500_900_000)  # v4 in its header is v12 in its bytes
     done(activity, exchange(one, 0, key=JOIN_GROUP), SECOND)
     done(activity, exchange(one, 0, key=FETCH, request=None), SECOND)
     assert activity.slow() == []
@@ -136,9 +136,9 @@ def test_who_asked_to_wait_is_not_slow() -> None:
     assert [(slow.number, slow.fault) for slow in activity.slow()] == [(late.number, "delay")]
 
 
-async def test_the_overview_tells_what_was_done(tmp_path: Path) -> None:
+async def test_overview_shows_what_was_done(tmp_path: Path) -> None:
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, api):
-        first = await api.ask("GET", "/overview")
+        first = await api.call("GET", "/overview")
         assert first["topics"] == first["groups"] == first["producers"] == first["clients"] == first["waiting"] == []
         assert {name for name, number in first["totals"].items() if number} == set()
         for name, partitions in (("orders", 2), ("Quiet", 3)):
@@ -154,8 +154,8 @@ async def test_the_overview_tells_what_was_done(tmp_path: Path) -> None:
         waiting = await broker.client()
         await waiting.send(fetch(("orders", 1, 0), max_wait_ms=60_000), 12, "reader")
         await broker.settle()
-        await api.ask("POST", "/faults", {"action": "delay", "ms": 5, "api": "Heartbeat"})
-        told = await api.ask("GET", "/overview")
+        await api.call("POST", "/faults", {"action": "delay", "ms": 5, "api": "Heartbeat"})
+        told = await api.call("GET", "/overview")
 
         assert [topic["name"] for topic in told["topics"][:1]] == ["orders"], "what is active comes first"
         topics = {topic["name"]: topic for topic in told["topics"]}
@@ -197,21 +197,21 @@ async def test_the_overview_tells_what_was_done(tmp_path: Path) -> None:
         assert told["totals"]["waiting"] == 1 and told["totals"]["faults"] == len(told["faults"]) == 1
         assert told["totals"]["requests"] == first["totals"]["requests"] + sum(c["requests"] for c in told["clients"])
         assert told["nodes"] == [
-            {**(await api.ask("GET", "/topology"))["nodes"][0], "leads": told["totals"]["partitions"]}
+            {**(await api.call("GET", "/topology"))["nodes"][0], "leads": told["totals"]["partitions"]}
         ]
         assert (
             told["broker"]["instance"] == first["broker"]["instance"]
             and told["broker"]["state"] == first["broker"]["state"]
         )
 
-        await waiting.send(produce(sent, "none"), 9, "reader")  # its answer has to wait for the other
-        found = await api.ask("GET", "/overview?contains=QUI&limit=1")
+        await waiting.send(produce(sent, "none"), 9, "reader")  # its response waits for the other
+        found = await api.call("GET", "/overview?contains=QUI&limit=1")
         assert [topic["name"] for topic in found["topics"]] == ["Quiet"] and found["groups"] == found["clients"] == []
         assert found["totals"]["topics"] == told["totals"]["topics"]
-        assert len((await api.ask("GET", "/overview?limit=2"))["topics"]) == 2
-        assert "the query.limit is '0': Expected `int` >= 1" in await api.ask("GET", "/overview?limit=0", status=400)
-        await api.ask("POST", "/state/reset")
-        assert (await api.ask("GET", "/overview"))["broker"]["state"] == told["broker"]["state"] + 1
+        assert len((await api.call("GET", "/overview?limit=2"))["topics"]) == 2
+        assert "the query.limit is '0': Expected `int` >= 1" in await api.call("GET", "/overview?limit=0", status=400)
+        await api.call("POST", "/state/reset")
+        assert (await api.call("GET", "/overview"))["broker"]["state"] == told["broker"]["state"] + 1
 
 
 def _commit(group: str, topic: str, partition: int, offset: int) -> OffsetCommitRequest:
@@ -232,8 +232,8 @@ def _commit(group: str, topic: str, partition: int, offset: int) -> OffsetCommit
     )
 
 
-async def test_transactions_and_times(tmp_path: Path) -> None:
-    """What waits, and for how long, by a clock that the test sets; a transactional id that no partition knows yet."""
+async def test_overview_of_transactions_and_times(tmp_path: Path) -> None:
+    """Waiting requests and their waits, by a clock set by the test; a transactional id without partitions."""
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
         now_ns = 0
         overviews = Overviews(broker.running, lambda: now_ns)
@@ -258,7 +258,9 @@ async def test_transactions_and_times(tmp_path: Path) -> None:
         assert (await overviews.taken())["totals"]["requests"] == told["totals"]["requests"]
 
 
-async def test_thousands_of_partitions_give_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thousands_of_partitions_do_not_block_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ottla.broker.admin_api.overview.PARTITIONS_AT_ONCE", 10)
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
         overviews = Overviews(broker.running)
@@ -275,7 +277,9 @@ async def test_thousands_of_partitions_give_others_their_turn(tmp_path: Path, mo
         assert turns == 60 // 10 and told["totals"]["partitions"] == 60 and len(told["topics"]) == 3
 
 
-async def test_thousands_of_producers_give_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thousands_of_producers_do_not_block_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ottla.broker.admin_api.overview.PARTITIONS_AT_ONCE", 10)
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
         overviews = Overviews(broker.running)
@@ -295,7 +299,7 @@ async def test_thousands_of_producers_give_others_their_turn(tmp_path: Path, mon
         assert turns >= 3 and told["totals"]["producers"] == 30 and len(told["producers"]) == 3
 
 
-def test_a_long_client_id_is_cut_where_its_request_waits_or_was_slow() -> None:
+def test_long_client_id_is_cut_in_waiting_and_slow_requests() -> None:
     one, told = peer(), []
     activity = Activity(lambda: SECOND)
     activity.opened(one)

@@ -1,4 +1,4 @@
-"""`ottla top` without a screen: rates, numbers, sorting, the printed look, its JSON, and one line for what is wrong."""
+"""`ottla top` without a screen: rates, numbers, sorting, the printed page, JSON, and errors in one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.tools.top.plain import page
 from ottla.tools.top.rates import History
 from ottla.tools.top.tables import TABS, details, trend
 from ottla_testing.broker.controlling import controlled
-from ottla_testing.broker.ctl_runs import told
+from ottla_testing.broker.ctl_runs import ctl_lines
 from ottla_testing.broker.harness import produce, records
 from ottla_testing.broker.top_world import (
     HOSTILE,
@@ -36,8 +36,8 @@ from ottla_testing.broker.top_world import (
 from ottla_testing.each import each
 
 
-def rates(told: dict[str, Any], kind: str, number: int = 0) -> dict[str, float | None]:
-    return told[kind][number]["per_second"]
+def rates(ctl_lines: dict[str, Any], kind: str, number: int = 0) -> dict[str, float | None]:
+    return ctl_lines[kind][number]["per_second"]
 
 
 def test_rates_are_the_growth_of_counters() -> None:
@@ -52,27 +52,27 @@ def test_rates_are_the_growth_of_counters() -> None:
     assert rates(quick, "topics")["records_in"] == pytest.approx(100 / 2.2, abs=0.001), "not over 200 ms"
     assert rates(quick, "topics", 1)["records_in"] is None
     anew = history.add(overview(4200, topics=[topic("t", records_in=2)]))
-    assert rates(anew, "topics")["records_in"] is None, "a topic that was made anew"
+    assert rates(anew, "topics")["records_in"] is None, "a recreated topic"
 
 
 @pytest.mark.parametrize("changed", [{"instance": "j"}, {"state": 2}, {"uptime_ms": 500}])
-def test_rates_begin_anew_with_another_state(changed: dict[str, Any]) -> None:
+def test_rates_restart_with_another_state(changed: dict[str, Any]) -> None:
     history = History()
     history.add(overview(1000, topics=[topic("t", records_in=5)]))
-    told = history.add(overview(2000, topics=[topic("t", records_in=50)], broker=changed))
-    assert rates(told, "topics")["records_in"] is None
-    told = history.add(overview(3000, topics=[topic("t", records_in=60)], broker=changed | {"uptime_ms": 3500}))
-    assert rates(told, "topics")["records_in"] is not None
+    ctl_lines = history.add(overview(2000, topics=[topic("t", records_in=50)], broker=changed))
+    assert rates(ctl_lines, "topics")["records_in"] is None
+    ctl_lines = history.add(overview(3000, topics=[topic("t", records_in=60)], broker=changed | {"uptime_ms": 3500}))
+    assert rates(ctl_lines, "topics")["records_in"] is not None
 
 
-def test_the_trend_of_a_lag_is_that_of_ten_seconds() -> None:
+def test_lag_trend_covers_ten_seconds() -> None:
     history = History()
     for second in range(31):
         lag = 1000 - 20 * second + (7 * second) % 5 * 30  # consumers commit now and then
-        told = history.add(overview(1000 * second, groups=[group("g", lag=lag, committed=40 * second)]))
+        ctl_lines = history.add(overview(1000 * second, groups=[group("g", lag=lag, committed=40 * second)]))
         if second >= 11:
-            assert rates(told, "groups")["committed"] == 40.0
-            assert -32.0 <= (rates(told, "groups")["lag"] or 0) <= -8.0
+            assert rates(ctl_lines, "groups")["committed"] == 40.0
+            assert -32.0 <= (rates(ctl_lines, "groups")["lag"] or 0) <= -8.0
     assert len(history._known) <= 12
 
 
@@ -102,25 +102,25 @@ def everything_hostile() -> dict[str, Any]:
     )
 
 
-def test_names_cannot_upset_a_terminal() -> None:
-    told = History().add(everything_hostile())
-    text = "".join(page(told))
+def test_control_characters_in_names_are_escaped() -> None:
+    ctl_lines = History().add(everything_hostile())
+    text = "".join(page(ctl_lines))
     assert all(letter.isprintable() or letter == "\n" for letter in text)
     assert text.count(SHOWN_HOSTILE) >= 9
     for tab in TABS:
-        for row in told[tab.kind]:
+        for row in ctl_lines[tab.kind]:
             assert all(line.isprintable() for line in details(tab, row)), tab.kind
 
 
-def test_rows_are_sorted_by_any_column_those_without_a_value_last() -> None:
+def test_rows_are_sorted_by_any_column_with_missing_values_last() -> None:
     history = History()
     history.add(overview(1000, topics=[topic("b"), topic("a")]))
-    told = history.add(overview(2000, topics=[topic("b", records_in=1), topic("c"), topic("a"), topic("B")]))
+    ctl_lines = history.add(overview(2000, topics=[topic("b", records_in=1), topic("c"), topic("a"), topic("B")]))
     tab = TABS[0]
     for is_falling, names in ((True, ["b", "a", "B", "c"]), (False, ["a", "b", "B", "c"])):
-        rows = tab.sorted(told["topics"], tab.columns[tab.column("IN REC/S")], is_falling=is_falling)
+        rows = tab.sorted(ctl_lines["topics"], tab.columns[tab.column("IN REC/S")], is_falling=is_falling)
         assert [row["name"] for row in rows] == names
-    for kind_told in (told, History().add(everything_hostile())):
+    for kind_told in (ctl_lines, History().add(everything_hostile())):
         for tab in TABS:
             for column in tab.columns:
                 for is_falling in (False, True):
@@ -130,7 +130,7 @@ def test_rows_are_sorted_by_any_column_those_without_a_value_last() -> None:
 
 
 def run(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of `ottla top`, where output is no terminal."""
+    """Runs `ottla top` with output that is not a terminal; returns (exit code, stdout, stderr)."""
     out, error = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(error):
         try:
@@ -140,10 +140,10 @@ def run(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, st
     return code, out.getvalue(), error.getvalue()
 
 
-async def test_one_look_is_printed(tmp_path: Path) -> None:
+async def test_one_page_is_printed(tmp_path: Path) -> None:
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, api):
         await broker.topic("orders", 2)
-        await api.ask("POST", "/faults", {"action": "stall", "api": "Heartbeat", "client_id": "app"})
+        await api.call("POST", "/faults", {"action": "stall", "api": "Heartbeat", "client_id": "app"})
         client = await broker.client()
         await client.call(produce(records(b"one", b"two"), "orders"), 9, "shop")
         given = ("--control", api.url, "--interval", "0.1")
@@ -164,9 +164,9 @@ async def test_one_look_is_printed(tmp_path: Path) -> None:
         environ = {"OTTLA_CONTROL": api.url}
         code, out, _ = await asyncio.to_thread(run, "--once", "--interval", "0.1", environ=environ)
         assert code == 0 and "orders" in out
-        printed = await told(api, "overview", "--filter", "order", "--limit", "5")
+        printed = await ctl_lines(api, "overview", "--filter", "order", "--limit", "5")
         assert printed[4].startswith("TOPIC PARTS RECORDS SIZE") and printed[5].startswith("orders 2 2 ")
-        assert "req/s" not in printed[2], "one answer has no rates"
+        assert "req/s" not in printed[2], "one response has no rates"
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ async def test_one_look_is_printed(tmp_path: Path) -> None:
         (("--control", "127.0.0.1:1"), 1, "no control plane at http://127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(arguments: tuple[str, ...], code: int, why: str) -> None:
+def test_errors_are_one_line(arguments: tuple[str, ...], code: int, why: str) -> None:
     found, out, error = run(*arguments)
     assert (found, out) == (code, "") and error.startswith("ottla top: ") and why in error and error.count("\n") == 1
 
 
-def test_the_screen_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *more: Any, **others: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The screen of `ottla top` under textual's own pilot: keys, mouse, sorting, filters, hostile names."""
+"""The screen of `ottla top` with textual's pilot: keys, mouse, sorting, filters, hostile names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NARROW, WIDE = (80, 24), (160, 50)
 
 
 class World:
-    """A broker that answers what a test says, and what it was asked."""
+    """A broker that responds as the test sets it, and keeps the requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -53,7 +53,7 @@ class World:
 
 
 class Screen:
-    """What is on the screen, and keys."""
+    """The contents of the screen, and key presses."""
 
     def __init__(self, app: Top, pilot: Pilot[None], world: World) -> None:
         self.app, self.pilot, self.world = app, pilot, world
@@ -79,7 +79,7 @@ class Screen:
 
     @property
     def picture(self) -> list[str]:
-        """The letters on the screen, line by line."""
+        """Returns the letters on the screen, line by line."""
         lines = self.app.screen._compositor.render_strips()
         return ["".join(segment.text for segment in strip) for strip in lines]
 
@@ -93,7 +93,7 @@ class Screen:
                 await self.pilot.pause(0.005)
 
     async def looked(self, times: int = 1) -> None:
-        """Until it has looked so many times more, and drawn that."""
+        """Returns when it has fetched and drawn `count` more times."""
         wanted = len(self.world.asked) + times
         self.app._wake.set()
         await self.until(lambda: len(self.world.asked) >= wanted)
@@ -126,7 +126,7 @@ def busy() -> World:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
-async def test_every_tab_by_its_number(size: tuple[int, int]) -> None:
+async def test_tabs_are_selected_by_number(size: tuple[int, int]) -> None:
     expected = {
         "1": ("TOPIC", ["audit", "orders", "Orders.v2"]),
         "2": ("GROUP", ["shipping", "billing"]),
@@ -177,7 +177,7 @@ async def test_sorting_by_keys_and_by_a_click() -> None:
         assert "SIZE ▲" in shown.heads
 
 
-async def test_the_row_that_was_chosen_stays() -> None:
+async def test_selected_row_stays_selected() -> None:
     world = busy()
     async with screen(world) as shown:
         await shown.press("<", "down")  # by size
@@ -189,9 +189,9 @@ async def test_the_row_that_was_chosen_stays() -> None:
         words = str(shown.app.screen.query_one(Static).render())
         assert isinstance(shown.app.screen, Words)
         assert "name                   orders" in words and "records in per second  0" in words
-        await shown.looked()  # what lies over it is not in the way
+        await shown.looked()  # an overlay does not cover it
         page = shown.app.screen
-        for _ in range(3):  # more keys and clicks than it takes
+        for _ in range(3):  # more keys and clicks than it processes
             page.post_message(events.Key("escape", None))
             page.on_click()
         await shown.pilot.pause()
@@ -201,7 +201,7 @@ async def test_the_row_that_was_chosen_stays() -> None:
         assert shown.table.cursor_row == 0
 
 
-async def test_a_filter_is_asked_for_and_shown_at_once() -> None:
+async def test_filter_is_requested_and_shown_at_once() -> None:
     world = busy()
     async with screen(world) as shown:
         await shown.press("slash", *"ORD")
@@ -219,7 +219,7 @@ async def test_a_filter_is_asked_for_and_shown_at_once() -> None:
         assert world.asked[-1] == ""
 
 
-async def test_pause_and_interval() -> None:
+async def test_pause_and_interval_keys() -> None:
     world = busy()
     async with screen(world, interval_seconds=1.0) as shown:
         await shown.press("p")
@@ -242,7 +242,7 @@ async def test_pause_and_interval() -> None:
         await shown.until(lambda: len(world.asked) > before + 1)
 
 
-async def test_a_broker_that_goes_and_comes_back() -> None:
+async def test_lost_broker_comes_back() -> None:
     world = busy()
     world.failure = Unreachable("no control plane at x: [red]refused\x1b")
     async with screen(world) as shown:
@@ -264,7 +264,7 @@ async def test_a_broker_that_goes_and_comes_back() -> None:
         assert shown.rows[0][shown.heads.index("IN B/S")] == "0 B"
 
 
-async def test_what_a_broker_warns_of() -> None:
+async def test_warnings_of_a_broker_are_shown() -> None:
     world = busy()
     world.lists["clock"] = {"now_ms": 0, "is_frozen": True, "offset_ms": -5000}
     world.lists["broker"] = {"status": "failed", "reason": "disk [x]"}
@@ -321,7 +321,7 @@ async def test_help_mouse_and_resizing() -> None:
         assert shown.heads[0] == "CLIENT"
 
 
-async def test_a_broker_that_hangs_does_not_hold_the_end_up() -> None:
+async def test_hanging_broker_does_not_delay_the_end() -> None:
     hanging = threading.Event()
     world = busy()
 

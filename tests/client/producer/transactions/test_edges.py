@@ -1,5 +1,6 @@
-"""What a transaction may meet besides: a stop that cannot wait, records that wait for room, what sequences go back to,
-and how answers for several partitions are read."""
+"""Rare situations of transactions: a stop that cannot wait, records that wait for memory, the target of rewound
+sequences, and responses for several partitions.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("how", ["in time", "cancelled"])
-async def test_a_stop_that_cannot_abort_ends_all_the_same(how: str, tmp_path: Path) -> None:
+async def test_stop_that_cannot_abort_still_closes(how: str, tmp_path: Path) -> None:
     door = Door()
     port = await door.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
@@ -59,7 +60,7 @@ async def test_a_stop_that_cannot_abort_ends_all_the_same(how: str, tmp_path: Pa
     await door.close()
 
 
-async def test_who_waits_for_a_commit_is_told_of_the_stop(tmp_path: Path) -> None:
+async def test_stop_fails_a_waiting_commit(tmp_path: Path) -> None:
     door = Door()
     port = await door.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
@@ -84,7 +85,7 @@ async def test_who_waits_for_a_commit_is_told_of_the_stop(tmp_path: Path) -> Non
     await door.close()
 
 
-async def test_a_commit_that_was_cancelled_goes_on_and_can_be_waited_for(tmp_path: Path) -> None:
+async def test_cancelled_commit_continues_and_can_be_awaited_again(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, producing(broker, transactional_id="shop", linger_ms=5) as producer:
         await broker.topic("t")
         await producer.begin()
@@ -100,7 +101,7 @@ async def test_a_commit_that_was_cancelled_goes_on_and_can_be_waited_for(tmp_pat
         assert not broker.log("t").open_transactions() and broker.log("t").last_stable_offset == 2
 
 
-async def test_a_record_that_waits_for_room_does_not_get_into_the_next_transaction(tmp_path: Path) -> None:
+async def test_record_waiting_for_memory_stays_out_of_the_next_transaction(tmp_path: Path) -> None:
     options: dict[str, Any] = {"buffer_memory": 2000, "batch_size": 4000, "linger_ms": 60_000}
     async with running(tmp_path) as broker, producing(broker, transactional_id="shop", **options) as producer:
         await broker.topic("t")
@@ -108,7 +109,7 @@ async def test_a_record_that_waits_for_room_does_not_get_into_the_next_transacti
         first = await producer.send("t", bytes(1500))
         waiting = asyncio.create_task(producer.send("t", bytes(1500)))
         await asyncio.sleep(0)
-        # Who waits for room has what fills it sent; the commit has no time to.
+        # A record waiting for memory has full batches sent; the commit ends before that.
         await producer.abort()
         await producer.begin()
         with pytest.raises(errors.InvalidTransactionState):
@@ -121,7 +122,7 @@ async def test_a_record_that_waits_for_room_does_not_get_into_the_next_transacti
         await producer.commit()
 
 
-async def test_the_metadata_of_a_group_without_members(tmp_path: Path) -> None:
+async def test_offsets_of_a_group_without_members_are_committed(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         address = f"127.0.0.1:{broker.ports[0]}"
@@ -132,8 +133,8 @@ async def test_the_metadata_of_a_group_without_members(tmp_path: Path) -> None:
                 consumer.group_metadata()
 
 
-async def test_offsets_of_an_open_transaction_are_waited_for(tmp_path: Path) -> None:
-    """KIP-447: a member that takes partitions over must not begin where an earlier one was before it committed."""
+async def test_offsets_of_an_open_transaction_block_a_new_member(tmp_path: Path) -> None:
+    """KIP-447: a member that takes over partitions must not start at an offset from before the pending commit."""
     async with running(tmp_path) as broker, producing(broker, transactional_id="shop") as producer:
         await broker.topic("t")
         address = f"127.0.0.1:{broker.ports[0]}"
@@ -153,7 +154,7 @@ async def test_offsets_of_an_open_transaction_are_waited_for(tmp_path: Path) -> 
 
 
 def cut_last_batch(folder: Path) -> None:
-    """Takes the last batch out of a closed log, as a disk that lost it would."""
+    """Removes the last batch of a closed log, like a disk that lost it."""
     (segment,) = folder.glob("*.log")
     data = segment.read_bytes()
     positions = [position for position, _ in formats.headers(data)]
@@ -164,8 +165,10 @@ def cut_last_batch(folder: Path) -> None:
 
 @pytest.mark.parametrize("release", ["2.8", "4.3", "ottla"])
 @pytest.mark.parametrize("is_committed", [False, True])
-async def test_records_that_a_broker_lost(release: str, is_committed: bool, tmp_path: Path) -> None:
-    """Those of the open transaction: it is aborted. Those of one that was committed: an end, where it is noticed."""
+async def test_records_lost_by_the_broker_abort_the_transaction_or_are_fatal(
+    release: str, is_committed: bool, tmp_path: Path
+) -> None:
+    """Records of the open transaction abort it. Records of a committed one are fatal, if the loss is noticed."""
     door = Door()
     port = await door.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
@@ -190,7 +193,7 @@ async def test_records_that_a_broker_lost(release: str, is_committed: bool, tmp_
         door.target = broker.ports[0]
         async with asyncio.timeout(PATIENCE_S):
             await producer.send("t", b"four")
-            if is_committed and release == "2.8":  # with an epoch for each transaction nothing would show it
+            if is_committed and release == "2.8":  # with an epoch for each transaction the loss goes unnoticed
                 with pytest.raises(errors.OutOfOrderSequence):
                     await producer.commit()
             elif is_committed:
@@ -217,7 +220,7 @@ def written(sequences: Sequences[Sequenced], *counts: int) -> list[Sequenced]:
     return batches
 
 
-def test_sequences_go_back_behind_what_was_acknowledged() -> None:
+def test_sequences_go_back_to_the_last_acknowledged() -> None:
     sequences: Sequences[Sequenced] = Sequences(1, 0)
     first, second, third = written(sequences, 3, 2, 4)
     sequences.succeeded(first, 10)
@@ -230,7 +233,7 @@ def test_sequences_go_back_behind_what_was_acknowledged() -> None:
     assert fourth.base_sequence == 3 and not fourth.after_gap
 
 
-def test_sequences_go_back_over_the_end_of_all_sequences() -> None:
+def test_sequences_go_back_across_the_wrap() -> None:
     sequences: Sequences[Sequenced] = Sequences(1, 0, next_sequence=2**31 - 2)
     first, second = written(sequences, 2, 1)
     sequences.succeeded(first, 10)
@@ -242,7 +245,7 @@ def test_sequences_go_back_over_the_end_of_all_sequences() -> None:
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_sequences_go_back_to_the_beginning(is_forgotten: bool) -> None:
     sequences: Sequences[Sequenced] = Sequences(1, 0)
-    if is_forgotten:  # all that it wrote was deleted, and the broker forgot it: it begins again
+    if is_forgotten:  # all its records were deleted, and the broker forgot it: it begins again
         (first,) = written(sequences, 3)
         sequences.succeeded(first, 10)
     (second,) = written(sequences, 1)
@@ -256,7 +259,7 @@ def test_sequences_go_back_to_the_beginning(is_forgotten: bool) -> None:
     assert sequences.next_sequence == 0 and not sequences.restarting
 
 
-# -- answers
+# -- responses
 
 
 @pytest.mark.parametrize(
@@ -271,8 +274,8 @@ def test_sequences_go_back_to_the_beginning(is_forgotten: bool) -> None:
         ([16, 90], 90),
     ],
 )
-def test_which_code_decides_for_several_partitions(codes: list[int], decides: int) -> None:
-    # 3 may be tried again, but what was not attempted for its sake was not.
+def test_deciding_code_of_several_partitions(codes: list[int], decides: int) -> None:
+    # Code 3 is retriable, but a partition that was not attempted because of it has another code.
     assert worst(codes) == decides
 
 
@@ -280,7 +283,7 @@ def test_which_code_decides_for_several_partitions(codes: list[int], decides: in
     ("level", "produce", "end", "offsets", "expected"),
     [(2, 12, 5, 5, True), (3, 13, 5, 6, True), (1, 12, 5, 5, False), (2, 11, 5, 5, False), (2, 12, 4, 5, False)],
 )
-def test_when_transactions_are_of_the_second_version(
+def test_transactions_v2_depend_on_the_finalized_feature(
     level: int, produce: int, end: int, offsets: int, expected: bool
 ) -> None:
     requests = {ProduceRequest: produce, EndTxnRequest: end, TxnOffsetCommitRequest: offsets}
@@ -291,5 +294,5 @@ def test_when_transactions_are_of_the_second_version(
     assert not has_v2(connection)
 
 
-def test_the_wait_for_copies_is_as_long_as_for_batches() -> None:
+def test_wait_for_delayed_copies_is_as_long_as_for_batches() -> None:
     assert manager.COPIES_LIVE_S >= 2.0

@@ -1,6 +1,6 @@
-"""Transactions come through lost connections, late copies, kills of the broker and producers that follow each other.
+"""Transactions with lost connections, late copies, killed brokers and successive producers.
 
-The work and what is held against it are `transactional_world.py`'s. A failure prints its seed.
+The runs and their checks are in `transactional_world.py`. A failure prints its seed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[Faults, float]] = {
     "a proxy that repeats": (replace(BAD, repeated=0.1), 0.0),
     "a broker that is killed": (replace(BAD, cut_before=0.01, cut_after=0.01), 1.0),
 }
-# Where transactions share an epoch nobody can tell a copy from the next request.
+# If transactions share an epoch, a copy looks like the next request.
 V2 = ("4.3", "ottla")
 EACH = [(release, kind) for release in RELEASES for kind in KINDS if release in V2 or "repeats" not in kind]
 
@@ -58,7 +58,7 @@ def live(seed: int, release: str, kind: str) -> World:
 @pytest.mark.soak
 @pytest.mark.timeout(900 * max(1.0, SCALE))
 @each(("release", "kind"), EACH)
-def test_transactions_come_through(release: str, kind: str) -> None:
+def test_transactions_stay_atomic_under_failures(release: str, kind: str) -> None:
     counts: dict[str, int] = {}
     for seed in range(FIRST, FIRST + COUNT):
         for what, count in live(seed, release, kind).counts.items():
@@ -67,16 +67,16 @@ def test_transactions_come_through(release: str, kind: str) -> None:
     assert bool(counts.get("stop")) == (kind == "a broker that is killed")
 
 
-def test_a_run_can_be_repeated() -> None:
+def test_run_with_the_same_seed_is_identical() -> None:
     one, two = live(7, "ottla", "a bad network"), live(7, "ottla", "a bad network")
     assert one.told == two.told and one.counts == two.counts and one.loop.now_s == two.loop.now_s
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_late_copy_of_a_commit_does_not_commit_the_next_transaction(
+def test_late_copy_of_a_commit_does_not_commit_the_next_transaction(
     waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the wait it does: a request of the first version says nothing of which transaction it means."""
+    """Without the wait it does: an EndTxn of version 1 does not identify its transaction."""
     if not waits:
         monkeypatch.setattr(manager, "COPIES_LIVE_S", 0.0)
     world = World(0, "2.8", Faults())
@@ -109,11 +109,11 @@ def test_a_late_copy_of_a_commit_does_not_commit_the_next_transaction(
     world.loop.run(asyncio.wait_for(life(), 100))
 
 
-# -- planted mistakes
+# -- mutants
 
 
 def aborts_without_dropping(patch: pytest.MonkeyPatch) -> None:
-    """What waits leaves with the abort, or with the next transaction."""
+    """Waiting records leave with the abort, or with the next transaction."""
     patch.setattr(Transactions, "_drop", lambda self: None)
 
 
@@ -128,7 +128,7 @@ def writes_before_a_partition_is_added(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_adds_a_partition(patch: pytest.MonkeyPatch) -> None:
-    """It takes them for added."""
+    """Partitions count as added without a request."""
 
     async def add(self: Transactions) -> None:
         self.process(Take())
@@ -139,7 +139,7 @@ def never_adds_a_partition(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_what_has_failed(patch: pytest.MonkeyPatch) -> None:
-    """A batch that was given up does not count."""
+    """A batch that was given up is ignored."""
     patch.setattr(Transactions, "failed", lambda self, batch, error: None)
 
 
@@ -152,7 +152,7 @@ def commits_before_all_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_a_lost_commit_for_done(patch: pytest.MonkeyPatch) -> None:
-    """It is not repeated."""
+    """A commit without a response is not repeated."""
 
     async def ended(self: Transactions, is_commit: bool) -> None:
         async def ask(connection: Any) -> tuple[int, Any]:
@@ -180,7 +180,7 @@ MISTAKES: list[tuple[Mistake, str, str]] = [
 
 
 @pytest.mark.parametrize(("mistake", "release", "kind"), MISTAKES, ids=lambda one: getattr(one, "__name__", None))
-def test_a_mistake_is_found(mistake: Mistake, release: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_is_detected(mistake: Mistake, release: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     for seed in range(60):
         try:

@@ -1,4 +1,4 @@
-"""The table of a producer's transactions: every cell, and what the answers of coordinators mean."""
+"""The state machine of the producer's transactions: every cell, and the meaning of the coordinators' error codes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ EVENTS = (
 
 
 def told(status: TransactionStatus, *events: Any) -> tuple[TransactionStatus, list[Any]]:
-    """Where it is after all of these, and all effects."""
+    """Returns the status after these events, and all effects."""
     effects: list[Any] = []
     for event in events:
         status, more = advance(status, event)
@@ -84,7 +84,7 @@ def opened(is_v2: bool = False, can_bump: bool = True, *events: Any) -> Transact
 
 
 def written(is_v2: bool, can_bump: bool = True) -> TransactionStatus:
-    """Open, and one partition is known to the coordinator."""
+    """Returns the status of an open transaction with one added partition."""
     events = (Use(ONE),) if is_v2 else (Use(ONE), Take(), Added(frozenset([ONE])))
     return opened(is_v2, can_bump, *events)
 
@@ -95,7 +95,7 @@ def in_state(state: State) -> TransactionStatus:
 
 @each("state", State)
 @each("event", EVENTS)
-def test_a_cell_that_is_not_there_changes_nothing_or_refuses_the_call(state: State, event: Any) -> None:
+def test_cell_outside_the_table_changes_nothing_or_refuses_the_call(state: State, event: Any) -> None:
     status = in_state(state)
     if (state, type(event)) in TABLE:
         return
@@ -106,7 +106,7 @@ def test_a_cell_that_is_not_there_changes_nothing_or_refuses_the_call(state: Sta
         assert advance(status, event) == (status, ())
 
 
-def test_the_producer_id_is_asked_for_once() -> None:
+def test_producer_id_is_requested_once() -> None:
     status, effects = told(TransactionStatus(), Initialize())
     assert effects == [RequestProducerId()] and status.state is State.INITIALIZING
     status, effects = told(status, Identified(7, 3, True, True))
@@ -114,25 +114,25 @@ def test_the_producer_id_is_asked_for_once() -> None:
     assert status == TransactionStatus(State.READY, 7, 3, is_v2=True, can_bump=True)
 
 
-def test_partitions_are_added_together_before_they_are_written_to() -> None:
+def test_partitions_are_added_together_before_they_are_written() -> None:
     status, effects = told(opened(), Use(ONE), Use(TWO), Use(ONE))
     assert effects == [AddPartitions()] and status.waiting == {ONE, TWO} and not status.may_have_begun
     status, _ = told(status, Take())
     assert status.adding == {ONE, TWO} and not status.waiting
     assert status.may_have_begun and not status.has_begun
     status, effects = told(status, Use(("t", 2)))
-    assert not effects and status.waiting == {("t", 2)}  # the request under way is followed by another
+    assert not effects and status.waiting == {("t", 2)}  # the request in flight is followed by another
     status, effects = told(status, Added(frozenset([ONE])))
     assert effects == [Wake()] and status.added == {ONE} and status.adding == {TWO} and status.has_begun
 
 
-def test_in_the_second_version_the_write_itself_adds() -> None:
+def test_transactions_v2_add_a_partition_by_its_first_write() -> None:
     status, effects = told(opened(is_v2=True), Use(ONE))
     assert not effects and status.added == {ONE} and status.may_have_begun and not status.has_begun
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
-def test_a_commit_waits_for_all_and_asks_once(is_v2: bool) -> None:
+def test_commit_waits_for_all_records_and_requests_once(is_v2: bool) -> None:
     status, effects = told(written(is_v2), Commit())
     assert effects == [Drain(is_aborting=False)] and status.state is State.COMMITTING
     status, effects = told(status, Use(TWO), Drained(False))
@@ -142,14 +142,14 @@ def test_a_commit_waits_for_all_and_asks_once(is_v2: bool) -> None:
     assert status == replace(ready(is_v2), epoch=4 if is_v2 else 3)
 
 
-def test_a_new_producer_id_comes_with_the_end_of_a_transaction() -> None:
+def test_producer_id_may_change_at_the_end_of_a_transaction() -> None:
     status, effects = told(written(True), Commit(), Drained(False), Ended(8, 0))
     assert (status.producer_id, status.epoch) == (8, 0) and Adopt() in effects
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
 @pytest.mark.parametrize("call", [Commit(), Abort()])
-def test_nothing_is_asked_for_a_transaction_without_anything(is_v2: bool, call: Any) -> None:
+def test_empty_transaction_ends_without_a_request(is_v2: bool, call: Any) -> None:
     is_aborting = isinstance(call, Abort)
     status, effects = told(opened(is_v2), call, Drained(is_aborting))
     assert effects == [Drain(is_aborting), *([Rewind()] if is_aborting else []), Settle()]
@@ -157,12 +157,12 @@ def test_nothing_is_asked_for_a_transaction_without_anything(is_v2: bool, call: 
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
-def test_only_offsets_are_enough_to_commit(is_v2: bool) -> None:
+def test_offsets_alone_are_committed(is_v2: bool) -> None:
     _, effects = told(opened(is_v2), UseGroup(), Commit(), Drained(False))
     assert effects[-1] == End(is_commit=True)
 
 
-def test_what_fails_leaves_only_the_abort() -> None:
+def test_failed_transaction_can_only_be_aborted() -> None:
     status, effects = told(written(False), Trouble(REFUSED))
     assert effects == [DropUnsent()] and status.state is State.FAILED
     with pytest.raises(errors.TransactionFailed) as raised:
@@ -173,13 +173,13 @@ def test_what_fails_leaves_only_the_abort() -> None:
 
 
 @pytest.mark.parametrize("is_v2", BOTH)
-def test_a_failure_within_a_commit_tells_who_waits_for_it(is_v2: bool) -> None:
+def test_failure_during_a_commit_fails_its_caller(is_v2: bool) -> None:
     status, effects = told(written(is_v2), Commit(), Trouble(REFUSED))
     assert effects[-2:] == [DropUnsent(), Settle(REFUSED)] and status.state is State.FAILED
     assert advance(status, Drained(False)) == (status, ())  # of the commit that is over
 
 
-def test_a_commit_can_be_turned_into_an_abort_until_it_is_asked_for() -> None:
+def test_commit_can_become_an_abort_until_it_was_requested() -> None:
     status, effects = told(written(False), Commit(), Abort(), Drained(False))
     assert status.state is State.ABORTING and effects[-1] == Drain(is_aborting=True)
     status, _ = told(written(False), Commit(), Drained(False))
@@ -190,19 +190,19 @@ def test_a_commit_can_be_turned_into_an_abort_until_it_is_asked_for() -> None:
 # -- epochs (rule 5)
 
 
-def test_an_unacknowledged_batch_needs_an_epoch_of_its_own_where_it_is_to_be_had() -> None:
+def test_unacknowledged_batch_requires_a_new_epoch_if_available() -> None:
     status, effects = told(written(False), Trouble(LOST, True, False), Abort(), Drained(True), Ended())
     assert effects[-1] == RequestProducerId(7, 3) and status.state is State.INITIALIZING
     status, effects = told(status, Identified(7, 4, False, True))
     assert effects == [Adopt(), Settle()] and status == replace(ready(), epoch=4)
 
 
-def test_the_second_version_has_it_from_the_abort_itself() -> None:
+def test_transactions_v2_get_the_new_epoch_from_the_abort() -> None:
     status, effects = told(written(True), Trouble(LOST, True, False), Abort(), Drained(True), Ended(7, 4))
     assert effects[-2:] == [Adopt(), Settle()] and status == replace(ready(True), epoch=4)
 
 
-def test_without_new_epochs_sequences_go_back_where_that_is_certain() -> None:
+def test_sequences_go_back_without_new_epochs_if_that_is_certain() -> None:
     status, effects = told(written(False, False), Trouble(REFUSED, True, True), Abort(), Drained(True), Ended())
     assert effects[-2:] == [Rewind(), Settle()] and status == ready(can_bump=False)
     status, effects = told(written(False, False), Trouble(LOST, True, False), Abort(), Drained(True), Ended())
@@ -210,13 +210,13 @@ def test_without_new_epochs_sequences_go_back_where_that_is_certain() -> None:
 
 
 @pytest.mark.parametrize(("is_v2", "can_bump", "always"), [(0, 0, True), (0, 1, False), (1, 1, False)])
-def test_what_was_sent_is_sent_until_it_is_answered_where_there_is_no_new_epoch(
+def test_sent_batches_are_retried_until_a_response_without_new_epochs(
     is_v2: bool, can_bump: bool, always: bool
 ) -> None:
     assert ready(bool(is_v2), bool(can_bump)).resends_always is always
 
 
-def test_an_id_that_the_coordinator_does_not_know_is_renewed_instead_of_aborted() -> None:
+def test_id_unknown_to_the_coordinator_is_renewed_instead_of_aborted() -> None:
     unknown = Trouble(errors.KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING), is_unknown=True)
     _, effects = told(written(True), unknown, Abort(), Drained(True))
     assert effects[-1] == RequestProducerId(7, 3)
@@ -225,13 +225,13 @@ def test_an_id_that_the_coordinator_does_not_know_is_renewed_instead_of_aborted(
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.FATAL])
-def test_the_end_of_the_producer(state: State) -> None:
+def test_doom_ends_the_producer_in_every_state(state: State) -> None:
     error = errors.ProducerFailed("over")
     status, effects = told(in_state(state), Doom(error))
     assert status.state is State.FATAL and effects == [Fail(error), Settle(error)]
 
 
-# -- answers
+# -- responses
 
 
 @each("call", Call)
@@ -249,7 +249,7 @@ def test_the_end_of_the_producer(state: State) -> None:
         (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict.FATAL),
     ],
 )
-def test_what_every_call_takes_alike(call: Call, code: int, verdict: Verdict) -> None:
+def test_codes_with_the_same_verdict_for_every_call(call: Call, code: int, verdict: Verdict) -> None:
     assert judge(written(True), call, code) is verdict
 
 
@@ -268,26 +268,26 @@ TROUBLE, UNKNOWN, FATAL = Verdict.TROUBLE, Verdict.UNKNOWN, Verdict.FATAL
         (ErrorCode.UNKNOWN_SERVER_ERROR, FATAL, TROUBLE, TROUBLE, FATAL, FATAL),
     ],
 )
-def test_what_calls_take_differently(
+def test_codes_with_different_verdicts_by_call(
     code: int, init: Verdict, add: Verdict, offsets: Verdict, commit: Verdict, abort: Verdict
 ) -> None:
     assert [judge(written(False), call, code) for call in Call] == [init, add, offsets, commit, abort]
 
 
-def test_an_unknown_id_is_final_where_there_are_no_new_epochs() -> None:
+def test_unknown_producer_id_is_fatal_without_new_epochs() -> None:
     assert judge(ready(can_bump=False), Call.COMMIT, ErrorCode.INVALID_PRODUCER_ID_MAPPING) is FATAL
 
 
-def test_an_abort_of_what_may_never_have_begun_is_done_when_there_is_nothing() -> None:
+def test_abort_of_a_transaction_that_may_not_have_begun_succeeds() -> None:
     unanswered = opened(False, True, Use(ONE), Take())
     assert judge(unanswered, Call.ABORT, ErrorCode.INVALID_TXN_STATE) is Verdict.DONE
-    # A refused commit tells no more than that; in the second version an abort is never refused so.
+    # The error of a refused commit gives no cause; with version 2 an abort is never refused like this.
     refused, _ = told(written(False), Commit(), Drained(False), Trouble(REFUSED))
     assert judge(refused, Call.ABORT, ErrorCode.INVALID_TXN_STATE) is Verdict.DONE
     assert judge(opened(True, True, Use(ONE)), Call.ABORT, ErrorCode.INVALID_TXN_STATE) is FATAL
 
 
-def test_the_errors_of_the_end() -> None:
+def test_fatal_errors_have_their_classes() -> None:
     fenced = fatal(Call.COMMIT, ErrorCode.PRODUCER_FENCED, "shop")
     assert isinstance(fenced, errors.ProducerFenced) and "'shop'" in str(fenced)
     refused = fatal(Call.INIT, ErrorCode.INVALID_TRANSACTION_TIMEOUT, "shop")

@@ -1,4 +1,4 @@
-"""The transactional producer against brokers of every age: what is seen, what is fenced, what lost answers do."""
+"""The transactional producer against many releases: visible records, fencing, lost responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def asks(broker: Broker, isolation: str = "read_committed", **options: Any) -> C
 
 
 async def seen(broker: Broker, topic: str = "t", isolation: str = "read_committed") -> list[bytes | None]:
-    """All that a consumer sees of a topic up to its end, in any order of partitions."""
+    """Returns all visible records of a topic, in any order of partitions."""
     async with asks(broker, isolation, topics=[topic]) as consumer:
         async with asyncio.timeout(PATIENCE_S):
             while not consumer.assignment():
@@ -75,15 +75,15 @@ async def send(producer: Producer, values: list[bytes], topic: str = "t") -> lis
 
 @pytest.fixture(autouse=True)
 def copies_die_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing arrives late here."""
+    """Shortens the wait for delayed copies: nothing arrives late here."""
     monkeypatch.setattr(manager, "COPIES_LIVE_S", 0.05)
 
 
-# -- what is seen
+# -- visible records
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_committed_records_are_seen_and_aborted_ones_are_not(release: str, tmp_path: Path) -> None:
+async def test_committed_records_are_visible_and_aborted_ones_are_not(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         async with producing(broker, transactional_id="shop") as producer:
@@ -117,7 +117,7 @@ async def test_committed_records_are_seen_and_aborted_ones_are_not(release: str,
 
 
 @pytest.mark.parametrize("release", FEW)
-async def test_transactions_without_anything(release: str, tmp_path: Path) -> None:
+async def test_empty_transactions_commit_and_abort(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         async with producing(broker, transactional_id="shop") as producer:
@@ -133,7 +133,7 @@ async def test_transactions_without_anything(release: str, tmp_path: Path) -> No
         assert headers_of(broker, "t") == [] and headers_of(broker, "t", 1) == []
 
 
-async def test_an_open_transaction_is_aborted_when_its_producer_stops(tmp_path: Path) -> None:
+async def test_open_transaction_is_aborted_when_its_producer_stops(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         async with producing(broker, transactional_id="shop") as producer:
@@ -148,7 +148,7 @@ async def test_an_open_transaction_is_aborted_when_its_producer_stops(tmp_path: 
 
 
 @pytest.mark.parametrize("release", ["3.9", "ottla"])
-async def test_records_that_were_not_sent_fail_with_the_abort(release: str, tmp_path: Path) -> None:
+async def test_unsent_records_fail_with_the_abort(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         async with producing(broker, transactional_id="shop", linger_ms=60_000) as producer:
@@ -163,10 +163,10 @@ async def test_records_that_were_not_sent_fail_with_the_abort(release: str, tmp_
         assert await seen(broker) == some("b") == await seen(broker, isolation="read_uncommitted")
 
 
-# -- calls that do not fit
+# -- calls in a wrong state
 
 
-async def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+async def test_calls_in_a_wrong_state_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         async with producing(broker) as plain:
@@ -209,19 +209,19 @@ async def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         ({"transaction_timeout_ms": 0}, "transaction.timeout.ms"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], match: str) -> None:
+def test_invalid_options_raise_config_error(options: dict[str, Any], match: str) -> None:
     with pytest.raises(errors.ConfigError, match=match):
         Producer("127.0.0.1:1", **options)
 
 
-def test_transactions_need_idempotence() -> None:
+def test_transactional_id_requires_idempotence() -> None:
     config = {"transactional.id": "shop", "transaction.timeout.ms": "5000"}
     producer = Producer.from_config(config)
     assert producer.options.enable_idempotence == "required" and producer.options.transaction_timeout_ms == 5000
 
 
 @pytest.mark.parametrize("release", ["0.9", "0.10.2"])
-async def test_brokers_without_transactions(release: str, tmp_path: Path) -> None:
+async def test_brokers_without_transactions_raise_transactions_unsupported(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, producing(broker, transactional_id="shop") as producer:
         with pytest.raises(errors.TransactionsUnsupported):
             await producer.begin()
@@ -229,7 +229,7 @@ async def test_brokers_without_transactions(release: str, tmp_path: Path) -> Non
             await producer.begin()
 
 
-async def test_a_time_out_that_the_broker_does_not_allow(tmp_path: Path) -> None:
+async def test_transaction_timeout_above_the_brokers_maximum_is_fatal(tmp_path: Path) -> None:
     overrides = {"transaction.max.timeout.ms": "1000"}
     async with running(tmp_path, overrides=overrides) as broker, producing(broker, transactional_id="shop") as producer:
         with pytest.raises(errors.ProducerFailed, match="INVALID_TRANSACTION_TIMEOUT"):
@@ -240,7 +240,7 @@ async def test_a_time_out_that_the_broker_does_not_allow(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_refused_batch_ends_the_transaction_and_another_can_begin(release: str, tmp_path: Path) -> None:
+async def test_refused_batch_fails_the_transaction_and_the_next_one_works(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2, {"max.message.bytes": "2000"})
         async with producing(broker, transactional_id="shop") as producer:
@@ -269,7 +269,7 @@ async def test_a_refused_batch_ends_the_transaction_and_another_can_begin(releas
 
 @pytest.mark.parametrize("release", FEW)
 @pytest.mark.parametrize("call", ["commit", "offsets"])
-async def test_a_zombie_is_fenced(release: str, call: str, tmp_path: Path) -> None:
+async def test_zombie_is_fenced(release: str, call: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         async with (
@@ -292,8 +292,8 @@ async def test_a_zombie_is_fenced(release: str, call: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("release", FEW)
-async def test_a_zombie_that_only_writes_is_fenced_by_its_abort(release: str, tmp_path: Path) -> None:
-    """A partition knows that an epoch is old, but not why: the coordinator does."""
+async def test_zombie_that_only_writes_is_fenced_by_its_abort(release: str, tmp_path: Path) -> None:
+    """A partition only knows that an epoch is old; the coordinator knows the reason."""
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         async with (
@@ -313,7 +313,7 @@ async def test_a_zombie_that_only_writes_is_fenced_by_its_abort(release: str, tm
 
 
 @pytest.mark.parametrize("release", FEW)
-async def test_a_transaction_that_takes_too_long(release: str, tmp_path: Path) -> None:
+async def test_transaction_exceeding_its_timeout_is_fenced(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         async with producing(broker, transactional_id="shop", transaction_timeout_ms=1000) as producer:
@@ -331,7 +331,7 @@ async def test_a_transaction_that_takes_too_long(release: str, tmp_path: Path) -
             assert await seen(broker) == some("b")
 
 
-# -- lost connections, before and behind each request
+# -- lost connections, before and after each request
 
 
 @contextlib.asynccontextmanager
@@ -366,7 +366,9 @@ EACH = [
 
 
 @pytest.mark.parametrize(("release", "api_key", "where"), EACH)
-async def test_a_connection_that_ends_at_each_request(release: str, api_key: int, where: str, tmp_path: Path) -> None:
+async def test_connection_lost_at_each_request_of_a_commit(
+    release: str, api_key: int, where: str, tmp_path: Path
+) -> None:
     async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
         door.shut_on(api_key, where)
         async with asyncio.timeout(PATIENCE_S):
@@ -382,7 +384,7 @@ async def test_a_connection_that_ends_at_each_request(release: str, api_key: int
 
 @pytest.mark.parametrize("where", [BEFORE, BEHIND])
 @pytest.mark.parametrize("release", ["2.4", "3.9", "ottla"])
-async def test_a_connection_that_ends_at_an_abort(release: str, where: str, tmp_path: Path) -> None:
+async def test_connection_lost_at_each_request_of_an_abort(release: str, where: str, tmp_path: Path) -> None:
     async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
         async with asyncio.timeout(PATIENCE_S):
             await producer.begin()
@@ -397,8 +399,8 @@ async def test_a_connection_that_ends_at_an_abort(release: str, where: str, tmp_
 
 
 @pytest.mark.parametrize("release", ["2.4", "2.8", "4.3"])
-async def test_an_abort_of_a_batch_whose_answer_was_lost(release: str, tmp_path: Path) -> None:
-    """What is left of it must not be seen with the next transaction: its epoch is another, or it is answered first."""
+async def test_abort_of_a_batch_with_a_lost_response(release: str, tmp_path: Path) -> None:
+    """Its records must not appear in the next transaction: it has another epoch, or the batch has a response first."""
     async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
         async with asyncio.timeout(PATIENCE_S):
             async with producer.transaction():
@@ -418,7 +420,7 @@ async def test_an_abort_of_a_batch_whose_answer_was_lost(release: str, tmp_path:
         assert await seen(broker) == some("a") + some("c")
 
 
-async def test_a_commit_that_is_not_answered_in_time_may_be_repeated(tmp_path: Path) -> None:
+async def test_commit_without_a_response_in_time_may_be_repeated(tmp_path: Path) -> None:
     async with behind_a_door(tmp_path, "ottla") as (broker, door), through(broker, max_block_ms=200) as producer:
         await producer.begin()
         await send(producer, some("a"))
@@ -438,7 +440,7 @@ async def test_a_commit_that_is_not_answered_in_time_may_be_repeated(tmp_path: P
         door.target = port
         while status(producer).state is not State.READY:
             await asyncio.sleep(0.01)
-        await producer.commit()  # tells what became of it, though it is over
+        await producer.commit()  # returns the outcome, though the transaction is over
         async with producer.transaction():
             await send(producer, some("b"))
         assert await seen(broker) == some("a") + some("b")
@@ -446,7 +448,7 @@ async def test_a_commit_that_is_not_answered_in_time_may_be_repeated(tmp_path: P
 
 @pytest.mark.parametrize("release", ["2.4", "3.9", "4.3", "ottla"])
 @pytest.mark.parametrize("api_key", [spec(ProduceRequest).api_key, spec(EndTxnRequest).api_key])
-async def test_a_broker_that_restarts_within_a_transaction(release: str, api_key: int, tmp_path: Path) -> None:
+async def test_broker_restart_within_a_transaction(release: str, api_key: int, tmp_path: Path) -> None:
     door = Door()
     port = await door.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
@@ -489,7 +491,7 @@ async def test_a_broker_that_restarts_within_a_transaction(release: str, api_key
 
 @contextlib.asynccontextmanager
 async def grouping(tmp_path: Path, release: str) -> AsyncIterator[Broker]:
-    """A broker whose clock goes on a little all the time: that ends the wait for a group's first members."""
+    """Runs a broker whose clock advances continuously: this ends the initial rebalance delay."""
     async with running(tmp_path, release=release, overrides=AT_ONCE) as broker:
 
         async def go_on() -> None:
@@ -508,7 +510,7 @@ NO_COMMITS: dict[str, Any] = {"group": "g", "enable_auto_commit": False}
 
 
 @pytest.mark.parametrize("release", FEW)
-async def test_offsets_of_a_member_that_is_none(release: str, tmp_path: Path) -> None:
+async def test_offsets_of_an_unknown_member_are_refused(release: str, tmp_path: Path) -> None:
     knows_members = release not in ("0.11", "2.4")
     async with grouping(tmp_path, release) as broker:
         await broker.topic("t", 2)
@@ -546,7 +548,7 @@ async def test_offsets_of_a_member_that_is_none(release: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("release", ["2.8", "4.3", "ottla"])
-async def test_read_transform_write(release: str, tmp_path: Path) -> None:
+async def test_read_transform_write_is_exactly_once(release: str, tmp_path: Path) -> None:
     """Each input is once in the output, though every third transaction is aborted and read again."""
     inputs = some("i", 60)
     async with grouping(tmp_path, release) as broker:
@@ -571,7 +573,7 @@ async def test_read_transform_write(release: str, tmp_path: Path) -> None:
                         rounds += 1
                         if rounds % 3 == 0:
                             await producer.abort()
-                            break  # as one that crashed: another member reads on from what is committed
+                            break  # as after a crash: another member reads on from the committed offsets
                         await producer.commit()
                         done += sum(map(len, taken.values()))
         assert await seen(broker) == sorted(b"out " + value for value in inputs)

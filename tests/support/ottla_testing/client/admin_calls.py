@@ -1,4 +1,4 @@
-"""Runs calls of the admin against a simulated network, whose brokers respond in turn."""
+"""Runs calls of the admin client with a simulated network, whose brokers respond in turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TWO = {1: ("one", 9092), 2: ("two", 9092)}
 
 
 def run(network: ScriptedNetwork, call: Callable[[Admin], Any], **options: Any) -> tuple[Any, float]:
-    """What a call answers or raises, and how many seconds it took."""
+    """Returns a call's result or exception, and how many seconds it took."""
 
     async def main() -> tuple[Any, float]:
         async with Admin("one", random=random.Random(1), **options) as admin:
@@ -28,7 +28,7 @@ def run(network: ScriptedNetwork, call: Callable[[Admin], Any], **options: Any) 
 
 
 def in_turn(*answers: Any) -> Callable[..., Any]:
-    """Each answer once, the last for ever; functions are asked."""
+    """Returns each response once, the last one again and again; functions are called with the request."""
     left = list(answers)
 
     def answer(request: Any, version: int, link: Any) -> Any:

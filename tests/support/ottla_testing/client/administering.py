@@ -1,4 +1,6 @@
-"""What the tests of the admin share: brokers of every age in the test's loop, and an admin for them."""
+"""Shared helpers for the tests of the admin client: brokers of all releases in the test's event loop, and an admin
+client.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ ORDER = tuple("0.9 0.10.2 0.11 1.0 1.1 2.1 2.4 2.6 2.8 3.0 3.8 3.9 4.3 ottla".sp
 
 
 def since(release: str, first: str) -> bool:
-    """Whether a release is that one or newer."""
+    """Returns whether a release is the given one or newer."""
     return ORDER.index(release) >= ORDER.index(first)
 
 
 @contextlib.asynccontextmanager
 async def administering(broker: Any, **options: Any) -> AsyncIterator[Admin]:
-    """A started admin."""
+    """A started admin client."""
     options.setdefault("retry_backoff_ms", 5)
     options.setdefault("reconnect_backoff_ms", 5)
     options.setdefault("default_api_timeout_ms", PATIENCE_MS)
@@ -32,7 +34,7 @@ async def administering(broker: Any, **options: Any) -> AsyncIterator[Admin]:
 
 @contextlib.asynccontextmanager
 async def time_going_on(broker: Any) -> AsyncIterator[None]:
-    """Moves the broker's clock a little all the time: it ends the wait for a group's first members."""
+    """Advances the broker's clock continuously: this ends the initial rebalance delay."""
 
     async def go_on() -> None:
         while True:
@@ -47,7 +49,7 @@ async def time_going_on(broker: Any) -> AsyncIterator[None]:
 
 
 def code(outcome: Any) -> int:
-    """The code of an error, 0 of success."""
+    """Returns the code of an error, 0 for success."""
     if isinstance(outcome, KafkaError):
         return outcome.code
     assert not isinstance(outcome, ClientError)
@@ -59,6 +61,6 @@ def codes(outcomes: dict[Any, Any]) -> list[int]:
 
 
 def unsupported(outcomes: dict[Any, Any]) -> bool:
-    """Whether the broker is too old for all of it; it has to be that for all or for none."""
+    """Returns whether the broker is too old for all items; fails if it is for some only."""
     (answer,) = {isinstance(outcome, UnsupportedVersion) for outcome in outcomes.values()}
     return answer

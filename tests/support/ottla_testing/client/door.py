@@ -1,7 +1,7 @@
-"""A door between a client and a broker in the test's loop, which knows requests apart: it is shut on one of them.
+"""A proxy between a client and a broker in the test's event loop, which closes the connection at a given request.
 
-A shut comes before the request is passed on (it was never made), or behind it (it was, and its answer is lost). While
-the broker is away connections are refused. `asked` are the API keys that came, in order.
+It closes before the request is passed on (it is never processed), or after that (its response is lost). While the
+broker is away connections are refused. `asked` are the API keys of the requests, in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Door:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> int:
-        """Begins to listen; the port."""
+        """Starts listening; returns the port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self._server.sockets[0].getsockname()[1]
 
@@ -44,7 +44,7 @@ class Door:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the request to be shut on has not come."""
+        """Returns whether that request has not come yet."""
         return self._shut_on is not None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ class Door:
         except OSError:
             writer.transport.abort()
             return
-        lost = asyncio.Event()  # answers are, from here on
+        lost = asyncio.Event()  # responses are lost from here on
         back = asyncio.create_task(self._answers(from_broker, writer, lost))
         try:
             with contextlib.suppress(asyncio.CancelledError):  # of `close`; the stream would log it
@@ -86,7 +86,7 @@ class Door:
                     lost.set()
                     writer.write(size + body)
                     await writer.drain()
-                    await asyncio.sleep(0.02)  # the broker is in this loop, and needs some turns of it
+                    await asyncio.sleep(0.02)  # the broker is in this event loop, and needs some iterations of it
                 if shut[2] is not None:
                     shut[2]()
                 return

@@ -1,4 +1,4 @@
-"""What happened in one run of the model, and what of it must not have happened. Knows neither a client nor a broker.
+"""The events of one run of the model, and the check of what must not happen. Independent of client and broker.
 
 A history is one list of events in the order in which they happened, and the logs at the end. A record is a number,
 given in the order of sending. "Lost" means: acknowledged, at or above the log start, and absent.
@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# What can be wrong. The texts are for people.
+# The kinds of errors. The texts are for people.
 DOUBLED = "a record is in the log twice"
 REORDERED = "acknowledged records are not in the order in which they were sent"
 LOST_UNTOLD = "an acknowledged record is lost, and a later one was acknowledged"
@@ -22,9 +22,9 @@ UNANSWERED = "a record was neither acknowledged nor failed"
 FAILED_WITHOUT_REASON = "a record failed for no reason that there was"
 WRONG_LOG = "the log is not what was appended to it"
 
-BATCH_RECORDS_MAX = 8  # so many records have room in one batch
+BATCH_RECORDS_MAX = 8  # the most records in one batch
 
-# Why records fail.
+# The reasons of failed records.
 TIMED_OUT = "timed out"
 REFUSED = "refused"
 PRODUCER_FAILED = "producer failed"
@@ -40,7 +40,7 @@ class Sent(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """The record's future was fulfilled; `offset` is None where the answer had none."""
+    """The record's future has a result; `offset` is None if the response had none."""
 
     at_s: float
     record: int
@@ -48,7 +48,7 @@ class Acknowledged(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The record's future got an error: one of the three reasons above, or what the error says."""
+    """The record's future has an exception: one of the three reasons above, or the text of the error."""
 
     at_s: float
     record: int
@@ -56,7 +56,7 @@ class Failed(NamedTuple):
 
 
 class Fatal(NamedTuple):
-    """The producer met its first fatal error, in this partition; -1 where the error names none."""
+    """The first fatal error of the producer, in this partition; -1 if the error names none."""
 
     at_s: float
     producer: int
@@ -75,7 +75,7 @@ class Appended(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The broker came back without what it had from this offset on."""
+    """The broker restarted without its records from this offset on."""
 
     at_s: float
     partition: int
@@ -91,7 +91,7 @@ class Started(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Anything else that a reader of the history wants to see."""
+    """Other information for a reader of the history."""
 
     at_s: float
     text: str
@@ -108,7 +108,7 @@ class FinalLog(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """What must not have happened, and to whom."""
+    """Something that must not happen, and its record or producer."""
 
     kind: str
     detail: str
@@ -116,8 +116,9 @@ class Violation(NamedTuple):
 
 @dataclass
 class History:
-    """One run. Times in seconds: no answer is older than `answer_s` when the client reads it; nothing may time out
-    earlier than `delivery_timeout_s` after the oldest record that may be in its batch."""
+    """One run. Times in seconds: no response is older than `answer_s` when the client reads it; nothing may time out
+    earlier than `delivery_timeout_s` after the oldest record that may be in its batch.
+    """
 
     events: list[Event] = field(default_factory=list)
     logs: dict[int, FinalLog] = field(default_factory=dict)
@@ -125,7 +126,7 @@ class History:
     delivery_timeout_s: float = 0.0
 
     def describe(self) -> str:
-        """The whole run for people, one event a line."""
+        """Returns the whole run for people, one event a line."""
         lines = []
         for event in self.events:
             name = type(event).__name__
@@ -140,7 +141,7 @@ def _shown(event: Event) -> list[tuple[str, object]]:
 
 
 class _Place(NamedTuple):
-    """What the check keeps of one record."""
+    """The check's state of one record."""
 
     producer: int
     partition: int
@@ -148,7 +149,7 @@ class _Place(NamedTuple):
 
 
 class Check:
-    """Goes through a history once; `violations` is what it found."""
+    """Reads a history once; `violations` are its findings."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -165,9 +166,10 @@ class Check:
         self.visible: dict[int, dict[int, int]] = defaultdict(dict)  # partition -> offset -> record
         self.present: dict[int, int] = defaultdict(int)  # record -> how often it is in the log now
         self.starts: dict[int, int] = defaultdict(int)
-        self.deleted: set[int] = set()  # was below the log start at some time: whatever comes, nobody misses it
-        self.cut: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # record -> offset, of what cuts took
-        self.ceased_s: dict[tuple[int, int], float] = {}  # when a loss was none any more
+        self.deleted: set[int] = set()  # was below the log start at some time: its absence is no longer a loss
+        # Record -> offset, of records removed by cuts.
+        self.cut: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        self.ceased_s: dict[tuple[int, int], float] = {}  # when a loss was repaired
         self.failed_producers: set[int] = set()
 
     def run(self) -> list[Violation]:
@@ -211,7 +213,7 @@ class Check:
             offset += 1
 
     def _look_before(self, record: int, place: _Place, event: Appended) -> None:
-        """All that the producer sent before and that was acknowledged has to be there, or below the log start."""
+        """Checks that all earlier acknowledged records of the producer are in the log, or below the log start."""
         for earlier in self.sent[place[:2]]:
             if earlier == record:
                 break
@@ -219,13 +221,13 @@ class Check:
                 if earlier not in self.written:
                     self._found(REORDERED, f"record {record} was written before {earlier}")
                 elif earlier not in self.deleted and self._last_offset(earlier) >= self.starts[event.partition]:
-                    # Sequences begin anew with an epoch: nothing tells the broker what was before.
+                    # Sequences restart with an epoch: the broker cannot compare them with earlier ones.
                     kind = LOST_UNTOLD if self.epochs[earlier] == event.epoch else LOST_AT_NEW_START
                     self._found(kind, f"record {earlier} was lost when {record} was written at {event.at_s:.3f}")
-                    break  # one tells enough
+                    break  # one report is enough
 
     def _last_offset(self, record: int) -> int:
-        """Where an acknowledged record was: what the client was told or, where it was told nothing, its last place."""
+        """Returns the offset of an acknowledged record: the acknowledged one or, without one, its last place."""
         told = self.offsets.get(record)
         return self.written[record][-1] if told is None else told
 
@@ -239,7 +241,7 @@ class Check:
     def _started(self, event: Started) -> None:
         log, before = self.visible[event.partition], self.starts[event.partition]
         self.starts[event.partition] = event.log_start_offset
-        if event.log_start_offset < before:  # the log begins anew: to a producer all that was deleted looks lost
+        if event.log_start_offset < before:  # the log begins again: to a producer all deleted records look lost
             for record, offsets in self.written.items():
                 place = self.places[record]
                 is_here = place.partition == event.partition and not self.present[record]
@@ -284,7 +286,7 @@ class Check:
     def _fatal(self, event: Fatal) -> None:
         self.failed_producers.add(event.producer)
         key = (event.producer, event.partition)
-        # The broker may have acknowledged to the producer what the application was told had timed out.
+        # The broker may have acknowledged to the producer what timed out for the application.
         is_lost = any(record in self.known or self.outcomes.get(record) == TIMED_OUT for record in self.cut[key])
         was_lost = self.ceased_s.get(key, -1.0) >= event.at_s - self.history.answer_s
         if not is_lost and not was_lost:
@@ -322,5 +324,5 @@ _STEPS = {
 
 
 def check(history: History) -> list[Violation]:
-    """All that must not have happened."""
+    """Returns all violations."""
     return Check(history).run()

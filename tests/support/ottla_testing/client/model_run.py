@@ -1,7 +1,7 @@
-"""One seeded run of the model: producers in a simulated world where everything goes wrong, and what came of it.
+"""One seeded run of the model: producers in a simulated world with all kinds of failures, and its outcome.
 
-Everything of a run follows from its kind and its seed: how many records in how many partitions, how the producers are
-set, what the network does, when the broker restarts, what its disk loses. `OTTLA_MODEL_SEED` replays one (see
+A run depends only on its kind and its seed: how many records in how many partitions, the options of the producers, the
+failures of the network, the restarts of the broker, the losses of its disk. `OTTLA_MODEL_SEED` replays one (see
 `test_model.py`).
 """
 
@@ -42,7 +42,7 @@ CALM = Faults(delay_s=0.002)
 
 @dataclass(frozen=True)
 class Kind:
-    """What all runs of one kind have in common."""
+    """The common settings of all runs of one kind."""
 
     release: str = OWN
     idempotence: str = "required"
@@ -55,7 +55,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Setting:
-    """What was drawn for one run."""
+    """The random settings of one run."""
 
     partitions: int
     records: int
@@ -74,12 +74,12 @@ class Setting:
     """How many records are such as the broker refuses."""
 
 
-# So much later than its connection's end a request may still arrive. The producer counts on less than COPIES_LIVE_S.
+# A request may still arrive this long after the end of its connection. The producer assumes less than COPIES_LIVE_S.
 LATE_S = 1.0
 
 
 def draw(random: Random, kind: Kind) -> Setting:
-    """One run's setting. Mostly few things go wrong at once, as else nothing much would be written."""
+    """Draws one run's settings. Mostly few kinds of failures at once, as otherwise hardly anything would be written."""
     partitions = random.choice((1, 1, 2, 3))
     delay_s = random.choice((0.002, 0.02, 0.2))
     in_flight = random.randint(1, kind.in_flight_max)
@@ -95,7 +95,7 @@ def draw(random: Random, kind: Kind) -> Setting:
         "delivery_timeout_ms": random.choice((120_000, 120_000, 120_000, 6000, 1500)),
     }
     producer["request_timeout_ms"] = min(producer["request_timeout_ms"], producer["delivery_timeout_ms"])
-    if random.random() < 0.15:  # much is late, and given up while it is on its way
+    if random.random() < 0.15:  # many frames are late, and given up in flight
         producer |= {"request_timeout_ms": 1000, "delivery_timeout_ms": random.choice((1000, 1500)), "linger_ms": 0}
         delay_s = 0.02
         network = Faults(delay_s=delay_s, cut_before=0.25, cut_after=0.05, late=1, late_s=LATE_S)
@@ -141,7 +141,7 @@ def draw(random: Random, kind: Kind) -> Setting:
 
 
 class Outcome(NamedTuple):
-    """What came of a run."""
+    """The outcome of a run."""
 
     seed: int
     setting: Setting
@@ -149,14 +149,14 @@ class Outcome(NamedTuple):
     violations: list[Violation]
 
     def describe(self) -> str:
-        """All of it, for people."""
+        """Returns all of it as text."""
         wrong = "\n".join(f"{violation.kind}: {violation.detail}" for violation in self.violations)
         return f"seed {self.seed}: {self.setting}\n{self.history.describe()}\n{wrong}"
 
 
 @dataclass
 class Run:
-    """One run under way."""
+    """One run in progress."""
 
     seed: int
     kind: Kind
@@ -181,7 +181,7 @@ class Run:
             **self.setting.broker,
         )
         self.network.servers[HOST, PORT] = self.broker
-        self.given: dict[tuple[int, int], list[int]] = defaultdict(list)  # what came into batches, in order
+        self.given: dict[tuple[int, int], list[int]] = defaultdict(list)  # the records that were in batches, in order
         self.wrong: list[Violation] = []
         if self.verbose:
             self.network.trace = self._trace
@@ -193,17 +193,17 @@ class Run:
         self.events.append(Note(self.loop.now_s, text))
 
     def run(self) -> Outcome:
-        """From beginning to end, and the check of it."""
+        """Runs from beginning to end, and checks the history."""
         history, setting = self.history, self.setting
         history.answer_s = setting.network.delay_s + 0.01
         history.delivery_timeout_s = setting.producer["delivery_timeout_ms"] / 1000
-        random_module.seed(self.seed)  # whatever is not handed on
+        random_module.seed(self.seed)  # frames that are not delivered
         violations: list[Violation] = []
         try:
             self.loop.run(self._main())
         except (NothingLeft, TimeoutError) as error:
             violations.append(Violation("the run never ended", repr(error)))
-        except Exception:  # of the producer's making, where an application does not expect any
+        except Exception:  # an error in the producer where an application does not expect one
             violations.append(Violation("an application failed", traceback.format_exc()))
         else:
             history.logs = self.broker.final_logs()
@@ -211,7 +211,7 @@ class Run:
         violations += [Violation("an error that nobody caught", repr(context)) for context in self.loop.errors]
         return Outcome(self.seed, setting, history, violations)
 
-    # -- the world
+    # -- the simulation
 
     async def _main(self) -> None:
         setting = self.setting
@@ -220,7 +220,7 @@ class Run:
         lives = [asyncio.ensure_future(self._group(group, share)) for group in setting.groups]
         await asyncio.wait_for(asyncio.gather(*lives), STUCK_AFTER_S)
         trouble.cancel()
-        # What was repeated or is late comes before the logs are looked at.
+        # Repeated and late frames arrive before the logs are read.
         await asyncio.sleep(setting.network.late_s + setting.network.delay_s + 1)
         if not self.broker.is_up:
             self.broker.start()
@@ -274,8 +274,7 @@ class Run:
                 await asyncio.sleep(self.random.random() * self.setting.calm_s)
 
     async def _life(self, partitions: list[int], share: int) -> None:
-        """One producer from its start to its end. Its last records are sent when all is well, so that it has to see a
-        loss."""
+        """Runs one producer. Its last records are sent without failures, so that it must notice a loss."""
         number = self.producers = self.producers + 1
         producer = await self._started()
         used: set[int] = set()
@@ -318,7 +317,7 @@ class Run:
                 await asyncio.sleep(0.1)
 
     async def _look_at_the_tail(self, producer: Producer, number: int, partition: int) -> None:
-        """What an application does after a fatal error: the last record of its own in the log."""
+        """Reads the tail of the log, as an application does after a fatal error: its own last record."""
         found = await producer.last_committed(TOPIC, partition)
         given = self.given[number, partition]
         there = [(offset, record) for offset, record in self.broker.final_logs()[partition].records if record in given]
@@ -392,5 +391,5 @@ class Run:
 
 
 def run(seed: int, kind: Kind, *, verbose: bool = False) -> Outcome:
-    """One run."""
+    """Runs the model once."""
     return Run(seed, kind, verbose).run()

@@ -1,4 +1,5 @@
-"""What the tests of the producer share: brokers in this loop, the producer with their clock, and what a log holds.
+"""Shared helpers for the tests of the producer: brokers in this event loop, the producer with their clock, and reading
+of logs.
 
 Reuses the harness of the broker's tests: a clock that stands still, so that timestamps are known.
 """
@@ -31,7 +32,7 @@ async def producing(broker: Broker, **options: Any) -> AsyncIterator[Producer]:
 
 
 def stored(broker: Broker, topic: str, partition: int = 0) -> list[tuple[BatchHeader, list[Record]]]:
-    """Each batch of a partition with its records."""
+    """Yields each batch of a partition with its records."""
     log = broker.log(topic, partition)
     found = []
     offset = log.log_start_offset
@@ -53,7 +54,7 @@ def records_of(broker: Broker, topic: str, partition: int = 0) -> list[Record]:
 
 
 def idempotent(broker: Broker, topic: str) -> bool:
-    """Whether what the log holds names its producer, all of it or nothing."""
+    """Returns whether the batches in the log have a producer id; fails if only some have."""
     (answer,) = {header.producer_id >= 0 for header in headers_of(broker, topic)}
     return answer
 

@@ -1,4 +1,4 @@
-"""What the tests of the consumer share: brokers of every age in the test's loop, logs with something in them."""
+"""Shared helpers for the tests of the consumer: brokers of all releases in the test's event loop, logs with records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def consumer_of(broker: Any, *topics: str, **options: Any) -> Consumer:
-    """A consumer of that broker, from the start on."""
+    """A started consumer of that broker, from the log start on."""
     if topics:
         options["topics"] = topics
     options.setdefault("offset_reset", "earliest")
@@ -24,7 +24,7 @@ def consumer_of(broker: Any, *topics: str, **options: Any) -> Consumer:
 
 
 def write(broker: Any, *values: bytes | None, topic: str = "t", partition: int = 0, codec: int = 0) -> int:
-    """Appends one batch in the topic's own format, and wakes who waits for it; its first offset."""
+    """Appends one batch in the topic's own format, and wakes waiting fetches; returns its first offset."""
     owner = broker.state.topics.partition(topic, partition)
     start = owner.log.log_end_offset
     records = [Record(n, NOW_MS + n, b"k%d" % n, value) for n, value in enumerate(values)]
@@ -34,7 +34,7 @@ def write(broker: Any, *values: bytes | None, topic: str = "t", partition: int =
 
 
 async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
-    """So many records, one by one."""
+    """Reads `count` records, one by one."""
     async with asyncio.timeout(PATIENCE_S):
         return [await consumer.getone() for _ in range(count)]
 

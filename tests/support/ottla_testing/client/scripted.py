@@ -1,8 +1,8 @@
-"""Brokers that do what a test says, over the simulated loop: they answer, keep silent, lie, or close.
+"""Scripted brokers in the simulated event loop: they respond, stay silent, send malformed bytes, or close.
 
 Owns a network of such brokers by address. A broker has one function per request class, `(request, version, link) ->
-response`; a function may also return bytes (sent as they are, with no size added), CLOSE, SILENT, or `Later`. What was
-asked is kept in `heard`.
+response`; a function may also return bytes (sent as they are, with no size added), CLOSE, SILENT, or `Later`. Requests
+are kept in `heard`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SILENT = object()
 
 
 class Later(NamedTuple):
-    """An answer that comes after so many seconds."""
+    """A response that is sent after a number of seconds."""
 
     seconds: float
     response: Any
 
 
 class Heard(NamedTuple):
-    """One request as a broker got it."""
+    """One request as received by a broker."""
 
     at_s: float
     request: Any
@@ -91,7 +91,7 @@ class Link(asyncio.Transport):
             self._broker.take(self, frame)
 
     def feed(self, data: bytes) -> None:
-        """Hands bytes to the client, in pieces as large as its buffers."""
+        """Passes bytes to the client, in pieces of the size of its buffers."""
         while data and not self._is_closing:
             buffer = self._protocol.get_buffer(len(data))
             count = min(len(buffer), len(data))
@@ -100,7 +100,7 @@ class Link(asyncio.Transport):
             data = data[count:]
 
     def end(self, error: Exception | None = None) -> None:
-        """Closes from the broker's side: politely, or with an error of the socket."""
+        """Closes from the broker's side, without an error or with one of the socket."""
         if self._is_closing:
             return
         if error is None and not self._protocol.eof_received():
@@ -117,7 +117,7 @@ class Link(asyncio.Transport):
 
 
 class ScriptedBroker:
-    """One broker. `versions` None: it does not know ApiVersions, and closes."""
+    """One broker. `versions` None: it does not have ApiVersions, and closes."""
 
     def __init__(self, loop: SimulatedLoop, versions: Mapping[type, str] | None) -> None:
         self.loop = loop
@@ -132,7 +132,7 @@ class ScriptedBroker:
         }
 
     def asked(self, cls: type) -> list[Heard]:
-        """The requests of one class so far."""
+        """Returns the requests of one class so far."""
         return [heard for heard in self.heard if type(heard.request) is cls]
 
     def api_versions(self, request: Any, version: int, link: Link) -> Any:
@@ -177,7 +177,7 @@ class ScriptedBroker:
             link.feed(bytes_of(outcome, version, correlation_id, cls))
 
     def stop(self) -> None:
-        """Goes down: all connections end, new ones are refused."""
+        """Stops: all connections end, new ones are refused."""
         self.is_up = False
         for link in self.links:
             link.end()
@@ -187,7 +187,7 @@ CLASSES: list[type] = [ApiVersionsRequest, MetadataRequest, FindCoordinatorReque
 
 
 def bytes_of(response: Any, version: int, correlation_id: int, cls: type = ApiVersionsRequest) -> bytes:
-    """An answer with its header and size."""
+    """Returns a response with its header and size."""
     assert type(response) is response_class(cls)
     declared = spec(cls)
     body = response_header(correlation_id, declared.api_key, version in declared.flexible) + build(response, version)
@@ -195,7 +195,7 @@ def bytes_of(response: Any, version: int, correlation_id: int, cls: type = ApiVe
 
 
 class ScriptedNetwork:
-    """Brokers by address, and the loop to reach them in."""
+    """Brokers by address, and the event loop in which clients reach them."""
 
     def __init__(self) -> None:
         self.loop = SimulatedLoop(self)
@@ -220,7 +220,7 @@ class ScriptedNetwork:
         return link
 
     def run(self, main: Any) -> Any:
-        """Runs a coroutine; nothing may fail unseen in the loop."""
+        """Runs a coroutine; fails if the event loop caught an exception."""
         outcome = self.loop.run(main)
         assert not self.loop.errors
         return outcome
@@ -233,7 +233,7 @@ def metadata(
     controller_id: int = -1,
     **more: Any,
 ) -> MetadataResponse:
-    """An answer; a topic is {partition: leader}, {partition: (leader, epoch)}, or an error code."""
+    """Builds a Metadata response; a topic is {partition: leader}, {partition: (leader, epoch)}, or an error code."""
     told = MetadataResponse.MetadataResponseTopic
     return MetadataResponse(
         brokers=[

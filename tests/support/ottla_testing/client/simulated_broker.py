@@ -1,8 +1,8 @@
 """A broker for the model: the real codecs, the real partition logs on a simulated disk, the real producer rules.
 
-Owns one node with one topic, what can happen to it (restarts, lost bytes, a moved log start, expiry, refusals that
-clients retry), and the journal of what it wrote, in the terms of `model_history.py`. A release's versions and rules
-come from its profile. Answers come at once; delays and order are the network's.
+Owns one node with one topic, its events (restarts, lost bytes, a moved log start, expiry, refusals that clients retry),
+and the journal of what it wrote, as events of `model_history.py`. A release's versions and rules come from its profile.
+Responses are immediate; delays and order belong to the network.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ottla_testing.storage.simulated_files import SimulatedFiles
 HOST, PORT, NODE = "simulated", 9092, 1
 TOPIC, TOPIC_ID = "model", bytes(range(16))
 SCAN_FEATURE = "ottla.duplicate.scan"
-# Codes that clients retry, of which the first two come before the append and the last two after it.
+# Retriable codes; the first two come before the append and the last two after it.
 BEFORE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 AFTER = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 _PRODUCER_ID, _EPOCH = struct.Struct(">q"), struct.Struct(">h")
@@ -73,13 +73,13 @@ SERVED = {
 
 
 def value_of(record: int) -> bytes:
-    """The value that carries a record's number."""
+    """Returns the value that carries a record's number."""
     return b"<%d>" % record
 
 
 @functools.cache
 def release_config(release: str) -> LogConfig:
-    """What a topic's log is told under a release, all configs being the defaults."""
+    """Returns the log config of a topic in a release, with default configs."""
     config = Config(profile=profile(release))
     made = log_config(TopicConfig(config), config)
     if release != OWN:
@@ -90,7 +90,7 @@ def release_config(release: str) -> LogConfig:
 
 @functools.cache
 def api_versions(release: str, has_scan: bool) -> ApiVersionsResponse:
-    """What the release answers to ApiVersions, of the APIs that are served here."""
+    """Returns the ApiVersions of the release, for the APIs that are served here."""
     version = ApiVersionsResponse.ApiVersion
     answer = ApiVersionsResponse(
         error_code=0,
@@ -107,7 +107,7 @@ def api_versions(release: str, has_scan: bool) -> ApiVersionsResponse:
 
 
 class SimulatedBroker:
-    """See the module. `events` is the history that it writes its part of; `now_s` tells the time."""
+    """See the module. `events` is the history to which it appends; `now_s` returns the time."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class SimulatedBroker:
         refusing: float = 0.0,
         **log_settings: Any,
     ) -> None:
-        """`refusing` is how often a produced batch is answered with an error that clients retry, appended or not."""
+        """`refusing` is the rate of produced batches that get an error that clients retry, appended or not."""
         self.random = random
         self.events = events
         self.now_s = now_s
@@ -152,7 +152,7 @@ class SimulatedBroker:
     def note(self, text: str) -> None:
         self.events.append(Note(self.now_s(), text))
 
-    # -- what happens to it
+    # -- events
 
     def _open(self, number: int, *, clean: bool) -> PartitionLog:
         return PartitionLog.open(
@@ -168,7 +168,7 @@ class SimulatedBroker:
         )
 
     def stop(self, *, clean: bool) -> None:
-        """Nothing is served until `start`. Unless it is clean, nothing more is written either."""
+        """Serves nothing until `start`. Unless `is_clean`, nothing more is written either."""
         self.note("the broker stops" if clean else "the broker is killed")
         self.is_up = False
         for log in self.logs:
@@ -190,7 +190,7 @@ class SimulatedBroker:
             self.files.lose_power(lambda path, durable, live: self.random.randint(durable, max(durable, live)))
 
     def start(self) -> None:
-        """Opens the logs again, as the process does that follows."""
+        """Opens the logs again, like the next process."""
         self.files.restart()
         for number, old in enumerate(self.logs):
             log = self.logs[number] = self._open(number, clean=self._was_clean)
@@ -203,24 +203,24 @@ class SimulatedBroker:
         self.note("the broker is back")
 
     def flush(self) -> None:
-        """Makes durable what was appended so far."""
+        """Makes the appended bytes durable."""
         for number, log in enumerate(self.logs):
             self.recovery_points[number] = log.flush()
 
     def move_log_start(self, number: int, offset: int) -> None:
-        """As DeleteRecords and retention do."""
+        """Moves the log start, as DeleteRecords and retention do."""
         log = self.logs[number]
         if log.log_start_offset < offset <= log.log_end_offset:
             self.starts[number] = log.delete_records_before(offset)
             self.events.append(Started(self.now_s(), number, offset))
 
     def expire_producers(self) -> None:
-        """As the broker does every ten minutes."""
+        """Expires producers, as the broker does every ten minutes."""
         count = sum(log.expire_producers(self.now_ms()) for log in self.logs)
         self.note(f"{count} producers expired")
 
     def final_logs(self) -> dict[int, FinalLog]:
-        """What a consumer would read, log by log."""
+        """Returns what a consumer would read, log by log."""
         logs: dict[int, FinalLog] = {}
         for number, log in enumerate(self.logs):
             found: list[tuple[int, int]] = []
@@ -239,7 +239,9 @@ class SimulatedBroker:
     # -- requests
 
     def answer(self, frame: bytes) -> bytes | None:
-        """One request, one answer, both without their size; None for acks=0. ProtocolViolation: it closes."""
+        """Processes one request and returns its response, both without their size; None for acks=0. Raises
+        ProtocolViolation: it closes.
+        """
         prefix = read_prefix(frame)
         request_class, response_class = SERVED[prefix.api_key]
         declared, version = spec(request_class), prefix.api_version
@@ -322,7 +324,7 @@ class SimulatedBroker:
             how = ", found by a scan" if is_scanned else ""
             self.note(f"partition {number}: a copy of {done.base_offset}..{done.last_offset}{how}")
         else:
-            written = tuple(map(int, _VALUE.findall(records, HEADER_BYTES)))  # a checksum may look like anything
+            written = tuple(map(int, _VALUE.findall(records, HEADER_BYTES)))  # a checksum may have any bytes
             self.events.append(
                 Appended(self.now_s(), number, done.base_offset, written, _EPOCH.unpack_from(records, _EPOCH_AT)[0])
             )
@@ -373,7 +375,7 @@ class SimulatedBroker:
         return ListOffsetsResponse(topics=topics)
 
     def _describe_configs(self, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponse:
-        """Nothing is said of `message.format.version`: all is written as v2."""
+        """Responds without `message.format.version`: all is written as v2."""
         return DescribeConfigsResponse(
             results=[
                 Configured(
@@ -400,7 +402,7 @@ _ANSWERS: dict[int, Callable[[SimulatedBroker, Any, int], Any]] = {
 
 
 def shown(frame: bytes) -> str:
-    """A request for people: its name and, of Produce, what it carries."""
+    """Returns a request as text: its name and, for Produce, its contents."""
     prefix = read_prefix(frame)
     request_class, _ = SERVED[prefix.api_key]
     text = f"{request_class.__name__.removesuffix('Request')} {prefix.correlation_id}"

@@ -1,7 +1,7 @@
 """An asyncio event loop without a clock, a thread or a socket: its time jumps to the next timer when nothing is ready.
 
-Whatever runs in it runs the same each time, as far as its own randomness is seeded, and in as little time as its
-computing takes. Connections are made by a simulated network (`simulated_network.py`).
+Everything in it runs identically each time, if its own randomness is seeded, and takes only its computing time.
+Connections are made by a simulated network (`simulated_network.py`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ STARTED_AT_S = 1000.0
 
 
 class Network(Protocol):
-    """What `create_connection` is handed on to."""
+    """The network to which `create_connection` is delegated."""
 
     async def connect(self, protocol: asyncio.BaseProtocol, host: str, port: int) -> asyncio.Transport: ...
 
 
 class NothingLeft(Exception):
-    """Nothing is ready, and no timer would ever make it so: what runs waits for something that cannot happen."""
+    """Nothing is ready, and no timer is set: the code waits for something that cannot happen."""
 
 
 class _Waiting:
-    """Stands where a loop has its selector: waiting for so many seconds is how time goes on."""
+    """Takes the place of a selector: a wait advances the time."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -38,7 +38,7 @@ class _Waiting:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module. `errors` holds what callbacks and forgotten tasks raised; a test looks that it is empty."""
+    """See the module. `errors` has the exceptions of callbacks and abandoned tasks; a test checks that it is empty."""
 
     def __init__(self, network: Network | None = None) -> None:
         super().__init__()
@@ -56,18 +56,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody calls from another thread."""
+        """No other thread uses the loop."""
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], Any], host: str | None = None, port: int | None = None, **options: Any
     ) -> tuple[asyncio.Transport, Any]:
-        """As any loop's, over the simulated network; options of sockets mean nothing here."""
+        """Connects over the simulated network; socket options are ignored."""
         assert self.network is not None and host is not None and port is not None
         protocol = protocol_factory()
         return await self.network.connect(protocol, host, port), protocol
 
     def run(self, main: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
-        """Runs to the end, cancels what is left over, and closes the loop."""
+        """Runs to the end, cancels remaining tasks, and closes the loop."""
         try:
             return self.run_until_complete(main)
         finally:

@@ -1,9 +1,9 @@
-"""A network for `SimulatedLoop` that does what TCP may do, and a bad proxy: seeded, so that it does the same each time.
+"""A network for `SimulatedLoop` with the failures of TCP and of a bad proxy: seeded, so that a run can be repeated.
 
-Owns connections between a client's protocol and a simulated broker. Within one connection order holds and nothing comes
-twice. A connection may be cut at any frame: before it is delivered, or after that and before its answer leaves. What
-was on its way at a cut is lost, or it comes late: when the client has long been back on another connection. A frame may
-also be delivered twice, as by a proxy that repeats it.
+Owns connections between a client's protocol and a simulated broker. Within one connection frames keep their order and
+are not duplicated. A connection may be cut at any frame: before it is delivered, or after that and before its response
+leaves. Frames in flight at a cut are lost, or arrive late, when the client has long been on another connection. A frame
+may also be delivered twice, as by a proxy that repeats it.
 """
 
 from __future__ import annotations
@@ -21,39 +21,41 @@ from ottla.protocol.errors import ProtocolViolation
 from ottla_testing.client.simulated_loop import SimulatedLoop
 
 _SIZE = struct.Struct(">i")
-# ApiVersions, and ListOffsets: by these a client finds out about the broker's age. Who closes on the first again and
-# again is old, so that is not where connections are cut here.
+# ApiVersions and ListOffsets, with which a client detects old brokers. A broker that closes on the first repeatedly is
+# taken for old, so connections are not cut at these.
 _API_VERSIONS = struct.pack(">h", 18)
 _OF_A_NEW_CONNECTION = (_API_VERSIONS, struct.pack(">h", 2))
 
 
 class Server(Protocol):
-    """The broker's side. `generation` changes with each start; frames of old connections do not survive one."""
+    """The broker's side. `generation` changes with each start; frames of older connections are dropped."""
 
     is_up: bool
     generation: int
 
     def answer(self, frame: bytes) -> bytes | None:
-        """The answer to one request, both without their size; None for no answer. ProtocolViolation: it closes."""
+        """Returns the response to a request, both without their size; None for no response. Raises ProtocolViolation:
+        it closes.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How bad the network is. Rates are probabilities per frame, times in seconds."""
+    """The failures of the network. Rates are probabilities per frame, times in seconds."""
 
     delay_s: float = 0.002
     """Of each delivery, each way: up to this."""
     cut_before: float = 0.0
     """The connection ends before the request is delivered."""
     cut_after: float = 0.0
-    """The connection ends when the request was delivered: its answer is lost."""
+    """The connection ends after the delivery of the request: its response is lost."""
     late: float = 0.0
     """Of the cut connections, those whose requests on their way are delivered nevertheless."""
     late_s: float = 1.0
     """Up to so much later, ..."""
     repeated: float = 0.0
-    """The request is delivered once more, up to `late_s` later; the answer to that goes nowhere."""
+    """The request is delivered once more, up to `late_s` later; the response to that is dropped."""
 
 
 NO_FAULTS = Faults()
@@ -77,9 +79,9 @@ class Link(asyncio.Transport):
         self._next_back_s = 0.0
         self._is_closing = False
         self._is_cut = False
-        self.is_in_use = False  # for more than finding out about versions
+        self.is_in_use = False  # for more than the detection of versions
 
-    # -- what protocols use
+    # -- called by protocols
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or self._is_cut:
@@ -120,7 +122,7 @@ class Link(asyncio.Transport):
         return True
 
     def pause_reading(self) -> None:
-        """Answers are few and small: they come all the same."""
+        """Responses are few and small: reading is not paused."""
 
     def resume_reading(self) -> None:
         """See `pause_reading`."""
@@ -132,12 +134,12 @@ class Link(asyncio.Transport):
         return 0, 65536
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """All that is written leaves at once."""
+        """All written bytes leave at once."""
 
     def can_write_eof(self) -> bool:
         return False
 
-    # -- on the way
+    # -- in flight
 
     def _send(self, frame: bytes) -> None:
         network = self._network
@@ -188,7 +190,7 @@ class Link(asyncio.Transport):
         self.cut()
 
     def _cut_after(self, frame: bytes) -> None:
-        self._is_cut = True  # so that its answer does not leave
+        self._is_cut = True  # so that its response does not leave
         self._deliver(frame)
         self._is_cut = False
         self._network.note(self, "cut after", frame)
@@ -199,7 +201,7 @@ class Link(asyncio.Transport):
         if self._is_closing or self._is_cut:
             return
         data = _SIZE.pack(len(answer)) + answer
-        if self._network.random.random() < 0.1:  # TCP keeps no frames together
+        if self._network.random.random() < 0.1:  # TCP does not keep frames together
             middle = self._network.random.randrange(len(data))
             self._feed(data[:middle])
             data = data[middle:]
@@ -220,7 +222,7 @@ class Link(asyncio.Transport):
     # -- the end
 
     def cut(self) -> None:
-        """The connection is gone for both sides; what is on its way to the broker is lost, or comes late."""
+        """Ends the connection on both sides; frames to the broker in flight are lost, or arrive late."""
         if self._is_cut:
             return
         self._is_cut = True
@@ -228,7 +230,7 @@ class Link(asyncio.Transport):
         self._end(ConnectionResetError("cut"))
 
     def _leave_behind(self) -> None:
-        """Some of what is on its way may still be delivered: a part from the front on, in order."""
+        """Keeps some of the frames in flight for a late delivery: a first part of them, in order."""
         network, frames = self._network, [frame for _, frame in self._on_the_way]
         self._on_the_way.clear()
         if not frames or network.random.random() >= network.faults.late:
@@ -244,14 +246,14 @@ class Link(asyncio.Transport):
             return
         self._is_closing = True
         self._network.links.pop(self.number, None)
-        if not self._is_cut:  # closed by the client: what it wrote before is still on its way
+        if not self._is_cut:  # closed by the client: earlier frames are still in flight
             self._is_cut = True
             self._leave_behind()
         self._loop.call_soon(self._protocol.connection_lost, error)
 
 
 class SimulatedNetwork:
-    """All connections of one run. `trace` is told of what happens to each frame."""
+    """All connections of one run. `trace` is called with the events of each frame."""
 
     def __init__(self, random: Random, faults: Faults = NO_FAULTS) -> None:
         self.random = random
@@ -267,7 +269,7 @@ class SimulatedNetwork:
             self.trace(link, what, frame)
 
     async def connect(self, protocol: asyncio.BaseProtocol, host: str, port: int) -> asyncio.Transport:
-        """Refused while the broker is down."""
+        """Connects; refused while the broker is down."""
         await asyncio.sleep(self.random.random() * self.faults.delay_s)
         server = self.servers.get((host, port))
         if server is None or not server.is_up:
@@ -279,7 +281,7 @@ class SimulatedNetwork:
         return link
 
     def cut_all(self, *, but_new: bool = False) -> None:
-        """Ends every connection, as a broker does that stops; or all but those on which a client asks for versions."""
+        """Ends every connection, like a stopping broker; or all except those that negotiate versions."""
         for link in list(self.links.values()):
             if not but_new or link.is_in_use:
                 link.cut()

@@ -1,9 +1,9 @@
-"""Transactional producers in simulated time: the real broker's handlers on a simulated disk, behind a bad network.
+"""Transactional producers in simulated time: the real broker's handlers on a simulated disk, and a bad network.
 
-Owns one broker that is killed and started again, applications that send within transactions with a transactional id of
-their own, each in one or more lives, and what is held against them at the end: a transaction that was answered as
-committed is seen whole, once and in order, with its offsets; one that was aborted is not seen at all; one of which
-nobody knows is either. Nothing stays open. A run does the same for the same seed.
+Owns one broker that is killed and restarted, applications that send within transactions with a transactional id of
+their own, each with one or more successive producers, and the checks at the end: a transaction acknowledged as
+committed is visible as a whole, once and in order, with its offsets; an aborted one is not visible at all; one with an
+unknown outcome is either. No transaction stays open. A run is identical for the same seed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OVERRIDES = {
 
 
 def loop_clock(loop: Any) -> SystemClock:
-    """The broker's clock by the loop's time."""
+    """The broker's clock with the event loop's time."""
     return SystemClock(loop, wall=lambda: START_MS + int(loop.time() * 1000), monotonic=loop.time)
 
 
@@ -56,7 +56,7 @@ class NoRecipient:
 
 
 class WholeBroker:
-    """The real broker without its sockets: what `SimulatedNetwork` calls a server."""
+    """The real broker without its sockets: a server for `SimulatedNetwork`."""
 
     def __init__(self, loop: Any, release: str) -> None:
         self.is_up = True
@@ -75,7 +75,7 @@ class WholeBroker:
         self.is_up = True
 
     def _submit(self, pool: Any, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Syncs take no thread: the simulated loop would not wait for it."""
+        """Runs syncs without a thread: the simulated event loop would not wait for one."""
         durability = self.state.durability
         durability._under_way += 1
 
@@ -86,7 +86,7 @@ class WholeBroker:
         self._loop.call_soon(sync)
 
     async def stop(self, *, kill: bool) -> None:
-        """Nothing is served until `start`. A killed one leaves the disk as it is."""
+        """Serves nothing until `start`. A killed one leaves the disk as it is."""
         self.is_up = False
         self.generation += 1
         left = self.files.fork() if kill else self.files
@@ -105,8 +105,9 @@ class WholeBroker:
 
 @dataclass
 class Told:
-    """One transaction as its application knows it: what it sent, by partition, and how it ended: unless a commit was
-    asked for, nothing of it may be seen."""
+    """One transaction as its application knows it: its records, by partition, and its end: without a requested commit
+    none of it may be visible.
+    """
 
     name: str
     values: dict[int, list[bytes]] = field(default_factory=dict)
@@ -115,7 +116,7 @@ class Told:
 
 
 class World:
-    """See the module. `stops_every_s`: the broker is killed or stopped about so often, and away for up to a second."""
+    """See the module. `stops_every_s`: the broker is killed or stopped about this often, for up to a second."""
 
     def __init__(self, seed: int, release: str, faults: Faults, *, stops_every_s: float = 0.0) -> None:
         self.random = Random(seed)
@@ -149,7 +150,7 @@ class World:
         )
 
     async def application(self, name: str, count: int) -> None:
-        """So many transactions, by producers that follow each other, now and then before the last one has stopped."""
+        """Runs `count` transactions with successive producers; some start before the previous one has stopped."""
         done = 0
         zombies: list[asyncio.Task[Any]] = []
         while done < count:
@@ -158,7 +159,7 @@ class World:
             try:
                 while done < count:
                     done += 1
-                    if self.random.random() < 0.1:  # others take over while it goes on
+                    if self.random.random() < 0.1:  # others take over during this
                         zombies.append(asyncio.ensure_future(self._zombie(producer, name)))
                         producer = None
                         break
@@ -189,7 +190,7 @@ class World:
             await producer.stop()
 
     async def _transaction(self, producer: Producer, name: str) -> None:
-        """One; what is not known of it when the producer has failed stays unknown."""
+        """Runs one transaction; its outcome stays unknown if the producer has failed before."""
         while True:
             try:
                 await producer.begin()
@@ -258,7 +259,7 @@ class World:
             if trouble is not None:
                 await trouble
             self.network.faults = Faults()
-            for name in range(names):  # what a fenced one left open is aborted
+            for name in range(names):  # the open transaction of a fenced producer is aborted
                 last = self.producer(f"tx{name}")
                 await last.start()
                 await last.init_transactions()
@@ -270,7 +271,7 @@ class World:
         assert not self.loop.errors, self.loop.errors
 
     def seen(self, partition: int) -> list[bytes]:
-        """What a consumer of committed records gets."""
+        """Returns the records visible to a read_committed consumer."""
         log = self.broker.state.topics.partition("t", partition).log
         assert not log.open_transactions(), log.open_transactions()
         found: list[tuple[int, bytes]] = []

@@ -1,1 +1,1 @@
-"""Client libraries of every age behind one interface, and the broker processes that they connect to."""
+"""Client libraries of all ages with one interface, and the broker processes that they connect to."""

@@ -1,8 +1,8 @@
-"""One consume-transform-produce loop as a program: python copier.py SETTINGS, these a JSON object (`Settings`).
+"""One consume-transform-produce loop as a program: python copier.py SETTINGS, a JSON object (`Settings`).
 
-Each poll is one transaction: what was read goes to the same partition of another topic, and the offsets go with it.
-Says on stdout what becomes of each transaction, one JSON object a line. On SIGTERM it ends between two transactions;
-by its settings it kills itself (-9) at a step of a transaction, which is how every step of one comes to be the last.
+Each poll is one transaction: the records go to the same partition of another topic, together with the offsets. Prints
+the events of each transaction on stdout, one JSON object a line. SIGTERM ends it between two transactions; by its
+settings it kills itself (-9) at a step of a transaction, so that every step is the last one in some run.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ Record = tuple[int, int, bytes]  # partition, offset, value
 
 @dataclass(frozen=True)
 class Settings:
-    """`assigned`: the partitions that belong to this transactional id, or None for those that the group hands out;
-    `dies`: [number of a transaction, step, milliseconds later], or None; `apart`: a fault on purpose, offsets are
-    committed "before" the transaction or "behind" it, and not with it."""
+    """`assigned`: the partitions of this transactional id, or None for those that the group assigns; `dies`: [number of
+    a transaction, step, milliseconds later], or None; `apart`: a deliberate error, offsets are committed "before" the
+    transaction or "behind" it, outside of it.
+    """
 
     client: str
     address: str
@@ -54,17 +55,17 @@ class Settings:
 
 
 def transformed(value: bytes) -> bytes:
-    """What a record becomes on its way."""
+    """Returns the copy of a record's value."""
     return b"copy of " + value
 
 
 def die() -> None:
-    """kill -9, by one's own hand."""
+    """Kills this process (-9)."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class ConfluentKafka:
-    """As a member of a group, or with partitions of its own; the group's metadata always go with the offsets."""
+    """As a member of a group, or with partitions of its own; the offsets always have the group's metadata."""
 
     def __init__(self, settings: Settings) -> None:
         from confluent_kafka import Consumer, TopicPartition
@@ -87,10 +88,10 @@ class ConfluentKafka:
             }
         )
         if settings.assigned is None:
-            # With callbacks a generation ends in consume() only, never between it and the asking for the metadata.
+            # With callbacks a generation ends only in consume(), never between it and the call for the metadata.
             self.consumer.subscribe([settings.source], on_assign=_told, on_revoke=_told, on_lost=_told)
         else:
-            # It asks for committed offsets by itself, too, but 2.16 never again once the answer was "not coordinator".
+            # It also requests committed offsets by itself, but 2.16 never again after the error "not coordinator".
             self.consumer.assign(self._committed([TopicPartition(settings.source, n) for n in settings.assigned]))
 
     def _committed(self, places: list[Any]) -> list[Any]:
@@ -136,7 +137,7 @@ class ConfluentKafka:
 
 
 def _told(_consumer: Any, _places: Any) -> None:
-    """Of a change of what is assigned, of which nothing follows."""
+    """Called with a changed assignment, which needs no action."""
 
 
 class KafkaPython:
@@ -167,7 +168,7 @@ class KafkaPython:
             self.consumer.assign([TopicPartition(settings.source, number) for number in settings.assigned])
 
     def poll(self) -> list[Record]:
-        # Long enough to join a group in: 3.0.12 forgets an assignment that comes between two polls.
+        # Long enough for a join: 3.0.12 loses an assignment that arrives between two polls.
         found = self.consumer.poll(2000, max_records=MOST)
         return [(r.partition, r.offset, r.value) for records in found.values() for r in records]
 
@@ -185,7 +186,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """Knows transactions by group id only, so its partitions are its own."""
+    """Supports transactions by group id only, so its partitions are its own."""
 
     def __init__(self, settings: Settings) -> None:
         from aiokafka import TopicPartition
@@ -227,7 +228,7 @@ class Aiokafka:
 
 
 class Ottla:
-    """Our own client, as a member of a group, with its metadata, or with partitions of its own by group id only."""
+    """Ottla's client, as a member of a group, with its metadata, or with partitions of its own by group id only."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -340,7 +341,7 @@ class Copier:
             say(committed=len(records))
 
     def _give_up(self, error: Exception) -> None:
-        """Aborts and reads again; where even that cannot be done, this program is at its end and says why."""
+        """Aborts and reads again; if that fails too, ends this program with the reason."""
         try:
             self.client.producer.abort()
             self.client.rewind()
@@ -353,7 +354,7 @@ class Copier:
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable()
-    faulthandler.register(signal.SIGUSR1)  # for who wants to know where it hangs
+    faulthandler.register(signal.SIGUSR1)  # to find out where it hangs
     signal.signal(signal.SIGTERM, lambda number, _: STOP.append(number))
     settings = json.loads(sys.argv[1])
     try:

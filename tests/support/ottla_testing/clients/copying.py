@@ -1,7 +1,7 @@
-"""Consume-transform-produce loops as processes that are killed and started again, and what their output must hold.
+"""Consume-transform-produce loops as processes that are killed and restarted, and the check of their output.
 
-Owns the processes, the input that is written meanwhile, and the verifier. A loop copies one topic to another; the rule
-is that the output holds the copy of each input exactly once, in order, in the same partition.
+Owns the processes, the input that is written meanwhile, and the verifier. A loop copies one topic to another; the
+output must hold the copy of each input exactly once, in order, in the same partition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ottla_testing.patience import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("copier.py")
 ENDED = {"fatal", "aborted"}
-# A loop is alone with its transactional id, and no transaction times out: none of it may ever hear of these.
+# Each loop has its own transactional id, and no transaction times out: these errors must never occur.
 NEVER = re.compile(
     "ProducerFenced|_FENCED|TXN_STATE|TxnState|PRODUCER_EPOCH|ProducerEpoch|OUT_OF_ORDER|OutOfOrder|UNKNOWN_PRODUCER"
     "|UnknownProducer|DUPLICATE|Duplicate|MAPPING|Mapping|UNKNOWN_SERVER|UnknownError|CORRUPT|Corrupt"
@@ -43,7 +43,9 @@ Values = Mapping[int, Sequence[bytes]]  # by partition
 
 
 def faults(source: Values, target: Values) -> list[str]:
-    """What is wrong with copies: (partition, what) of each that is missing, doubled, out of order or of no input."""
+    """Returns the errors of copies: (partition, text) for each that is missing, duplicated, out of order or without an
+    input.
+    """
     found: list[str] = []
     for partition in sorted(source.keys() | target.keys()):
         wanted = [transformed(value) for value in source.get(partition, ())]
@@ -66,7 +68,7 @@ def faults(source: Values, target: Values) -> list[str]:
 
 
 def read_topic(address: str, topic: str, partitions: int, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-    """All values up to the end that this isolation level shows. AssertionError when the end is not reached."""
+    """Returns all values up to the end that is visible with this isolation level. Fails if the end is not reached."""
     consumer = Consumer(
         {
             **librdkafka(address),
@@ -84,7 +86,7 @@ def read_topic(address: str, topic: str, partitions: int, isolation: str = "read
         end = time.monotonic() + PATIENCE_S
         while len(ended) < partitions:
             assert time.monotonic() < end, f"the end of {topic} is not reached"
-            for message in consumer.consume(1000, 0.01):  # it would wait for all 1000, where it may
+            for message in consumer.consume(1000, 0.01):  # it would wait for all 1000, if it can
                 if (error := message.error()) is None:
                     found[message.partition() or 0].append(message.value() or b"")
                 elif error.code() == KafkaError._PARTITION_EOF:
@@ -97,7 +99,7 @@ def read_topic(address: str, topic: str, partitions: int, isolation: str = "read
 
 
 def committed_offsets(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
-    """Of a group, once no transaction holds them back."""
+    """Returns the committed offsets of a group, once no transaction holds them back."""
     asked = [ConsumerGroupTopicPartitions(group)]
     answer = admin.list_consumer_group_offsets(asked, require_stable=True)[group].result(PATIENCE_S)
     return {place.partition: place.offset for place in answer.topic_partitions if place.topic == topic}
@@ -107,8 +109,9 @@ def committed_offsets(admin: AdminClient, group: str, topic: str) -> dict[int, i
 
 
 class Loop:
-    """One transactional id, whose process is started again after each of its deaths. `committed` counts the records
-    that its processes said to be copied, `lives` its starts, `events` are all its lines."""
+    """One transactional id, whose process is restarted after each end. `committed` counts the records that its
+    processes report as copied, `lives` its starts, `events` are all its lines.
+    """
 
     def __init__(self, pipelines: Pipelines, settings: Settings) -> None:
         self.settings = settings
@@ -149,13 +152,13 @@ class Loop:
             self._pipelines.changed.notify_all()
 
     def kill(self) -> None:
-        """kill -9; nothing if it is dead already."""
+        """Kills the process (-9) if it runs."""
         if self.process is not None:
             self.process.kill()
             self.gone()
 
     def stop(self) -> None:
-        """Ends as a program should."""
+        """Stops the process with SIGTERM."""
         assert self.process
         self.process.terminate()
         self.gone()
@@ -169,13 +172,13 @@ class Loop:
 
     @property
     def complaints(self) -> Counter[str]:
-        """Why its processes aborted transactions, or ended, and how often; on purpose aside."""
+        """Returns the reasons for aborted transactions and ends, with counts; without the deliberate ones."""
         reasons = [str(event.get("fatal") or event["aborted"]) for event in self.events if event.keys() & ENDED]
         return Counter(reason for reason in reasons if reason != ON_PURPOSE)
 
 
 class Input:
-    """Numbered records to each partition of a topic, a few every moment, from a thread of its own."""
+    """Numbered records for each partition of a topic, a few every moment, from a thread of its own."""
 
     def __init__(self, address: str, topic: str, partitions: int) -> None:
         self.topic, self.partitions = topic, partitions
@@ -217,9 +220,9 @@ class Pipelines:
         self.loops = [Loop(self, settings) for settings in loops]
 
     def wait_for(self, what: Callable[[], object], complaint: str, pause: float = 0.05) -> None:
-        """Returns as soon as `what` is true; looks again at each line of a loop, and now and then."""
+        """Returns when `what` is true; checks at each line of a loop, and periodically."""
         end = time.monotonic() + PATIENCE_S
-        while not what():  # which may wait for a reader, that wants the condition: it is not held here
+        while not what():  # which may wait for a reader that needs the condition: it is not held here
             if time.monotonic() > end:
                 self._ask_where()
                 raise AssertionError(f"{complaint}\n" + "\n".join(self.story()))
@@ -227,7 +230,7 @@ class Pipelines:
                 self.changed.wait(pause)
 
     def _ask_where(self) -> None:
-        """Has each process that lives say where it is: its stack is in the story then."""
+        """Makes each live process print its stack, for the failure's text."""
         for loop in self.loops:
             if loop.alive and loop.process:
                 loop.process.send_signal(signal.SIGUSR1)
@@ -238,7 +241,7 @@ class Pipelines:
             yield f"{loop.name}: {loop.lives} lives, {loop.committed} records; at last {loop.events[-20:]}"
 
     def check(self, settings: Settings) -> int:
-        """Everything of one group; how many records it copied. AssertionError with the first faults."""
+        """Checks everything of one group; returns how many records it copied. Fails with the first errors."""
         address = self.broker.address
         source = read_topic(address, self.source, self.partitions)
         found = faults(source, read_topic(address, settings.target, self.partitions))
@@ -253,7 +256,7 @@ class Pipelines:
 
 
 def end_offsets(address: str, topic: str, partitions: int, isolation: str = "read_committed") -> dict[int, int]:
-    """Where each partition ends for a reader of this isolation level."""
+    """Returns the end of each partition for a reader of this isolation level."""
     consumer = Consumer({**librdkafka(address), "group.id": "verifier", "isolation.level": isolation})
     try:
         return {
@@ -266,7 +269,7 @@ def end_offsets(address: str, topic: str, partitions: int, isolation: str = "rea
 
 @contextlib.contextmanager
 def pipelines(broker: RunningBroker, source: str, partitions: int, loops: Sequence[Settings]) -> Iterator[Pipelines]:
-    """Loops, of which none outlives the test."""
+    """Loops, all of which end with the test."""
     made = Pipelines(broker, source, partitions, loops)
     try:
         yield made
@@ -275,7 +278,7 @@ def pipelines(broker: RunningBroker, source: str, partitions: int, loops: Sequen
 
 
 def random_death(chooser: Any) -> tuple[int, str, float] | None:
-    """For about half of the lives: by one's own hand at a step, or up to 8 ms behind it."""
+    """For about half of the processes: a kill by itself at a step, or up to 8 ms after it."""
     if chooser.random() < 0.5:
         return None
     return chooser.randint(1, 4), chooser.choice(STEPS), chooser.choice((0.0, chooser.random() * 8))

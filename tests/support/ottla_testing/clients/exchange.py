@@ -1,4 +1,4 @@
-"""What clients of different ages exchange: records to send, and what is left of them after each format on the way."""
+"""Records that clients of different ages exchange, and what remains of them in each format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BASE_MS = 1_700_000_000_000
 
 
 def rows(seed: int, *, headers: bool) -> list[Row]:
-    """Thirty records with every kind of key and value; the times are not in order."""
+    """Returns thirty records with every kind of key and value; the timestamps are not in order."""
     text = b"the leader of a partition has its log, and all others follow it; "
     made = []
     for i in range(30):
@@ -24,7 +24,7 @@ def rows(seed: int, *, headers: bool) -> list[Row]:
 
 
 def expected(sent: Sequence[Row], first: int, magic: int) -> list[tuple[object, ...]]:
-    """What is left of rows in a format."""
+    """Returns what remains of rows in a format."""
     return [
         (first + i, row.timestamp if magic else -1, row.key, row.value, row.headers if magic == 2 else ())
         for i, row in enumerate(sent)
@@ -32,7 +32,7 @@ def expected(sent: Sequence[Row], first: int, magic: int) -> list[tuple[object, 
 
 
 def comparable(seen: Sequence[Seen]) -> list[tuple[object, ...]]:
-    """What a client saw, comparable: clients say in several ways that there is no timestamp."""
+    """Returns the records of a client in a comparable form: clients express a missing timestamp in several ways."""
     return [
         (r.offset, -1 if r.kind == "NoTimestampType" or r.timestamp < 0 else r.timestamp, r.key, r.value, r.headers)
         for r in seen

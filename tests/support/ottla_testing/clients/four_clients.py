@@ -1,4 +1,4 @@
-"""The four clients, each as a way to write messages to one partition and a way to read them back.
+"""The four clients, each with a function that writes messages to one partition and one that reads them back.
 
 Writers return when everything is acknowledged; readers return `count` messages from partition 0's beginning, or raise.
 """
@@ -30,7 +30,7 @@ Reader = Callable[[str, str, int], list[Message]]
 
 
 def create_topic(address: str, topic: str, partitions: int = 1, **configs: object) -> str:
-    """Makes a topic; config names with _ for the dots. Returns its name."""
+    """Creates a topic, with _ in place of dots in config names. Returns its name."""
     named = {name.replace("_", "."): str(value) for name, value in configs.items()}
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, partitions, config=named)])[topic].result(PATIENCE_S)
@@ -38,7 +38,7 @@ def create_topic(address: str, topic: str, partitions: int = 1, **configs: objec
 
 
 def delete_topic(address: str, topic: str) -> None:
-    """Takes a topic away, and its data with it."""
+    """Deletes a topic with its data."""
     admin = AdminClient({"bootstrap.servers": address})
     admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
@@ -181,21 +181,21 @@ def aiokafka_read(address: str, topic: str, count: int) -> list[Message]:
     return asyncio.run(read())
 
 
-# kcat: messages on lines, so text only. With -Z an empty key or value is a null one.
+# kcat: messages on lines, so text only. With -Z an empty key or value is null.
 
 KEY_MARK = "\x1e"
 KCAT_HEADERS = (("client", b"kcat"), ("twice", b"1"), ("twice", b"2"))
 
 
 def run_kcat(*arguments: str, stdin: bytes = b"", timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[bytes]:
-    """kcat, which must succeed."""
+    """Runs kcat, which must succeed."""
     outcome = subprocess.run(["kcat", *arguments], input=stdin, capture_output=True, timeout=timeout, check=False)
     assert outcome.returncode == 0, outcome.stderr.decode()
     return outcome
 
 
 def kcat_write(address: str, topic: str, messages: Sequence[Message], codec: str = "none") -> None:
-    """The messages' headers are kcat's own: all of a run have the same."""
+    """All messages of a run have the same headers, as kcat requires."""
     lines = b"".join(
         (m.key + KEY_MARK.encode() if m.key else b"") + (m.value or b"") + b"\n" if m.key or m.value else b"\x1e\n"
         for m in messages
@@ -208,7 +208,7 @@ def kcat_write(address: str, topic: str, messages: Sequence[Message], codec: str
 
 
 def kcat_read(address: str, topic: str, count: int) -> list[Message]:
-    """Sizes stand before the bytes, -1 for null, so that any byte may be in a message; header values are text."""
+    """Sizes precede the bytes, -1 for null, so that a message may have any bytes; header values are text."""
     output = run_kcat(
         *("-C", "-b", address, "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-q"),
         *("-X", "fetch.wait.max.ms=100", "-X", "check.crcs=true", "-f", r"%h\n%K %S\n%k%s"),

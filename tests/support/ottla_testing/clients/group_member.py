@@ -1,7 +1,7 @@
 """One member of a group as a program: python group_member.py CLIENT ADDRESS GROUP TOPIC [SETTING=VALUE ...].
 
-Says on stdout what it is assigned, what is revoked and what it reads, one JSON object a line, and commits after each
-poll. On SIGTERM it leaves the group; killed, it just ends. Settings are confluent-kafka's or kafka-python's.
+Prints assigned and revoked partitions and read records on stdout, one JSON object a line, and commits after each poll.
+SIGTERM makes it leave the group; a killed one just ends. Settings are confluent-kafka's or kafka-python's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-SESSION_TIMEOUT_MS = 3000  # what a killed member costs; much less, and a busy machine would lose living ones
+SESSION_TIMEOUT_MS = 3000  # the delay after a kill; a much shorter one would expire live members on a busy machine
 HEARTBEAT_MS = 300
 STOP: list[int] = []
 
@@ -28,7 +28,7 @@ def say_record(partition: int, offset: int, value: bytes) -> None:
 
 
 def say_refused(error: Exception) -> None:
-    """What is refused because of a rebalance or a broker that is away is no fault: a later try makes up for it."""
+    """Prints an error caused by a rebalance or a stopped broker, which is not a failure: a later try succeeds."""
     print(json.dumps({"refused": str(error)}), flush=True)
 
 
@@ -55,10 +55,10 @@ def kafka_python(address: str, group: str, topic: str, settings: dict[str, str])
     )
     consumer.subscribe([topic], listener=Listener())
     while not STOP:
-        # Long enough to join a group in: 3.0.12 forgets an assignment that comes between two polls.
+        # Long enough for a join: 3.0.12 loses an assignment that arrives between two polls.
         try:
             found = consumer.poll(2000)
-        except KafkaConnectionError as error:  # its refresh of metadata may meet a broker that is away
+        except KafkaConnectionError as error:  # its refresh of metadata may meet a stopped broker
             say_refused(error)
             continue
         for records in found.values():

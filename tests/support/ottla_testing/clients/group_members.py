@@ -1,4 +1,4 @@
-"""Members of groups as processes, so that one can be killed: what each holds now, and all it has read."""
+"""Members of groups as processes, so that one can be killed: their current partitions, and all their records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KCAT_ASSIGNMENT = re.compile(r"% Group .* rebalanced \(memberid .*\): (assigned|
 
 
 class Members:
-    """Starts members and waits for what becomes of them; `changed` is told of every line that one says."""
+    """Starts members and waits for their progress; `changed` is called with every line of a member."""
 
     def __init__(self, address: str, group: str, topic: str) -> None:
         self.address, self.group, self.topic = address, group, topic
@@ -32,19 +32,19 @@ class Members:
         return member
 
     def wait_for(self, what: Callable[[], object]) -> None:
-        """Returns as soon as `what` is true; fails with everything that was said when it does not become so."""
+        """Returns when `what` is true; fails with all printed lines if that does not happen."""
         with self.changed:
             if self.changed.wait_for(what, PATIENCE_S):
                 return
         raise AssertionError("\n".join(f"{m.kind}: {sorted(m.held)}\n{''.join(m.said[-30:])}" for m in self.all))
 
     def wait_for_shares(self, members: Sequence[Member], share: int) -> None:
-        """Until each of the members holds `share` partitions, no two the same."""
+        """Waits until each of the members holds `share` partitions, all of them different."""
         self.wait_for(lambda: all(len(m.held) == share for m in members) and not shared(members))
 
     @property
     def values(self) -> set[str]:
-        """The values of all records that any member has read."""
+        """Returns the values of all records that any member has read."""
         return {value for member in self.all for _, _, value in member.records}
 
 
@@ -54,7 +54,7 @@ def shared(members: Sequence[Member]) -> set[int]:
 
 
 class Member:
-    """One process. `held` are its partitions now, `records` all it has read, `said` its lines."""
+    """One process. `held` are its current partitions, `records` all it has read, `said` its lines."""
 
     def __init__(self, members: Members, kind: str, settings: Sequence[str]) -> None:
         self.kind = kind
@@ -74,13 +74,13 @@ class Member:
             reader.start()
 
     def leave(self) -> None:
-        """Ends as a program should: it leaves the group."""
+        """Stops the process with SIGTERM: it leaves the group."""
         self.process.terminate()
         self._gone()
         assert self.process.returncode == 0, "".join(self.said)
 
     def kill(self) -> None:
-        """kill -9: the group finds out when the session is over."""
+        """Kills the process (-9): the group notices after the session timeout."""
         self.process.kill()
         self._gone()
 
@@ -137,7 +137,7 @@ def _kcat_event(line: str) -> dict:
 
 @contextlib.contextmanager
 def members(address: str, group: str, topic: str) -> Iterator[Members]:
-    """Members, of which none outlives the test."""
+    """Members, all of which end with the test."""
     made = Members(address, group, topic)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Idempotent producers that write numbered records to partition 0 until they are told to stop.
+"""Idempotent producers that write numbered records to partition 0 until they are stopped.
 
 Each is a function `(address, topic, progress)`; the record with number n has the value `b"n"`.
 """
@@ -24,7 +24,7 @@ BATCH = 500
 
 
 class Progress:
-    """What a producer in another thread has had acknowledged, and how the test waits for more of it."""
+    """The acknowledged records of a producer in another thread, for which a test can wait."""
 
     def __init__(self) -> None:
         self.offsets: Acknowledged = {}
@@ -96,7 +96,7 @@ def aiokafka(address: str, topic: str, progress: Progress) -> None:
 
 
 def ottla(in_flight: int, idempotence: str = "required", batch_size: int = 200) -> Callable[[str, str, Progress], None]:
-    """Our own producer, with small batches, so that many are in flight. It does not wait long for a next try."""
+    """Ottla's producer, with small batches, so that many are in flight, and short retry delays."""
     quick: dict[str, Any] = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100}
     quick |= {"retry_backoff_ms": 10, "retry_backoff_max_ms": 100}
 

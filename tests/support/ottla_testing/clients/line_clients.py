@@ -1,10 +1,9 @@
-"""Clients in processes of their own, driven by lines: old ones, and ones in other languages, all behind one interface.
+"""Clients in processes of their own with a line protocol: old ones, and ones in other languages, with one interface.
 
-A line `ADDRESS produce TOPIC CODEC COUNT [NAME=VALUE...]` is followed by COUNT lines `TIMESTAMP KEY VALUE HEADERS` and
-answered by `ok OFFSET...`; `ADDRESS consume TOPIC FROM COUNT SECONDS [NAME=VALUE...]` is answered by lines
-`record OFFSET KIND TIMESTAMP KEY VALUE HEADERS` and `end`; partition 0 is meant. A failure is `error TEXT`. A key or
-value is `-` for null or `x` and its hex digits, headers are NAME=VALUE with commas between, or `-`. A timestamp of -1
-is none.
+A line `ADDRESS produce TOPIC CODEC COUNT [NAME=VALUE...]` is followed by COUNT lines `TIMESTAMP KEY VALUE HEADERS`; the
+response is `ok OFFSET...`. The response to `ADDRESS consume TOPIC FROM COUNT SECONDS [NAME=VALUE...]` has lines `record
+OFFSET KIND TIMESTAMP KEY VALUE HEADERS` and `end`. The partition is 0. A failure is `error TEXT`. A key or value is `-`
+for null or `x` and its hex digits, headers are NAME=VALUE separated by commas, or `-`. A timestamp of -1 is none.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Row(NamedTuple):
-    """A record to send. The timestamp is left to the client when it is -1."""
+    """A record to send. With timestamp -1 the client sets one."""
 
     key: bytes | None
     value: bytes | None
@@ -34,7 +33,7 @@ class Row(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A record as a client gave it back; `kind` is of the timestamp: CreateTime, LogAppendTime or NoTimestampType."""
+    """A record as returned by a client; `kind` is of the timestamp: CreateTime, LogAppendTime or NoTimestampType."""
 
     offset: int
     kind: str
@@ -45,7 +44,7 @@ class Seen(NamedTuple):
 
 
 class ClientError(Exception):
-    """The client's own words for what went wrong."""
+    """The error text of the client."""
 
 
 def encoded(value: bytes | None) -> str:
@@ -57,7 +56,7 @@ def decoded(text: str) -> bytes | None:
 
 
 def seen(line: str) -> Seen:
-    """One line that begins with `record`."""
+    """Parses one line that begins with `record`."""
     _, offset, kind, timestamp, key, value, named = line.split(" ")
     pairs = [pair.partition("=") for pair in named.split(",")] if named != "-" else []
     headers = tuple((name, decoded(text)) for name, _, text in pairs)
@@ -65,14 +64,14 @@ def seen(line: str) -> Seen:
 
 
 class LineClient:
-    """A program that speaks the lines above. `settings` go with every line. `close()` ends it."""
+    """A program with the line protocol. `settings` are sent with every line. `close()` ends it."""
 
     def __init__(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **settings: str
     ) -> None:
         self.name = name
         self.settings = settings
-        # What a client logs is no part of its answers.
+        # The client's log is not part of the responses.
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -84,7 +83,7 @@ class LineClient:
         )
 
     def produce(self, address: str, topic: str, rows: Sequence[Row], codec: str = "none", **settings: str) -> list[int]:
-        """The offsets that the broker gave; raises ClientError."""
+        """Returns the offsets from the broker; raises ClientError."""
         lines = [self._first(address, "produce", topic, codec, len(rows), settings)]
         for row in rows:
             headers = ",".join(f"{name}={encoded(value)}" for name, value in row.headers) or "-"
@@ -125,7 +124,7 @@ class LineClient:
 
 
 def kafka_python_2(api_version: str) -> LineClient:
-    """kafka-python 2.0.2 acting as a client of that Kafka release, such as "0.8.2"."""
+    """kafka-python 2.0.2 as a client of that Kafka release, such as "0.8.2"."""
     command = [old_python(), "-W", "ignore", HERE / "lines_kafka_python_2.py"]
     return LineClient(f"kafka-python 2.0.2 as {api_version}", command, api_version=api_version)
 
@@ -136,15 +135,16 @@ def kafkajs() -> LineClient:
 
 
 class Librdkafka:
-    """confluent-kafka with the same interface. With `fallback` it does not ask for versions, but takes the broker
-    for that release, as its users did for brokers before 0.10."""
+    """confluent-kafka with the same interface. With `fallback` it does not negotiate versions but assumes that release,
+    as required for brokers before 0.10.
+    """
 
     def __init__(self, fallback: str | None = None) -> None:
         self.name = f"librdkafka, fallback {fallback}" if fallback else "librdkafka"
         self.common = {"client.id": "librdkafka"}
         if fallback:
             self.common |= {"api.version.request": "false", "broker.version.fallback": fallback}
-            self.common |= {"log_level": "3"}  # it warns that these two will go
+            self.common |= {"log_level": "3"}  # it warns that these two are deprecated
 
     def produce(self, address: str, topic: str, rows: Sequence[Row], codec: str = "none", **settings: str) -> list[int]:
         """As LineClient's."""
@@ -180,7 +180,7 @@ class Librdkafka:
     def consume(
         self, address: str, topic: str, start: int, count: int, seconds: int = 20, **settings: str
     ) -> list[Seen]:
-        """As LineClient's. With a group.id it goes on from the group's offset, whatever `start` is, and commits."""
+        """As LineClient's. With a group.id it continues at the group's offset, whatever `start` is, and commits."""
         config = {"group.id": "nobody", "enable.auto.commit": False, "check.crcs": True, "fetch.wait.max.ms": 100}
         config |= {"bootstrap.servers": address, "auto.offset.reset": "error"}
         consumer = Consumer({**self.common, **config, **settings})
@@ -207,7 +207,7 @@ class Librdkafka:
             consumer.close()
 
     def close(self) -> None:
-        """Nothing is kept between calls."""
+        """Does nothing: no state is kept between calls."""
 
 
 KINDS = {0: "NoTimestampType", 1: "CreateTime", 2: "LogAppendTime"}

@@ -1,7 +1,7 @@
-"""kafka-python 2.0.2 driven by lines, as `line_clients.py` says: runs in `.venv-old`, imports nothing of Ottla."""
+"""kafka-python 2.0.2 with the protocol of `line_clients.py`: runs in `.venv-old`, imports nothing of Ottla."""
 
 # pyright: reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false, reportAttributeAccessIssue=false
-# The types are those of the newer release that stands in `.venv`.
+# The types are those of the newer release in `.venv`.
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def produce(address: str, topic: str, codec: str, rows: list, words: list) -> st
 
 
 def consume(address: str, topic: str, start: str, count: str, seconds: str, words: list) -> str:
-    """With a group_id it goes on from the group's offset, whatever `start` is, and commits before it leaves."""
+    """With a group_id it continues at the group's offset, whatever `start` is, and commits before it leaves."""
     config = settings(
         address,
         words,

@@ -1,4 +1,4 @@
-"""A door between clients and a broker that loses answers: the broker has appended, and the client never hears of it."""
+"""A proxy between clients and a broker that loses responses: the broker has appended, and the client does not know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRODUCE = 0
 
 
 def read_frame(stream: BinaryIO) -> bytes:
-    """The next request or response with its size; empty at the end."""
+    """Reads the next request or response with its size; empty at the end."""
     size = stream.read(4)
     if len(size) < 4:
         return b""
@@ -21,7 +21,7 @@ def read_frame(stream: BinaryIO) -> bytes:
 
 
 class LosingProxy:
-    """Passes everything on, but instead of every `every`-th answer to a Produce it closes the connection."""
+    """Passes everything on, but closes the connection in place of every `every`-th response to a Produce."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -52,7 +52,7 @@ class LosingProxy:
             except OSError:  # it has stopped
                 client.close()
                 continue
-            asked: set[bytes] = set()  # correlation ids of the Produce requests under way
+            asked: set[bytes] = set()  # correlation ids of the Produce requests in flight
             for source, to, pass_on in ((client, broker, self._request), (broker, client, self._answer)):
                 threading.Thread(target=self._pump, args=(source, to, pass_on, asked), daemon=True).start()
 
@@ -61,7 +61,7 @@ class LosingProxy:
             try:
                 while (frame := read_frame(stream)) and pass_on(frame, asked):
                     to.sendall(frame)
-            finally:  # also where one side was reset: the other would wait for ever
+            finally:  # also if one side was reset: the other would wait forever
                 to.shutdown(socket.SHUT_RDWR)
 
     def _request(self, frame: bytes, asked: set[bytes]) -> bool:

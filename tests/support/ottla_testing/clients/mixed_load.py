@@ -1,7 +1,7 @@
-"""Real clients that keep a broker busy from threads of the test, and remember what they were told.
+"""Real clients that load a broker from threads of the test, and keep what was acknowledged.
 
-Owns the producers, the members of groups and the one who makes and deletes topics, and their ledgers. A record's value
-names its producer and its number, with a padding that the number tells, so that each can be told from all others.
+Owns the producers, the members of groups, the thread that creates and deletes topics, and their ledgers. A record's
+value has its producer and its number, with a padding that depends on the number, so that each record is unique.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafka.structs import TopicPartition as PyTopicPartition
 
 from ottla_testing.patience import PATIENCE_S
 
-BURST, PAUSE_SECONDS = 10, 0.01  # some thousand records a second in all: the checks at the end read them all
+BURST, PAUSE_SECONDS = 10, 0.01  # some thousand records a second in all: the checks at the end read all of them
 WINDOW = 1000  # records of a producer that are not yet acknowledged
 KEYS = 50
 NOT_ACKNOWLEDGED, NO_OFFSET = -2, -1
@@ -38,19 +38,19 @@ Place = tuple[str, int]  # topic, partition
 
 
 def value_of(name: str, number: int) -> bytes:
-    """A record's value: up to some 300 bytes."""
+    """Returns a record's value: up to some 300 bytes."""
     return b"%s:%d:" % (name.encode(), number) + b"." * (number * 7919 % 301)
 
 
 def read_value(value: bytes | None) -> tuple[str, int]:
-    """(producer, number); AssertionError for bytes that no producer wrote."""
+    """Returns (producer, number); fails for bytes that no producer wrote."""
     name, number = (value or b":").split(b":")[:2]
     assert value == value_of(name.decode(), int(number)), f"no producer wrote {value!r}"
     return name.decode(), int(number)
 
 
 class Ledger:
-    """What one producer has sent, one number after the other, and at which offsets it was acknowledged.
+    """The records that one producer has sent, by number, and their acknowledged offsets.
 
     The record with a number goes to partition number % partitions, with the key number % KEYS.
     """
@@ -62,7 +62,7 @@ class Ledger:
         self.failures: list[object] = []
 
     def next(self) -> tuple[int, bytes, bytes, int]:
-        """(number, key, value, partition) of one record more."""
+        """Returns (number, key, value, partition) of the next record."""
         number = len(self.offsets)
         self.offsets.append(NOT_ACKNOWLEDGED)
         return number, b"%d" % (number % KEYS), value_of(self.name, number), number % self.partitions
@@ -76,7 +76,7 @@ class Ledger:
         self.acknowledged += 1
 
     def numbers(self, partition: int) -> list[int]:
-        """What was sent to a partition, in order."""
+        """Returns the numbers sent to a partition, in order."""
         return list(range(partition, len(self.offsets), self.partitions))
 
 
@@ -167,7 +167,7 @@ def aiokafka(address: str, ledger: Ledger, stop: threading.Event) -> None:
 
 
 class Seen:
-    """What a group was given and what it committed. One member to a group, so that commits only rise."""
+    """The records that a group got and the offsets it committed. One member to a group, so that commits only rise."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -177,7 +177,7 @@ class Seen:
         self.names: list[str] = []
 
     def record(self, topic: str, partition: int, offset: int, value: bytes | None) -> None:
-        """Fails when the offset had another record before."""
+        """Fails if the offset had another record before."""
         name, number = read_value(value)
         if name not in self.names:
             self.names.append(name)
@@ -190,12 +190,12 @@ class Seen:
         known[offset] = found
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """To be called with what was acknowledged."""
+        """Stores acknowledged commits."""
         for place, offset in offsets.items():
             self.committed[place] = max(offset, self.committed.get(place, -1))
 
     def pairs(self, place: Place) -> Iterator[tuple[int, tuple[str, int]]]:
-        """(offset, (producer, number)) of all that was read of a partition."""
+        """Returns (offset, (producer, number)) of all records read from a partition."""
         for offset, found in enumerate(self.records.get(place, ())):
             if found >= 0:
                 yield offset, (self.names[found >> 40], found & ((1 << 40) - 1))
@@ -251,8 +251,8 @@ def kafka_python_member(address: str, seen: Seen, topics: list[str], stop: threa
     try:
         while not stop.is_set():
             batches: Mapping[PyTopicPartition, list[Any]] = {}
-            with contextlib.suppress(PyKafkaError):  # it tells of a broker that is away
-                # Long enough to join a group in: 3.0.12 forgets an assignment that comes between two polls.
+            with contextlib.suppress(PyKafkaError):  # it logs a stopped broker
+                # Long enough for a join: 3.0.12 loses an assignment that arrives between two polls.
                 batches = consumer.poll(2000, max_records=1000)
             if not batches:
                 stop.wait(PAUSE_SECONDS)
@@ -298,11 +298,11 @@ def aiokafka_member(address: str, seen: Seen, topics: list[str], stop: threading
     asyncio.run(run())
 
 
-# -- topics that come and go
+# -- created and deleted topics
 
 
 class Incarnation(NamedTuple):
-    """What is known of a name: its last topic (None while that is being changed) and what it was given."""
+    """The topics of one name: the last one (None during a change) and its records."""
 
     number: int
     exists: bool | None
@@ -310,7 +310,7 @@ class Incarnation(NamedTuple):
 
 
 class Churn:
-    """Makes topics, writes to them, deletes them and makes others of the same names."""
+    """Creates topics, writes to them, deletes them and creates others with the same names."""
 
     NAMES = tuple(f"churn-{n}" for n in range(6))
 
@@ -342,7 +342,7 @@ class Churn:
                 self.known[name] = Incarnation(number + 1, True, written)
 
     def _until_done(self, ask: Callable[[], Mapping[str, Any]], done: int, stop: threading.Event) -> bool:
-        """Asks again until it is so; an error that says so tells of an answer that was lost. False at the end."""
+        """Retries until it is done; "exists" or "unknown" then indicates a lost response. Returns False at the end."""
         while not stop.is_set():
             (answer,) = ask().values()
             try:
@@ -358,7 +358,7 @@ class Churn:
 
     @staticmethod
     def _write(config: dict[str, Any], topic: str, incarnation: int) -> int:
-        """Records acknowledged; some are written more than once."""
+        """Writes acknowledged records; some are written more than once."""
         acknowledged: list[int] = []
         producer = Producer({**config, "linger.ms": 0})
         for number in range(3):
@@ -374,7 +374,7 @@ Records = dict[int, list[tuple[int, str, int]]]  # by partition: offset, produce
 
 
 def whole_topics(address: str, topics: Mapping[str, int]) -> dict[str, Records]:
-    """All records from the log starts on, of topics with so many partitions each."""
+    """Returns all records of topics, from the log starts on, by topic; the values are partition counts."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,

@@ -8,7 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 LARGEST = 900_000
-LARGE_EVERY = 1_000  # one record of the largest size in so many
+LARGE_EVERY = 1_000  # one record of the largest size per this number
 MEDIUM_SHARE = 0.06  # of 1 to 16 kB; the others are small
 WORDS = "batch segment epoch offset leader record header watermark partition index of and the is at".split()
 
@@ -16,7 +16,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Message(NamedTuple):
-    """What a client is given to send, and what it gives back."""
+    """A message as given to a client, and as returned by it."""
 
     key: bytes | None
     value: bytes | None
@@ -25,13 +25,15 @@ class Message(NamedTuple):
 
 @cache
 def text() -> bytes:
-    """A megabyte that every codec makes smaller, also snappy, which knows nothing but repetition."""
+    """Returns a megabyte that every codec compresses, also snappy, which only uses repetition."""
     source = random.Random(14)
     return " ".join(source.choice(WORDS) for _ in range(200_000)).encode()[: LARGEST + 100_000]
 
 
 def mixed(count: int, *, seed: int = 1, null_values: bool = True, plain: bool = False) -> list[Message]:
-    """`count` messages. `plain` leaves out what kcat cannot send: other bytes than text, and headers per message."""
+    """Returns `count` messages. `plain` excludes what kcat cannot send: bytes that are not text, and headers per
+    message.
+    """
     source = random.Random(seed)
     pool = text()
     made: list[Message] = []
@@ -63,7 +65,7 @@ def mixed(count: int, *, seed: int = 1, null_values: bool = True, plain: bool = 
 
 
 def difference(sent: Sequence[Message], found: Sequence[Message]) -> str | None:
-    """Where two sequences part, in a line that can be read although a value may have 900 kB; None for equal ones."""
+    """Returns the first difference of two sequences as a short line, though a value may have 900 kB; None if equal."""
     for number, (one, other) in enumerate(zip(sent, found, strict=False)):
         if one != other:
             return f"message {number}: sent {str(one)[:200]}, found {str(other)[:200]}"

@@ -1,7 +1,7 @@
-"""Three clients set up to notice faults soon: each a producer that sends one record at a time, and a consumer.
+"""Three clients with short timeouts: each has a producer that sends one record at a time, and a consumer.
 
-`producing(client, address, ...)` and `consuming(client, address, ...)` are context managers. What a client raises
-is not touched; where librdkafka tells errors otherwise they are raised as its KafkaException.
+`producing(client, address, ...)` and `consuming(client, address, ...)` are context managers. A client's exceptions are
+not changed; other errors of librdkafka are raised as its KafkaException.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BACKOFF_MS = 20
 
 
 class Read(NamedTuple):
-    """One record as a consumer hands it out."""
+    """One record as returned by a consumer."""
 
     partition: int
     offset: int
@@ -40,7 +40,7 @@ class Sending(ABC):
 
     @abstractmethod
     def send(self, topic: str, value: bytes, partition: int = 0) -> int:
-        """Returns the offset when the record is acknowledged, or raises what the client does."""
+        """Returns the offset when the record is acknowledged, or raises the client's exception."""
 
 
 class Reading(ABC):
@@ -48,12 +48,12 @@ class Reading(ABC):
 
     @abstractmethod
     def poll(self, seconds: float) -> list[Read]:
-        """What came within so many seconds, or raises what the client does."""
+        """Returns the records of a number of seconds, or raises the client's exception."""
 
     def read(self, count: int) -> list[Read]:
-        """So many records, or what had come when patience ended.
+        """Returns `count` records, or fewer after the timeout.
 
-        In long polls: where one ends in the middle of a join, kafka-python (3.0.12) never completes it.
+        In long polls: kafka-python (3.0.12) never completes a join in which a poll ended.
         """
         found: list[Read] = []
         end = time.monotonic() + PATIENCE_MS / 1000
@@ -201,7 +201,7 @@ class ConfluentReading(Reading):
         return found
 
     def _next(self, seconds: float) -> Any:
-        """One message as it comes: consume() would wait for more."""
+        """Returns the next message at once: consume() would wait for more."""
         held, self.held = self.held, None
         return self.consumer.poll(seconds) if held is None else held
 
@@ -256,7 +256,7 @@ class AioReading(Reading):
 
 
 def backoff() -> dict[str, Any]:
-    """kafka-python's names."""
+    """Returns the backoff options by kafka-python's names."""
     return {"retry_backoff_ms": BACKOFF_MS, "reconnect_backoff_ms": BACKOFF_MS, "reconnect_backoff_max_ms": 100}
 
 
@@ -286,7 +286,7 @@ READING: dict[str, Callable[..., Any]] = {
 def producing(
     client: str, address: str, *, idempotent: bool = False, patience_ms: int = PATIENCE_MS, **more: Any
 ) -> Iterator[Sending]:
-    """A producer that gives up after `patience_ms`; `more` are the client's own settings, with _ for the dots."""
+    """A producer that gives up after `patience_ms`; `more` are the client's own settings, with _ in place of dots."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         producer = SENDING[client](address, idempotent, patience_ms, more)
@@ -298,7 +298,7 @@ def producing(
 
 @contextmanager
 def consuming(client: str, address: str, topic: str, group: str | None = None, **more: Any) -> Iterator[Reading]:
-    """A consumer of partition 0 from its beginning, or of the topic as a member of `group`; it commits when told."""
+    """A consumer of partition 0 from its beginning, or of the topic as a group member; no automatic commits."""
     consumer = READING[client](address, topic, group, more)
     try:
         yield consumer
@@ -307,7 +307,7 @@ def consuming(client: str, address: str, topic: str, group: str | None = None, *
 
 
 def code_of(error: BaseException) -> int | None:
-    """Kafka's number of an error, or librdkafka's own below zero."""
+    """Returns Kafka's code of an error, or librdkafka's own below zero."""
     if isinstance(error, KafkaException):
         return error.args[0].code()
     return getattr(error, "errno", None)

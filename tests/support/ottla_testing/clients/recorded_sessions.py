@@ -1,7 +1,7 @@
-"""One session of each real client, as they are recorded and replayed: admin calls, an idempotent producer, a consumer
-in a group that commits, a transaction committed and one aborted, and what is refused.
+"""One session of each real client, for recording and replay: admin calls, an idempotent producer, a consumer in a group
+that commits, a transaction committed and one aborted, and refused requests.
 
-Owns the sessions. All names are the session's own, so a broker may see several of them.
+Owns the sessions. All names are the session's own, so a broker may serve several of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARTITIONS = 2
 
 
 def confluent(address: str, name: str) -> None:
-    """librdkafka."""
+    """Runs the session of librdkafka."""
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._config import ConfigResource
@@ -69,7 +69,7 @@ def confluent(address: str, name: str) -> None:
 
 
 def kafka_python(address: str, name: str) -> None:
-    """kafka-python."""
+    """Runs the session of kafka-python."""
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
     from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
     from kafka.errors import TopicAlreadyExistsError
@@ -129,7 +129,7 @@ async def _aiokafka(address: str, name: str) -> None:
     await admin.start()
     try:
         await admin.create_topics([NewTopic(name, PARTITIONS, 1), NewTopic(f"{name}-out", 1, 1)])
-        await admin.create_topics([NewTopic(name, 1, 1)])  # it tells errors in the answer
+        await admin.create_topics([NewTopic(name, 1, 1)])  # it returns errors in the response
         await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
         ours: dict[str, Any] = {"bootstrap_servers": address, "client_id": "aiokafka"}
         async with AIOKafkaProducer(**ours, enable_idempotence=True, compression_type="gzip") as producer:
@@ -161,7 +161,7 @@ async def _aiokafka(address: str, name: str) -> None:
 
 
 def aiokafka(address: str, name: str) -> None:
-    """aiokafka."""
+    """Runs the session of aiokafka."""
     asyncio.run(_aiokafka(address, name))
 
 

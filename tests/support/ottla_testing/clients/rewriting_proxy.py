@@ -1,4 +1,4 @@
-"""A door between clients and a broker that changes requests on their way."""
+"""A proxy between clients and a broker that changes requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla_testing.clients.losing_proxy import read_frame
 
 
 class RewritingProxy:
-    """Passes everything on; a request, with its size, as `rewrite` gives it back."""
+    """Passes everything on; a request, with its size, is replaced by the result of `rewrite`."""
 
     def __init__(self, rewrite: Callable[[bytes], bytes]) -> None:
         self.target = 0

@@ -1,4 +1,4 @@
-"""`ottla serve` as a process of its own, which a test may stop, kill and start again on the same port and data."""
+"""`ottla serve` as a process of its own, which a test may stop, kill and restart on the same port and data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from selectors import EVENT_READ, DefaultSelector
 from ottla.protocol.records import batch, formats
 from ottla_testing.patience import PATIENCE_S
 
-# Kafka waits three seconds for a group's first members and grants no session below six: both only cost time here.
+# Kafka has an initial rebalance delay of three seconds and a minimum session of six: both only cost time here.
 OVERRIDES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
 
 
 class RunningBroker:
     """A broker that listens on `address` (host:port, kept over restarts) and keeps its data in `data_dir`.
 
-    `release` and `overrides` (config names with _ for the dots) may be changed between a stop and the next start.
+    `release` and `overrides` (config names with _ in place of dots) may be changed between a stop and the next start.
     """
 
     def __init__(self, folder: Path, release: str | None = None, **overrides: str) -> None:
@@ -50,24 +50,24 @@ class RunningBroker:
         self.address = line.split()[-1]
 
     def launch(self) -> None:
-        """Starts the process and waits for nothing."""
+        """Starts the process without waiting."""
         command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir)]
         command += ["--release", self.release] if self.release else []
         for name, value in self.overrides.items():
             command += ["--override", f"{name}={value}"]
         with self.log.open("a") as log:
-            # Unbuffered, so that what select says about the pipe is all there is.
+            # Unbuffered: select must see all bytes that are left.
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def stop(self) -> int:
-        """A clean stop by SIGTERM; the exit code."""
+        """Stops cleanly with SIGTERM; returns the exit code."""
         assert self.process
         self.process.terminate()
         return self._gone()
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nothing is closed."""
+        """Kills the process (-9): nothing is flushed or closed."""
         assert self.process
         self.process.kill()
         self._gone()
@@ -81,7 +81,7 @@ class RunningBroker:
         self.start()
 
     def close(self) -> None:
-        """Stops cleanly, and fails if the broker logged an error of its own on the way."""
+        """Stops cleanly, and fails if the broker logged an internal error."""
         code = self.stop() if self.process and self.process.poll() is None else 0
         text = self.log.read_text()
         assert code == 0, text[-4000:]
@@ -99,6 +99,6 @@ class RunningBroker:
         return code
 
     def stored(self, topic: str, partition: int = 0) -> Iterator[batch.BatchHeader]:
-        """The headers of a partition's entries, of any format, as its segment files have them now."""
+        """Returns the headers of a partition's batches, of any format, from its segment files."""
         for segment in sorted((self.data_dir / f"{topic}-{partition}").glob("*.log")):
             yield from (header for _, header in formats.headers(segment.read_bytes()))

@@ -1,7 +1,7 @@
-"""The transactional producers of three clients and our own behind one face, blocking, as a loop or a test drives them.
+"""The transactional producers of three clients and Ottla with one blocking interface, for loops and tests.
 
-`begin, send, flush, send_offsets, commit, abort, close`; a group is a client's own group metadata (KIP-447) or, but for
-confluent-kafka, which has no such call, a group id. Errors are the client's own, but for MustAbort.
+`begin, send, flush, send_offsets, commit, abort, close`; a group is a client's own group metadata (KIP-447) or a group
+id, except for confluent-kafka, which has no such call. Errors are the client's own, except for MustAbort.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ Place = tuple[str, int]  # topic, partition
 
 
 class MustAbort(Exception):
-    """The transaction cannot be committed any more, and the producer lives on."""
+    """The transaction can only be aborted; the producer continues."""
 
 
 class Fatal(Exception):
-    """The producer is at its end; as the client says so itself."""
+    """The producer has failed permanently, by the client's own flag."""
 
 
 def librdkafka(address: str) -> dict[str, Any]:
-    """What all clients of confluent-kafka are given. When the only broker goes, 2.16 would begin with its metadata
-    anew and forget the connection that its transactional producer waits for: it would hang till the call times out."""
+    """Returns the common settings of confluent-kafka's clients. Without its only broker 2.16 would bootstrap again and
+    lose the connection that its transactional producer waits for: it would hang until the call times out.
+    """
     return {
         "bootstrap.servers": address,
         "metadata.recovery.strategy": "none",
@@ -37,7 +38,7 @@ def librdkafka(address: str) -> dict[str, Any]:
 
 
 class ConfluentKafka:
-    """librdkafka says itself whether to try again, to abort, or that it is over."""
+    """librdkafka's errors have flags for a retry, an abort, or a fatal error."""
 
     name = "confluent-kafka"
 
@@ -50,7 +51,7 @@ class ConfluentKafka:
 
     @staticmethod
     def again(call: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls as long as the client says that another call may do."""
+        """Repeats a call as long as the client marks its error as retriable."""
         from confluent_kafka import KafkaException
 
         while True:
@@ -95,7 +96,7 @@ class ConfluentKafka:
 
 
 class KafkaPython:
-    """It raises what went wrong; whether that was the end shows in the next transaction."""
+    """Its errors do not show whether they are fatal; the next transaction does."""
 
     name = "kafka-python"
 
@@ -131,7 +132,7 @@ class KafkaPython:
 
     def abort(self) -> None:
         self.producer.abort_transaction()
-        # 3.0.12 would commit with the next transaction what was refused in this one: offsets of records not copied.
+        # 3.0.12 would commit refused offsets with the next transaction: offsets of records that were not copied.
         self.producer._transaction_manager._pending_txn_offset_commits.clear()
 
     def close(self) -> None:
@@ -140,7 +141,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """Its event loop runs while a call is made, and stands still between two; it knows groups by their id only."""
+    """Its event loop runs during calls only; it supports groups by their id only."""
 
     name = "aiokafka"
 
@@ -169,7 +170,7 @@ class Aiokafka:
 
     @contextlib.contextmanager
     def _last_words(self) -> Iterator[None]:
-        """After a fatal error the next transaction fails by an assertion of its own about states."""
+        """After a fatal error the next transaction fails with an assertion about its states."""
         try:
             yield
         except AssertionError as error:
@@ -196,16 +197,17 @@ class Aiokafka:
             self.run(self.producer.abort_transaction())
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # after a fatal error it does not come to closing what it has open
+        with contextlib.suppress(Exception):  # after a fatal error it does not close its connections
             self.run(self.producer.stop())
         self.run(self.producer.client.close())
         self.runner.close()
 
 
 class Ottla:
-    """Our own client, the one that knows the second version of transactions; its event loop stands still as aiokafka's.
+    """Ottla's client, the one that supports the second version of transactions; its event loop runs during calls only.
 
-    A call that was not settled in its time may be repeated, and is."""
+    A call that did not finish in time is repeated.
+    """
 
     name = "ottla"
 
@@ -239,7 +241,7 @@ class Ottla:
     def send(self, topic: str, partition: int, value: bytes) -> None:
         async def send() -> None:
             told = await self.producer.send(topic, value, partition=partition)
-            told.add_done_callback(lambda future: future.exception())  # the commit tells
+            told.add_done_callback(lambda future: future.exception())  # the commit returns it
 
         self.again(send)
 
