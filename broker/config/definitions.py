@@ -129,14 +129,14 @@ def _table() -> dict[str, Any]:
 def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
     """Returns all configs of a scope (broker, topic, group, client-metrics) in a profile, by name."""
     found: dict[str, Fact] = {}
-    of_release = profile(release)
+    release_profile = profile(release)
     for row in _table()["rows"]:
-        if row[1] == scope and (fact := _fact(row, of_release)) is not None:
+        if row[1] == scope and (fact := _fact(row, release_profile)) is not None:
             found[fact.name] = fact
     # A broker with the profile of a Kafka release describes configs that this release lacks only if they are set.
-    flag = "" if of_release.is_own else "i"
+    flag = "" if release_profile.is_own else "i"
     own = [fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS]
-    own += [*AUTHORIZER_FACTS, *_behaviour_facts(of_release)]
+    own += [*AUTHORIZER_FACTS, *_behaviour_facts(release_profile)]
     found.update((fact.name, fact) for fact in own if fact.scope == scope)
     return found
 
@@ -150,17 +150,17 @@ def harmless(scope: str) -> frozenset[str]:
     return frozenset(name for name, flags in rows if "s" not in flags)
 
 
-def _fact(row: list[Any], of_release: Profile) -> Fact | None:
+def _fact(row: list[Any], release_profile: Profile) -> Fact | None:
     """Returns the definition in a row of the table for a profile, or None if the profile lacks the config."""
     name, scope, kind, default, valid, synonyms, flags, dynamic, places, moved = row
     tables: list[str] = _table()["tables"]
-    if of_release.config_table is None:
+    if release_profile.config_table is None:
         place = max(int(n) for n in places)
         if place < tables.index(OWN_CONFIG_TABLES_FROM):
             return None
     else:
-        place = tables.index(of_release.config_table)
-        if str(place) not in places or of_release.lacks_config(name):
+        place = tables.index(release_profile.config_table)
+        if str(place) not in places or release_profile.lacks_config(name):
             return None
     there = moved.get(str(place), {})
     dynamic = there.get("dynamic", dynamic)
@@ -172,12 +172,12 @@ def _fact(row: list[Any], of_release: Profile) -> Fact | None:
         flags += "i"
     valid = there.get("valid", valid)
     if name == "compression.type" and valid is not None:
-        valid = f"[{', '.join(of_release.codecs)}]"
+        valid = f"[{', '.join(release_profile.codecs)}]"
     if valid == "releases":
-        valid = f"releases to {of_release.protocol_version}"
+        valid = f"releases to {release_profile.protocol_version}"
     if kind == "LIST" and valid not in UNCHECKED and valid != THROTTLED and place == len(tables) - 1:
         flags += "e"
-    default = of_release.config_default(name) or there.get("default", default)
+    default = release_profile.config_default(name) or there.get("default", default)
     synonyms = tuple(there.get("synonyms", synonyms))
     if scope == "broker":
         default = OWN_DEFAULTS.get(name, default)
@@ -186,11 +186,11 @@ def _fact(row: list[Any], of_release: Profile) -> Fact | None:
     return Fact(name, scope, kind, default, valid, synonyms, flags, dynamic, there.get("type"))
 
 
-def _behaviour_facts(of_release: Profile) -> list[Fact]:
+def _behaviour_facts(release_profile: Profile) -> list[Fact]:
     """Returns the behaviours as configs, which are described only if set."""
     found: list[Fact] = []
     for name, kind in behaviour_kinds().items():
-        default = str(getattr(of_release.behaviour, name)).lower()
+        default = str(getattr(release_profile.behaviour, name)).lower()
         if isinstance(kind, tuple):
             type_name, valid = "STRING", f"[{', '.join(map(str, kind))}]"
         else:
@@ -202,9 +202,9 @@ def _behaviour_facts(of_release: Profile) -> list[Fact]:
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
 
-def broker_fact(name: str, of_release: Profile) -> Fact | None:
+def broker_fact(name: str, release_profile: Profile) -> Fact | None:
     """Returns the definition of a broker config, without a `listener.name.<listener>.[<mechanism>.]` prefix."""
-    known = facts("broker", of_release.name)
+    known = facts("broker", release_profile.name)
     if fact := known.get(name):
         return fact
     if match := _LISTENER_PREFIX.fullmatch(name):
@@ -212,14 +212,14 @@ def broker_fact(name: str, of_release: Profile) -> Fact | None:
     return None
 
 
-def unknown_config(name: str, where: str, of_release: Profile) -> str:
+def unknown_config(name: str, where: str, release_profile: Profile) -> str:
     """Returns the error message for a broker config that the profile does not have."""
-    topic = facts("topic", of_release.name).get(name)
+    topic = facts("topic", release_profile.name).get(name)
     if topic and topic.synonyms:
         return f"{name} {where} is a topic config; the broker's name for it is {topic.synonyms[0]}"
-    if name in facts("broker") and not of_release.is_own:
-        return f"unknown config {name} {where}: Kafka {of_release.name} does not have it"
-    kind, known = "config", list(facts("broker", of_release.name))
+    if name in facts("broker") and not release_profile.is_own:
+        return f"unknown config {name} {where}: Kafka {release_profile.name} does not have it"
+    kind, known = "config", list(facts("broker", release_profile.name))
     if name.startswith(BEHAVIOUR_PREFIX):
         kind, known = "behaviour", [known_name for known_name in known if known_name.startswith(BEHAVIOUR_PREFIX)]
     return f"unknown {kind} {name} {where}{did_you_mean(name, known)}"

@@ -584,11 +584,11 @@ def _chain(fact: Fact, name: str) -> tuple[str, ...]:
     return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
 
 
-def check_codec(name: str, played: Profile) -> None:
+def check_codec(name: str, release_profile: Profile) -> None:
     """Raises ConfigError if the release does not have this compression.type of a broker: its type allows any text."""
-    if name not in played.codecs:
+    if name not in release_profile.codecs:
         raise ConfigError(
-            f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(played.codecs)}"
+            f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(release_profile.codecs)}"
         )
 
 
