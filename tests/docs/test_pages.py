@@ -77,6 +77,8 @@ def test_programs_on_pages_are_files_that_tests_run() -> None:
 def test_programs_of_the_readme_are_files_that_tests_run() -> None:
     readme = (ROOT / "README.md").read_text()
     assert len(readme.splitlines()) <= 180 and "](docs/assets" not in readme  # PyPI shows no relative images
+    links = re.findall(r"\]\(([^)#:]+)\)", readme)
+    assert len(links) > 20 and [link for link in links if not (ROOT / link).exists()] == []
     files = {path.read_text() for path in SNIPPETS.rglob("*.py")}
     blocks = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2 and set(blocks) <= files
