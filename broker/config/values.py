@@ -588,7 +588,8 @@ def check_codec(name: str, release_profile: Profile) -> None:
     """Raises ConfigError if the release does not have this compression.type of a broker: its type allows any text."""
     if name not in release_profile.codecs:
         raise ConfigError(
-            f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(release_profile.codecs)}"
+            f"requirement failed: compression.type : {name} is not valid. "
+            f"Valid options are {','.join(release_profile.codecs)}"
         )
 
 
