@@ -1,4 +1,4 @@
-"""Colours and progress bars: on a terminal, and nowhere else."""
+"""Colours and progress bars: only on a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ESCAPE = "\x1b["
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal, if `is_one`."""
+    """A stream that is a terminal if `is_one`."""
 
     def __init__(self, is_one: bool) -> None:
         super().__init__()
