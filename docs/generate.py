@@ -160,7 +160,7 @@ def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
     if rows := [*_rows(parser)]:
         yield table(("argument", "meaning"), rows)
     if parser.epilog:
-        is_layout = issubclass(parser.formatter_class, argparse.RawDescriptionHelpFormatter)
+        is_layout = isinstance(parser._get_formatter(), argparse.RawDescriptionHelpFormatter)
         yield f"```text\n{parser.epilog.strip()}\n```" if is_layout else cell(parser.epilog)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -244,7 +244,7 @@ def http_api() -> str:
     from ottla.broker.control.routes import ROUTES
 
     described = document(ROUTES)
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     for route in ROUTES:
         operation = described["paths"][BASE + route.path][route.method.lower()]
         query = ", ".join(code(one["name"]) for one in operation.get("parameters", ()) if one["in"] == "query")
@@ -252,7 +252,7 @@ def http_api() -> str:
         if "requestBody" in operation:
             body = _type(operation["requestBody"]["content"]["application/json"]["schema"])
         good = operation["responses"][str(route.status)]["content"]["application/json"]["schema"]
-        rows.append((f"`{route.method} {BASE}{route.path}`", cell(route.summary), query, body or "", _type(good)))
+        rows.append((f"`{route.method} {BASE}{route.path}`", cell(route.summary), query, body, _type(good)))
     parts = [
         "## Routes",
         table(("route", "purpose", "query", "body", "returns"), rows),

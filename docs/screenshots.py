@@ -112,8 +112,8 @@ def main(chromium: str = "chromium") -> None:
         transactions(broker.bootstrap)
         broker.faults.delay("Fetch", 20, client_id="ship-*")
         time.sleep(WARM_UP_S)
-        (ASSETS / "top.svg").write_text(asyncio.run(screen_of_top(broker.control_url)))
-        url = broker.control_url
+        url = str(broker.control_url)
+        (ASSETS / "top.svg").write_text(asyncio.run(screen_of_top(url)))
         shoot(chromium, f"{url}/", "page-overview.png", height=1000, is_dark=True)
         shoot(chromium, f"{url}/messages/payments?partition=0&offset=0", "page-messages.png", height=900)
         shoot(chromium, f"{url}/groups/shipping", "page-group.png", height=700)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import ROOT
-from .patience import PATIENCE_S
+from ottla_testing import ROOT
+from ottla_testing.patience import PATIENCE_S
 
 DOCS = ROOT / "docs"
 TUTORIALS = DOCS / "snippets" / "tutorials"
