@@ -156,7 +156,7 @@ def _replay(folder: Path) -> Iterator[Replaced]:
 def _control_http(folder: Path) -> Iterator[Replaced]:
     with Embedded(control="127.0.0.1:0") as broker:
         broker.create_topic("orders", partitions=1)
-        yield {"$OTTLA_CONTROL": broker.control_url}
+        yield {"$OTTLA_CONTROL": str(broker.control_url)}
 
 
 @prepares("assert_requests")
@@ -168,7 +168,7 @@ def _assert_requests(folder: Path) -> Iterator[Replaced]:
     with Embedded(control="127.0.0.1:0") as broker:
         broker.create_topic("orders", partitions=1)
         asyncio.run(publish())
-        yield {"$OTTLA_CONTROL": broker.control_url, "ottla ctl": f"ottla ctl --control {broker.control_url}"}
+        yield {"$OTTLA_CONTROL": str(broker.control_url), "ottla ctl": f"ottla ctl --control {broker.control_url}"}
 
 
 FILL = """
