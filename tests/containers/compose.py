@@ -59,8 +59,8 @@ class Project:
 
     def read(self, service: str) -> tuple[int, int, set[str]]:
         """(records, their sum, partitions at last) of a member."""
-        told = CONSUMED.findall(self.engine.log(self.container(service)))
-        return (int(told[-1][0]), int(told[-1][1]), set(told[-1][2].split(","))) if told else (0, 0, set())
+        result = CONSUMED.findall(self.engine.log(self.container(service)))
+        return (int(result[-1][0]), int(result[-1][1]), set(result[-1][2].split(","))) if result else (0, 0, set())
 
 
 @contextmanager
@@ -114,8 +114,8 @@ def spark_reads(engine: Engine) -> str:
     begun = time.monotonic()
     with up(engine) as project:
         done = project.call("--profile", "spark", "run", "--rm", "-T", "spark", timeout_s=JOB_S)
-        told = f"spark read {RECORDS} sum {sum(range(RECORDS))} over the wire and from the files"
-        if done.returncode or told not in done.stdout:
+        result = f"spark read {RECORDS} sum {sum(range(RECORDS))} over the wire and from the files"
+        if done.returncode or result not in done.stdout:
             raise Failed(f"exit code {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
     if left := project.containers():
         raise Failed(f"left behind: {left}")

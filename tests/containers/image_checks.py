@@ -44,16 +44,16 @@ class Figures:
         if self.over_base_mb is not None:
             found.append(("image over its base", f"{self.over_base_mb:.0f} MB", f"{OVER_BASE_MB} MB"))
         if self.healthy_s:
-            told = f"{statistics.median(self.healthy_s):.2f} s, at most {max(self.healthy_s):.2f} s"
-            found.append(("start to healthy", told, f"{HEALTHY_S:g} s"))
+            result = f"{statistics.median(self.healthy_s):.2f} s, at most {max(self.healthy_s):.2f} s"
+            found.append(("start to healthy", result, f"{HEALTHY_S:g} s"))
         if self.stop_s:
-            told = f"{statistics.median(self.stop_s):.2f} s, at most {max(self.stop_s):.2f} s"
-            found.append(("stop", told, f"{STOP_S:g} s"))
+            result = f"{statistics.median(self.stop_s):.2f} s, at most {max(self.stop_s):.2f} s"
+            found.append(("stop", result, f"{STOP_S:g} s"))
         if self.compose_healthy_s is not None:
             found.append(("compose up to all healthy", f"{self.compose_healthy_s:.1f} s", ""))
         return found
 
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The same for machines."""
         return {name: value for name, value in vars(self).items() if value not in (None, [])}
 
@@ -266,11 +266,11 @@ def takes_a_file(engine: Engine) -> str:
         engine.await_healthy(name)
         topics = ["kafka-topics.sh", "--bootstrap-server", "localhost:9092"]
         engine.out("exec", name, *topics, "--create", "--topic", "t")
-        told = engine.out("exec", name, *topics, "--describe", "--topic", "t").splitlines()[0]
+        result = engine.out("exec", name, *topics, "--describe", "--topic", "t").splitlines()[0]
         made = engine.out("exec", name, "ls", "/tmp/logs")
         engine.remove_all()
-    if "PartitionCount: 7" not in told or "max.message.bytes=3000" not in told or "t-6" not in made.split():
-        raise Failed(f"{told}\n{made}")
+    if "PartitionCount: 7" not in result or "max.message.bytes=3000" not in result or "t-6" not in made.split():
+        raise Failed(f"{result}\n{made}")
     return "the file, below the environment, below the arguments"
 
 
@@ -286,11 +286,11 @@ def has_a_control_plane(engine: Engine) -> str:
     name = engine.run(engine.image, environ=environ, publish=[f"127.0.0.1:{port}:{port}" for port in ports])
     engine.await_healthy(name)
     exchange(f"localhost:{ports[1]}")
-    with urllib.request.urlopen(f"http://127.0.0.1:{ports[3]}/v1/topology", timeout=10) as answer:
-        told = json.load(answer)
-    nodes = [node["id"] for node in told["nodes"]]
-    if nodes != [1, 2, 3] or "exchanged" not in {partition["topic"] for partition in told["partitions"]}:
-        raise Failed(json.dumps(told))
+    with urllib.request.urlopen(f"http://127.0.0.1:{ports[3]}/v1/topology", timeout=10) as response:
+        result = json.load(response)
+    nodes = [node["id"] for node in result["nodes"]]
+    if nodes != [1, 2, 3] or "exchanged" not in {partition["topic"] for partition in result["partitions"]}:
+        raise Failed(json.dumps(result))
     engine.out("exec", name, "ottla", "ctl", "state", "reset")
     topics = engine.out("exec", name, "kafka-topics.sh", "--bootstrap-server", f"localhost:{ports[0]}", "--list")
     if "exchanged" in topics:

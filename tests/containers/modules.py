@@ -234,8 +234,10 @@ def in_python(engine: Engine) -> str:
     if problem:
         raise Missing(problem)
     with tagged(engine) as image:
-        told = json.loads(output(engine, [str(python), str(HERE / "python_module.py"), image]))
-    return f"testcontainers {told['version']}: " + ", ".join(f"{name} in {s:.1f} s" for name, s in told["ran"].items())
+        result = json.loads(output(engine, [str(python), str(HERE / "python_module.py"), image]))
+    return f"testcontainers {result['version']}: " + ", ".join(
+        f"{name} in {s:.1f} s" for name, s in result["ran"].items()
+    )
 
 
 def in_java(engine: Engine) -> str:

@@ -61,8 +61,8 @@ def main(words: list[str]) -> int:
     finally:
         engine.remove_all()
     counts = {kind: sum(one["outcome"] == kind for one in report) for kind in ("passed", "failed", "missing")}
-    told = {"engine": engine.program, "figures": figures.told(), "counts": counts, "checks": report}
-    write_json(REPORT, told)
+    result = {"engine": engine.program, "figures": figures.result(), "counts": counts, "checks": report}
+    write_json(REPORT, result)
     for name, value, aim in figures.rows():
         print(f"{name}: {value}" + (f" (aim {aim})" if aim else ""))
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))

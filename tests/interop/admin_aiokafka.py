@@ -56,14 +56,14 @@ def call(method: str, what: str, *arguments: Any, reads: bool = False, **options
 
 
 def _made(method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Callable[[Running], Any]:
-    return lambda running: _told(running.call(method, *arguments, **options))
+    return lambda running: _plain(running.call(method, *arguments, **options))
 
 
-def _told(answer: Any) -> Any:
+def _plain(response: Any) -> Any:
     """The fields of answers of the protocol, in plain values."""
-    if isinstance(answer, list):
-        return [_told(one) for one in answer]
-    return answer.to_object() if hasattr(answer, "to_object") else answer
+    if isinstance(response, list):
+        return [_plain(one) for one in response]
+    return response.to_object() if hasattr(response, "to_object") else response
 
 
 def topic(name: str, **configs: str) -> ConfigResource:

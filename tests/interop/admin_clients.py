@@ -25,7 +25,7 @@ from side_by_side import FENCE_NAME, RELEASES, Fence, Pair, Side, both
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla_testing.interop.checks import OUT, Check, Failed
 
-ASKED_AGAIN = 4  # times, for what a broker learns a moment later
+RETRIED = 4  # times, for what a broker learns a moment later
 SECONDS = 20.0
 NAMED = {"cluster_id": "CLUSTER", "clusterId": "CLUSTER", "topic_id": "ID", "port": "PORT", "log_dir": "DIR"}
 UNSTEADY = re.compile(
@@ -149,10 +149,10 @@ class Session:
 
     def _compare(self, call: Call, admins: tuple[Any, Any]) -> None:
         left: list[Difference] = []
-        answers: list[Any] = []
-        for _ in range(ASKED_AGAIN if call.reads else 1):
-            answers = [self._answer(call, admin, plain) for admin, plain in zip(admins, self._plain, strict=True)]
-            left = list(self._unexplained(call, *answers))
+        responses: list[Any] = []
+        for _ in range(RETRIED if call.reads else 1):
+            responses = [self._response(call, admin, plain) for admin, plain in zip(admins, self._plain, strict=True)]
+            left = list(self._unexplained(call, *responses))
             if not left:
                 break
             time.sleep(0.2)
@@ -165,7 +165,7 @@ class Session:
             listed = "\n".join(f"    {path}: {one!r} <> {other!r}"[:600] for path, one, other in left)
             self.failures.append(f"  {call.method} ({call.what})\n{listed}")
 
-    def _answer(self, call: Call, admin: Any, plain: Plain) -> Any:
+    def _response(self, call: Call, admin: Any, plain: Plain) -> Any:
         try:
             return plain.of(call.make(admin))
         except Exception as error:
@@ -196,12 +196,12 @@ def run(module: str, release: str) -> str:
         session = Session(client, pair)
         session.run()
     reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(session.reasons.items()))
-    told = f"{len(client.CALLS)} calls of {len(called)} methods; for a reason: {reasons or '-'}"
+    reported = f"{len(client.CALLS)} calls of {len(called)} methods; for a reason: {reasons or '-'}"
     if session.failures:
         where = OUT / f"{module}-{release}.txt"
         where.write_text("\n".join(session.failures) + "\n")
-        raise Failed(f"{told}; {len(session.failures)} differ, see {where}:\n" + "\n".join(session.failures)[:3000])
-    return told
+        raise Failed(f"{reported}; {len(session.failures)} differ, see {where}:\n" + "\n".join(session.failures)[:3000])
+    return reported
 
 
 CLIENTS = ("admin_confluent", "admin_kafka_python", "admin_aiokafka")

@@ -56,18 +56,18 @@ def call(method: str, what: str, *arguments: Any, reads: bool = False, **options
 
 
 def _made(method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Callable[[KafkaAdminClient], Any]:
-    return lambda admin: _told(getattr(admin, method)(*copy.deepcopy(arguments), **options))
+    return lambda admin: _plain(getattr(admin, method)(*copy.deepcopy(arguments), **options))
 
 
-def _told(answer: Any) -> Any:
+def _plain(response: Any) -> Any:
     """The fields of answers of the protocol in plain values, and classes of errors by name."""
-    if isinstance(answer, dict):
-        return {key: _told(value) for key, value in answer.items()}
-    if isinstance(answer, list):
-        return [_told(one) for one in answer]
-    if isinstance(answer, type):
-        return answer.__name__
-    return answer.to_dict() if hasattr(answer, "to_dict") else answer
+    if isinstance(response, dict):
+        return {key: _plain(value) for key, value in response.items()}
+    if isinstance(response, list):
+        return [_plain(one) for one in response]
+    if isinstance(response, type):
+        return response.__name__
+    return response.to_dict() if hasattr(response, "to_dict") else response
 
 
 def topic(name: str, configs: Any = None) -> ConfigResource:

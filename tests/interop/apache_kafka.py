@@ -133,9 +133,9 @@ def java(release: str) -> LineClient:
 
 async def create(address: str, topic: str, partitions: int = 1) -> None:
     async with Admin(address) as admin:
-        answer = (await admin.create_topics([NewTopic(topic, partitions)]))[topic]
-        if isinstance(answer, ClientError):
-            raise answer
+        response = (await admin.create_topics([NewTopic(topic, partitions)]))[topic]
+        if isinstance(response, ClientError):
+            raise response
 
 
 async def write(address: str, topic: str, mode: str, acks: str | int, sent: Sequence[Sequence[Row]]) -> None:
@@ -156,11 +156,11 @@ async def write(address: str, topic: str, mode: str, acks: str | int, sent: Sequ
                 )
                 for row in part
             ]
-            told = [metadata.offset for metadata in await asyncio.gather(*futures)]
+            result = [metadata.offset for metadata in await asyncio.gather(*futures)]
         if not acks:  # the next one's connection would overtake what is on its way
             await read(address, topic, first + len(part))
-        elif told != list(range(first, first + len(part))):
-            raise Failed(f"{mode}, acks={acks}, {codec}: told the offsets {told[:3]}...{told[-1]}")
+        elif result != list(range(first, first + len(part))):
+            raise Failed(f"{mode}, acks={acks}, {codec}: told the offsets {result[:3]}...{result[-1]}")
         first += len(part)
 
 
@@ -247,7 +247,7 @@ async def administer(address: str) -> str:
 
 
 @contextmanager
-def behind_a_losing_proxy(release: str) -> Iterator[tuple[Kafka, LosingProxy]]:
+def through_a_losing_proxy(release: str) -> Iterator[tuple[Kafka, LosingProxy]]:
     proxy = LosingProxy(every=4)
     running = Kafka(release, proxy.port)
     proxy.target = running.port
@@ -260,7 +260,7 @@ def behind_a_losing_proxy(release: str) -> Iterator[tuple[Kafka, LosingProxy]]:
 
 def run_losing(release: str) -> str:
     """The broker has appended, and our producer is not told: each record is there once, in order."""
-    with behind_a_losing_proxy(release) as (running, proxy):
+    with through_a_losing_proxy(release) as (running, proxy):
         asyncio.run(create(running.address, "t"))
         progress = Progress()
         thread = threading.Thread(target=ottla(20), args=(running.address, "t", progress))

@@ -285,24 +285,24 @@ async def written(page: Page, broker: Embedded, url: str) -> str:
             await page.value(f"(() => {{ {submit.format(form, set_all)} }})()")
         return await page.value("document.querySelector('[role=status]')?.textContent ?? document.body.textContent")
 
-    told = await sent("/topics", "details form", {"name": "made-here", "partitions": "2"})
-    need("Topic made-here was created" in told, told)
-    told = await sent(
+    result = await sent("/topics", "details form", {"name": "made-here", "partitions": "2"})
+    need("Topic made-here was created" in result, result)
+    result = await sent(
         "/messages/made-here", "details form", {"key": "k", "value": HURTFUL.replace("\x00", ""), "headers": "a: 1"}
     )
-    need("appended at offset 0" in told, told)
+    need("appended at offset 0" in result, result)
     (record,) = broker.records("made-here")
     need(record.value == HURTFUL.replace("\x00", "").encode() and record.headers == (("a", b"1"),), f"{record}")
-    told = await sent("/faults", "details form", {"action": "error", "code": "UNKNOWN_SERVER_ERROR", "api": "Fetch"})
-    need("Fault 2 was added" in told, told)
-    told = await sent("/faults", "td form", {})
-    need("is removed" in told, told)
-    told = await sent("/clock", "section form[class=inline]", {})
-    need("The clock runs" in told, told)
-    told = await sent("/clock", "section form:not([class])", {"by": "8d"})
-    need("moved on by 8d" in told, told)
-    told = await sent("/topics/made-here", "details form", {"sure": "on"})
-    need("Topic made-here was deleted" in told, told)
+    result = await sent("/faults", "details form", {"action": "error", "code": "UNKNOWN_SERVER_ERROR", "api": "Fetch"})
+    need("Fault 2 was added" in result, result)
+    result = await sent("/faults", "td form", {})
+    need("is removed" in result, result)
+    result = await sent("/clock", "section form[class=inline]", {})
+    need("The clock runs" in result, result)
+    result = await sent("/clock", "section form:not([class])", {"by": "8d"})
+    need("moved on by 8d" in result, result)
+    result = await sent("/topics/made-here", "details form", {"sure": "on"})
+    need("Topic made-here was deleted" in result, result)
     page.quiet("forms")
     await page.do("Emulation.setScriptExecutionDisabled", value=True)
     await page.goto(url + "/topics?q=pai")
@@ -331,28 +331,28 @@ async def administered(page: Page, broker: Embedded, url: str) -> str:
         return await page.value("document.querySelector('main').textContent")
 
     await page.goto(url + "/groups/a%2Fb")
-    told = await submit("form[action='/groups/reset']", {"to": "latest"})
-    need("nothing has changed yet" in told and broker.group("a/b").committed["orders", 0] == 1, told)
+    result = await submit("form[action='/groups/reset']", {"to": "latest"})
+    need("nothing has changed yet" in result and broker.group("a/b").committed["orders", 0] == 1, result)
     await page.screenshot(SHOTS / "reset-400.png", NARROW, 800)
-    told = await submit("form[action='/groups/reset']", {})
-    need("The offsets of 1 partition were reset" in told, told)
+    result = await submit("form[action='/groups/reset']", {})
+    need("The offsets of 1 partition were reset" in result, result)
     need(broker.group("a/b").committed["orders", 0] == 14, "the offset is not set")
     await page.goto(url + "/groups/readers")
-    told = await submit("form[action='/groups/reset']", {"to": "earliest"})
-    need("Assignments can only be reset if the group 'readers' is inactive" in told, told)
+    result = await submit("form[action='/groups/reset']", {"to": "earliest"})
+    need("Assignments can only be reset if the group 'readers' is inactive" in result, result)
     page.complaints.clear()  # of the status of what was refused
     await page.goto(url + "/topics/orders/configs?change=retention.ms")
-    told = await submit("details form", {"value": "86400000"}, "[value=change]")
-    need("retention.ms is changed" in told and broker.topic("orders").configs["retention.ms"] == "86400000", told)
+    result = await submit("details form", {"value": "86400000"}, "[value=change]")
+    need("retention.ms was changed" in result and broker.topic("orders").configs["retention.ms"] == "86400000", result)
     await page.goto(url + "/topics/orders/configs?change=retention.ms")
-    told = await submit("details form", {"value": "soon"}, "[value=check]")
-    need("INVALID_CONFIG" in told, told)
+    result = await submit("details form", {"value": "soon"}, "[value=check]")
+    need("INVALID_CONFIG" in result, result)
     page.complaints.clear()
     await page.goto(url + "/acls")
-    told = await submit("details form", {"principal": "User:alice", "resource_name": "orders"})
-    need("An entry for User:alice was added" in told and len(broker.acls()) == 2, told)
-    told = await submit("td form", {})
-    need("1 entry was removed" in told and len(broker.acls()) == 1, told)
+    result = await submit("details form", {"principal": "User:alice", "resource_name": "orders"})
+    need("An entry for User:alice was added" in result and len(broker.acls()) == 2, result)
+    result = await submit("td form", {})
+    need("1 entry was removed" in result and len(broker.acls()) == 1, result)
     page.quiet("administration")
     return "offsets with a preview and Kafka's refusal, a config with a check, an entry, all at 400 pixels"
 
@@ -361,9 +361,9 @@ async def administered(page: Page, broker: Embedded, url: str) -> str:
 async def followed(page: Page, broker: Embedded, url: str) -> str:
     """The live tail shows what comes, can be paused, and goes on where it was."""
     count = "document.querySelectorAll('[data-tail] tbody tr').length"
-    said = "document.querySelector('[data-tail-status]').textContent"
+    printed = "document.querySelector('[data-tail-status]').textContent"
     await page.goto(url + "/messages/empty/tail")
-    await page.until(f"{said}.startsWith('Live')", "it says that it is live")
+    await page.until(f"{printed}.startsWith('Live')", "it says that it is live")
     broker.send("empty", HURTFUL.replace("\x00", ""), partition=1)
     await page.until(f"{count} === 1", "a record that came is shown")
     need(await page.value("document.querySelector('[data-tail] script') === null"), "a record ran")
@@ -372,7 +372,7 @@ async def followed(page: Page, broker: Embedded, url: str) -> str:
     await page.screenshot(SHOTS / "tail-400.png", NARROW, 800)
     await fits(page, "the live tail", NARROW)
     await page.value("document.querySelector('[data-pause]').click()")
-    need((await page.value(said)).startswith("Paused"), "it does not say that it is paused")
+    need((await page.value(printed)).startswith("Paused"), "it does not say that it is paused")
     for number in range(3):
         broker.send("empty", f"while paused {number}", partition=0)
     await asyncio.sleep(1.5)
@@ -428,21 +428,21 @@ async def strangers(page: Page, broker: Embedded, url: str) -> str:
                 await page.value(f"document.forms[{number}].submit()")
             need("other sites are not served" in await page.value("document.body.textContent"), "a form was served")
         await page.goto(site)
-        for asked in (
+        for requested in (
             "{}",
             "{method: 'POST', body: 'name=stolen'}",
             "{method: 'DELETE'}",
             "{mode: 'no-cors', method: 'POST'}",
         ):
             for path in ("/topics", "/v1/topics", "/v1/topics/orders"):
-                outcome = f"fetch('{url}{path}', {asked}).then((one) => one.type + one.status, () => 'refused')"
-                need(await page.value(outcome) in ("refused", "opaque0"), f"{asked} of {path} was answered")
+                outcome = f"fetch('{url}{path}', {requested}).then((one) => one.type + one.status, () => 'refused')"
+                need(await page.value(outcome) in ("refused", "opaque0"), f"{requested} of {path} was answered")
         framed = await page.value("document.querySelector('iframe').contentDocument === null")
         need(framed, "the frame is open to the page around it")
     page.complaints.clear()  # of all that was refused
     await page.goto(url.replace("127.0.0.1", FOREIGN))
-    told = await page.value("document.body.textContent")
-    need("is no name that this control plane is known by" in told and "orders" not in told, f"rebound: {told[:200]}")
+    result = await page.value("document.body.textContent")
+    need("is not a name of this control plane" in result and "orders" not in result, f"rebound: {result[:200]}")
     outcome = "fetch('/v1/topics', {headers: {'User-Agent': 'curl/8'}}).then((one) => one.status)"
     need(await page.value(outcome) == 403, "a rebound script is served")
     need([topic.name for topic in broker.topics()] == before, "something was changed")

@@ -38,7 +38,7 @@ class Page:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._requested: dict[int, asyncio.Future[Any]] = {}
         self._loaded = asyncio.Event()
         self.complaints: list[str] = []
         """What the browser complained of since it was last looked at."""
@@ -46,31 +46,31 @@ class Page:
 
     async def _read(self) -> None:
         async for message in self._socket:
-            told = json.loads(message.data)
-            if "id" in told:
-                self._asked.pop(told["id"]).set_result(told)
+            result = json.loads(message.data)
+            if "id" in result:
+                self._requested.pop(result["id"]).set_result(result)
             else:
-                self._event(told["method"], told["params"])
+                self._event(result["method"], result["params"])
 
-    def _event(self, name: str, told: dict[str, Any]) -> None:
+    def _event(self, name: str, result: dict[str, Any]) -> None:
         if name == "Page.loadEventFired":
             self._loaded.set()
         elif name == "Runtime.exceptionThrown":
-            self.complaints.append(str(told["exceptionDetails"].get("exception", told)))
-        elif name == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.complaints.append(str([one.get("value") for one in told["args"]]))
-        elif name == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+            self.complaints.append(str(result["exceptionDetails"].get("exception", result)))
+        elif name == "Runtime.consoleAPICalled" and result["type"] in ("error", "warning", "assert"):
+            self.complaints.append(str([one.get("value") for one in result["args"]]))
+        elif name == "Log.entryAdded" and result["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(f"{result['entry']['text']} {result['entry'].get('url', '')}")
 
     async def do(self, method: str, **parameters: Any) -> Any:
         """One command of the protocol."""
         number = next(self._numbers)
-        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        response = self._requested[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        told = await asyncio.wait_for(answer, PATIENCE_SECONDS)
-        if "error" in told:
-            raise Failed(f"{method}: {told['error']}")
-        return told["result"]
+        result = await asyncio.wait_for(response, PATIENCE_SECONDS)
+        if "error" in result:
+            raise Failed(f"{method}: {result['error']}")
+        return result["result"]
 
     async def begin(self) -> None:
         """Listens to what happens."""
@@ -80,9 +80,9 @@ class Page:
     async def goto(self, url: str) -> None:
         """Opens an address, as one that was typed."""
         self._loaded.clear()
-        told = await self.do("Page.navigate", url=url)
-        if "errorText" in told:
-            raise Failed(f"{url}: {told['errorText']}")
+        result = await self.do("Page.navigate", url=url)
+        if "errorText" in result:
+            raise Failed(f"{url}: {result['errorText']}")
         await self.settled(url)
 
     async def settled(self, what: str = "a page") -> None:
@@ -101,10 +101,10 @@ class Page:
 
     async def value(self, expression: str) -> Any:
         """What an expression of the page comes to."""
-        told = await self.do("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in told:
-            raise Failed(f"{expression[:200]}: {told['exceptionDetails']}")
-        return told["result"].get("value")
+        result = await self.do("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise Failed(f"{expression[:200]}: {result['exceptionDetails']}")
+        return result["result"].get("value")
 
     async def until(self, expression: str, what: str) -> None:
         """Waits until an expression is true."""
@@ -174,8 +174,8 @@ async def chromium(*flags: str) -> AsyncIterator[Page]:
         try:
             port = await _port(Path(folder) / "DevToolsActivePort", process)
             async with aiohttp.ClientSession() as http:
-                async with http.get(f"http://127.0.0.1:{port}/json") as answer:
-                    pages = [one for one in await answer.json() if one["type"] == "page"]
+                async with http.get(f"http://127.0.0.1:{port}/json") as response:
+                    pages = [one for one in await response.json() if one["type"] == "page"]
                 socket = await http.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=1 << 28)
                 page = Page(socket)
                 await page.begin()

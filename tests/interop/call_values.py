@@ -228,7 +228,7 @@ def by_name_or_id(topic: Any, world: World, random: Random, wrong: bool) -> None
         topic.topic_id = random.choice(world.signs[-6:])
 
 
-def asked_metadata(topic: Any, world: World, random: Random, wrong: bool) -> None:
+def requested_metadata(topic: Any, world: World, random: Random, wrong: bool) -> None:
     if world.signs and random.random() < 0.3:
         topic.topic_id, topic.name = random.choice(world.signs[-6:]), None
     else:
@@ -516,7 +516,7 @@ GROUP_TOUCHES: dict[str, Callable[[Any, World, Random, bool], None]] = {
     "CreateTopics.CreatableTopicConfig": topic_config,
     "CreatePartitions.CreatePartitionsTopic": counted,
     "DeleteTopics.DeleteTopicState": by_name_or_id,
-    "Metadata.MetadataRequestTopic": asked_metadata,
+    "Metadata.MetadataRequestTopic": requested_metadata,
     "AlterConfigs.AlterConfigsResource": altered,
     "IncrementalAlterConfigs.AlterConfigsResource": altered,
     "DescribeConfigs.DescribeConfigsResource": altered,

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
-from tool_process import RELEASE, Told, tools
+from tool_process import RELEASE, Printed, tools
 
 from ottla.client import Consumer, Producer
 from ottla.tools.main import main
@@ -263,10 +263,10 @@ AUTHORIZED = [
         "super.users=User:ANONYMOUS",
     )
 ]
-Tool = Callable[..., Told]
+Tool = Callable[..., Printed]
 
 
-def ours(tool: str, *arguments: str) -> Told:
+def ours(tool: str, *arguments: str) -> Printed:
     """What `ottla` does with the arguments of Kafka's script."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -274,12 +274,12 @@ def ours(tool: str, *arguments: str) -> Told:
             code = main([*OURS[tool], *arguments])
         except SystemExit as end:
             code = int(end.code or 0)
-    return Told(code, out.getvalue(), err.getvalue())
+    return Printed(code, out.getvalue(), err.getvalue())
 
 
-def lines(told: Told) -> list[str]:
+def lines(result: Printed) -> list[str]:
     """The lines of stdout in any order, without what differs from run to run."""
-    text = re.sub(r"TopicId: \S+", "TopicId: ID", told.out)
+    text = re.sub(r"TopicId: \S+", "TopicId: ID", result.out)
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     text = re.sub(r"one-[0-9a-f-]{36}", "MEMBER", text)
     return sorted(line.strip(" \t") for line in text.split("\n"))
@@ -318,7 +318,7 @@ def member(address: str) -> Iterator[None]:
         thread.join(30)
 
 
-def told_by(run: Tool, folder: Path, script: str, address: str) -> list[tuple[str, Told]]:
+def printed_by(run: Tool, folder: Path, script: str, address: str) -> list[tuple[str, Printed]]:
     """What each line of a script comes to."""
     found = []
     consumer = None
@@ -345,17 +345,17 @@ def compare() -> str:
         sides = []
         for run in (process.run, ours):
             with broker("--release", "4.3", *AUTHORIZED) as address:
-                same = told_by(run, folder, SAME, address)
-                sides.append((same, told_by(run, folder, FAILING, address)))
+                same = printed_by(run, folder, SAME, address)
+                sides.append((same, printed_by(run, folder, FAILING, address)))
     (same, failing), (our_same, our_failing) = sides
     wrong = [
-        f"{line}: Kafka's {lines(told)}, ours {our.code} {lines(our)} {our.err!r}"
-        for (line, told), (_, our) in zip(same, our_same, strict=True)
-        if lines(told) != lines(our) or our.code or "Traceback" in our.err
+        f"{line}: Kafka's {lines(result)}, ours {our.code} {lines(our)} {our.err!r}"
+        for (line, result), (_, our) in zip(same, our_same, strict=True)
+        if lines(result) != lines(our) or our.code or "Traceback" in our.err
     ]
-    for (line, told), (_, our) in zip(failing, our_failing, strict=True):
-        if not told.code and "rror" not in told.out:
-            wrong.append(f"{line}: Kafka's tool does not fail: {told}")
+    for (line, result), (_, our) in zip(failing, our_failing, strict=True):
+        if not result.code and "rror" not in result.out:
+            wrong.append(f"{line}: Kafka's tool does not fail: {result}")
         if not our.code or sum(row.startswith("ottla ") for row in our.err.split("\n")) != 1 or "Traceback" in our.err:
             wrong.append(f"{line}: ours fails otherwise: {our}")
     if wrong:

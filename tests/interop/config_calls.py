@@ -31,10 +31,10 @@ class Call(NamedTuple):
 
 
 def described(kind: int, name: str, *keys: str) -> Call:
-    asked = DescribeConfigsRequest.DescribeConfigsResource(
+    requested = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    request = DescribeConfigsRequest(resources=[asked], include_synonyms=True, include_documentation=True)
+    request = DescribeConfigsRequest(resources=[requested], include_synonyms=True, include_documentation=True)
     return Call(f"describe {kind} {name!r} {' '.join(keys)}", request, 4)
 
 

@@ -72,7 +72,7 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
-    def ask(self, path: str, body: Any = None) -> Any:
+    def send_request(self, path: str, body: Any = None) -> Any:
         """The answer of the REST interface; asked again until the worker is there. Raises Failed."""
         end = time.monotonic() + PATIENCE_SECONDS
         data = None if body is None else json.dumps(body).encode()
@@ -81,8 +81,8 @@ class Worker:
                 f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}
             )
             try:
-                with urllib.request.urlopen(request, timeout=20) as answer:
-                    return json.load(answer)
+                with urllib.request.urlopen(request, timeout=20) as response:
+                    return json.load(response)
             except OSError as error:
                 if time.monotonic() > end or self.process.poll() is not None:
                     reason = error.read() if isinstance(error, urllib.error.HTTPError) else error
@@ -120,14 +120,14 @@ def copied(release: str) -> str:
         worker = Worker(broker.address, folder)
         try:
             for connector in connectors(source, sink):
-                worker.ask("/connectors", connector)
+                worker.send_request("/connectors", connector)
             wait("the first half", lambda: len(read(sink)) >= LINES // 2)
             worker.kill()
             with source.open("a") as file:
                 file.writelines(f"{line}\n" for line in lines[LINES // 2 :])
             worker.start()
             wait("all lines", lambda: set(read(sink)) >= set(lines))
-            states = [worker.ask(f"/connectors/{one}/status")["connector"]["state"] for one in ("in", "out")]
+            states = [worker.send_request(f"/connectors/{one}/status")["connector"]["state"] for one in ("in", "out")]
         finally:
             worker.kill()
         found = read(sink)

@@ -27,10 +27,10 @@ def find(side: Side, key_type: int) -> list[Any]:
     found: list[Any] = []
     end = time.monotonic() + PATIENCE_SECONDS
     while not found or found[-1].error_code:
-        told = side.client.call(FindCoordinatorRequest(key_type=key_type, key="g"), 1)
-        told.port = min(told.port, 0)  # -1 without a node
-        if not found or told != found[-1]:
-            found.append(told)
+        result = side.client.call(FindCoordinatorRequest(key_type=key_type, key="g"), 1)
+        result.port = min(result.port, 0)  # -1 without a node
+        if not found or result != found[-1]:
+            found.append(result)
         if time.monotonic() > end:
             raise Failed(f"{side.name} has no coordinator: {found}")
         time.sleep(0.01)
@@ -44,10 +44,10 @@ def topics(side: Side) -> list[str]:
 
 def compare(pair: Pair) -> int:
     """How many responses were compared. Raises Failed for the first that differ."""
-    asked = [(request, version) for request, version, _ in REQUESTS]
-    asked = [one for one in asked if (type(one[0]).__name__, one[1]) != OFFSET_FETCH_V1]
-    asked.append((ListGroupsRequest(), 2))
-    for request, version in asked:
+    requested = [(request, version) for request, version, _ in REQUESTS]
+    requested = [one for one in requested if (type(one[0]).__name__, one[1]) != OFFSET_FETCH_V1]
+    requested.append((ListGroupsRequest(), 2))
+    for request, version in requested:
         ours, theirs = (side.client.call(request, version) for side in (pair.ours, pair.theirs))
         if ours != theirs:
             raise Failed(f"{pair.release}: {type(request).__name__} v{version}: Kafka {theirs}, Ottla {ours}")
@@ -59,7 +59,7 @@ def compare(pair: Pair) -> int:
             raise Failed(f"{pair.release}: FindCoordinator {key_type}: Kafka {theirs}, Ottla {ours}")
     if topics(pair.ours) != topics(pair.theirs):
         raise Failed(f"{pair.release}: topics are {topics(pair.theirs)}, ours {topics(pair.ours)}")
-    return len(asked) + 2
+    return len(requested) + 2
 
 
 def check(release: str) -> str:

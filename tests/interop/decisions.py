@@ -71,18 +71,18 @@ def world(source: random.Random) -> tuple[list[Words], list[bool]]:
     ours = StandardAuthorizer(acls, AuthorizerSettings(frozenset(super_users), everyone))
     lines: list[Words] = [("new", str(everyone).lower(), ";".join(super_users))]
     lines += [("acl", *acl) for acl in acls]
-    answers = []
+    responses = []
     for _ in range(QUESTIONS):
         common = source.random() < 0.7
         operation = AclOperation(source.choice((3, 4, 8, 10)) if common else source.choice(OPERATIONS))
-        asked = source.choice(ASKERS), source.choice(HOSTS[:2]), operation, source.choice(TYPES)
+        requested = source.choice(ASKERS), source.choice(HOSTS[:2]), operation, source.choice(TYPES)
         if source.random() < 0.3:
-            lines.append(("any", *asked))
-            answers.append(ours.allows_any(*asked))
+            lines.append(("any", *requested))
+            responses.append(ours.allows_any(*requested))
         else:
-            lines.append(("one", *asked, name(source)))
-            answers.append(ours.allows(*asked, lines[-1][5]))
-    return lines, answers
+            lines.append(("one", *requested, name(source)))
+            responses.append(ours.allows(*requested, lines[-1][5]))
+    return lines, responses
 
 
 def shown(lines: Sequence[Words]) -> Iterator[str]:
@@ -102,13 +102,13 @@ def run(release: str) -> str:
         raise Failed(done.stderr[-2000:])
     theirs = iter(done.stdout.split())
     allowed = 0
-    for number, (lines, answers) in enumerate(worlds):
+    for number, (lines, responses) in enumerate(worlds):
         questions = [line for line in lines if line[0] in ("one", "any")]
-        for question, answer in zip(questions, answers, strict=True):
-            if (found := next(theirs)) != str(answer).lower():
-                told = "\n".join(shown([*(line for line in lines if line not in questions), question]))
-                raise Failed(f"seed {SEED}, world {number}: Kafka says {found}, we say {answer} of\n{told}")
-            allowed += answer
+        for question, response in zip(questions, responses, strict=True):
+            if (found := next(theirs)) != str(response).lower():
+                result = "\n".join(shown([*(line for line in lines if line not in questions), question]))
+                raise Failed(f"seed {SEED}, world {number}: Kafka says {found}, we say {response} of\n{result}")
+            allowed += response
     count = WORLDS * QUESTIONS
     return f"{count} decisions on {WORLDS} random sets of entries are the same ({allowed} of them allow), seed {SEED}"
 

@@ -71,27 +71,27 @@ def compare_bytes(version: str) -> str:
     records = [f"org.apache.kafka:{artifact}:{version}" for artifact in RECORD_JARS]
     folder = jars(f"codec-{version}", [f"org.apache.kafka:kafka-clients:{version}", *records], alone=True)
     source = random.Random(version)
-    asked: list[tuple[str, int, str]] = []
+    requested: list[tuple[str, int, str]] = []
     for name, cls in sorted(MESSAGES.items()):
         for number in schema.spec(cls).versions.range():
             layout = schema.struct_of(cls, number)
             values = [random_value(layout, source, extensions=False) for _ in range(FRAMES_PER_VERSION)]
             frames = [build(value, number).hex() for value in values]
-            asked += [(name, number, frame) for frame in frames]
-    text = "".join(f"{name} {number} {frame}\n" for name, number, frame in asked)
+            requested += [(name, number, frame) for frame in frames]
+    text = "".join(f"{name} {number} {frame}\n" for name, number, frame in requested)
     command = java(folder, Path(__file__).with_name("Codec.java"))
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=300)
-    answers = done.stdout.splitlines()
-    if done.returncode or len(answers) != len(asked):
+    responses = done.stdout.splitlines()
+    if done.returncode or len(responses) != len(requested):
         raise Failed(f"Codec.java ended with {done.returncode}: {done.stderr[-1000:]}")
     lacking: dict[str, list[int]] = {}
     same = 0
-    for (name, number, frame), answer in zip(asked, answers, strict=True):
-        if answer == "-":
+    for (name, number, frame), response in zip(requested, responses, strict=True):
+        if response == "-":
             if number not in (seen := lacking.setdefault(name, [])):
                 seen.append(number)
-        elif answer != frame:
-            raise Failed(f"{name} v{number}: {frame} came back as {answer}")
+        elif response != frame:
+            raise Failed(f"{name} v{number}: {frame} came back as {response}")
         else:
             same += 1
     LACKING[version] = {(name, number) for name, numbers in lacking.items() for number in numbers}

@@ -67,7 +67,7 @@ def entries(result: Any) -> dict[str, Any]:
     return {entry.name: entry for entry in result.configs}
 
 
-def told(entry: Any, field: str) -> Any:
+def comparable(entry: Any, field: str) -> Any:
     if field == "synonyms":
         return [(one.name, one.value, one.source) for one in entry.synonyms]
     return getattr(entry, field)
@@ -85,8 +85,8 @@ def differences(kind: int, name: str, theirs: Any, ours: Any) -> Iterable[tuple[
             yield f"{label} {key} missing", key in its, key in mine
             continue
         for field in FIELDS:
-            if told(its[key], field) != told(mine[key], field):
-                yield f"{label} {key} {field}", told(its[key], field), told(mine[key], field)
+            if comparable(its[key], field) != comparable(mine[key], field):
+                yield f"{label} {key} {field}", comparable(its[key], field), comparable(mine[key], field)
 
 
 class Found:
@@ -132,9 +132,9 @@ def descriptions(release: str) -> str:
         make_topic(pair)
         Fence(pair.theirs.client).wait()
         for kind, name in ((BROKER, "1"), (BROKER, ""), (TOPIC, "t")):
-            asked = described(kind, name)
+            requested = described(kind, name)
             (theirs,), (ours,) = (
-                side.client.call(asked.request, asked.version).results for side in (pair.theirs, pair.ours)
+                side.client.call(requested.request, requested.version).results for side in (pair.theirs, pair.ours)
             )
             found.compared += len(theirs.configs)
             for label, its, mine in differences(kind, name, theirs, ours):
@@ -142,7 +142,7 @@ def descriptions(release: str) -> str:
     return found.report("configs, each with value, source, synonyms, type, read only and sensitive")
 
 
-def answer(client: RawClient, call: Call) -> Any:
+def comparable_response(client: RawClient, call: Call) -> Any:
     """What is compared of an answer."""
     try:
         response = client.call(call.request, call.version)
@@ -152,7 +152,7 @@ def answer(client: RawClient, call: Call) -> Any:
         return "closed"
     if call.label.startswith("describe"):
         (result,) = response.results
-        shown = {entry.name: {field: told(entry, field) for field in FIELDS} for entry in result.configs}
+        shown = {entry.name: {field: comparable(entry, field) for field in FIELDS} for entry in result.configs}
         return result.error_code, result.error_message, shown
     if call.label.startswith("list"):
         return response.error_code, {(one.resource_type, one.resource_name) for one in response.config_resources}
@@ -171,8 +171,8 @@ def changes(release: str) -> str:
             found.compared += 1
             if release not in WITH_ZOOKEEPER and call.label.startswith("change 4"):
                 fence.wait()  # what was set before decides
-            ours, end = answer(pair.ours.client, call), time.monotonic() + SETTLING_SECONDS
-            while (theirs := answer(pair.theirs.client, call)) != ours:
+            ours, end = comparable_response(pair.ours.client, call), time.monotonic() + SETTLING_SECONDS
+            while (theirs := comparable_response(pair.theirs.client, call)) != ours:
                 is_look = call.label.startswith(("describe", "list"))
                 if not is_look or time.monotonic() > end:  # a broker learns of changes after they are answered
                     found.differs(call.label, theirs, ours)

@@ -172,8 +172,8 @@ class Run:
         """Makes the internal topics; what both advertise. Raises Failed."""
         ranges = []
         for side, eyes in zip((self.pair.theirs, self.pair.ours), self.eyes, strict=True):
-            answer = side.client.call(ApiVersionsRequest(), 0)
-            ranges.append({one.api_key: (one.min_version, one.max_version) for one in answer.api_keys})
+            response = side.client.call(ApiVersionsRequest(), 0)
+            ranges.append({one.api_key: (one.min_version, one.max_version) for one in response.api_keys})
             end = time.monotonic() + PATIENCE_SECONDS
             while any(
                 side.client.call(FindCoordinatorRequest(key="x", key_type=kind), 1).error_code for kind in (0, 1)
@@ -186,9 +186,9 @@ class Run:
             for side in (self.pair.theirs, self.pair.ours):
                 end = time.monotonic() + PATIENCE_SECONDS
                 # Kafka's coordinators may not be ready, its topic not known to the broker.
-                while "error_code=0" not in str(answer := side.client.call(call.request, call.version)):
+                while "error_code=0" not in str(response := side.client.call(call.request, call.version)):
                     if time.monotonic() > end:
-                        raise Failed(f"{side.name} is not ready: {answer}")
+                        raise Failed(f"{side.name} is not ready: {response}")
                     time.sleep(0.1)
         self.settle(FIRST[-1])
         return {
@@ -197,7 +197,7 @@ class Run:
             if key in ranges[1]
         }
 
-    def ask(self, call: Call) -> tuple[Any, Any]:
+    def send_request(self, call: Call) -> tuple[Any, Any]:
         """Both answers, as they read."""
         found = []
         for side, eyes in zip((self.pair.theirs, self.pair.ours), self.eyes, strict=True):
@@ -211,7 +211,7 @@ class Run:
         """One call to both."""
         self.count += 1
         self.per_api[call.api] += 1
-        theirs, ours = self.ask(call)
+        theirs, ours = self.send_request(call)
         left = self.unexplained(call, theirs, ours)
         if call.api in MUTATING:
             self.settle(call)
@@ -219,7 +219,7 @@ class Run:
             # What a broker learns a moment later is asked for again.
             for _ in range(3 if left else 0):
                 time.sleep(0.05)
-                theirs, ours = self.ask(call)
+                theirs, ours = self.send_request(call)
                 left = self.unexplained(call, theirs, ours)
                 if not left:
                     break
@@ -255,8 +255,8 @@ class Run:
         while not self.learn() or self.is_deleting():
             if time.monotonic() > end:
                 self.kinds[f"the topics differ after {call.api}"] += 1
-                told = f"{self.held}, {'' if not self.is_deleting() else 'some are being deleted, '}seed {self.seed}"
-                self.failures.append(f"the topics differ after call {self.count} {call}: {told}\n")
+                result = f"{self.held}, {'' if not self.is_deleting() else 'some are being deleted, '}seed {self.seed}"
+                self.failures.append(f"the topics differ after call {self.count} {call}: {result}\n")
                 self.make_same()
                 return
             time.sleep(0.02)
@@ -265,7 +265,9 @@ class Run:
         """Waits, but not for long, until the broker with ZooKeeper has heard of what was changed there."""
         end = time.monotonic() + 1
         release = self.pair.release
-        while any(REASONS.of(release, OF_BROKER.api, *one) is None for one in differences(*self.ask(OF_BROKER))):
+        while any(
+            REASONS.of(release, OF_BROKER.api, *one) is None for one in differences(*self.send_request(OF_BROKER))
+        ):
             if time.monotonic() > end:
                 return
             time.sleep(0.01)
@@ -275,15 +277,15 @@ class Run:
         if self.world.with_controller or not self.world.absent:
             return False
         topics = [NEW_TOPIC(name=name, **ONE_PARTITION) for name in self.world.absent]
-        answer = self.pair.theirs.client.call(CreateTopicsRequest(topics=topics, validate_only=True), 1)
-        return any(topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS for topic in answer.topics)
+        response = self.pair.theirs.client.call(CreateTopicsRequest(topics=topics, validate_only=True), 1)
+        return any(topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS for topic in response.topics)
 
     def learn(self) -> bool:
         """Takes in which topics there are; whether both have the same."""
         found = []
         for side in (self.pair.theirs, self.pair.ours):
-            answer = side.client.call(MetadataRequest(topics=None), 10)
-            found.append({one.name: one for one in answer.topics})
+            response = side.client.call(MetadataRequest(topics=None), 10)
+            found.append({one.name: one for one in response.topics})
         theirs, ours = found
         counts = [{name: len(one.partitions) for name, one in each.items()} for each in found]
         errors = [(name, p.partition_index, p.error_code) for name in theirs for p in theirs[name].partitions]
@@ -306,8 +308,8 @@ class Run:
     def make_same(self) -> None:
         """Deletes the topics, which differ. Raises Failed."""
         for side in (self.pair.theirs, self.pair.ours):
-            answer = side.client.call(MetadataRequest(topics=None), 10)
-            names = [one.name for one in answer.topics if not one.is_internal]
+            response = side.client.call(MetadataRequest(topics=None), 10)
+            names = [one.name for one in response.topics if not one.is_internal]
             side.client.call(DeleteTopicsRequest(topic_names=names, timeout_ms=20000), 5)
         end = time.monotonic() + PATIENCE_SECONDS
         while not self.learn():
@@ -321,11 +323,11 @@ class Run:
         kinds = "".join(f"{count:5} {kind}\n" for kind, count in self.kinds.most_common())
         where.write_text(f"seed {self.seed}\n\n{kinds}\n" + "\n".join(self.failures))
         reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.reasons.items()))
-        told = f"{self.count} calls of {len(self.per_api)} APIs, seed {self.seed}; for a reason: {reasons or '-'}"
+        result = f"{self.count} calls of {len(self.per_api)} APIs, seed {self.seed}; for a reason: {reasons or '-'}"
         if self.failures:
             shown = "\n".join(f"{count:5} {kind}" for kind, count in self.kinds.most_common(SHOWN))
-            raise Failed(f"{told}; {len(self.failures)} without, see {where}:\n{shown}")
-        return told
+            raise Failed(f"{result}; {len(self.failures)} without, see {where}:\n{shown}")
+        return result
 
 
 def _general(path: str) -> str:

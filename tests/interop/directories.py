@@ -96,12 +96,12 @@ def run_tool(release: str) -> str:
 # -- Kafka's directories, read by us
 
 
-def compare(root: Path, told: dict[str, TopicContents]) -> int:
+def compare(root: Path, result: dict[str, TopicContents]) -> int:
     """Opens the logs of a directory and compares them; how many records."""
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     count = 0
     try:
-        for topic, one in told.items():
+        for topic, one in result.items():
             log = directory.open_partition(topic, 0, config=LogConfig(), now_ms=1_800_000_000_000)
             if log.cut_bytes:
                 raise Failed(f"{topic}: {log.cut_bytes} bytes cut")
@@ -113,10 +113,10 @@ def compare(root: Path, told: dict[str, TopicContents]) -> int:
     return count
 
 
-def committed(told: TopicContents) -> list[tuple]:
+def committed(result: TopicContents) -> list[tuple]:
     """What a client is given that reads committed records only, as librdkafka does unless told."""
-    offsets = set(told.committed)
-    return [record for record in told.records if record[0] in offsets]
+    offsets = set(result.committed)
+    return [record for record in result.records if record[0] in offsets]
 
 
 def run_reading(release: str) -> str:
@@ -125,25 +125,25 @@ def run_reading(release: str) -> str:
     with folder() as place:
         (place / "kafka").mkdir()
         found = json.loads(json.dumps(released_directories.make(release, place / "kafka", place)))
-        told = {topic: parsed(one) for topic, one in found.items()}
-        killed = {"killed": told.pop("killed")}
+        result = {topic: parsed(one) for topic, one in found.items()}
+        killed = {"killed": result.pop("killed")}
         verified(place / release, "compacted")
         verified(place / f"{release}-killed")
         (place / "ours").mkdir()
         shutil.copytree(place / release, place / "ours" / "data")
-        count = compare(place / release, told) + compare(place / f"{release}-killed", killed)
+        count = compare(place / release, result) + compare(place / f"{release}-killed", killed)
         verified(place / release, "compacted")
         verified(place / f"{release}-killed")
         broker = RunningBroker(place / "ours")
         try:
-            for topic, one in told.items():
+            for topic, one in result.items():
                 configs = dict(found[topic]["configs"])
                 ours = read(client, broker.address, topic, configs)
                 same(f"{topic} from a broker of ours", ours.records, committed(one))
         finally:
             broker.close()
         verified(place / "ours" / "data", "compacted")
-    return f"{count} records of {len(told) + 1} topics read equal, by storage and by a broker; verify finds nothing"
+    return f"{count} records of {len(result) + 1} topics read equal, by storage and by a broker; verify finds nothing"
 
 
 # -- our partitions in a directory of Kafka's
@@ -336,7 +336,7 @@ def run_lock_of_ours() -> str:
                 Kafka(WITH_ZOOKEEPER, place).kill()
                 raise Failed("Kafka started in a directory that we use")
             except RuntimeError as refused:
-                told = str(refused)
+                result = str(refused)
             changed = [path.name for path, at in state.items() if not path.exists() or path.stat().st_mtime_ns != at]
             if changed:
                 raise Failed(f"changed: {changed}")
@@ -351,7 +351,7 @@ def run_lock_of_ours() -> str:
             kafka.stop()
         if len(found) != 30:
             raise Failed(f"and when we were gone it read {len(found)} records")
-    return f"{told}; when we are gone it does, and reads what we wrote"
+    return f"{result}; when we are gone it does, and reads what we wrote"
 
 
 CHECKS = [

@@ -37,7 +37,7 @@ class Sets:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
-    def ask(self, *lines: str) -> list[str]:
+    def send_request(self, *lines: str) -> list[str]:
         """The answer's lines; Failed with Java's words."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write("".join(line + "\n" for line in lines))
@@ -104,7 +104,7 @@ def compare_one(java_sets: Sets, records: list[Record], magic: int, codec: str, 
     """Both ways; whether all bytes are the same."""
     kind = "LogAppendTime" if append_time else "CreateTime" if magic else "NoTimestampType"
     rows = [f"{r.offset} {r.timestamp} {text(r.key)} {text(r.value)}" for r in records]
-    theirs = bytes.fromhex(java_sets.ask(f"write {magic} {codec} {kind} {len(rows)}", *rows)[0])
+    theirs = bytes.fromhex(java_sets.send_request(f"write {magic} {codec} {kind} {len(rows)}", *rows)[0])
     if append_time:  # its clock's
         appended = next(formats.headers(theirs))[1].max_timestamp
         records = [record._replace(timestamp=appended) for record in records]
@@ -123,9 +123,9 @@ def compare_one(java_sets: Sets, records: list[Record], magic: int, codec: str, 
         raise Failed(f"{where}: ours {mine.hex()[:400]}, Java's {theirs.hex()[:400]}")
     if outline(mine) != outline(theirs) or inside(mine) != inside(theirs):
         raise Failed(f"{where}: {outline(mine)} and {outline(theirs)} differ, or what is inside of them")
-    told = [f"record {row}" for row in rows]
-    if (seen := java_sets.ask(f"read {mine.hex()}")[:-1]) != told:
-        raise Failed(f"{where}: Java reads {seen[:2]}... of what we wrote from {told[:2]}...")
+    result = [f"record {row}" for row in rows]
+    if (seen := java_sets.send_request(f"read {mine.hex()}")[:-1]) != result:
+        raise Failed(f"{where}: Java reads {seen[:2]}... of what we wrote from {result[:2]}...")
     return mine == theirs
 
 

@@ -47,7 +47,7 @@ def running(profile: str) -> Iterator[RunningBroker]:
 def run_client(release: str) -> str:
     """All steps of Transactions.java on each profile."""
     folder = jars(f"kafka-clients-{release}", [f"org.apache.kafka:kafka-clients:{release}"])
-    told = []
+    reported = []
     for profile in CLIENTS[release]:
         with running(profile) as broker:
             source = Path(__file__).with_name("Transactions.java")
@@ -63,9 +63,9 @@ def run_client(release: str) -> str:
         lacking = [step for step, text in passed.items() if text == "not in this release"]
         if lacking != [step for step in STEPS if step == LACKING.get(release)]:
             raise Failed(f"profile {profile}: not done: {lacking}")
-        told.append(f"{profile}: timed out as {passed['timedOut'].removeprefix('commit: ')}")
+        reported.append(f"{profile}: timed out as {passed['timedOut'].removeprefix('commit: ')}")
     done_steps = [step for step in STEPS if step != LACKING.get(release)]
-    return f"{', '.join(done_steps)}; {'; '.join(told)}"
+    return f"{', '.join(done_steps)}; {'; '.join(reported)}"
 
 
 def create(address: str, *topics: str) -> None:
@@ -132,14 +132,14 @@ class Copier:
     def finish(self) -> None:
         """It ends by itself when all is copied."""
         try:
-            told, complaints = self.process.communicate(timeout=PATIENCE_SECONDS)
+            reported, complaints = self.process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             raise Failed(f"the copier does not end within {PATIENCE_SECONDS} s") from None
         if self.process.returncode:
             raise Failed(f"the copier ended with {self.process.returncode}: {complaints[-2000:]}")
-        if json.loads(told.splitlines()[-1])["remaining"]:
-            raise Failed(f"the copier ended before its work: {told.splitlines()[-1]}")
+        if json.loads(reported.splitlines()[-1])["remaining"]:
+            raise Failed(f"the copier ended before its work: {reported.splitlines()[-1]}")
 
     def kill(self) -> None:
         self.process.kill()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from side_by_side import Pair, Side, both
-from tool_process import Told, ToolProcess, tools
+from tool_process import Printed, ToolProcess, tools
 
 from ottla_testing.interop.checks import Check, Failed
 
@@ -229,7 +229,7 @@ class Step(NamedTuple):
         return cls(tool, arguments, line.startswith("?"))
 
 
-def alike(told: Told, side: Side, step: Step) -> tuple[int, list[str], list[str]]:
+def alike(result: Printed, side: Side, step: Step) -> tuple[int, list[str], list[str]]:
     """What is compared: the exit code, and the lines of both streams with nothing of the broker itself in them."""
 
     def lines(text: str) -> list[str]:
@@ -240,7 +240,7 @@ def alike(told: Told, side: Side, step: Step) -> tuple[int, list[str], list[str]
         ignored = IGNORED.get(step.tool, "(?!)")
         return sorted(in_order(re.sub(r"[ \t]+", " ", line)) for line in kept if not re.search(ignored, line))
 
-    return told.code, lines(told.out), lines(told.err)
+    return result.code, lines(result.out), lines(result.err)
 
 
 def in_order(line: str) -> str:

@@ -34,7 +34,7 @@ from ottla_testing.interop.checks import Check, Failed
 
 PARTITIONS, GROUP_PARTITIONS = 6, 6
 PATIENCE_S = 60
-Answers = dict[str, Any]
+Responses = dict[str, Any]
 
 
 async def until(what: str, look: Callable[[], Awaitable[bool]]) -> None:
@@ -56,27 +56,27 @@ async def connected(port: int) -> Client:
             await asyncio.sleep(0.1)
 
 
-async def ask(port: int, kept: Path, lost: Path) -> Answers:
+async def observe(port: int, kept: Path, lost: Path) -> Responses:
     """Writes to a broker, takes a directory away, and asks about everything that lay there."""
     client = await connected(port)
 
-    async def answer(request: Any, version: int) -> Any:
+    async def response(request: Any, version: int) -> Any:
         return await client.call(request, version)
 
     async def written() -> bool:
-        answers = [only(await answer(produce(records(b"v"), "t", index), 9)) for index in range(PARTITIONS)]
-        return not any(one.error_code for one in answers)
+        replies = [only(await response(produce(records(b"v"), "t", index), 9)) for index in range(PARTITIONS)]
+        return not any(one.error_code for one in replies)
 
     async def coordinated() -> bool:
-        found = await answer(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
+        found = await response(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 4)
         if found.coordinators[0].error_code:
             return False
-        listed = await answer(commit("g"), 2)
+        listed = await response(commit("g"), 2)
         return only(listed).error_code == 0
 
     async def is_known() -> bool:
-        await answer(create_topics(f"more{time.monotonic_ns()}", partitions=4), 5)  # who looks at the disk, sees it
-        return any(found.error_code for found in (await answer(DescribeLogDirsRequest(topics=None), 4)).results)
+        await response(create_topics(f"more{time.monotonic_ns()}", partitions=4), 5)  # who looks at the disk, sees it
+        return any(found.error_code for found in (await response(DescribeLogDirsRequest(topics=None), 4)).results)
 
     await until("topic t", lambda: created(client))
     await until("records", written)
@@ -88,7 +88,7 @@ async def ask(port: int, kept: Path, lost: Path) -> Answers:
     await until("the error of the directory", is_known)
     await asyncio.sleep(2)  # Kafka's controller learns of it a little later
     try:
-        return await about(answer, index, group, lost)
+        return await about(response, index, group, lost)
     finally:
         client.close()
 
@@ -104,15 +104,15 @@ def commit(group: str) -> OffsetCommitRequest:
     return OffsetCommitRequest(group_id=group, topics=[of(name="t", partitions=[partition])])
 
 
-async def about(ask_for: Callable[[Any, int], Awaitable[Any]], index: int, group: str, lost: Path) -> Answers:
-    found: Answers = {}
-    dirs = (await ask_for(DescribeLogDirsRequest(topics=None), 4)).results
+async def about(request_all: Callable[[Any, int], Awaitable[Any]], index: int, group: str, lost: Path) -> Responses:
+    found: Responses = {}
+    dirs = (await request_all(DescribeLogDirsRequest(topics=None), 4)).results
     found["DescribeLogDirs"] = [
         (one.error_code, len(one.topics), one.total_bytes, one.usable_bytes) for one in dirs if one.log_dir == str(lost)
     ]
     for version in (1, 5, 9, 12):
         named = [MetadataRequest.MetadataRequestTopic(name="t")]
-        (topic,) = (await ask_for(MetadataRequest(topics=named), version)).topics
+        (topic,) = (await request_all(MetadataRequest(topics=named), version)).topics
         found[f"Metadata v{version}"] = (
             topic.error_code,
             [
@@ -121,56 +121,56 @@ async def about(ask_for: Callable[[Any, int], Awaitable[Any]], index: int, group
                 if one.partition_index == index
             ],
         )
-    asked = [DescribeTopicPartitionsRequest.TopicRequest(name="t")]
-    described = await ask_for(DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=100), 0)
+    requested = [DescribeTopicPartitionsRequest.TopicRequest(name="t")]
+    described = await request_all(DescribeTopicPartitionsRequest(topics=requested, response_partition_limit=100), 0)
     found["DescribeTopicPartitions"] = [
         (one.error_code, one.leader_id, one.isr_nodes, one.eligible_leader_replicas, one.last_known_elr)
         for one in described.topics[0].partitions
         if one.partition_index == index
     ]
-    one = only(await ask_for(produce(records(b"x"), "t", index), 9))
+    one = only(await request_all(produce(records(b"x"), "t", index), 9))
     found["Produce v9"] = one.error_code, one.base_offset, one.log_start_offset, one.error_message
     for version in (5, 11):
-        one = only(await ask_for(fetch(("t", index, 0)), version))
+        one = only(await request_all(fetch(("t", index, 0)), version))
         found[f"Fetch v{version}"] = one.error_code, one.high_watermark, one.log_start_offset, one.last_stable_offset
     of = ListOffsetsRequest.ListOffsetsTopic
     for timestamp in (-1, -2, -3, 5):
         wanted = of(name="t", partitions=[of.ListOffsetsPartition(partition_index=index, timestamp=timestamp)])
-        one = only(await ask_for(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 7))
+        one = only(await request_all(ListOffsetsRequest(replica_id=-1, topics=[wanted]), 7))
         found[f"ListOffsets {timestamp}"] = one.error_code, one.offset, one.timestamp, one.leader_epoch
     deleted = DeleteRecordsRequest.DeleteRecordsTopic
     wanted = deleted(name="t", partitions=[deleted.DeleteRecordsPartition(partition_index=index, offset=1)])
-    one = only(await ask_for(DeleteRecordsRequest(timeout_ms=1000, topics=[wanted]), 1))
+    one = only(await request_all(DeleteRecordsRequest(timeout_ms=1000, topics=[wanted]), 1))
     found["DeleteRecords"] = one.error_code, one.low_watermark
     ended = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     part = ended.OffsetForLeaderPartition(partition=index, current_leader_epoch=-1, leader_epoch=0)
     request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[ended(topic="t", partitions=[part])])
-    one = only(await ask_for(request, 3))
+    one = only(await request_all(request, 3))
     found["OffsetForLeaderEpoch"] = one.error_code, one.end_offset, one.leader_epoch
     producers = [DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[index])]
-    one = only(await ask_for(DescribeProducersRequest(topics=producers), 0))
+    one = only(await request_all(DescribeProducersRequest(topics=producers), 0))
     found["DescribeProducers"] = one.error_code, one.error_message
-    (one,) = (await ask_for(FindCoordinatorRequest(coordinator_keys=[group], key_type=0), 4)).coordinators
+    (one,) = (await request_all(FindCoordinatorRequest(coordinator_keys=[group], key_type=0), 4)).coordinators
     found["FindCoordinator v4"] = one.error_code, one.node_id, one.host, one.port
-    one = await ask_for(FindCoordinatorRequest(key=group, key_type=0), 1)
+    one = await request_all(FindCoordinatorRequest(key=group, key_type=0), 1)
     found["FindCoordinator v1"] = one.error_code, one.node_id, one.host, one.port, one.error_message
-    one = await ask_for(HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 3)
+    one = await request_all(HeartbeatRequest(group_id=group, generation_id=1, member_id="m"), 3)
     found["Heartbeat"] = one.error_code
-    found["OffsetCommit"] = only(await ask_for(commit(group), 2)).error_code
-    one = (await ask_for(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 4)).responses[0]
+    found["OffsetCommit"] = only(await request_all(commit(group), 2)).error_code
+    one = (await request_all(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), 4)).responses[0]
     found["DeleteTopics"] = one.error_code
     return found
 
 
-def of_kafka(release: str) -> Answers:
+def of_kafka(release: str) -> Responses:
     running = Kafka(release, None, 2, **{"offsets.topic.num.partitions": str(GROUP_PARTITIONS)})
     try:
-        return asyncio.run(ask(running.port, *running.log_dirs))
+        return asyncio.run(observe(running.port, *running.log_dirs))
     finally:
         running.stop()
 
 
-def of_ours(release: str) -> Answers:
+def of_ours(release: str) -> Responses:
     with tempfile.TemporaryDirectory() as folder:
         kept, lost = Path(folder, "logs"), Path(folder, "logs1")
         command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--release", release]
@@ -180,7 +180,7 @@ def of_ours(release: str) -> Answers:
         assert process.stdout is not None
         try:
             port = int(process.stdout.readline().rpartition(":")[2])
-            return asyncio.run(ask(port, kept, lost))
+            return asyncio.run(observe(port, kept, lost))
         finally:
             process.kill()
             process.wait()

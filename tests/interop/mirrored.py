@@ -53,10 +53,10 @@ def run(release: str) -> str:
         kafka = released_directories.start(release, place / "kafka")
         try:
             found = json.loads(json.dumps(kafka_directories.write(kafka, java(release), makers)))
-            told = {topic: parsed(one) for topic, one in found.items()}
+            result = {topic: parsed(one) for topic, one in found.items()}
             data = place / "ours" / "data"
             data.parent.mkdir()
-            topics = list(told)
+            topics = list(result)
             mirror(kafka.address, topics[: len(topics) // 2], data)
             mirror(kafka.address, topics, data)
             if " 0 batches, 0 bytes" not in mirror(kafka.address, topics[:1], data):
@@ -65,19 +65,17 @@ def run(release: str) -> str:
             kafka.stop()
         size = sum(
             compare(topic, kafka.logs / f"{topic}-0", data / f"{topic}-0", one.log_start_offset)
-            for topic, one in told.items()
+            for topic, one in result.items()
         )
         verified(data, "compacted", "deleted")
         broker = RunningBroker(place / "ours")
         try:
-            for topic, one in told.items():
+            for topic, one in result.items():
                 ours = read(client, broker.address, topic, dict(found[topic]["configs"]))
                 same(f"{topic} from the copy", ours.records, committed(one))
         finally:
             broker.close()
-    return (
-        f"{size} bytes of {len(told)} topics are the same, and {sum(len(one.records) for one in told.values())} records"
-    )
+    return f"{size} bytes of {len(result)} topics are the same, and {sum(len(one.records) for one in result.values())} records"
 
 
 CHECKS = [

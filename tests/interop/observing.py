@@ -68,7 +68,7 @@ class Frame(NamedTuple):
     api: str
     version: int
     correlation_id: str
-    told: str
+    summary: str
     is_damaged: bool
     is_too_new: bool
 
@@ -81,7 +81,7 @@ def tshark() -> str:
     return found
 
 
-def told(program: str, path: str, port: str) -> list[list[str]]:
+def tshark_rows(program: str, path: str, port: str) -> list[list[str]]:
     """The values of FIELDS of each packet."""
     command = [program, "-r", path, "-d", f"tcp.port=={port},kafka", "-o", "tcp.check_checksum:TRUE"]
     command += ["-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "separator=/t", "-E", "aggregator=|"]
@@ -95,17 +95,17 @@ def told(program: str, path: str, port: str) -> list[list[str]]:
 
 def frames(rows: list[list[str]], port: str) -> Iterator[Frame]:
     """Those that carry a request or an answer; of an answer the API and version are its request's."""
-    asked: dict[tuple[str, str], tuple[str, int]] = {}
+    requested: dict[tuple[str, str], tuple[str, int]] = {}
     for target, stream, key, version, correlation_id, malformed, experts, *_ in rows:
         if not correlation_id:
             continue
         is_request = target == port
         place = stream, correlation_id
         if is_request:
-            asked[place] = name_of(int(key)), int(version)
-        if place not in asked:
+            requested[place] = name_of(int(key)), int(version)
+        if place not in requested:
             raise Failed(f"an answer to no request, on stream {stream}, id {correlation_id}")
-        api, number = asked[place]
+        api, number = requested[place]
         texts = experts.split("|")
         supported = [text for text in texts if text.startswith(f"Unsupported {OTHER_NAMES.get(api, api)} version")]
         unknown = api != "ApiVersions" and any(UNKNOWN.fullmatch(text) for text in texts)
@@ -131,7 +131,11 @@ class Verdict:
         whose = "request" if frame.is_request else "answer"
         name = f"{frame.api} v{frame.version}"
         place = frame.stream, frame.correlation_id
-        if not frame.is_damaged and not frame.is_too_new and (frame.is_request or "Request missing" not in frame.told):
+        if (
+            not frame.is_damaged
+            and not frame.is_too_new
+            and (frame.is_request or "Request missing" not in frame.summary)
+        ):
             self.whole += 1
             return
         if (request_value if frame.is_request else response_value)(exchange) is None:
@@ -149,7 +153,7 @@ class Verdict:
                 if frame.is_request:
                     unread.add(place)
                 return
-        self.failures.append(f"{name} {whose}, stream {frame.stream}, id {frame.correlation_id}: {frame.told}")
+        self.failures.append(f"{name} {whose}, stream {frame.stream}, id {frame.correlation_id}: {frame.summary}")
 
 
 def record(release: str, path: str) -> str:
@@ -176,7 +180,7 @@ def run(release: str) -> str:
     recording = read_recording(path)
     if recording.damage or recording.dropped:
         raise Failed(f"the recording is not whole: {recording.damage[:3]}, dropped {recording.dropped}")
-    rows = told(program, path, port)
+    rows = tshark_rows(program, path, port)
     bad = [row for row in rows if row[-2:] != [GOOD, GOOD]]
     if bad:
         raise Failed(f"{len(bad)} of {len(rows)} packets have a wrong checksum")

@@ -144,7 +144,7 @@ def refused(release: str, name: str) -> str:
     if not release.startswith("0."):
         create_topic(running.address, topic)
         client(NEWEST).produce(running.address, topic, rows(0, headers=False), "none")
-    told = []
+    result = []
     for verb in ("produce", "consume"):
         try:
             if verb == "produce":
@@ -152,13 +152,13 @@ def refused(release: str, name: str) -> str:
                 raise Failed(f"{release} took what {name} wrote")
             if seen := one.consume(running.address, topic, 0, 1, 3):
                 raise Failed(f"{name} read {seen} of {release}")
-            told.append("consume: nothing came")
+            result.append("consume: nothing came")
         except ClientError as error:
-            told.append(f"{verb}: {str(error)[:160]}")
+            result.append(f"{verb}: {str(error)[:160]}")
     stored = sum(header.record_count for header in running.stored(topic))
     if stored != (0 if release.startswith("0.") else len(rows(0, headers=False))):
         raise Failed(f"{stored} records are stored")
-    return "refused, as it must be; " + "; ".join(told)
+    return "refused, as it must be; " + "; ".join(result)
 
 
 def named(client_name: str) -> str:

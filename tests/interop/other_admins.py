@@ -57,7 +57,7 @@ def kafkajs() -> list[str]:
 COMMANDS: dict[str, Callable[[], list[str]]] = {"kafkajs": kafkajs, "franz-go": franz_go}
 
 
-def told(command: list[str], address: str) -> list[str]:
+def output_lines(command: list[str], address: str) -> list[str]:
     """The lines that a client prints, made alike."""
     environment = {**os.environ, "NODE_PATH": str(NODE_MODULES)}
     done = subprocess.run(
@@ -76,7 +76,7 @@ def told(command: list[str], address: str) -> list[str]:
 def compare(client: str, release: str) -> str:
     command = COMMANDS[client]()
     with both(release) as pair:
-        theirs, ours = (told(command, side.address) for side in (pair.theirs, pair.ours))
+        theirs, ours = (output_lines(command, side.address) for side in (pair.theirs, pair.ours))
     if client == "kafkajs":
         calls = {json.loads(line)["call"] for line in ours[:-1]}
         if uncalled := set(json.loads(ours[-1])["methods"]) - calls:

@@ -59,13 +59,13 @@ class Report:
         if found != expected:
             raise Failed(f"{what}: {found!r} instead of {expected!r}")
 
-    async def soon(self, what: str, ask: Callable[[], Awaitable[Any]], expected: Any) -> None:
+    async def soon(self, what: str, send_request: Callable[[], Awaitable[Any]], expected: Any) -> None:
         """The same of what is to come."""
         for _ in range(PATIENCE_SECONDS * 10):
-            if await ask() == expected:
+            if await send_request() == expected:
                 break
             await asyncio.sleep(0.1)
-        self.same(what, await ask(), expected)
+        self.same(what, await send_request(), expected)
 
 
 def codes(outcomes: dict[Any, Any]) -> list[int]:
@@ -129,15 +129,15 @@ async def groups(admin: Admin, address: str, report: Report) -> None:
         report.same("first record", (await consumer.getone()).offset, 2)
         described = await admin.describe_groups(["members", "absent"])
         report.same("groups", codes(described), [0, 69])
-        told = described["members"]
-        assert isinstance(told, GroupDescription)
-        report.same("group", (told.state, told.protocol, told.coordinator), ("Stable", "range", 1))
-        report.same("assigned", [member.partitions for member in told.members], [tuple(("t", n) for n in range(3))])
+        result = described["members"]
+        assert isinstance(result, GroupDescription)
+        report.same("group", (result.state, result.protocol, result.coordinator), ("Stable", "range", 1))
+        report.same("assigned", [member.partitions for member in result.members], [tuple(("t", n) for n in range(3))])
         report.same("offsets of a live group", codes(await admin.alter_group_offsets("members", {("t", 0): 3})), [25])
         report.same("a live group deleted", codes(await admin.delete_groups(["members"])), [68])
     done = await admin.alter_group_offsets("g", {("t", 0): 5, ("t", 1): 2, ("absent", 1): 3})
     report.same("offsets set", codes(done), [0, 0, 3])
-    found = {where: told and told.offset for where, told in checked(await admin.list_group_offsets("g")).items()}
+    found = {where: result and result.offset for where, result in checked(await admin.list_group_offsets("g")).items()}
     report.same("offsets", found, {("t", 0): 5, ("t", 1): 2})
     report.same("offset removed", await admin.delete_group_offsets("g", [("t", 0)]), {("t", 0): None})
     report.same("offsets left", list(await admin.list_group_offsets("g")), [("t", 1)])
@@ -223,8 +223,8 @@ async def transactions(admin: Admin, address: str, report: Report) -> None:
         report.same("that long", await admin.list_transactions(duration_ms=10**9), [])
         described = await admin.describe_transactions(["one", "two"])
         report.same("described", codes(described), [0, 105])
-        told: Any = described["one"]
-        report.same("partitions", (told.coordinator, told.partitions), (1, (("t", 2),)))
+        result: Any = described["one"]
+        report.same("partitions", (result.coordinator, result.partitions), (1, (("t", 2),)))
         await producer.abort()
 
 

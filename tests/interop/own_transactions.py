@@ -27,9 +27,9 @@ PATIENCE_SECONDS = 90
 class LosingTransactions(LosingProxy):
     """Loses answers to all that belongs to transactions."""
 
-    def _request(self, frame: bytes, asked: set[bytes]) -> bool:
+    def _request(self, frame: bytes, requested: set[bytes]) -> bool:
         if struct.unpack_from(">h", frame, 4)[0] in TRANSACTIONAL:
-            asked.add(frame[8:12])
+            requested.add(frame[8:12])
         return True
 
 
@@ -90,7 +90,7 @@ async def fenced(address: str) -> str:
 
 async def timed_out(address: str) -> str:
     """What was aborted by the broker cannot be committed."""
-    told = "nothing"
+    result = "nothing"
     async with Producer(address, transactional_id="slow", transaction_timeout_ms=700) as slow:
         await slow.begin()
         await send(slow, "slow", values("slow", 5))
@@ -98,10 +98,10 @@ async def timed_out(address: str) -> str:
         try:
             await slow.commit()
         except ClientError as error:
-            told = type(error).__name__
-        if told == "nothing":
+            result = type(error).__name__
+        if result == "nothing":
             raise Failed("committed what was aborted")
-        if told not in ("ProducerFenced", "ProducerFailed"):
+        if result not in ("ProducerFenced", "ProducerFailed"):
             await slow.abort()
             async with slow.transaction():
                 await send(slow, "slow", values("again", 5))
@@ -110,7 +110,7 @@ async def timed_out(address: str) -> str:
     found = read(address, "slow")
     if any(value.startswith(b"slow") for value in found) or found[-5:] != values("next", 5):
         raise Failed(f"slow: {found}")
-    return f"timed out as {told}"
+    return f"timed out as {result}"
 
 
 async def copied(address: str, topic: str, by_metadata: bool) -> str:
@@ -169,11 +169,11 @@ def run(release: str) -> str:
     running = Kafka(release, **SETTINGS)
     try:
         create(running.address, "rounds", "fenced", "slow", "a", "a-out", "b", "b-out")
-        told = [asyncio.run(step(running.address)) for step in (rounds, fenced, timed_out)]
-        told += [asyncio.run(copied(running.address, topic, topic == "a")) for topic in ("a", "b")]
+        result = [asyncio.run(step(running.address)) for step in (rounds, fenced, timed_out)]
+        result += [asyncio.run(copied(running.address, topic, topic == "a")) for topic in ("a", "b")]
     finally:
         running.stop()
-    return "; ".join(told)
+    return "; ".join(result)
 
 
 def run_losing(release: str) -> str:
@@ -182,14 +182,14 @@ def run_losing(release: str) -> str:
     proxy.target = running.port
     try:
         create(running.address, "a", "a-out")
-        told = asyncio.run(copied(running.address, "a", by_metadata=True))
+        result = asyncio.run(copied(running.address, "a", by_metadata=True))
         lost = proxy.lost
     finally:
         running.stop()
         proxy.close()
     if lost < 4:
         raise Failed(f"only {lost} answers were lost")
-    return f"{told}, over {lost} lost answers"
+    return f"{result}, over {lost} lost answers"
 
 
 CHECKS = [

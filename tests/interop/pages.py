@@ -78,8 +78,8 @@ def run(language: str) -> str:
     command, folder = LANGUAGES[language]()
     with controlled() as environ:
         environ["KAFKAJS_NO_PARTITIONER_WARNING"] = "1"
-        asked = {"cwd": folder, "env": environ, "capture_output": True, "text": True, "timeout": PATIENCE_SECONDS}
-        done = subprocess.run(command, **asked)
+        requested = {"cwd": folder, "env": environ, "capture_output": True, "text": True, "timeout": PATIENCE_SECONDS}
+        done = subprocess.run(command, **requested)
         if done.returncode:
             raise Failed(f"{done.stdout[-1500:]} {done.stderr[-1500:]}")
     return "passed, as the documentation has it"

@@ -64,8 +64,8 @@ def _keys_in(message: Any) -> set[str]:
     return set(str(message).partition(" : ")[2].split(","))
 
 
-def _of_the_log(told: Any) -> bool:
-    return re.search(r"(metadata|kraft)\.version", str(told)) is not None
+def _of_the_log(result: Any) -> bool:
+    return re.search(r"(metadata|kraft)\.version", str(result)) is not None
 
 
 def _has_failed(theirs: Any) -> bool:
@@ -86,8 +86,8 @@ def _unknown_kinds(request: Any) -> Counter[str]:
 def _of_unseen_group(theirs: Any, ours: Any) -> bool:
     if isinstance(ours, dict):
         return theirs == "<absent>" and ours["group_state"] in ("", "Empty") and ours["protocol_type"] == ""
-    is_told = (theirs, ours) in (("Dead", "Empty"), (69, 0)) or (ours is None and "not found" in str(theirs))
-    return is_told or (theirs == -(1 << 31) and isinstance(ours, int))  # the operations on what is not there
+    is_reported = (theirs, ours) in (("Dead", "Empty"), (69, 0)) or (ours is None and "not found" in str(theirs))
+    return is_reported or (theirs == -(1 << 31) and isinstance(ours, int))  # the operations on what is not there
 
 
 def _of_encoded_user(theirs: Any, ours: Any) -> bool:
@@ -421,10 +421,10 @@ REASONS = Reasons(
 
 def _on_absent_nodes(theirs: Any, ours: Any) -> bool:
     """The topic v of the calls, which is then there when it is asked for again."""
-    told = ("TimedOut", "TIMED_OUT", "Error 7]", "AlreadyExists", "already exists", "ALREADY_EXISTS", "Error 36]")
-    is_told = any(word in str(theirs) for word in told) or theirs in (7, 36) or "no such broker" in str(ours)
+    result = ("TimedOut", "TIMED_OUT", "Error 7]", "AlreadyExists", "already exists", "ALREADY_EXISTS", "Error 36]")
+    is_reported = any(word in str(theirs) for word in result) or theirs in (7, 36) or "no such broker" in str(ours)
     left_out = "'name': 'v'" in str(ours) or "'topic': 'v'" in str(ours) or ours == "UNSTEADY"
-    return is_told or (theirs == "<absent>" and left_out)
+    return is_reported or (theirs == "<absent>" and left_out)
 
 
 def _hidden(theirs: Any, ours: Any) -> bool:

@@ -45,7 +45,7 @@ _TOPIC = ProduceRequest.TopicProduceData
 _CONFIG = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What a partition was answered; numbers that depend on the time of day are out of the texts."""
 
     code: int | None
@@ -59,14 +59,14 @@ class Answer(NamedTuple):
     """(code, whether it was stored, text) of the sound batch beside the damaged one."""
 
 
-CLOSED = Answer(None)
+CLOSED = Response(None)
 
 
 class Reason(NamedTuple):
     """A difference that is as it should be."""
 
     text: str
-    holds: Callable[[Case, Answer, Answer], bool]
+    holds: Callable[[Case, Response, Response], bool]
 
 
 def _codec(case: Case) -> int:
@@ -172,23 +172,23 @@ def _timeless(text: str | None) -> str | None:
     return re.sub(r"\.(?=$|'\))", "", text)
 
 
-def answer_of(response: Any) -> Answer:
+def response_of(response: Any) -> Response:
     (topic,) = response.responses
-    told, *others = sorted(topic.partition_responses, key=lambda one: one.index)
+    result, *others = sorted(topic.partition_responses, key=lambda one: one.index)
     beside = next(((one.error_code, one.base_offset >= 0, _timeless(one.error_message)) for one in others), None)
-    errors = tuple((one.batch_index, _timeless(one.batch_index_error_message)) for one in told.record_errors)
-    return Answer(
-        told.error_code,
-        told.base_offset >= 0,
-        told.log_append_time_ms >= 0,
-        told.log_start_offset >= 0,
-        _timeless(told.error_message),
+    errors = tuple((one.batch_index, _timeless(one.batch_index_error_message)) for one in result.record_errors)
+    return Response(
+        result.error_code,
+        result.base_offset >= 0,
+        result.log_append_time_ms >= 0,
+        result.log_start_offset >= 0,
+        _timeless(result.error_message),
         errors,
         beside,
     )
 
 
-def asked(client: RawClient, sent: Sequence[Case], now_ms: int) -> Iterator[Answer]:
+def responses_to(client: RawClient, sent: Sequence[Case], now_ms: int) -> Iterator[Response]:
     """The answers in order. A case for which the broker closes the connection is CLOSED."""
     position, size = 0, WINDOW
     while position < len(sent):
@@ -197,7 +197,7 @@ def asked(client: RawClient, sent: Sequence[Case], now_ms: int) -> Iterator[Answ
         for found in client.calls([(request(case, now_ms), case.version) for case in part]):
             if found is not None:
                 position += 1
-                yield answer_of(found)
+                yield response_of(found)
             elif len(part) > 1:  # a reset for a later request may have lost the response: the case is sent again, alone
                 size = 1
             else:
@@ -227,20 +227,20 @@ def _create_topics(side: Side) -> None:
         time.sleep(0.2)
 
 
-def _explained(case: Case, theirs: Answer, ours: Answer) -> str | None:
+def _explained(case: Case, theirs: Response, ours: Response) -> str | None:
     return next((reason.text for reason in REASONS if reason.holds(case, theirs, ours)), None)
 
 
-def _keep(release: str, now_ms: int, answered: Sequence[tuple[Case, Answer, Answer]]) -> None:
+def _keep(release: str, now_ms: int, responded: Sequence[tuple[Case, Response, Response]]) -> None:
     """Writes the answers that ours shares to small batches, in place of those of that release."""
     kept = (
         [line for line in KEPT.read_text().splitlines() if json.loads(line)["release"] != release]
         if KEPT.exists()
         else []
     )
-    alike = (one for one in answered if one[1] == one[2] and len(one[0].records) <= KEPT_BYTES_MAX)
+    alike = (one for one in responded if one[1] == one[2] and len(one[0].records) <= KEPT_BYTES_MAX)
     for case, theirs, _ in itertools.islice((one for one in alike if one[1].code not in OF_REQUEST), KEEP):
-        answer = {
+        reply = {
             "release": release,
             "topic": case.topic,
             "version": case.version,
@@ -249,7 +249,7 @@ def _keep(release: str, now_ms: int, answered: Sequence[tuple[Case, Answer, Answ
             "refused": [index for index, _ in theirs.record_errors],
             "records": base64.b64encode(case.records).decode(),
         }
-        kept.append(json.dumps(answer))
+        kept.append(json.dumps(reply))
     KEPT.parent.mkdir(exist_ok=True)
     KEPT.write_text("\n".join(kept) + "\n")
 
@@ -265,7 +265,7 @@ def run(release: str) -> str:
             _create_topics(side)
             find(side, TRANSACTIONS)  # without a coordinator batches with a transactional id are refused
         time.sleep(1)
-        theirs, ours = (asked(side.client, sent, now_ms) for side in (pair.theirs, pair.ours))
+        theirs, ours = (responses_to(side.client, sent, now_ms) for side in (pair.theirs, pair.ours))
         found = list(zip(sent, theirs, ours, strict=True))
     if KEEP:
         _keep(release, now_ms, found)
@@ -292,9 +292,9 @@ def run(release: str) -> str:
             for case, theirs, ours in failures
         )
         raise Failed(f"seed {seed}: {len(failures)} of {count} differ, see {path}: {kinds.most_common(SHOWN)}")
-    told = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+    result = ", ".join(f"{count} {code}" for code, count in codes.most_common())
     reasons = "; ".join(f"{count} for {text}" for text, count in explained.most_common())
-    return f"{count} batches, seed {seed}: Kafka's codes {told}; other answers: {reasons or 'none'}"
+    return f"{count} batches, seed {seed}: Kafka's codes {result}; other answers: {reasons or 'none'}"
 
 
 CHECKS = [

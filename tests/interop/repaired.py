@@ -61,11 +61,11 @@ def run_repaired(release: str, *flags: str) -> str:
             kafka.stop()
         folder = kafka.logs / f"{TOPIC}-0"
         lost = damage(folder)
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
             failed = repair([str(kafka.logs), "--apply", *flags]) or verify([str(kafka.logs), "--records"])
         if failed:
-            raise Failed(f"repair, or verify after it: {said.getvalue()}")
+            raise Failed(f"repair, or verify after it: {printed.getvalue()}")
         kept = [one for one in before if one.offset not in lost and ("--skip" in flags or one.offset < lost[0])]
         dumped.check(release, [folder])
         kafka = started(release, Path(place))

@@ -68,19 +68,19 @@ def run(recorded: str, played: str) -> str:
             compared += result.comparison.compared
             counts = result.comparison.counts
             explained.update({why.value: count for why, count in counts.items() if why is not Why.UNEXPLAINED})
-            told = "".join(text(result.comparison, result.sides, result.notes, everything=True))
-            (OUT / f"replayed-{client}-{recorded}-{played}.txt").write_text(told)
+            reported = "".join(text(result.comparison, result.sides, result.notes, everything=True))
+            (OUT / f"replayed-{client}-{recorded}-{played}.txt").write_text(reported)
             failures += [
                 f"{client} #{one.number} {one.api} v{one.version}{one.path}: {one.left!r} <> {one.right!r}"
                 for one in unexplained(result, played, reasons)
             ]
     counted = ", ".join(f"{count} {why}" for why, count in sorted(explained.items()))
-    told = f"{requests} requests, {compared} compared; {counted or 'no difference'}"
+    reported = f"{requests} requests, {compared} compared; {counted or 'no difference'}"
     if reasons:
-        told += "; for a reason: " + "; ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
+        reported += "; for a reason: " + "; ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
     if failures:
-        raise Failed(f"{told}; {len(failures)} without:\n" + "\n".join(one[:400] for one in failures[:20]))
-    return told
+        raise Failed(f"{reported}; {len(failures)} without:\n" + "\n".join(one[:400] for one in failures[:20]))
+    return reported
 
 
 def record(session: Callable[[str, str], None], release: str, path: str) -> None:

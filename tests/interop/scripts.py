@@ -15,7 +15,7 @@ MADE = [
     ["--create", "--topic", "orders", "--partitions", "3", "--config", "retention.ms=1000", "--config", "segment.ms=5"],
     ["--create", "--topic", "order.lines"],
 ]
-ASKED = [
+REQUESTED = [
     ["--list"],
     ["--list", "--topic", "ord.*s"],
     ["--list", "--topic", "("],
@@ -60,12 +60,12 @@ def same_words() -> str:
         theirs, ours = ([program("java"), "-cp", f"{classes}/*"], [sys.executable, "-m"])
         for arguments in MADE:
             run([*ours, TOPICS[1]], *server, *arguments)
-        asked = [(TOPICS, arguments) for arguments in ASKED] + [(VERSIONS, [])]
-        for (name, module), arguments in asked:
+        requested = [(TOPICS, arguments) for arguments in REQUESTED] + [(VERSIONS, [])]
+        for (name, module), arguments in requested:
             expected, found = run([*theirs, name], *server, *arguments), run([*ours, module], *server, *arguments)
             if expected != found:
                 raise Failed(f"{arguments or name}: Kafka's {expected}, ours {found}")
-    return f"{len(asked)} commands, the same exit codes and the same words"
+    return f"{len(requested)} commands, the same exit codes and the same words"
 
 
 CHECKS = [Check(f"kafka-topics and kafka-broker-api-versions {RELEASE}", same_words)]

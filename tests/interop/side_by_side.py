@@ -97,11 +97,11 @@ class RawClient:
             assert self._socket is not None
             self._socket.sendall(frame(request, version, self._ids))
             (size,) = struct.unpack(">i", self._take(4))
-            answer = self._take(size)
+            reply = self._take(size)
         except OSError:
             self.close()
             raise
-        found, response = read_response(answer, type(request), version)
+        found, response = read_response(reply, type(request), version)
         assert found == self._ids
         return response
 
@@ -274,13 +274,13 @@ class Fence:
     def wait(self) -> None:
         """Raises Failed where that takes too long."""
         if self._is_there:
-            asked: Any = DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**FENCE_FILTER)])
-            (told,) = self._client.call(asked, 1).filter_results
+            requested: Any = DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**FENCE_FILTER)])
+            (result,) = self._client.call(requested, 1).filter_results
         else:
-            asked = CreateAclsRequest(creations=[CreateAclsRequest.AclCreation(**FENCE)])
-            (told,) = self._client.call(asked, 1).results
-        if told.error_code:
-            raise Failed(f"no fence: {told}")
+            requested = CreateAclsRequest(creations=[CreateAclsRequest.AclCreation(**FENCE)])
+            (result,) = self._client.call(requested, 1).results
+        if result.error_code:
+            raise Failed(f"no fence: {result}")
         self._is_there = not self._is_there
         end = time.monotonic() + PATIENCE_SECONDS
         while bool(self._client.call(DescribeAclsRequest(**FENCE_FILTER), 1).resources) != self._is_there:

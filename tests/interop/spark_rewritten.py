@@ -130,24 +130,24 @@ OLD_TOPICS = (
 )
 
 
-def upgraded_told(one: TopicContents) -> TopicContents:
+def upgraded_expected(one: TopicContents) -> TopicContents:
     """What clients are to see after an upgrade: only that a time is none is told in another way."""
     kinds = {"NoTimestampType": "CreateTime"}
     records = [(offset, kinds.get(kind, kind), *rest) for offset, kind, *rest in one.records]
     return one._replace(records=records)
 
 
-def told_rows(one: TopicContents) -> list[tuple[object, ...]]:
+def expected_rows(one: TopicContents) -> list[tuple[object, ...]]:
     """The records as `comparable` has them."""
     return comparable([Seen(*record) for record in one.records])
 
 
-def reads(kafka: Kafka | Kraft, java: LineClient, told: dict[str, TopicContents]) -> int:
+def reads(kafka: Kafka | Kraft, java: LineClient, result: dict[str, TopicContents]) -> int:
     """Java reads what was told of each topic, and goes on with it; how many records it read. Raises Failed."""
     Writer(kafka, java).wait_until_ready()
     count = 0
-    for topic, one in told.items():
-        wanted = told_rows(one)
+    for topic, one in result.items():
+        wanted = expected_rows(one)
         found = java.consume(kafka.address, topic, one.log_start_offset, len(wanted), 30)
         same(f"{topic} from Kafka {kafka.release}", comparable(found), wanted)
         first = java.produce(kafka.address, topic, rows(77), "lz4")[0]
@@ -157,17 +157,17 @@ def reads(kafka: Kafka | Kraft, java: LineClient, told: dict[str, TopicContents]
     return count
 
 
-def transplanted(release: str, source: Path, place: Path, told: dict[str, TopicContents], **configs: str) -> int:
+def transplanted(release: str, source: Path, place: Path, result: dict[str, TopicContents], **configs: str) -> int:
     """Partitions of a directory in a new one of another Kafka, as `reads`."""
     with client(release) as java:
         with running(release, place) as kafka:
             writer = Writer(kafka, java)
-            for topic in told:
+            for topic in result:
                 writer.topic(topic, retention_ms="-1", **configs)
-        for topic in told:
+        for topic in result:
             transplant(source, kafka.logs, topic, keep_id=True)
         with running(release, place) as kafka:
-            return reads(kafka, java, told)
+            return reads(kafka, java, result)
 
 
 def run_upgrade() -> str:
@@ -177,7 +177,7 @@ def run_upgrade() -> str:
         home.mkdir()
         with client(OLDEST) as java, running(OLDEST, home) as kafka:
             found = json.loads(json.dumps(kafka_directories.write(kafka, java, OLD_TOPICS)))
-        told = {topic: upgraded_told(parsed(one)) for topic, one in found.items()}
+        result = {topic: upgraded_expected(parsed(one)) for topic, one in found.items()}
         root = home / "logs"
         before, entries = sums(root), magics(*partitions(root))
         # Of others Kafka's tool complains, too: in their time indexes Kafka has left the offsets of records in batches.
@@ -199,12 +199,12 @@ def run_upgrade() -> str:
             dumped.check(release, old)
         verified(root)
         shutil.copytree(root, place / "copy")
-        count = compare(place / "copy", told)
+        count = compare(place / "copy", result)
         with client("3.9.1") as java, running("3.9.1", home) as kafka:
-            reads(kafka, java, told)
+            reads(kafka, java, result)
         verified(root)
         (place / "newest").mkdir()
-        transplanted("4.3.1", place / "copy", place / "newest", told)
+        transplanted("4.3.1", place / "copy", place / "newest", result)
     what = f"{entries[0] + entries[1]} old entries of {sum(entries.values())}, {files} segments new"
     return f"{what}; {count} records as before, by storage, by Kafka 3.9.1 and 4.3.1"
 

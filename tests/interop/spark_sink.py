@@ -141,10 +141,10 @@ class Driver:
             return self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.kill_group()
-            raise Failed(f"the driver does not end: {self.said}") from None
+            raise Failed(f"the driver does not end: {self.printed}") from None
 
     @property
-    def said(self) -> str:
+    def printed(self) -> str:
         return self.log.read_text()[-1500:]
 
 
@@ -255,7 +255,7 @@ class World:
                 return
             self.faults.append("driver gave up")
             driver = None
-        raise Failed(f"the driver gives up again and again: {self.drivers[-1].said}")
+        raise Failed(f"the driver gives up again and again: {self.drivers[-1].printed}")
 
     def await_begun(self, driver: Driver, number: int) -> bool:
         """Returns when Spark has begun the micro-batch of this number; False if the driver has ended before."""
@@ -264,7 +264,7 @@ class World:
             if not driver.is_running:
                 return False
             if time.monotonic() > end:
-                raise Failed(f"micro-batch {number} does not begin: {driver.said}")
+                raise Failed(f"micro-batch {number} does not begin: {driver.printed}")
             time.sleep(0.01)
         return True
 

@@ -151,8 +151,8 @@ def policies(address: str) -> dict[str, str]:
     """Kind of each topic that the application made for itself -> its cleanup.policy."""
     admin = AdminClient({"bootstrap.servers": address})
     names = [name for name in admin.list_topics(timeout=10).topics if name.startswith("words-")]
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    found = {one.name: future.result(10) for one, future in admin.describe_configs(asked).items()}
+    requested = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    found = {one.name: future.result(10) for one, future in admin.describe_configs(requested).items()}
     return {name.rpartition("-")[2]: configs["cleanup.policy"].value for name, configs in found.items()}
 
 

@@ -38,7 +38,7 @@ CLASSES = {
 }
 
 
-class Told(NamedTuple):
+class Printed(NamedTuple):
     """What a tool printed, and its exit code."""
 
     code: int
@@ -56,7 +56,7 @@ class ToolProcess:
             command = [program, "-Xmx400m", *rest]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
 
-    def run(self, tool: str, *arguments: str) -> Told:
+    def run(self, tool: str, *arguments: str) -> Printed:
         """What a tool, by the name of Kafka's script, does with these arguments. Raises Failed if the process dies."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(("\t".join([CLASSES[tool], *arguments]) + "\n").encode())
@@ -68,7 +68,7 @@ class ToolProcess:
                 raise Failed(f"{tool} {' '.join(arguments)}: the process of the tools ended")
             texts.append(self._process.stdout.read(int(head[1])).decode())
         code = int(self._process.stdout.readline().split()[1])
-        return Told(code, *texts)
+        return Printed(code, *texts)
 
     def close(self) -> None:
         """Ends the process."""

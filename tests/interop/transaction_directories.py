@@ -58,10 +58,16 @@ def transact(stage: Stage, number: int, end: bool | None) -> None:
     stage.commit_offsets(3, OFFSETS[stage.name] + number)
     if end is not None:
         stage.end(end)
-    for asked, answer in stage.lines:
-        codes = answer.values() if isinstance(answer, dict) else answer[:1] if isinstance(answer, list) else [answer]
+    for requested, response in stage.lines:
+        codes = (
+            response.values()
+            if isinstance(response, dict)
+            else response[:1]
+            if isinstance(response, list)
+            else [response]
+        )
         if any(code != 0 for code in codes):
-            raise Failed(f"{asked}: {answer}")
+            raise Failed(f"{requested}: {response}")
 
 
 def write(address: str) -> None:
@@ -137,7 +143,7 @@ def run_to_kafka(release: str, how: str) -> str:
         shutil.copytree(broker.data_dir, place / "kafka" / "logs")
         kafka = Kraft(release, place / "kafka", **SETTINGS)
         try:
-            told = look(kafka.address)
+            result = look(kafka.address)
         finally:
             kafka.stop()
         verified(kafka.logs)
@@ -149,7 +155,7 @@ def run_to_kafka(release: str, how: str) -> str:
         finally:
             back.close()
         verified(back.data_dir)
-    return f"{told}; read equal when it was back"
+    return f"{result}; read equal when it was back"
 
 
 def run_from_kafka(release: str, profile: str) -> str:
@@ -166,7 +172,7 @@ def run_from_kafka(release: str, profile: str) -> str:
         kafka.logs.rename(place / "ours" / "data")
         broker = RunningBroker(place / "ours", None if profile == "ottla" else profile, **SETTINGS)
         try:
-            told = look(broker.address)
+            result = look(broker.address)
         finally:
             broker.close()
         verified(broker.data_dir)
@@ -176,7 +182,7 @@ def run_from_kafka(release: str, profile: str) -> str:
             compare(kafka.address, [*COMMITTED, *(f"{name} 0".encode() for name in ENDS)])
         finally:
             kafka.stop()
-    return f"{told}; read equal when it was back"
+    return f"{result}; read equal when it was back"
 
 
 # -- Apache's tools

@@ -24,7 +24,7 @@ async def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
     session = [(lines[0], lines[1:]) for lines in pieces]
     assert len(session) > 10
     async with controlled(tmp_path, brokers=3, files=MemoryFiles(lambda: 0)) as (broker, api):
-        await api.ask("POST", "/clock/freeze")
+        await api.call("POST", "/clock/freeze")
         for command, expected in session:
             words = shlex.split(command, comments=True)
             assert words[:2] == ["ottla", "ctl"], command

@@ -1,4 +1,4 @@
-"""What a test may expect of the requests that clients made: the words, the text of a difference, and waiting."""
+"""Expectations of the requests that clients made: their words, the text of a difference, and waiting."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ LARGE = seen(produce(records(b"a")), 9, 7, request=None, request_bytes=2_000_000
 ALL = [GOOD, PLAIN, SILENT, PENDING, CUT, OTHER, LARGE]
 
 
-def test_what_is_told_of_a_request() -> None:
+def test_seen_request_has_the_facts_of_its_exchange() -> None:
     assert (GOOD.api, GOOD.version, GOOD.client_id, GOOD.software) == ("Produce", 9, "orders", None)
     assert (GOOD.ending, GOOD.errors, GOOD.topics, GOOD.duration_ms) == ("responded", (), ("t",), 1.5)
     assert GOOD.request is not None and GOOD.request["acks"] == -1
     assert GOOD.response is not None and GOOD.response["throttle_time_ms"] == 7
-    told = GOOD.produced
-    assert told is not None and (told.acks, told.codecs, told.magics, told.records) == (-1, ("lz4",), (2,), 1)
-    assert told.is_idempotent and not told.is_transactional and told.producer_ids == (9,)
+    facts = GOOD.produced
+    assert facts is not None and (facts.acks, facts.codecs, facts.magics, facts.records) == (-1, ("lz4",), (2,), 1)
+    assert facts.is_idempotent and not facts.is_transactional and facts.producer_ids == (9,)
     assert PLAIN.errors == ("NOT_LEADER_OR_FOLLOWER",) and "NOT_LEADER_OR_FOLLOWER" in repr(PLAIN)
     assert SILENT.produced is not None and SILENT.produced.records == 2
     assert (PENDING.ending, PENDING.duration_ms, PENDING.response) == ("pending", None, None)
@@ -75,14 +75,14 @@ def test_what_is_told_of_a_request() -> None:
     assert (LARGE.request, LARGE.produced, LARGE.topics) == (None, None, ())
 
 
-def test_a_topic_that_is_named_by_its_id_has_its_name() -> None:
+def test_topic_of_a_request_by_id_is_shown_by_name() -> None:
     one = seen(produce(records(b"a"), "", topic_id=TOPIC_ID), 13)
     assert one.topics == ("by-id",)
     unknown = seen(produce(records(b"a"), "", topic_id=bytes(15) + b"\1"), 13)
     assert unknown.topics == ("AAAAAAAAAAAAAAAAAAAAAQ",)
 
 
-def test_a_request_that_is_pending_stays_so() -> None:
+def test_pending_request_stays_pending_in_the_list() -> None:
     one = seen(produce(records(b"a")), 9)
     exchange = PENDING.exchange
     looked_at = SeenRequest(exchange)
@@ -93,16 +93,16 @@ def test_a_request_that_is_pending_stays_so() -> None:
         exchange.ending = exchange_ending
 
 
-def test_old_formats_have_no_producer() -> None:
+def test_produced_facts_of_old_formats_have_no_producer_id() -> None:
     data = bytes(legacy.build([Record(0, 5, None, b"v")], magic=1, codec=1))
-    told = seen(produce(data), 2).produced
-    assert told is not None and (told.codecs, told.magics, told.is_idempotent) == (("gzip",), (1,), False)
+    facts = seen(produce(data), 2).produced
+    assert facts is not None and (facts.codecs, facts.magics, facts.is_idempotent) == (("gzip",), (1,), False)
     broken = seen(produce(b"x" * 40), 2).produced
     assert broken is not None and broken.codecs == () and not broken.is_idempotent
 
 
 class _AboveZero:
-    """A condition whose name is the same in each process of a run."""
+    """A condition whose name is the same in each process of a test run."""
 
     def __call__(self, value: int) -> bool:
         return value > 0
@@ -158,18 +158,23 @@ above_zero = _AboveZero()
     ],
     ids=str,
 )
-def test_the_words(words: dict[str, Any], numbers: list[int]) -> None:
+def test_word_selects_the_requests_that_match(words: dict[str, Any], numbers: list[int]) -> None:
     wanted = Expected.filter(**words)
     assert [one.number for one in ALL if wanted.is_met_by(one)] == numbers
     found = verdict(Expected.of(**words, none=True), ALL)
     assert found.passed == (not numbers)
-    if "ending" not in words:  # what is looked at is as said where that alone is looked at
+    if "ending" not in words:  # every selected request matches if only this one is in the list
         fitting = [one for one in ALL if one.number in numbers]
         assert verdict(Expected.of(**words, count=len(numbers)), fitting).passed
 
 
-def test_every_word_is_tried() -> None:
-    tried = {name for mark in test_the_words.pytestmark for words, _ in mark.args[1] for name in words}  # type: ignore[attr-defined]
+def test_every_word_of_an_expectation_has_a_case() -> None:
+    tried = {
+        name
+        for mark in test_word_selects_the_requests_that_match.pytestmark
+        for words, _ in mark.args[1]
+        for name in words
+    }  # type: ignore[attr-defined]
     assert tried | {"count", "min_count", "max_count", "none"} == set(WORDS) == set(Words.__annotations__)
 
 
@@ -203,14 +208,14 @@ def test_every_word_is_tried() -> None:
     ],
     ids=str,
 )
-def test_words_that_make_no_sense_are_refused(words: dict[str, Any], error: str) -> None:
+def test_invalid_words_are_refused(words: dict[str, Any], error: str) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         Expected.of(**words)
-    told = f"{type(caught.value).__name__}: {caught.value}"
-    assert told.startswith(error) or error == "TypeError", told
+    verdict_text = f"{type(caught.value).__name__}: {caught.value}"
+    assert verdict_text.startswith(error) or error == "TypeError", verdict_text
 
 
-def test_counts() -> None:
+def test_count_words_bound_the_number_of_requests() -> None:
     for words, passes in [
         ({}, True),
         ({"count": 7}, True),
@@ -227,20 +232,20 @@ def test_counts() -> None:
     assert not verdict(Expected.of(max_count=3), []).passed, "where something may be, something has to be"
 
 
-def told(words: dict[str, Any], some: list[SeenRequest] = ALL, forgotten: int = 0) -> str:
+def verdict_text(words: dict[str, Any], some: list[SeenRequest] = ALL, forgotten: int = 0) -> str:
     found = verdict(Expected.of(**words), some, forgotten)
     assert found.passed == (not found.text)
     return found.text
 
 
-def test_a_passing_verdict_has_no_text_and_what_was_looked_at() -> None:
+def test_passing_verdict_has_no_text_and_the_selected_requests() -> None:
     found = verdict(Expected.of(api="Produce", since=1, codec="lz4"), [GOOD, OTHER])
     assert (found.passed, found.text, found.selected) == (True, "", [GOOD])
 
 
-def test_the_text_of_what_is_otherwise() -> None:
+def test_verdict_text_names_violations_of_each_request() -> None:
     words = {"client_id": "orders", "acks": -1, "idempotent": True, "codec": "lz4", "max_version": 8, "error": "NONE"}
-    assert told(words, [GOOD, PLAIN, SILENT, PENDING, CUT, LARGE]).splitlines() == [
+    assert verdict_text(words, [GOOD, PLAIN, SILENT, PENDING, CUT, LARGE]).splitlines() == [
         "expected at least 1 Produce request of client 'orders', each with version at most 8, acks -1, codec lz4, "
         "idempotence, no error in the response",
         "  6 of 6 do not match:",
@@ -255,39 +260,42 @@ def test_the_text_of_what_is_otherwise() -> None:
     ]
 
 
-def test_the_text_of_what_is_not_there_says_what_was() -> None:
-    assert told({"api": "Produce", "client_id": "order"}).splitlines() == [
+def test_verdict_text_without_matches_names_the_seen_requests() -> None:
+    assert verdict_text({"api": "Produce", "client_id": "order"}).splitlines() == [
         "expected at least 1 Produce request of client 'order'",
         "  saw 0 among 7 requests",
         "    of other clients: 'orders' (6)",
     ]
-    assert told({"api": "Metadata", "topic": "y", "min_count": 2}).splitlines() == [
+    assert verdict_text({"api": "Metadata", "topic": "y", "min_count": 2}).splitlines() == [
         "expected at least 2 Metadata request for topic 'y'",
         "  saw 0 among 7 requests",
         "    for other topics: x (1)",
     ]
-    assert told({"api": "Fetch"}).splitlines()[2] == "    of other APIs: Produce (6), Metadata (1)"
-    assert told({"api": "Fetch", "client_id": "nobody"}).splitlines()[2] == "    requests seen: Produce (6), Metadata (1)"
-    assert told({"api": "Fetch"}, []).splitlines() == [
+    assert verdict_text({"api": "Fetch"}).splitlines()[2] == "    of other APIs: Produce (6), Metadata (1)"
+    assert (
+        verdict_text({"api": "Fetch", "client_id": "nobody"}).splitlines()[2]
+        == "    requests seen: Produce (6), Metadata (1)"
+    )
+    assert verdict_text({"api": "Fetch"}, []).splitlines() == [
         "expected at least 1 Fetch request",
         "  saw 0 among 0 requests",
     ]
 
 
-def test_the_text_of_too_many() -> None:
-    assert told({"api": "Produce", "count": 1}).splitlines() == [
+def test_verdict_text_of_too_many_requests_lists_them() -> None:
+    assert verdict_text({"api": "Produce", "count": 1}).splitlines() == [
         "expected 1 Produce request",
         "  saw 6 among 7 requests:",
         *(f"    #{one.number} Produce v{one.version} of orders, {one.ending}" for one in ALL[:5]),
         "    and 1 more",
     ]
-    assert told({"acks": 0, "none": True}).splitlines() == [
+    assert verdict_text({"acks": 0, "none": True}).splitlines() == [
         "expected no Produce request with acks 0, saw 1 of 7 requests",
         "    #3 Produce v3 of orders, silent",
     ]
 
 
-def test_what_was_forgotten_is_no_proof() -> None:
+def test_evicted_requests_make_the_verdict_fail() -> None:
     for words in ({"acks": 5, "none": True}, {"api": "Metadata", "count": 1}, {"api": "Metadata"}):
         assert verdict(Expected.of(**words), ALL).passed
         found = verdict(Expected.of(**words), ALL, 12)
@@ -295,9 +303,9 @@ def test_what_was_forgotten_is_no_proof() -> None:
         assert "12 older requests are no longer kept" in found.text
 
 
-def test_a_text_is_bounded_whatever_was_sent() -> None:
+def test_verdict_text_is_bounded() -> None:
     many = [seen(produce(records(*[b"x" * 500] * 50), acks=1), 9, n, "c" * 300) for n in range(1, 200)]
-    text = told({"acks": -1, "fields": {"topic_data.partition_data.records.batches.records.offset": 99}}, many)
+    text = verdict_text({"acks": -1, "fields": {"topic_data.partition_data.records.batches.records.offset": 99}}, many)
     assert len(text) < 5_000
 
 
@@ -321,7 +329,7 @@ async def connect(broker: Embedded) -> Client:
     return await Client.connect(int(broker.bootstrap.rpartition(":")[2]))
 
 
-async def test_requests_of_a_broker_are_listed_and_forgotten(broker: Embedded) -> None:
+async def test_requests_of_a_broker_are_listed_and_cleared(broker: Embedded) -> None:
     assert broker.requests() == []
     client = await connect(broker)
     await client.call(MetadataRequest(topics=[]), 12, "one")
@@ -341,7 +349,7 @@ async def test_requests_of_a_broker_are_listed_and_forgotten(broker: Embedded) -
     assert broker.requests() == [] and broker.requests.mark() == mark + 1
 
 
-async def test_an_assertion_returns_what_it_looked_at_or_says_why_not(broker: Embedded) -> None:
+async def test_assertion_returns_the_selected_requests_or_raises_with_the_reason(broker: Embedded) -> None:
     client = await connect(broker)
     await client.call(produce(records(b"x")), 9, "orders")
     client.close()
@@ -353,19 +361,19 @@ async def test_an_assertion_returns_what_it_looked_at_or_says_why_not(broker: Em
         broker.assert_requests(codec="zip")
 
 
-async def test_an_assertion_waits_for_what_is_missing(broker: Embedded) -> None:
+async def test_assertion_waits_for_missing_requests(broker: Embedded) -> None:
     client = await connect(broker)
-    asked = asyncio.create_task(
+    requested = asyncio.create_task(
         asyncio.to_thread(lambda: broker.assert_requests(api="Metadata", count=3, error="NONE", within_ms=15_000))
     )
     for _ in range(3):
-        assert not asked.done()
+        assert not requested.done()
         await client.call(MetadataRequest(topics=[]), 12)
-    assert len(await asked) == 3
+    assert len(await requested) == 3
     client.close()
 
 
-async def test_an_assertion_does_not_wait_for_what_cannot_come(broker: Embedded) -> None:
+async def test_assertion_that_cannot_be_met_fails_without_waiting(broker: Embedded) -> None:
     client = await connect(broker)
     await client.call(MetadataRequest(topics=[]), 12)
     client.close()
@@ -376,7 +384,7 @@ async def test_an_assertion_does_not_wait_for_what_cannot_come(broker: Embedded)
         broker.assert_requests(api="Fetch", within_ms=20)
 
 
-async def test_a_reset_forgets_requests_and_a_restore_does_not(broker: Embedded) -> None:
+async def test_reset_clears_requests_and_restore_keeps_them(broker: Embedded) -> None:
     snapshot = broker.snapshot()
     client = await connect(broker)
     await client.call(FindCoordinatorRequest(key="g", key_type=0), 2)

@@ -1,4 +1,5 @@
-"""Restores of snapshots of data directories that are interrupted, or find no room: nothing is lost, and it is said."""
+"""Restores of data directories that are interrupted, or lack disk space: nothing is lost, and the error names the
+cause."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def folders_of(tmp_path: Path, count: int) -> list[Path]:
 
 
 def found(folders: list[Path]) -> dict[str, list[bytes]]:
-    """What a start finds, which leaves nothing of a restore."""
+    """Returns the records that a new start finds, and checks that no files of the restore are left."""
     with Embedded(data_dir=folders) as broker:
         assert not [folder for folder in folders if (folder / RESTORE).exists()]
         return contents(broker)
@@ -94,17 +95,17 @@ def test_stop_while_a_restore_is_under_way_ends_it_whole(tmp_path: Path, tempora
     with serving(tmp_path, *flags, listeners=2) as (process, lines):
         url = lines[1].removeprefix("ottla control on ") + "/v1"
 
-        def ask(path: str, body: object = {}) -> None:
+        def send_request(path: str, body: object = {}) -> None:
             request = urllib.request.Request(url + path, json.dumps(body).encode(), method="POST")
             urllib.request.urlopen(request).close()
 
-        ask("/topics", {"name": "kept"})
-        ask("/snapshots", {"name": "s"})
-        ask("/topics", {"name": "late"})
+        send_request("/topics", {"name": "kept"})
+        send_request("/snapshots", {"name": "s"})
+        send_request("/topics", {"name": "late"})
 
         def restoring() -> None:
             with contextlib.suppress(OSError):  # stopped before or after
-                ask("/snapshots/s/restore")
+                send_request("/snapshots/s/restore")
 
         thread = threading.Thread(target=restoring)
         thread.start()
@@ -124,7 +125,7 @@ def started(folders: list[Path]) -> tuple[Embedded, FailingFiles]:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_restore_whose_disk_fails_while_it_copies_leaves_the_broker_as_it_was(
+def test_restore_whose_disk_fails_during_the_copy_leaves_the_broker_unchanged(
     tmp_path: Path, temporary: Path, code: int, scaled: Callable[[int], int]
 ) -> None:
     folders = folders_of(tmp_path, 2)
@@ -182,7 +183,7 @@ def test_restore_whose_disk_fails_after_the_decision_is_completed_later(tmp_path
 
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, int], None]]:
-    """Has a folder's file system show so many free bytes."""
+    """Makes a folder's file system report this number of free bytes."""
     free = snapshot_folders.free_bytes
 
     def set_free(folder: Path, left: int) -> None:
@@ -193,7 +194,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, int
     yield set_free
 
 
-def test_restore_without_room_says_how_much_it_needs_and_touches_nothing(
+def test_restore_without_disk_space_names_the_needed_bytes_and_changes_nothing(
     tmp_path: Path, temporary: Path, little_room: Callable[[Path, int], None]
 ) -> None:
     folders = folders_of(tmp_path, 2)
@@ -211,7 +212,7 @@ def test_restore_without_room_says_how_much_it_needs_and_touches_nothing(
         assert changed == [] and contents(broker) == CHANGED
 
 
-def test_room_of_directories_on_one_disk_is_needed_together(
+def test_disk_space_is_summed_over_directories_of_one_file_system(
     tmp_path: Path, temporary: Path, little_room: Callable[[Path, int], None]
 ) -> None:
     with Embedded(data_dir=folders_of(tmp_path, 2)) as broker:
@@ -226,7 +227,7 @@ def test_room_of_directories_on_one_disk_is_needed_together(
             broker.restore(snapshot)
 
 
-def test_snapshot_without_room_leaves_nothing(
+def test_snapshot_without_disk_space_leaves_no_files(
     tmp_path: Path, temporary: Path, little_room: Callable[[Path, int], None]
 ) -> None:
     broker, files = started(folders_of(tmp_path, 1))
@@ -249,13 +250,15 @@ def test_snapshot_without_room_leaves_nothing(
         assert broker.snapshot() is not None
 
 
-def test_reset_without_a_kept_start_says_why(
+def test_reset_without_a_kept_start_names_the_reason(
     tmp_path: Path, temporary: Path, little_room: Callable[[Path, int], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     little_room(temporary, 0)
     with Embedded(data_dir=tmp_path / "data") as broker:
         broker.create_topic("t")
-        with pytest.raises(OperationError, match="at the start was not kept, no reset is possible: no snapshot could be taken: no room"):
+        with pytest.raises(
+            OperationError, match="at the start was not kept, no reset is possible: no snapshot could be taken: no room"
+        ):
             broker.reset()
         assert [topic.name for topic in broker.topics()] == ["t"]
     assert "a reset is not possible" in capfd.readouterr().err
@@ -263,7 +266,7 @@ def test_reset_without_a_kept_start_says_why(
 
 
 def _divided(folder: Path, temporary: Path) -> None:
-    """A directory in which a restore has replaced a part of the entries."""
+    """Returns a directory in which an interrupted restore has replaced a part of the entries."""
     broker, files = started([folder])
     with broker:
         fill(broker)
@@ -322,7 +325,7 @@ def test_import_completes_an_interrupted_restore_of_its_target(
 def test_start_without_the_disk_of_a_directory_that_is_partly_replaced_takes_it_offline(
     tmp_path: Path, temporary: Path
 ) -> None:
-    """As any directory whose disk fails (KIP-112); the restore is completed when the disk works."""
+    """Like any directory whose disk fails (KIP-112); the restore is completed when the disk works."""
     folders = folders_of(tmp_path, 2)
     broker, files = started(folders)
     with broker:

@@ -1,4 +1,4 @@
-"""A broker's whole state kept and brought back: data, ids, groups, producers, transactions, clock and nodes."""
+"""Snapshots and restores of a broker's whole state: data, ids, groups, producers, transactions, clock and nodes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def values(broker: Embedded, topic: str) -> list[bytes | None]:
 
 
 def topics_of(broker: Embedded) -> list[TopicInfo]:
-    """All topics, leaders' epochs aside: these never go back, since clients know them."""
+    """Returns all topics without leader epochs: these never go back, since clients have seen them."""
     return [
         replace(topic, partitions=tuple(replace(one, leader_epoch=0) for one in topic.partitions))
         for topic in broker.topics()
@@ -60,7 +60,7 @@ def topics_of(broker: Embedded) -> list[TopicInfo]:
 
 
 def leaders_of(broker: Embedded) -> Any:
-    """The topology, leaders' epochs aside."""
+    """Returns the topology without leader epochs."""
     described = broker.topology.describe()
     return replace(described, partitions=tuple(replace(one, leader_epoch=0) for one in described.partitions))
 
@@ -76,7 +76,7 @@ def commit(group: str, topic: str, offset: int) -> OffsetCommitRequest:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_what_was_there_is_there_again_any_number_of_times(tmp_path: Path, on_disk: bool):
+def test_snapshot_can_be_restored_any_number_of_times(tmp_path: Path, on_disk: bool):
     with Embedded(data_dir=tmp_path / "data" if on_disk else None) as broker:
         broker.create_topic("kept", partitions=2, configs={"retention.ms": 5000})
         broker.send_many("kept", [("a", "1"), ("b", "2"), ("c", "3")])
@@ -101,7 +101,7 @@ def test_what_was_there_is_there_again_any_number_of_times(tmp_path: Path, on_di
             assert values(broker, "kept") == [b"anew"]
 
 
-async def test_clients_are_cut_off_and_find_the_same_cluster_at_the_same_port():
+async def test_restore_disconnects_clients_and_keeps_cluster_id_and_port():
     async with Embedded() as broker:
         broker.create_topic("t")
         broker.send("t", "x")
@@ -130,13 +130,13 @@ async def test_clients_are_cut_off_and_find_the_same_cluster_at_the_same_port():
         assert after == before
 
 
-async def test_groups_and_producers_go_on_from_the_snapshot():
+async def test_groups_and_producers_continue_from_the_snapshot():
     async with Embedded() as broker:
         broker.create_topic("t")
         client = await client_of(broker)
         owner = Owner(client)
         assert await owner.init() == 0
-        now_ms = broker.clock.now_ms  # what is older than a day is forgotten
+        now_ms = broker.clock.now_ms  # entries older than a day expire
         identity: dict[str, Any] = {"producer_id": owner.id, "producer_epoch": owner.epoch, "timestamp": now_ms}
         first = produce(records(b"0", base_sequence=0, **identity))
         second = produce(records(b"1", base_sequence=1, **identity))
@@ -161,7 +161,7 @@ async def test_groups_and_producers_go_on_from_the_snapshot():
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_a_transaction_that_was_open_is_open_again(committed: bool):
+async def test_restore_reopens_a_transaction_that_was_open(committed: bool):
     async with Embedded() as broker:
         broker.create_topic("t")
         client = await client_of(broker)
@@ -182,7 +182,7 @@ async def test_a_transaction_that_was_open_is_open_again(committed: bool):
         client.close()
 
 
-async def test_configs_of_the_broker_that_were_set_since_are_gone():
+async def test_restore_drops_later_broker_configs():
     async with Embedded() as broker:
         snapshot = broker.snapshot()
         change = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig(
@@ -191,7 +191,7 @@ async def test_configs_of_the_broker_that_were_set_since_are_gone():
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=4, resource_name="1", configs=[change]
         )
-        asked = DescribeConfigsRequest(
+        requested = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequest.DescribeConfigsResource(
                     resource_type=4, resource_name="1", configuration_keys=["log.retention.ms"]
@@ -199,32 +199,32 @@ async def test_configs_of_the_broker_that_were_set_since_are_gone():
             ]
         )
 
-        async def told() -> Any:
+        async def state_of() -> Any:
             client = await client_of(broker)
             try:
-                return (await client.call(asked, 4)).results[0].configs[0].value
+                return (await client.call(requested, 4)).results[0].configs[0].value
             finally:
                 client.close()
 
         client = await client_of(broker)
-        before = await told()
+        before = await state_of()
         await client.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
         client.close()
         later = broker.snapshot()
-        assert await told() == "12345" != before
+        assert await state_of() == "12345" != before
         broker.restore(snapshot)
-        assert await told() == before
+        assert await state_of() == before
         broker.restore(later)
-        assert await told() == "12345"
+        assert await state_of() == "12345"
 
 
-async def test_configs_of_groups_and_levels_of_loggers_that_were_set_since_are_gone():
+async def test_restore_drops_later_group_configs_and_logger_levels():
     async def set_all(client: Any, timeout_ms: str, level: str) -> None:
         session = ("consumer.session.timeout.ms", SET, timeout_ms)
         assert await change(client, GROUP, "g", session) == (0, None)
         assert await change(client, LOGGER, "1", ("root", SET, level)) == (0, None)
 
-    async def told(broker: Embedded) -> tuple[Any, Any]:
+    async def state_of(broker: Embedded) -> tuple[Any, Any]:
         client = await client_of(broker)
         try:
             found = await listed(client, GROUP), await shown(client, GROUP, "g", "consumer.session.timeout.ms")
@@ -239,14 +239,14 @@ async def test_configs_of_groups_and_levels_of_loggers_that_were_set_since_are_g
         snapshot = broker.snapshot()
         await set_all(client, "47000", "DEBUG")
         client.close()
-        assert await told(broker) == (([(GROUP, "g")], ("47000", 8)), ("DEBUG", 6))
+        assert await state_of(broker) == (([(GROUP, "g")], ("47000", 8)), ("DEBUG", 6))
         broker.restore(snapshot)
-        assert await told(broker) == (([(GROUP, "g")], ("46000", 8)), ("WARN", 6))
+        assert await state_of(broker) == (([(GROUP, "g")], ("46000", 8)), ("WARN", 6))
         broker.reset()
-        assert await told(broker) == (([], ("45000", 5)), ("WARN", 6))
+        assert await state_of(broker) == (([], ("45000", 5)), ("WARN", 6))
 
 
-def test_the_clock_and_the_nodes_are_those_of_the_snapshot():
+def test_restore_brings_back_clock_and_nodes():
     with Embedded(brokers=3) as broker:
         broker.create_topic("t", partitions=3)
         broker.clock.freeze()
@@ -269,7 +269,7 @@ def test_the_clock_and_the_nodes_are_those_of_the_snapshot():
         assert all(node.running for node in broker.topology.describe().nodes)
 
 
-def test_what_a_timer_was_to_do_before_a_restore_is_not_done_after_it():
+def test_timers_set_before_a_restore_do_not_fire_after_it():
     with Embedded(configs={"log.retention.check.interval.ms": 1000}) as broker:
         broker.create_topic("t", configs={"retention.ms": DAY_MS, "segment.ms": 1000, "file.delete.delay.ms": 0})
         broker.clock.freeze()
@@ -284,7 +284,7 @@ def test_what_a_timer_was_to_do_before_a_restore_is_not_done_after_it():
             assert values(broker, "t") == [b"old"]
 
 
-def test_a_snapshot_goes_into_another_broker_in_memory():
+def test_snapshot_is_restored_into_another_broker_in_memory():
     with Embedded() as one, Embedded() as other, Embedded("3.9") as older, Embedded(brokers=2) as two:
         one.send("t", "x")
         snapshot = one.snapshot()
@@ -298,14 +298,14 @@ def test_a_snapshot_goes_into_another_broker_in_memory():
             assert misfit.topics() == []
 
 
-def test_a_snapshot_in_memory_does_not_stand_for_one_on_a_disk(tmp_path: Path):
+def test_snapshot_in_memory_is_refused_by_a_broker_on_disk(tmp_path: Path):
     with Embedded() as one, Embedded(data_dir=tmp_path / "data") as other:
         for first, second in ((one, other), (other, one)):
             with pytest.raises(OperationError, match="cannot replace data directories"):
                 first.restore(second.snapshot())
 
 
-def test_a_copy_on_the_disk_goes_with_its_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_copy_on_disk_is_removed_with_its_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with Embedded(data_dir=tmp_path / "data") as broker:
         broker.send("t", "x")
@@ -329,7 +329,7 @@ class BadDisk(MemoryFiles):
         super().sync_directory(path)
 
 
-def test_a_broker_whose_disk_failed_says_so_and_is_brought_back(capfd: pytest.CaptureFixture[str]):
+def test_restore_starts_a_broker_whose_disk_failed(capfd: pytest.CaptureFixture[str]):
     broker = Embedded()
     broker._thread._files = files = BadDisk(broker._thread._now_ns)
     with broker:
@@ -346,7 +346,7 @@ def test_a_broker_whose_disk_failed_says_so_and_is_brought_back(capfd: pytest.Ca
     assert "log directory failed" in capfd.readouterr().err
 
 
-def test_a_broker_whose_disk_failed_can_be_stopped():
+def test_broker_whose_disk_failed_can_be_stopped():
     broker = Embedded()
     broker._thread._files = files = BadDisk(broker._thread._now_ns)
     with broker:
@@ -357,7 +357,7 @@ def test_a_broker_whose_disk_failed_can_be_stopped():
         broker.topics()
 
 
-def test_one_of_several_directories_that_failed_is_there_again_after_a_restore(capfd: pytest.CaptureFixture[str]):
+def test_restore_brings_a_failed_directory_back_online(capfd: pytest.CaptureFixture[str]):
     with Embedded(configs={"log.dirs": "/one,/two"}) as broker:
         broker.create_topic("t", partitions=4)
         broker.send_many("t", ["a", "b", "c", "d"])
@@ -377,7 +377,7 @@ def test_one_of_several_directories_that_failed_is_there_again_after_a_restore(c
     assert "log directory failed" in capfd.readouterr().err
 
 
-def test_what_was_too_large_at_the_start_is_not_come_back_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_reset_is_refused_if_the_start_was_too_large_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with Embedded(data_dir=tmp_path / "data") as broker:
         broker.send("t", "x")
     monkeypatch.setattr(operations, "START_BYTES", 10)
@@ -388,7 +388,7 @@ def test_what_was_too_large_at_the_start_is_not_come_back_to(tmp_path: Path, mon
         assert values(broker, "t") == [b"x"]
 
 
-def test_nothing_is_left_of_the_states_that_were_replaced():
+def test_replaced_states_are_garbage_collected():
     with Embedded() as broker:
         broker.send("t", "x")
         snapshot = broker.snapshot()
@@ -411,7 +411,7 @@ def tree(files: Any, path: str = "/ottla") -> dict[str, bytes]:
     return found
 
 
-async def test_going_back_changes_no_byte():
+async def test_restored_files_equal_those_of_the_snapshot():
     async with Embedded(brokers=2) as broker:
         broker.clock.freeze()
         broker.create_topic("t", configs={"segment.ms": 1000})
@@ -451,8 +451,8 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=20))
-def test_it_is_always_what_it_was(steps: list[tuple[Any, ...]]):
-    """Against a dict: whatever is done before and after a snapshot, restoring it gives what was there."""
+def test_random_operations_between_snapshot_and_restore_leave_the_same_state(steps: list[tuple[Any, ...]]):
+    """Against a dict: whatever operations precede and follow a snapshot, restoring it gives the state of its time."""
     with Embedded(configs={"log.retention.ms": -1}) as broker:
         broker.clock.freeze()
         now: dict[str, list[bytes]] = {}
@@ -484,7 +484,7 @@ def test_it_is_always_what_it_was(steps: list[tuple[Any, ...]]):
             assert broker.clock.now_ms == at_ms
 
 
-async def test_requests_that_faults_hold_up_end_with_the_state():
+async def test_requests_held_by_faults_end_with_the_state():
     async with Embedded() as broker:
         broker.create_topic("t")
         snapshot = broker.snapshot()
@@ -502,18 +502,18 @@ async def test_requests_that_faults_hold_up_end_with_the_state():
         assert values(broker, "t") == [] and len(broker.faults.list()) == 2
 
 
-def test_a_broker_stops_in_the_midst_of_restores():
+def test_broker_stops_during_restores():
     broker = Embedded().start()
     broker.send("t", "x")
     snapshot = broker.snapshot()
-    told: list[str] = []
+    state_of: list[str] = []
 
     def restoring() -> None:
-        while not told:
+        while not state_of:
             try:
                 broker.restore(snapshot)
             except OperationError as error:
-                told.append(str(error))
+                state_of.append(str(error))
 
     threads = [threading.Thread(target=restoring) for _ in range(3)]
     for thread in threads:
@@ -522,12 +522,12 @@ def test_a_broker_stops_in_the_midst_of_restores():
     broker.stop()
     for thread in threads:
         thread.join()
-    assert told
+    assert state_of
     with broker:
         assert values(broker, "t") == [b"x"]
 
 
-def test_compaction_goes_on_after_a_restore():
+def test_compaction_continues_after_a_restore():
     with Embedded() as broker:
         broker.clock.freeze()
         configs = {"cleanup.policy": "compact", "segment.ms": 1000, "min.cleanable.dirty.ratio": 0.01}

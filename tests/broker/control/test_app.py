@@ -1,4 +1,4 @@
-"""The server under the control plane: no request crashes or hangs it, and each is answered as the document says."""
+"""The server of the control plane: no request crashes or blocks it, and every response has the documented form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla.broker.control.route import Call, Route
 from ottla.broker.logs import get_logger
 from ottla_testing.patience import PATIENCE_S, async_until
 
-NOBODY: Any = None
+UNKNOWN_CLIENT: Any = None
 
 
 class Limited(Model):
@@ -63,7 +63,7 @@ ROUTES = (
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server alone, without what looks at a broker from its start on."""
+    """Starts the server without an overview, which needs a broker."""
     monkeypatch.setattr(app.Plane, "look", lambda plane: None)
     monkeypatch.setattr(app.observing, "add_to", lambda application, plane: None)
 
@@ -74,7 +74,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer
     monkeypatch.setattr(app, "STOP_SECONDS", 0.01)
     given = app.application
     monkeypatch.setattr(app, "application", lambda plane: given(plane, ROUTES))
-    running = await start_control(NOBODY)
+    running = await start_control(UNKNOWN_CLIENT)
     yield running
     await running.stop()
 
@@ -85,15 +85,15 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def asked(answering: Any) -> tuple[int, Any]:
-    """(status, JSON) of an answer, which must be JSON."""
-    async with answering as answer:
-        assert answer.content_type == "application/json"
-        return answer.status, json.loads(await answer.read())
+async def status_and_json(answering: Any) -> tuple[int, Any]:
+    """Returns (status, JSON) of a response, which must be JSON."""
+    async with answering as response:
+        assert response.content_type == "application/json"
+        return response.status, json.loads(await response.read())
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status", "told"),
+    ("method", "path", "body", "status", "result"),
     [
         ("GET", "/topics/a%2Fb%20%C3%A9?limit=-7", None, 200, [{"topic": "a/b é"}, {"limit": -7}, None]),
         ("GET", "/topics/%ff", None, 200, [{"topic": "%FF"}, {}, None]),
@@ -125,24 +125,24 @@ async def asked(answering: Any) -> tuple[int, Any]:
         ("GET", "/../etc/passwd", None, 404, "there is no /etc/passwd; /v1/openapi.json lists the routes"),
     ],
 )  # fmt: skip
-async def test_each_request_is_answered_with_json(
+async def test_every_response_is_json(
     server: ControlServer,
     http: aiohttp.ClientSession,
     method: str,
     path: str,
     body: bytes | None,
     status: int,
-    told: Any,
+    result: Any,
 ) -> None:
-    found = await asked(http.request(method, server.url + "/v1" + path, data=body))
-    if isinstance(told, str):
+    found = await status_and_json(http.request(method, server.url + "/v1" + path, data=body))
+    if isinstance(result, str):
         assert found[0] == status and list(found[1]) == ["error"]
-        assert found[1]["error"].startswith(told) and "\n" not in found[1]["error"]
+        assert found[1]["error"].startswith(result) and "\n" not in found[1]["error"]
     else:
-        assert found == (status, told)
+        assert found == (status, result)
 
 
-async def test_a_defect_is_answered_in_one_line_and_logged(
+async def test_unexpected_error_is_one_line_with_status_500_and_logged(
     server: ControlServer, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[tuple[str, Any]] = []
@@ -152,15 +152,20 @@ async def test_a_defect_is_answered_in_one_line_and_logged(
             logged.append((event, more))
 
     monkeypatch.setattr(app, "get_logger", Log)
-    assert await asked(http.get(server.url + "/v1/defect")) == (500, {"error": "KeyError: 'a defect\\nof two lines'"})
+    assert await status_and_json(http.get(server.url + "/v1/defect")) == (
+        500,
+        {"error": "KeyError: 'a defect\\nof two lines'"},
+    )
     assert logged == [("control plane request failed", {"method": "GET", "path": "/v1/defect"})]
-    assert await asked(http.post(server.url + "/v1/optional")) == (200, [{}, None, {}])
+    assert await status_and_json(http.post(server.url + "/v1/optional")) == (200, [{}, None, {}])
 
 
-async def test_pages_of_other_sites_are_kept_out(server: ControlServer, http: aiohttp.ClientSession) -> None:
+async def test_requests_from_pages_of_other_sites_are_refused(
+    server: ControlServer, http: aiohttp.ClientSession
+) -> None:
     for origin in ("https://example.org", "null"):
         answering = http.post(server.url + "/v1/optional", headers={"Origin": origin})
-        assert await asked(answering) == (403, {"error": "requests from pages of other sites are refused"})
+        assert await status_and_json(answering) == (403, {"error": "requests from pages of other sites are refused"})
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ async def test_pages_of_other_sites_are_kept_out(server: ControlServer, http: ai
         b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
     ],
 )
-async def test_what_is_no_http_is_answered_or_cut_off_and_said_nowhere(
+async def test_malformed_http_is_refused_or_disconnected_and_not_logged(
     server: ControlServer, http: aiohttp.ClientSession, raw: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     port = int(server.url.rpartition(":")[2])
@@ -185,19 +190,19 @@ async def test_what_is_no_http_is_answered_or_cut_off_and_said_nowhere(
         assert (await reader.readline()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 ", b"HTTP/0.9 409 "))
         writer.close()
         await writer.wait_closed()
-    assert (await asked(http.post(server.url + "/v1/optional")))[0] == 200
+    assert (await status_and_json(http.post(server.url + "/v1/optional")))[0] == 200
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("ending", ["closed", "reset"])
-async def test_upload_that_is_broken_off_logs_one_line(server: ControlServer, ending: str) -> None:
+async def test_aborted_upload_logs_one_line(server: ControlServer, ending: str) -> None:
     port = int(server.url.rpartition(":")[2])
     get_logger()  # configures structlog, which the capture then replaces
     with capture_logs() as lines:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n{"
         writer.write(head)
-        assert b" 100 " in await reader.readline()  # the request is being handled
+        assert b" 100 " in await reader.readline()  # the request is running
         if ending == "reset":
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.close()
@@ -208,12 +213,12 @@ async def test_upload_that_is_broken_off_logs_one_line(server: ControlServer, en
     assert "exc_info" not in line
 
 
-async def test_it_stops_though_requests_hang(server: ControlServer, http: aiohttp.ClientSession) -> None:
+async def test_control_plane_stops_while_requests_hang(server: ControlServer, http: aiohttp.ClientSession) -> None:
     port = int(server.url.rpartition(":")[2])
     half = await asyncio.open_connection("127.0.0.1", port)
     half[1].write(b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
-    waiting = asyncio.ensure_future(asked(http.get(server.url + "/v1/never")))
-    assert (await asked(http.post(server.url + "/v1/optional")))[0] == 200
+    waiting = asyncio.ensure_future(status_and_json(http.get(server.url + "/v1/never")))
+    assert (await status_and_json(http.post(server.url + "/v1/optional")))[0] == 200
     async with asyncio.timeout(PATIENCE_S):
         await server.stop()
         with pytest.raises(aiohttp.ClientError):
@@ -225,7 +230,9 @@ async def test_it_stops_though_requests_hang(server: ControlServer, http: aiohtt
         await half[1].wait_closed()
 
 
-async def test_a_restore_is_never_done_by_half(monkeypatch: pytest.MonkeyPatch, http: aiohttp.ClientSession) -> None:
+async def test_restore_is_completed_when_the_control_plane_stops(
+    monkeypatch: pytest.MonkeyPatch, http: aiohttp.ClientSession
+) -> None:
     monkeypatch.setattr(app, "STOP_SECONDS", 0.01)
     begun, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -237,7 +244,7 @@ async def test_a_restore_is_never_done_by_half(monkeypatch: pytest.MonkeyPatch, 
 
     operations: Any = Slow()
     server = await start_control(operations)
-    waiting = asyncio.ensure_future(asked(http.post(server.url + "/v1/state/reset")))
+    waiting = asyncio.ensure_future(status_and_json(http.post(server.url + "/v1/state/reset")))
     async with asyncio.timeout(PATIENCE_S):
         await begun.wait()
         await server.stop()

@@ -1,4 +1,4 @@
-"""What of a broker goes by the clock that tests move, each thing at its own time, and what goes by the machine's."""
+"""The effects of the virtual clock on a broker, each at its own time, and the effects that stay in real time."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from ottla_testing.broker.transacting import Owner
 from ottla_testing.patience import PATIENCE_S
 
 WEEK_MS = 7 * DAY_MS
-TICK_MS = 10_000  # of the sweep for transactions that are open for too long
+TICK_MS = 10_000  # of the sweep for timed-out transactions
 
 
 class Moved(Broker):
-    """A broker in memory whose clock stands at T0."""
+    """A broker in memory whose clock is frozen at T0."""
 
     def __init__(self, started: server.Running, clock: VirtualClock, files: MemoryFiles) -> None:
         super().__init__(started, clock)  # type: ignore[arg-type]
@@ -45,16 +45,16 @@ class Moved(Broker):
         self.control = ClockControl(started)
 
     async def advance(self, ms: int, **more: Any) -> ClockState:
-        """Once the broker has taken in what was sent to it."""
+        """Advances the clock after the broker has processed all sent requests."""
         await self.settle()
         return await self.control.advance(ms, **more)
 
     def names(self, topic: str = "t") -> list[str]:
-        """The files of its first partition."""
+        """Returns the names of the files of its first partition."""
         return [path.rpartition("/")[2] for path in walk(self.files, f"{DATA}/{topic}-0")]
 
     def batches(self, topic: str = "t", partition: int = 0) -> list[Any]:
-        """The headers of all that is stored."""
+        """Returns the headers of all stored batches."""
         found, log = [], self.log(topic, partition)
         while (offset := found[-1].last_offset + 1 if found else log.log_start_offset) < log.log_end_offset:
             found += [header for _, header in formats.headers(log.read(offset, 1 << 20).records)]
@@ -63,14 +63,14 @@ class Moved(Broker):
 
 @contextlib.asynccontextmanager
 async def moved(overrides: Mapping[str, str] | None = None) -> AsyncIterator[Moved]:
-    """Such a broker, of release 4.3."""
+    """Runs such a broker, of release 4.3."""
     loop = asyncio.get_running_loop()
     clock = VirtualClock(loop)
     clock.freeze()
     await clock.set(T0)
     files = MemoryFiles(lambda: clock.now_ms() * 1_000_000)
-    asked = options([Path(DATA)], {"group.initial.rebalance.delay.ms": "0", **(overrides or {})}, "4.3")
-    broker = Moved(await server.start(asked, loop, clock, files=files), clock, files)
+    requested = options([Path(DATA)], {"group.initial.rebalance.delay.ms": "0", **(overrides or {})}, "4.3")
+    broker = Moved(await server.start(requested, loop, clock, files=files), clock, files)
     try:
         yield broker
     finally:
@@ -78,7 +78,7 @@ async def moved(overrides: Mapping[str, str] | None = None) -> AsyncIterator[Mov
 
 
 async def member(broker: Moved, group: str = "g", *, session_timeout_ms: int = 45_000) -> JoinReply:
-    """A member of a Stable group, alone in it."""
+    """Returns the only member of a Stable group."""
     groups = broker.state.groups
     reply = await groups.join(
         group,
@@ -117,12 +117,12 @@ def commit(broker: Moved, joined: JoinReply | None = None, group: str = "g") -> 
     )
 
 
-# The same effects as with every tick
+# Skipped ticks
 
 
-def test_skipping_ticks_leaves_no_trace(scaled: Callable[[int], int]) -> None:
-    """Days at random, with every tick of every check and with those that have something to do: the same files, groups,
-    offsets, producers and transactions after each move."""
+def test_skipped_ticks_have_the_same_effects_as_ticks(scaled: Callable[[int], int]) -> None:
+    """Random days, once with every tick of every check, once only with ticks that have an effect: files, groups,
+    offsets, producers and transactions are the same after each advance."""
     done: set[str] = set()
     for seed in range(scaled(10)):
         skipping, ticking = play(seed, 12, skips=True), play(seed, 12, skips=False)
@@ -134,7 +134,7 @@ def test_skipping_ticks_leaves_no_trace(scaled: Callable[[int], int]) -> None:
     assert done >= {"retained", "cleaned", "emptied", "session expired", "files wait", "PRODUCER_FENCED"}
 
 
-async def test_seven_days_take_milliseconds() -> None:
+async def test_advance_by_seven_days_takes_milliseconds() -> None:
     async with moved({"offsets.topic.num.partitions": "50"}) as broker:
         for number in range(10):
             await broker.topic(f"t{number}", 2)
@@ -157,7 +157,7 @@ async def test_seven_days_take_milliseconds() -> None:
 # What is virtual
 
 
-async def test_retention_and_the_files_it_leaves() -> None:
+async def test_retention_deletes_segments_and_later_their_files() -> None:
     async with moved({"log.retention.check.interval.ms": "300000"}) as broker:
         await broker.topic("t", 1, {"retention.ms": str(HOUR_MS), "file.delete.delay.ms": "60000"})
         client = await broker.client()
@@ -173,7 +173,7 @@ async def test_retention_and_the_files_it_leaves() -> None:
         assert not [name for name in broker.names() if name.endswith(".deleted")]
 
 
-async def test_the_files_of_a_deleted_topic() -> None:
+async def test_files_of_a_deleted_topic_are_removed_after_the_delay() -> None:
     async with moved() as broker:
         await broker.topic("t")
         broker.state.topics.delete(broker.state.topics.named("t"), T0)
@@ -182,7 +182,7 @@ async def test_the_files_of_a_deleted_topic() -> None:
         assert not any("-delete" in path for path in walk(broker.files, DATA))
 
 
-async def test_segments_roll_by_time_and_log_append_time() -> None:
+async def test_segments_roll_by_virtual_time_and_log_append_time() -> None:
     async with moved() as broker:
         await broker.topic("t", 1, {"segment.ms": str(HOUR_MS), "message.timestamp.type": "LogAppendTime"})
         client = await broker.client()
@@ -193,7 +193,7 @@ async def test_segments_roll_by_time_and_log_append_time() -> None:
         assert [segment.base_offset for segment in broker.log("t").segments] == [0, 1, 2]
 
 
-async def test_sessions_offsets_and_the_group() -> None:
+async def test_sessions_offsets_and_groups_expire_in_virtual_time() -> None:
     async with moved({"offsets.retention.minutes": "60", "offsets.retention.check.interval.ms": "600000"}) as broker:
         await broker.topic("t")
         joined = await member(broker)
@@ -215,7 +215,7 @@ async def test_sessions_offsets_and_the_group() -> None:
         assert stamps == [0, 0, 45_000, 70 * MINUTE_MS, 70 * MINUTE_MS]
 
 
-async def test_a_rebalance_that_somebody_misses() -> None:
+async def test_rebalance_removes_a_member_that_misses_it() -> None:
     async with moved() as broker:
         await broker.topic("t")
         first = await member(broker, session_timeout_ms=300_000)
@@ -232,7 +232,7 @@ async def test_a_rebalance_that_somebody_misses() -> None:
         assert code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_producers_are_forgotten() -> None:
+async def test_producer_state_expires() -> None:
     async with moved() as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -244,7 +244,7 @@ async def test_producers_are_forgotten() -> None:
         assert not broker.log("t").producers()
 
 
-async def test_producers_that_nobody_asked_for_since_a_restart_are_forgotten_too() -> None:
+async def test_producer_state_not_loaded_since_a_restart_expires() -> None:
     async with moved() as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -252,9 +252,9 @@ async def test_producers_that_nobody_asked_for_since_a_restart_are_forgotten_too
         await client.call(produce(data), 9)
         clock, files = broker.clock, broker.files
     loop = asyncio.get_running_loop()
-    asked = options([Path(DATA)], {}, "4.3")
+    requested = options([Path(DATA)], {}, "4.3")
     clock = clock.renewed()  # type: ignore[attr-defined]
-    again = Moved(await server.start(asked, loop, clock, files=files), clock, files)
+    again = Moved(await server.start(requested, loop, clock, files=files), clock, files)
     try:
         await again.advance(DAY_MS + 600_000)
         assert not again.log("t").producers()
@@ -262,7 +262,7 @@ async def test_producers_that_nobody_asked_for_since_a_restart_are_forgotten_too
         await again.stop()
 
 
-async def test_transactions_are_timed_out_and_their_ids_forgotten() -> None:
+async def test_transactions_time_out_and_their_ids_expire() -> None:
     async with moved({"transactional.id.expiration.ms": str(DAY_MS)}) as broker:
         await broker.topic("t")
         owner = Owner(await broker.client())
@@ -271,12 +271,12 @@ async def test_transactions_are_timed_out_and_their_ids_forgotten() -> None:
         assert await owner.send(b"x") == 0
         await broker.advance(WEEK_MS)
         _, marker = broker.batches()
-        # Of the first sweep behind the time-out, and not of when the move began or ended.
+        # The time of the first sweep after the timeout, not of the beginning or end of the advance.
         assert marker.is_control and marker.max_timestamp == T0 + 3 * TICK_MS
         assert broker.state.transactions.describe("x")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-async def test_the_cleaner_and_its_lags() -> None:
+async def test_cleaner_obeys_compaction_lags_in_virtual_time() -> None:
     configs = {
         "cleanup.policy": "compact",
         "segment.ms": str(HOUR_MS),
@@ -302,16 +302,16 @@ async def test_the_cleaner_and_its_lags() -> None:
         await broker.advance(3 * HOUR_MS)
         assert stored() == [0, 1, 2]
         await broker.advance(2 * HOUR_MS)
-        assert stored() == [1, 2]  # the lag of both is over: the value is gone, and the tombstone has a day to live
+        assert stored() == [1, 2]  # both lags have passed: the value is removed, and the tombstone stays for a day
         assert [segment.base_offset for segment in log.segments] == [0, 2]
         await broker.advance(2 * DAY_MS)
-        await write(b"b", b"3")  # a pass is made only where there is something new
+        await write(b"b", b"3")  # a pass runs only if the log has grown
         await broker.advance(DAY_MS)
         await write(b"c", b"4")
         assert stored()[0] > 1 and stored()[-1] == 4
 
 
-async def test_one_move_has_it_all_in_order() -> None:
+async def test_one_advance_runs_all_effects_in_order() -> None:
     async with moved() as broker:
         await broker.topic("t", 1, {"retention.ms": str(DAY_MS)})
         owner = Owner(await broker.client())
@@ -335,8 +335,8 @@ async def test_one_move_has_it_all_in_order() -> None:
                 "offsets gone": not groups.offsets("g"),
                 "id gone": broker.state.transactions.describe("x")[1] is None,
             }
-            told = {name for _, name in seen}
-            seen.extend((now_ms, name) for name, is_so in facts.items() if is_so and name not in told)
+            result = {name for _, name in seen}
+            seen.extend((now_ms, name) for name, is_so in facts.items() if is_so and name not in result)
 
         await broker.settle()
         await broker.clock.advance(8 * DAY_MS, watch)  # type: ignore[call-arg]
@@ -350,7 +350,7 @@ async def test_one_move_has_it_all_in_order() -> None:
         ]
 
 
-async def test_what_clients_were_seen_doing() -> None:
+async def test_client_ledger_uses_the_virtual_clock() -> None:
     async with moved() as broker:
         client = await broker.client()
         await client.call(fetch(max_wait_ms=0), 11)
@@ -363,7 +363,7 @@ async def test_what_clients_were_seen_doing() -> None:
 # What is real
 
 
-async def test_a_fetch_waits_by_the_machines_clock() -> None:
+async def test_fetch_waits_in_real_time() -> None:
     async with moved() as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -374,15 +374,15 @@ async def test_a_fetch_waits_by_the_machines_clock() -> None:
         await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
         await broker.advance(WEEK_MS)
         other = await broker.client()
-        answer = asyncio.create_task(client.receive())
+        got = asyncio.create_task(client.receive())
         await other.call(ping(), 0)
-        assert not answer.done()
+        assert not got.done()
         await other.call(produce(records(b"a", timestamp=T0 + WEEK_MS)), 9)
-        _, response = await answer
+        _, response = await got
         assert values(only(response).records) == [b"a"]
 
 
-async def test_checkpoints_are_written_by_the_machines_clock() -> None:
+async def test_checkpoints_are_written_in_real_time() -> None:
     clock, waits = VirtualClock(asyncio.get_running_loop()), ManualClock()
     clock.freeze()
     files = MemoryFiles(lambda: T0 * 1_000_000)
@@ -400,8 +400,8 @@ async def test_checkpoints_are_written_by_the_machines_clock() -> None:
 
 
 @pytest.mark.parametrize("moved_on", [False, True])
-async def test_a_marker_that_could_not_be_written_is_tried_again(moved_on: bool) -> None:
-    """By the machine's clock, by the next sweep in a move, and then ever more seldom: no time makes it good."""
+async def test_failed_transaction_marker_is_retried(moved_on: bool) -> None:
+    """In real time, by the next sweep during an advance, and then with growing delays; no timeout gives up."""
     clock, waits = VirtualClock(asyncio.get_running_loop()), ManualClock()
     clock.freeze()
     files = MemoryFiles(lambda: T0 * 1_000_000)
@@ -420,21 +420,21 @@ async def test_a_marker_that_could_not_be_written_is_tried_again(moved_on: bool)
         ),
     )
     partition.append(data, clock.now_ms(), 9)
-    asked: list[int] = []
+    requested: list[int] = []
 
     def refuse(*_: Any, **__: Any) -> None:
-        asked.append(clock.now_ms())
+        requested.append(clock.now_ms())
         raise StorageError("no space left on device")
 
     with mock.patch.object(Partition, "write_marker", side_effect=refuse):
         transactions.end(*of_x, committed=True, client_version=0)
         await clock.advance(3 * MINUTE_MS, state.settle)  # the world's sweep
-        assert len(asked) == 2
+        assert len(requested) == 2
         await clock.advance(WEEK_MS, state.settle)
-        assert 100 < len(asked) < 300  # of 3,360 sweeps
-        tried = len(asked)
+        assert 100 < len(requested) < 300  # of 3,360 sweeps
+        tried = len(requested)
         waits.advance(RETRY_MS)
-        assert len(asked) == tried + 1
+        assert len(requested) == tried + 1
     now_ms = clock.now_ms()
     if moved_on:
         await clock.advance(2 * HOUR_MS, state.settle)
@@ -447,17 +447,17 @@ async def test_a_marker_that_could_not_be_written_is_tried_again(moved_on: bool)
     state.close()
 
 
-# The whole
+# The whole broker
 
 
-async def test_members_are_kept_if_asked_for() -> None:
+async def test_members_survive_an_advance_with_keep_members() -> None:
     async with moved() as broker:
         await broker.topic("t", 1, {"retention.ms": str(HOUR_MS)})
         client = await broker.client()
         await client.call(produce(records(b"a")), 9)
         joined = await member(broker)
-        told = await broker.advance(DAY_MS, keep_members=True)
-        assert (told.now_ms, told.is_frozen) == (T0 + DAY_MS, True)
+        result = await broker.advance(DAY_MS, keep_members=True)
+        assert (result.now_ms, result.is_frozen) == (T0 + DAY_MS, True)
         assert broker.log("t").log_start_offset == 1
         group = broker.state.groups.group("g")
         assert group is not None and list(group.members) == [joined.member_id]
@@ -468,8 +468,8 @@ async def test_members_are_kept_if_asked_for() -> None:
         assert group is not None and not group.members
 
 
-async def test_a_sign_of_life_within_a_move_ends_nobody() -> None:
-    """Clients go by the machine's time: their heartbeats come when they come, as does who joins meanwhile."""
+async def test_heartbeat_during_an_advance_keeps_the_member() -> None:
+    """Clients run in real time: heartbeats and joins can arrive during an advance."""
     async with moved() as broker:
         await broker.topic("t")
         first = await member(broker, session_timeout_ms=300_000)
@@ -493,7 +493,7 @@ async def test_a_sign_of_life_within_a_move_ends_nobody() -> None:
         assert (await joining[0]).error is ErrorCode.NONE
 
 
-async def test_a_move_that_waits_for_another_keeps_members_to_its_own_end() -> None:
+async def test_queued_advance_keeps_members_until_its_own_end() -> None:
     async with moved() as broker:
         joined = await member(broker, session_timeout_ms=45_000)
         move = broker.control.advance
@@ -510,33 +510,33 @@ async def test_a_move_that_waits_for_another_keeps_members_to_its_own_end() -> N
         assert group is not None and not group.members
 
 
-async def test_frozen_set_and_running() -> None:
+async def test_clock_is_frozen_set_and_run() -> None:
     async with moved() as broker:
         await broker.topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
         client = await broker.client()
         control = broker.control
 
         async def stamp() -> int:
-            answer = await client.call(produce(records(b"a", timestamp=5)), 9)
-            return only(answer).log_append_time_ms
+            got = await client.call(produce(records(b"a", timestamp=5)), 9)
+            return only(got).log_append_time_ms
 
         assert await stamp() == T0 and control.now_ms == T0
         await control.set(T0 - DAY_MS)
         assert await stamp() == T0 - DAY_MS
-        told = await control.run()
-        assert not told.is_frozen and abs(told.now_ms - (T0 - DAY_MS)) < 60_000
+        result = await control.run()
+        assert not result.is_frozen and abs(result.now_ms - (T0 - DAY_MS)) < 60_000
         while (later := await stamp()) == T0 - DAY_MS:
             await asyncio.sleep(0)
         assert 0 < later - (T0 - DAY_MS) < 60_000
-        told = await control.advance(DAY_MS)
-        assert not told.is_frozen and told.now_ms >= T0
-        told = await control.freeze()
-        assert told == await control.state() and told.is_frozen and await stamp() == told.now_ms
-        told = await control.set(LATEST_MS)
-        assert told.now_ms == LATEST_MS == await stamp()
+        result = await control.advance(DAY_MS)
+        assert not result.is_frozen and result.now_ms >= T0
+        result = await control.freeze()
+        assert result == await control.state() and result.is_frozen and await stamp() == result.now_ms
+        result = await control.set(LATEST_MS)
+        assert result.now_ms == LATEST_MS == await stamp()
 
 
-async def test_what_no_clock_does() -> None:
+async def test_invalid_times_are_refused() -> None:
     async with moved() as broker:
         control = broker.control
         with pytest.raises(OperationError, match="advanced by 0 ms or more, not by -1"):
@@ -549,7 +549,7 @@ async def test_what_no_clock_does() -> None:
         assert control.now_ms == T0
 
 
-async def test_a_broker_with_another_clock(tmp_path: Path) -> None:
+async def test_machine_clock_refuses_changes(tmp_path: Path) -> None:
     async with running(tmp_path, clock=ManualClock()) as broker:
         control = ClockControl(broker.running)
         for work in (control.state, control.freeze, control.run):
@@ -558,7 +558,7 @@ async def test_a_broker_with_another_clock(tmp_path: Path) -> None:
         assert broker.state.waits is broker.state.clock
 
 
-async def test_the_clock_moves_while_clients_always_bring_something_new() -> None:
+async def test_clock_advances_while_clients_keep_producing() -> None:
     async with moved() as broker:
         await broker.topic("t", 1, {"flush.messages": "1", "retention.ms": "0"})
         stop = asyncio.Event()
@@ -577,8 +577,8 @@ async def test_the_clock_moves_while_clients_always_bring_something_new() -> Non
         await asyncio.gather(*writers)
 
 
-async def test_settled_is_when_nothing_is_under_way() -> None:
-    """Syncs, and what they hold back."""
+async def test_settle_waits_for_running_appends_and_syncs() -> None:
+    """Also for responses that wait for a sync."""
     async with moved() as broker:
         await broker.topic("t", 1, {"flush.messages": "1"})
         client: Client = await broker.client()

@@ -1,4 +1,4 @@
-"""An embedded broker with a control plane: what one side does the other sees."""
+"""An embedded broker with a control plane: Python and HTTP see the same state."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ottla_testing.broker.administering_broker import AUTHORIZER
 from ottla_testing.patience import PATIENCE_S
 
 
-def test_both_sides_see_the_same_broker(capsys: pytest.CaptureFixture[str]) -> None:
+def test_http_and_python_share_the_state(capsys: pytest.CaptureFixture[str]) -> None:
     with Embedded(control="127.0.0.1:0") as broker:
         assert broker.control_url
-        with urllib.request.urlopen(f"{broker.control_url}/v1/health", timeout=PATIENCE_S) as answer:
-            assert json.loads(answer.read())["bootstrap"] == broker.bootstrap
+        with urllib.request.urlopen(f"{broker.control_url}/v1/health", timeout=PATIENCE_S) as response:
+            assert json.loads(response.read())["bootstrap"] == broker.bootstrap
         topic = broker.create_topic()
         assert ctl(["records", "send", topic, "a"], {"OTTLA_CONTROL": broker.control_url}) == 0
         broker.assert_produced(topic, ["a"])
@@ -38,21 +38,24 @@ def test_both_sides_see_the_same_broker(capsys: pytest.CaptureFixture[str]) -> N
     assert "no control plane at" in capsys.readouterr().err
 
 
-def test_nothing_keeps_a_broker_that_had_one() -> None:
-    with Embedded(control="127.0.0.1:0") as broker, urllib.request.urlopen(f"{broker.control_url}/v1/health") as answer:
-        answer.read()
+def test_stopped_broker_with_a_control_plane_is_garbage_collected() -> None:
+    with (
+        Embedded(control="127.0.0.1:0") as broker,
+        urllib.request.urlopen(f"{broker.control_url}/v1/health") as response,
+    ):
+        response.read()
     kept = weakref.ref(broker)
     del broker
     gc.collect()
     assert kept() is None
 
 
-def test_there_is_none_unless_asked_for() -> None:
+def test_embedded_broker_has_no_control_plane_by_default() -> None:
     with Embedded() as broker:
         assert broker.control_url is None
 
 
-def test_a_used_port_and_a_bad_address_are_told() -> None:
+def test_used_port_and_invalid_address_are_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(StartupError, match=f"cannot listen on {address}"):
@@ -61,13 +64,13 @@ def test_a_used_port_and_a_bad_address_are_told() -> None:
         Embedded(control=":0")
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(ValueError, match=r"a control plane needs aiohttp: pip install 'ottla\[http\]'"):
         Embedded(control="127.0.0.1:0")
 
 
-def test_an_embedded_broker_is_administered() -> None:
+def test_embedded_broker_has_the_administration_methods() -> None:
     with Embedded(configs=AUTHORIZER) as broker:
         broker.create_topic("orders", 2)
         broker.send_many("orders", ["a", "b", "c", "d"])

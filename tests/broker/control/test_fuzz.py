@@ -1,4 +1,5 @@
-"""Any request to any route, sensible or not: it is answered as the document says, never with a defect, and soon."""
+"""Random requests to every route, valid or not: each response is documented, none is an unexpected error, and none
+takes long."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from ottla_testing.patience import PATIENCE_S
 DOCUMENT = document(ROUTES)
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
-# Words that mean something to some route, and names and numbers that are often those of something that is there.
+# Words that some route accepts, and names and numbers that often exist.
 WORDS = st.sampled_from(["a", "*", "Produce", "Fetch", "PLAINTEXT", "retention.ms", "1000", "", "\udfff"])
 KNOWN: dict[str, st.SearchStrategy[Any]] = {
     "api": st.sampled_from(["Produce", "Fetch", 3, ["Fetch", "Produce"]]),
@@ -52,7 +53,7 @@ ANYTHING = st.recursive(
 
 
 def strategy(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
-    """Values that fit a schema, mostly near its edges."""
+    """Returns values that match a schema, mostly near its bounds."""
     if "$ref" in schema:
         return strategy(SCHEMAS[schema["$ref"].rpartition("/")[2]])
     if "anyOf" in schema:
@@ -79,7 +80,7 @@ def strategy(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def named(name: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
-    """Values for a name: three times in four of those that are known for it."""
+    """Returns values for a name: three of four are known names."""
     if name == "within_ms":  # a wait in real time
         return st.integers(0, 3)
     if name not in KNOWN:
@@ -89,7 +90,7 @@ def named(name: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[Route, str, bytes | None]:
-    """A route, the path with its query, and the bytes of the body."""
+    """Returns a route, the path with its query, and the bytes of the body."""
     route = draw(st.sampled_from(ROUTES))
     path = route.path
     operation = DOCUMENT["paths"][BASE + route.path][route.method.lower()]
@@ -125,32 +126,32 @@ def requests(draw: st.DrawFn) -> tuple[Route, str, bytes | None]:
     return route, path, json.dumps(body).encode()
 
 
-async def ask(api: Api, route: Route, path: str, body: bytes | None) -> None:
-    """Asks; whatever comes back has been foretold by the document, and is no defect."""
+async def send_request(api: Api, route: Route, path: str, body: bytes | None) -> None:
+    """Sends a request and checks that its response is documented and no unexpected error."""
     async with asyncio.timeout(PATIENCE_S):
-        status, told = await api.raw(route.method, path, body)
-    assert status < 500, (route, path, body, told)
+        status, result = await api.raw(route.method, path, body)
+    assert status < 500, (route, path, body, result)
     if status == 405 or (status == 404 and path.partition("?")[0].endswith("/.")):
         return
     responses = api.described["paths"]["/v1" + route.path][route.method.lower()]["responses"]
-    assert str(status) in responses, (route.name, status, told)
-    api.validator(responses[str(status)]).validate(told)
+    assert str(status) in responses, (route.name, status, result)
+    api.validator(responses[str(status)]).validate(result)
 
 
-def test_no_request_is_answered_with_anything_but_what_the_document_says(tmp_path: Path) -> None:
+def test_every_response_to_random_requests_matches_the_document(tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
         context = controlled(tmp_path, brokers=3, files=MemoryFiles(lambda: 0))
         _, api = runner.run(context.__aenter__())
         try:
 
             @given(st.lists(requests(), min_size=1, max_size=6))
-            def asked(several: list[tuple[Route, str, bytes | None]]) -> None:
+            def send_all(several: list[tuple[Route, str, bytes | None]]) -> None:
                 runner.run(api.raw("POST", "/topics", b'{"name": "a", "partitions": 2}'))
                 for one in several:
-                    runner.run(ask(api, *one))
+                    runner.run(send_request(api, *one))
 
-            asked()
-            runner.run(api.ask("GET", "/health"))
-            runner.run(api.ask("DELETE", "/faults"))  # a disk that fails yet would fail the close, as it should
+            send_all()
+            runner.run(api.call("GET", "/health"))
+            runner.run(api.call("DELETE", "/faults"))  # a fault of the disk would also fail the close
         finally:
             runner.run(context.__aexit__(None, None, None))

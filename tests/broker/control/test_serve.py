@@ -1,4 +1,4 @@
-"""`ottla serve --control`: when it listens, what it says, and what it says when it cannot."""
+"""`ottla serve --control`: when it listens, what it prints, and the errors if it cannot listen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLAGS = ("--listen", "127.0.0.1:0", "--data-dir", "data")
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_the_control_plane_is_and_stops_with_it(
+def test_serve_prints_the_control_url_and_stops_it(
     number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(tmp_path, *FLAGS, "--control", "127.0.0.1:0", listeners=2) as (process, lines):
@@ -40,7 +40,7 @@ def test_it_says_where_the_control_plane_is_and_stops_with_it(
 
 
 @pytest.mark.process
-def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_plane_survives_a_disk_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(tmp_path, *FLAGS, "--control", "127.0.0.1:0", listeners=2) as (process, lines):
         environ = {"OTTLA_CONTROL": lines[1].removeprefix("ottla control on ")}
 
@@ -66,7 +66,7 @@ def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.process
-def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: Path) -> None:
+def test_serve_without_the_flag_imports_no_control_plane(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom ottla.tools import serve\n"
         "def ready(running): print(sorted({'aiohttp', 'ottla.broker.control'} & set(sys.modules)), flush=True)\n"
@@ -80,7 +80,7 @@ def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: 
 
 
 @pytest.mark.process
-def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None:
+def test_used_control_port_is_refused_before_data_is_opened(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = refused(tmp_path, *FLAGS, "--control", address)
@@ -99,12 +99,12 @@ def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None
         ("127.0.0.1:70000", "expected a port from 0 to 65535, not 70000"),
     ],
 )
-def test_a_bad_address_is_refused(value: str, line: str, tmp_path: Path) -> None:
+def test_invalid_control_address_is_refused(value: str, line: str, tmp_path: Path) -> None:
     assert line in refused(tmp_path, *FLAGS, "--control", value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
     program = "import sys; sys.modules['aiohttp'] = None; from ottla.tools.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *COMMAND[3:], *FLAGS]
     outcome = subprocess.run(
@@ -116,6 +116,6 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_help_says_who_may_ask(tmp_path: Path) -> None:
+def test_help_names_the_missing_authentication(tmp_path: Path) -> None:
     outcome = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert "it has no authentication" in " ".join(outcome.stdout.split())

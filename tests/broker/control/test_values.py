@@ -1,4 +1,4 @@
-"""The pieces under the control plane: schemas are checked as JSON Schema says, bytes and times are read as written."""
+"""Values of the control plane: bodies are checked by their JSON Schema, bytes and times are parsed."""
 
 from __future__ import annotations
 
@@ -98,20 +98,20 @@ def test_refusal_names_the_place_the_value_and_what_is_accepted(value: Any, kind
     assert str(caught.value) == message
 
 
-def test_answer_with_a_surrogate_is_written_as_an_escape() -> None:
+def test_response_with_a_surrogate_is_written_as_an_escape() -> None:
     assert encoded({"a": [1, "é"]}) == '{"a": [1, "é"]}\n'.encode()
     assert encoded({"a": "\udcff"}) == b'{"a": "\\udcff"}\n'
 
 
 @given(st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode))
-def test_bytes_come_back_through_json(value: bytes | None) -> None:
+def test_bytes_round_trip_through_json(value: bytes | None) -> None:
     sent = {"records": [{"value": json_bytes.to_json(value)}]}
     assert accepts(json.dumps(sent).encode(), NewRecords)
     assert json_bytes.from_json(sent["records"][0]["value"]) == value
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"base64": "a"}, {"base64": "é==="}, {"base64": "aa==\n"}])
-def test_what_is_no_bytes_is_refused(value: Any) -> None:
+def test_invalid_bytes_are_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="a value"):
         json_bytes.from_json(value)
 
@@ -127,12 +127,12 @@ def test_what_is_no_bytes_is_refused(value: Any) -> None:
         ("1w", 604_800_000),
     ],
 )
-def test_durations(text: str, expected: int) -> None:
+def test_durations_are_parsed_and_formatted(text: str, expected: int) -> None:
     assert duration_ms(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-1s", "1.5h", "7days", "\u0667d", "1" * 30 + "d"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration, such as 7d"):
         duration_ms(text)
 
@@ -147,13 +147,13 @@ def test_times_are_read_to_the_millisecond(moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-5", "2026-13-01"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times_of_day_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time, such as 2026-01-31"):
         time_ms(text)
 
 
 @pytest.mark.parametrize("address", ["", "http://", "ftp://a:1", "http://[::1", "a:70000", "a b:1", "http://a:1\n"])
-def test_what_is_no_address_of_a_control_plane(address: str) -> None:
+def test_invalid_control_urls_are_refused(address: str) -> None:
     with pytest.raises(Wrong, match="is no control plane's address"):
         Client(address, 1)
 

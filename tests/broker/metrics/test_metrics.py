@@ -336,7 +336,7 @@ async def test_connections_and_protocol_violations(tmp_path: Path) -> None:
 
 async def test_fired_faults_are_counted(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
-        fault = await metered_broker.api.ask("POST", "/faults", {"action": "error", "code": 29, "api": "Metadata"})
+        fault = await metered_broker.api.call("POST", "/faults", {"action": "error", "code": 29, "api": "Metadata"})
         client = await metered_broker.broker.client()
         await metered_broker.broker.topic("t")
         for _ in range(2):
@@ -350,13 +350,13 @@ async def test_fired_faults_are_counted(tmp_path: Path) -> None:
 async def test_counters_survive_a_reset(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
-        await metered_broker.api.ask("POST", "/topics", {"name": "t"})
+        await metered_broker.api.call("POST", "/topics", {"name": "t"})
         await client.call(produce(records(b"x")), 9)
-        await metered_broker.api.ask("POST", "/state/reset")
+        await metered_broker.api.call("POST", "/state/reset")
         scrape = await metered_broker.scrape()
         messages = f"{TOPICS}messagesin_total"
         assert scrape.value(messages) == 1 and scrape.value(messages, topic="t") is None
-        await metered_broker.api.ask("POST", "/topics", {"name": "t"})
+        await metered_broker.api.call("POST", "/topics", {"name": "t"})
         client = await Client.connect(metered_broker.broker.ports[0])
         await client.call(produce(records(b"x", b"y")), 9)
         client.close()

@@ -89,7 +89,7 @@ async def test_alive_and_ready(tmp_path: Path) -> None:
         broker.state.failed.set_result("the disk is gone")
         await asyncio.sleep(0)
         assert await both() == (503, 503, "the disk is gone")
-        await api.ask("POST", "/state/reset")
+        await api.call("POST", "/state/reset")
         assert await both() == (200, 200, None)
 
 

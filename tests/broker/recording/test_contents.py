@@ -1,4 +1,5 @@
-"""Frames without contents: nothing of a key, a value or a header's value is left, and everything else is as it was."""
+"""Frames without contents: no bytes of a key, a value or a header's value are left, and everything else is
+unchanged."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def read(data: Any) -> list[Record]:
 @pytest.mark.parametrize(
     ("magic", "codec"), [(magic, codec) for magic in range(3) for codec in range(5) if magic == 2 or codec < 4]
 )
-def test_every_format_and_codec(magic: int, codec: int) -> None:
+def test_contents_of_every_format_and_codec_are_zeroed(magic: int, codec: int) -> None:
     data = made(magic, codec) * 2
     shown = zeroed(data)
     assert read(shown) == [blank(record) for record in read(data)] and len(read(shown)) == 6
@@ -77,7 +78,7 @@ def test_control_records_stay() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_wrong_crc_stays_wrong(magic: int) -> None:
+def test_zeroed_batch_keeps_a_wrong_crc_and_no_contents(magic: int) -> None:
     data = bytearray(made(magic, 0))
     at = 17 if magic == 2 else 12
     data[at : at + 4] = b"\x11\x22\x33\x44"
@@ -87,8 +88,8 @@ def test_a_wrong_crc_stays_wrong(magic: int) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", [0, 1, 2])
-def test_damage_leaves_nothing(magic: int, codec: int) -> None:
-    """Cut anywhere, or with a bit of it changed: no value is there, and nothing is raised."""
+def test_damaged_records_leave_no_contents(magic: int, codec: int) -> None:
+    """Cut anywhere, or with a changed bit: no value is left, and nothing is raised."""
     seeded = random.Random(11)
     data = made(magic, codec)
     for cut in range(len(data)):
@@ -101,7 +102,7 @@ def test_damage_leaves_nothing(magic: int, codec: int) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3, 8, 9, 12, 13])
-def test_a_request_to_produce(version: int) -> None:
+def test_produce_request_is_zeroed_and_decodes(version: int) -> None:
     data = made(1 if version < 3 else 2, 1)
     request = produce(data, transactional_id=None) if version >= 3 else produce(data)
     head = request_header(0, version, 1, b"me", version >= 9)
@@ -113,7 +114,7 @@ def test_a_request_to_produce(version: int) -> None:
     assert build(found, version) == build(request, version)
 
 
-def test_an_answer_to_fetch() -> None:
+def test_fetch_response_is_zeroed_and_decodes() -> None:
     partition = FetchResponse.FetchableTopicResponse.PartitionData(
         partition_index=0, error_code=0, high_watermark=1, records=made(2, 4) + made(2, 0)[:90]
     )
@@ -124,8 +125,8 @@ def test_an_answer_to_fetch() -> None:
     assert read(found) == [blank(record) for record in RECORDS] and SECRET not in bytes(found or b"")
 
 
-def test_frames_that_are_no_such_messages() -> None:
-    assert without_contents(SECRET, 3, 0, True) == SECRET  # nothing of Metadata is contents
-    assert without_contents(SECRET * 9, 0, 9, False) == SECRET * 9  # nor of an answer to Produce
+def test_frames_without_records_are_unchanged_and_undecodable_ones_cut() -> None:
+    assert without_contents(SECRET, 3, 0, True) == SECRET  # a Metadata request has no contents
+    assert without_contents(SECRET * 9, 0, 9, False) == SECRET * 9  # nor has a Produce response
     for version in (9, 99, -1):
         assert without_contents(b"\0\0\0\x09\0\0\0\1" + SECRET, 0, version, True) == b"\0\0\0\x09\0\0\0\1" + bytes(6)

@@ -1,4 +1,4 @@
-"""The raw form of a recording: events come back as they were written, however the file grows and is read."""
+"""The raw form of a recording: events round-trip, however the file grows and is read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PEER = Peer(7, 1, "PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 40_000, 5, Client
 
 
 @given(st.lists(st.tuples(st.integers(0, 700), st.integers(0, 2)), max_size=40), st.sampled_from([1, 10, 128]))
-def test_events_of_a_growing_file_come_back(steps: list[tuple[int, int]], read_bytes: int) -> None:
-    """A step writes an event of so many bytes, and reads as many as it says."""
+def test_events_of_a_growing_file_are_read(steps: list[tuple[int, int]], read_bytes: int) -> None:
+    """A step writes an event of some size, and reads a number of events."""
     with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryFile() as file:
         patched.setattr(raw, "_READ_BYTES", read_bytes)
         reader = RawReader(file.fileno())
@@ -47,7 +47,7 @@ def test_events_of_a_growing_file_come_back(steps: list[tuple[int, int]], read_b
     st.text(max_size=20),
     st.none() | st.text(min_size=1, max_size=20),
 )
-def test_exchanges_come_back(
+def test_exchanges_round_trip_through_events(
     request: bytes, response: bytes | None, ending: Ending, reason: str, fault: str | None
 ) -> None:
     exchange = Exchange(3, PEER, 8, 9, -1, -1, -1, None, request, len(request))

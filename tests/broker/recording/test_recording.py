@@ -1,4 +1,4 @@
-"""Recordings from end to end: what clients did is in the file, of either kind, whatever becomes of the broker or the
+"""Recordings from end to end: the file, of either format, has all exchanges, also after failures of the broker or the
 disk."""
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.io.memory import MemoryFiles
 from ottla_testing.broker.controlling import controlled
-from ottla_testing.broker.ctl_runs import refused, told
+from ottla_testing.broker.ctl_runs import ctl_lines, refused
 from ottla_testing.broker.harness import Broker, create_topics, fetch, ping, process, produce, records
 from ottla_testing.broker.recorders import FORMATS, SECRET, Sink, calls, facts, memory, settled
 
 
 async def talk(broker: Broker) -> None:
-    """Something of everything: a software with a name, records, no answer, a wait, what cannot be read, a fault."""
+    """Sends one request of each kind: with a client library, with records, without a response, waiting, undecodable,
+    with a fault."""
     one, other = await broker.client(), await broker.client()
     named = ApiVersionsRequest(client_software_name="tester", client_software_version="1.0")
     await one.call(named, 3)
@@ -46,7 +47,7 @@ async def talk(broker: Broker) -> None:
     await one.call(MetadataRequest(topics=[]), 9)
     assert (await other.receive())[0] == waiting
     for bytes_sent in (
-        struct.pack(">i", 7) + b"abcd" + bytes(3),  # anything else there is blanked: it may be a password
+        struct.pack(">i", 7) + b"abcd" + bytes(3),  # other frames are blanked: they may be a password
         struct.pack(">ihhihI", 14, 3, 12, 1, -1, 7),
         struct.pack(">ihhih", 10, 999, 0, 7, -1),
     ):
@@ -66,7 +67,7 @@ async def talk(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_what_was_said_is_in_the_file(kind: str, tmp_path: Path) -> None:
+async def test_recording_has_all_exchanges(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / f"said.{kind}")
     sink = Sink()
     async with memory(faults=Faults()) as broker:
@@ -89,10 +90,10 @@ async def test_what_was_said_is_in_the_file(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [3, 5000])  # in bytes; the larger is written from where it lies
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_password_that_came_instead_of_a_request_is_not_in_it(
+async def test_password_without_a_handshake_is_not_recorded(
     kind: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even in what waits to be written."""
+    """Also not in events that wait to be written."""
     path = tmp_path / f"sasl.{kind}"
     token = b"\0user\0" + SECRET * size
     waited = spooled(monkeypatch)
@@ -108,7 +109,7 @@ async def test_a_password_that_came_instead_of_a_request_is_not_in_it(
 
 
 def spooled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """All that is written to raw files from now on."""
+    """Collects everything that is written to raw files from now on."""
     found: list[bytes] = []
     write = RawFiles.write
 
@@ -120,7 +121,7 @@ def spooled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return found
 
 
-async def test_lines_are_for_reading(tmp_path: Path) -> None:
+async def test_json_lines_have_decoded_requests(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     async with memory(faults=Faults()) as broker:
         broker.running.recorder.start(broker.running, RecordOptions(str(path)))
@@ -137,7 +138,7 @@ async def test_lines_are_for_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_without_contents(kind: str, tmp_path: Path) -> None:
+async def test_recording_without_contents_has_no_keys_or_values(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"bare.{kind}"
     async with memory(faults=Faults()) as broker:
         broker.running.recorder.start(broker.running, RecordOptions(str(path), contents=False))
@@ -153,7 +154,7 @@ async def test_without_contents(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_it_ends_when_it_is_full(kind: str, tmp_path: Path) -> None:
+async def test_recording_ends_at_its_size(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"full.{kind}"
     async with memory() as broker:
         await broker.topic("t")
@@ -162,9 +163,9 @@ async def test_it_ends_when_it_is_full(kind: str, tmp_path: Path) -> None:
         await calls(broker, 30, 5000)
         await settled(lambda: not recorder.is_running)
         assert recorder.state is not None and recorder.state.ended == "it has reached its size"
-        await calls(broker, 3, 10)  # the broker goes on
+        await calls(broker, 3, 10)  # the broker continues
         assert broker.running.connections.tap is None
-        recorder.start(broker.running, RecordOptions(str(path)))  # and can be recorded again
+        recorder.start(broker.running, RecordOptions(str(path)))  # and a new recording can start
         await calls(broker, 1, 10)
     assert path.stat().st_size <= LEAST_BYTES and len(read_recording(path).exchanges) == 1
 
@@ -187,7 +188,7 @@ async def test_a_ring_keeps_the_newest(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_for_what_is_larger_than_a_ring_nothing_else_goes(kind: str, tmp_path: Path) -> None:
+async def test_exchange_larger_than_a_ring_is_dropped_alone(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"ring.{kind}"
     async with memory() as broker:
         await broker.topic("t")
@@ -204,10 +205,10 @@ async def test_for_what_is_larger_than_a_ring_nothing_else_goes(kind: str, tmp_p
 
 @pytest.mark.process
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None:
+def test_recording_of_a_killed_broker_has_the_earlier_exchanges(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"killed.{kind}"
     with process(tmp_path, "--data-dir", str(tmp_path / "data"), "--record", str(path)) as broker:
-        assert read_recording(path).exchanges == []  # it is there as soon as the broker is
+        assert read_recording(path).exchanges == []  # it exists when the broker is ready
 
         async def talk_and_wait() -> None:
             from ottla_testing.broker.harness import Client
@@ -218,7 +219,7 @@ def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None
             await client.call(create_topics("t"), 5)
             await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
             await settled(lambda: b"".join(one.request or b"" for one in read_recording(path).exchanges) != b"")
-            await asyncio.sleep(0.2)  # as what is said is handed on every 20 ms
+            await asyncio.sleep(0.2)  # events are written every 20 ms
             client.close()
 
         asyncio.run(talk_and_wait())
@@ -229,7 +230,7 @@ def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None
 
 @contextlib.contextmanager
 def files_of(size: int) -> Iterator[None]:
-    """Within it, this process writes no files beyond a size."""
+    """Limits the size of files that this process writes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -239,7 +240,7 @@ def files_of(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_full_disk_ends_the_recording_and_nothing_else(kind: str, tmp_path: Path) -> None:
+async def test_full_disk_ends_only_the_recording(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"disk.{kind}"
     async with memory() as broker:
         await broker.topic("t")
@@ -293,7 +294,7 @@ def test_no_other_file_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="ends with"):
         Embedded(record=tmp_path / "x.txt")
     path = tmp_path / "x.pcapng"
-    for _ in range(2):  # an earlier recording may be
+    for _ in range(2):  # an earlier recording may be overwritten
         with Embedded(record=path) as broker:
             with pytest.raises(StartupError, match="is being recorded to already"):
                 Embedded(record=path).start()
@@ -306,7 +307,7 @@ def test_no_other_file_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_damage_is_named_and_the_rest_read(kind: str, tmp_path: Path) -> None:
+async def test_damage_is_reported_and_the_rest_is_read(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"damaged.{kind}"
     async with memory() as broker:
         await broker.topic("t")
@@ -322,7 +323,7 @@ async def test_damage_is_named_and_the_rest_read(kind: str, tmp_path: Path) -> N
             assert cut < 600
             continue
         expected = [facts(one) for one in whole.exchanges]
-        assert [facts(one) for one in found.exchanges if one.ending is Ending.RESPONDED] == expected[: answered(found)]
+        assert [facts(one) for one in found.exchanges if one.ending is Ending.RESPONDED] == expected[: responded(found)]
     if kind == "jsonl":
         lines = data.splitlines(keepends=True)
         lines[3] = b'{"type": "exchange", "number": "x"}\n'
@@ -333,39 +334,39 @@ async def test_damage_is_named_and_the_rest_read(kind: str, tmp_path: Path) -> N
         read_recording(tmp_path / f"other.{kind}")
 
 
-def answered(found: Recording) -> int:
+def responded(found: Recording) -> int:
     return sum(one.ending is Ending.RESPONDED for one in found.exchanges)
 
 
-async def test_over_the_control_plane(tmp_path: Path) -> None:
+async def test_recording_is_started_and_stopped_over_http(tmp_path: Path) -> None:
     path = str(tmp_path / "x.jsonl")
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, api):
-        assert (await api.ask("GET", "/recording"))["file"] is None
-        assert await told(api, "recording") == ["no recording"]
-        await api.ask("DELETE", "/recording", status=404)
-        assert "ends with" in await api.ask("POST", "/recording", {"file": "x.txt"}, 400)
-        begun = await api.ask("POST", "/recording", {"file": path, "max_bytes": 70_000, "contents": False})
+        assert (await api.call("GET", "/recording"))["file"] is None
+        assert await ctl_lines(api, "recording") == ["no recording"]
+        await api.call("DELETE", "/recording", status=404)
+        assert "ends with" in await api.call("POST", "/recording", {"file": "x.txt"}, 400)
+        begun = await api.call("POST", "/recording", {"file": path, "max_bytes": 70_000, "contents": False})
         assert begun["running"] and begun["max_bytes"] == 70_000 and not begun["contents"]
-        assert "already" in await api.ask("POST", "/recording", {"file": path}, 409)
+        assert "already" in await api.call("POST", "/recording", {"file": path}, 409)
         await (await broker.client()).call(ping(), 0)
-        assert f"file {path}" in await told(api, "recording")
-        ended = await api.ask("DELETE", "/recording")
+        assert f"file {path}" in await ctl_lines(api, "recording")
+        ended = await api.call("DELETE", "/recording")
         assert (ended["running"], ended["ended"], ended["exchanges"]) == (False, "stopped", 1)
         assert len(read_recording(path).exchanges) == 1
-        lines = await told(api, "recording", "start", path, "--ring", "--max-bytes", "100000")
+        lines = await ctl_lines(api, "recording", "start", path, "--ring", "--max-bytes", "100000")
         assert "recording running" in lines
-        assert "ended: stopped" in " ".join(await told(api, "recording", "stop"))
+        assert "ended: stopped" in " ".join(await ctl_lines(api, "recording", "stop"))
         assert "no recording is running" in await refused(api, "recording", "stop")
 
 
-async def test_connections_that_were_there_before(tmp_path: Path) -> None:
+async def test_recording_includes_connections_opened_before(tmp_path: Path) -> None:
     for kind in FORMATS:
         path = str(tmp_path / f"x.{kind}")
         async with memory() as broker:
             client = await broker.client()
             await client.call(ApiVersionsRequest(client_software_name="me", client_software_version="2"), 3)
             await broker.topic("t")
-            broker.running.connections.listen(Ring())  # so that the fetch is heard of
+            broker.running.connections.listen(Ring())  # so that the fetch is reported
             await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
             await broker.settle()
             broker.running.recorder.start(broker.running, RecordOptions(path))

@@ -1,4 +1,5 @@
-"""No credential leaves: of every API, every version, both ways, each text is looked for in what is left."""
+"""No credential leaves the broker: every API and version, requests and responses, each secret text is searched in the
+blanked frame."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from ottla.protocol.primitives import Array, Blob, Fixed, Mark, Nullable, UuidLe
 from ottla.protocol.schema import Group, spec, struct_of
 from ottla_testing.each import each
 
-# What is a secret, by message and path. A config's value is one here, since no release knows the config's name.
+# The secrets, by message and path. Values of configs are secret here, since no release has a config of that name.
 SECRET = {
     "AlterUserScramCredentialsRequest.upsertions.salt",
     "AlterUserScramCredentialsRequest.upsertions.salted_password",
@@ -34,7 +35,7 @@ SECRET = {
     "DescribeConfigsResponse.results.configs.value",
     "DescribeConfigsResponse.results.configs.synonyms.value",
 }
-# Bytes that are none. A new field of bytes has to be put here or above, by whoever has thought of it.
+# Bytes that are not secret. A new field of bytes must be added here or above.
 HARMLESS_BYTES = {
     "ProduceRequest.topic_data.partition_data.records",
     "FetchResponse.responses.partitions.records",
@@ -52,7 +53,8 @@ UUID = bytes(range(1, 17))
 
 
 def filled(codec: Any, path: str, found: dict[str, bool]) -> Any:
-    """A value with a mark of its own in each text and each bytes; `found` gets their paths, and which are bytes."""
+    """Returns a value with a unique mark in each text and bytes field; `found` gets their paths, and which are
+    bytes."""
     if isinstance(codec, Fixed):
         return True if codec.fmt == "?" else 2  # of resources: topics
     if isinstance(codec, UuidLeaf):
@@ -83,7 +85,7 @@ def header(key: int, version: int, cls: type, request: bool) -> bytes:
 
 
 @each("key", sorted(apis()))
-def test_of_every_api_only_secrets_are_blanked(key: int) -> None:
+def test_only_secrets_are_blanked_in_every_api(key: int) -> None:
     for cls, version, request in cases(apis()[key]):
         found: dict[str, bool] = {}
         value = filled(struct_of(cls, version), cls.__name__, found)
@@ -105,7 +107,7 @@ def test_of_every_api_only_secrets_are_blanked(key: int) -> None:
 
 @each("key", sorted(KEYS))
 @each("request_", [True, False])
-def test_what_cannot_be_read_keeps_its_header_alone(key: int, request_: bool) -> None:
+def test_undecodable_frame_keeps_only_its_header(key: int, request_: bool) -> None:
     head = request_header(key, 1, 7, b"me", False) if request_ else response_header(7, key, False)
     shown = blanked(head + b"\x7f" + b"password" * 9, key, 1, request_)
     has_secrets = any(
@@ -117,17 +119,17 @@ def test_what_cannot_be_read_keeps_its_header_alone(key: int, request_: bool) ->
 
 
 @pytest.mark.parametrize("size", range(11))
-def test_a_frame_of_a_few_bytes(size: int) -> None:
+def test_short_frame_is_blanked(size: int) -> None:
     frame = struct.pack(">hhih", 36, 0, 1, 300)[:size]
-    kept = 8 if size > 9 else 4  # what has no header may be a password
+    kept = 8 if size > 9 else 4  # a frame without a header may be a password
     assert blanked(frame, 36, 0)[:kept] == frame[:kept] and len(blanked(frame, 36, 0)) == size
     assert blanked(b"1234567"[:size], 36, 0, False) == b"1234\0\0\0"[: min(size, 7)]
 
 
-@each("size", [1, 30, 6000])  # the longer might hold a client id of the length that it seems to tell
+@each("size", [1, 30, 6000])  # long enough for the client id whose length these bytes seem to give
 @each("user", [b"u", b"user", b"rname", b"Admin", b"A", b"3user", b"admin12", b"$admin1"])
-def test_a_password_without_a_request_around_it(user: bytes, size: int) -> None:
-    """SASL PLAIN as clients speak it that know no SaslHandshake v1: the token stands where a header should."""
+def test_bare_password_is_blanked(user: bytes, size: int) -> None:
+    """SASL PLAIN of clients without SaslHandshake v1: the token is sent in place of a header."""
     token = b"\0" + user + b"\0" + b"password" * size
     key, version = struct.unpack_from(">hh", token)
     shown = blanked(token, key, version)
@@ -135,7 +137,7 @@ def test_a_password_without_a_request_around_it(user: bytes, size: int) -> None:
     assert exchange_of(1, None, 0, 0, token).client_id is None  # type: ignore[arg-type]
 
 
-def test_of_an_api_that_is_not_known_the_header_stays() -> None:
+def test_frame_of_an_unknown_api_keeps_only_its_header() -> None:
     head = request_header(999, 1, 7, b"me", False)
     assert blanked(head + b"body", 999, 1) == head + bytes(4)
     versions = request_header(18, 99, 7, b"me", True) + b"\x04tool"
@@ -143,15 +145,15 @@ def test_of_an_api_that_is_not_known_the_header_stays() -> None:
     assert not may_carry(3, 12) and may_carry(3, 99)
 
 
-def test_what_librdkafka_leaves_behind_stays() -> None:
+def test_trailing_bytes_of_librdkafka_are_kept() -> None:
     made = Scram.ScramCredentialUpsertion(name="u", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"word")
     frame = request_header(51, 0, 1, b"", True) + build(Scram(deletions=[], upsertions=[made]), 0) + b"\0"
     shown = blanked(frame, 51, 0)
     assert shown == frame.replace(b"salt", bytes(4)).replace(b"word", bytes(4))
 
 
-def test_which_configs_are_shown() -> None:
-    """As Kafka's own logs: what is known, and no password."""
+def test_config_values_are_secret_by_their_definitions() -> None:
+    """As in Kafka's own logs: known configs that are no passwords are shown."""
     shown = [(2, "retention.ms"), (4, "log.retention.hours"), (4, "listener.name.a.max.connections"), (16, "metrics")]
     shown += [(4, "listener.name.a.sasl.server.max.receive.size"), (32, "consumer.session.timeout.ms")]
     hidden = [(2, "retention.mss"), (4, "ssl.keystore.password"), (4, "sasl.jaas.config"), (99, "retention.ms")]
@@ -161,7 +163,7 @@ def test_which_configs_are_shown() -> None:
     assert not is_secret(8, "kafka.Log", "DEBUG") and is_secret(8, "kafka.Log", "hunter2")
 
 
-def test_a_text_stays_as_long_as_it_was() -> None:
+def test_blanked_text_keeps_its_length() -> None:
     configs = [("retention.ms", "1"), ("pass", "geheim-ß"), ("null", None)]
     resource = Alter.AlterConfigsResource(
         resource_type=2,

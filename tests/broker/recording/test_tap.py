@@ -1,4 +1,4 @@
-"""Who listens is told of every request, read or not, served or not, faulted or parked, and as the client saw it."""
+"""The tap reports every request as the client saw it: decodable or not, served or not, with faults, parked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLDER = Path("/tapped")
 
 
 class Heard:
-    """A sink that keeps all it is told, and checks the order of it."""
+    """A sink that keeps all events, and checks their order."""
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []
@@ -94,16 +94,16 @@ def fetch(topic: str, wait_ms: int = 0, offset: int = 0) -> FetchRequest:
     )
 
 
-async def test_a_request_and_its_answer_are_told_with_their_bytes() -> None:
+async def test_request_and_response_are_reported_with_their_bytes() -> None:
     async with memory() as broker:
         heard = listen(broker)
         client = await broker.client()
         request = frame(MetadataRequest(topics=[]), 12, 77, "me")
         await client.send_bytes(request)
-        answer = await client.receive_bytes()
+        complete = await client.receive_bytes()
         (one,) = heard.ended_ones
         assert (one.request, one.request_bytes) == (request[4:], len(request) - 4)
-        assert (one.response, one.response_bytes) == (answer, len(answer))
+        assert (one.response, one.response_bytes) == (complete, len(complete))
         assert (one.api_key, one.api_version, one.correlation_id, one.client_id) == (3, 12, 77, "me")
         assert (one.ending, one.reason, one.fault) == (Ending.RESPONDED, "", None)
         assert one.time_ms == broker.state.clock.now_ms() and one.number == 1
@@ -115,7 +115,7 @@ async def test_a_request_and_its_answer_are_told_with_their_bytes() -> None:
         assert await heard.until("gone", 1) == [peer]
 
 
-async def test_the_software_is_known_from_when_it_is_told() -> None:
+async def test_client_library_is_known_after_api_versions() -> None:
     async with memory() as broker:
         heard = listen(broker)
         client = await broker.client()
@@ -126,7 +126,7 @@ async def test_the_software_is_known_from_when_it_is_told() -> None:
         assert (heard.ended_ones[-1].software_name, heard.ended_ones[-1].software_version) == ("lib", "1.2")
 
 
-async def test_request_behind_a_waiting_fetch_begins_after_its_response() -> None:
+async def test_request_after_a_waiting_fetch_begins_after_its_response() -> None:
     async with memory() as broker:
         await broker.topic("t")
         heard = listen(broker)
@@ -166,7 +166,7 @@ async def test_acks_0_is_silent() -> None:
         (struct.pack(">hhih", 3, 1, 5, 2) + b"\xff\xfe", 3, 1, "\ufffd\ufffd", "client id is not UTF-8"),
     ],
 )
-async def test_what_cannot_be_read_or_is_not_served_is_told(
+async def test_undecodable_and_unserved_requests_are_reported(
     data: bytes, key: int, version: int, client_id: str | None, why: str
 ) -> None:
     async with memory() as broker:
@@ -180,7 +180,7 @@ async def test_what_cannot_be_read_or_is_not_served_is_told(
         await heard.until("gone", 1)
 
 
-async def test_an_unserved_version_of_api_versions_is_answered_and_told() -> None:
+async def test_unserved_version_of_api_versions_is_reported_with_its_response() -> None:
     async with memory() as broker:
         heard = listen(broker)
         client = await broker.client()
@@ -189,11 +189,11 @@ async def test_an_unserved_version_of_api_versions_is_answered_and_told() -> Non
         await client.receive_bytes()
         (one,) = heard.ended_ones
         assert one.ending is Ending.RESPONDED and one.api_version == 99
-        answered: Any = decoding.response_value(one)
-        assert answered.error_code == ErrorCode.UNSUPPORTED_VERSION
+        responded: Any = decoding.response_value(one)
+        assert responded.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_a_frame_that_breaks_the_protocol_closes_those_before_it() -> None:
+async def test_protocol_violation_closes_earlier_requests() -> None:
     async with memory() as broker:
         await broker.topic("t")
         heard = listen(broker)
@@ -206,7 +206,7 @@ async def test_a_frame_that_breaks_the_protocol_closes_those_before_it() -> None
         assert one.ending is Ending.CLOSED and "a frame of -5 bytes" in one.reason
 
 
-async def test_a_parked_fetch_whose_client_goes_is_closed() -> None:
+async def test_parked_fetch_ends_closed_when_its_client_disconnects() -> None:
     async with memory() as broker:
         await broker.topic("t")
         heard = listen(broker)
@@ -219,7 +219,7 @@ async def test_a_parked_fetch_whose_client_goes_is_closed() -> None:
         await heard.until("gone", 1)
 
 
-async def test_a_cut_and_a_stop_are_told() -> None:
+async def test_disconnect_and_stop_are_reported() -> None:
     async with memory() as broker:
         await broker.topic("t")
         heard = listen(broker)
@@ -233,7 +233,7 @@ async def test_a_cut_and_a_stop_are_told() -> None:
         client = await broker.client()
         await client.send(fetch("t", 60_000), 11)
         await heard.until("begun_ones", 3)
-    assert heard.ended_ones[2].ending is Ending.RESPONDED, "a stop answers what waits"
+    assert heard.ended_ones[2].ending is Ending.RESPONDED, "a stop responds to waiting requests"
     assert len(heard.gone) == len(heard.peers) == 3
 
 
@@ -250,7 +250,7 @@ async def test_a_cut_and_a_stop_are_told() -> None:
     ],
     ids=lambda value: value.name if isinstance(value, actions.Action) else None,
 )
-async def test_of_a_faulted_request_is_told_what_the_client_saw(
+async def test_faulted_request_is_reported_as_the_client_saw_it(
     action: actions.Action, ending: Ending, fault: str
 ) -> None:
     async with memory() as broker:
@@ -271,7 +271,7 @@ async def test_of_a_faulted_request_is_told_what_the_client_saw(
         assert ("fault 1" in one.reason) == (ending is Ending.CLOSED)
 
 
-async def test_a_held_request_whose_client_goes_names_its_fault() -> None:
+async def test_stalled_request_of_a_disconnected_client_names_its_fault() -> None:
     async with memory() as broker:
         heard = listen(broker)
         broker.running.faults.add(Rule(action=actions.stall(), api="Metadata"))
@@ -283,7 +283,7 @@ async def test_a_held_request_whose_client_goes_names_its_fault() -> None:
         assert (one.ending, one.fault) == (Ending.CLOSED, "fault 1: stall")
 
 
-async def test_a_spoilt_fetch_is_told_as_it_was_sent() -> None:
+async def test_fetch_with_a_wrong_crc_is_reported_as_sent() -> None:
     async with memory() as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -293,13 +293,13 @@ async def test_a_spoilt_fetch_is_told_as_it_was_sent() -> None:
         await client.call(fetch("t"), 11)
         (one,) = heard.ended_ones
         assert one.fault == "fault 1: wrong_crc"
-        told = decoding.response_plain(one)
-        assert told is not None
-        (entry,) = told["responses"][0]["partitions"][0]["records"]["batches"]
+        result = decoding.response_plain(one)
+        assert result is not None
+        (entry,) = result["responses"][0]["partitions"][0]["records"]["batches"]
         assert entry["damaged"] == "the CRC is another one"
 
 
-async def test_nodes_are_told_apart() -> None:
+async def test_exchanges_have_the_id_of_their_node() -> None:
     async with memory(brokers=3) as broker:
         heard = listen(broker)
         for number in range(3):
@@ -310,10 +310,10 @@ async def test_nodes_are_told_apart() -> None:
         ]
 
 
-# Listening and not
+# Subscriptions
 
 
-async def test_nobody_listens_unless_somebody_does() -> None:
+async def test_connections_have_no_tap_without_subscribers() -> None:
     async with memory() as broker:
         connections = broker.running.connections
         assert connections.tap is None
@@ -322,10 +322,10 @@ async def test_nobody_listens_unless_somebody_does() -> None:
         heard = listen(broker)
         assert connections.tap is not None and not heard.peers
         await client.call(MetadataRequest(topics=[]), 12)
-        assert [one.number for one in heard.ended_ones] == [1], "numbers begin when somebody listens"
+        assert [one.number for one in heard.ended_ones] == [1], "numbers begin with the first subscriber"
         assert [one.number for one in heard.peers] == [1]
         second = listen(broker)
-        assert second.peers == heard.peers, "those that are open are told at once"
+        assert second.peers == heard.peers, "open connections are reported at once"
         connections.unlisten(heard)
         assert connections.tap is not None
         connections.unlisten(second)
@@ -338,7 +338,7 @@ async def test_nobody_listens_unless_somebody_does() -> None:
         assert [one.number for one in third.ended_ones] == [2]
 
 
-async def test_what_was_under_way_before_anybody_listened_is_not_told() -> None:
+async def test_requests_begun_before_the_first_subscription_are_not_reported() -> None:
     async with memory() as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -354,13 +354,13 @@ async def test_what_was_under_way_before_anybody_listened_is_not_told() -> None:
 
 
 class Failing(Heard):
-    """A sink with a defect."""
+    """A sink that raises."""
 
     def ended(self, exchange: Exchange) -> None:
         raise RuntimeError("a defect")
 
 
-async def test_a_listener_that_fails_harms_nobody() -> None:
+async def test_failing_subscriber_is_unsubscribed() -> None:
     async with memory() as broker:
         failing = Failing()
         broker.running.connections.listen(failing)
@@ -374,7 +374,7 @@ async def test_a_listener_that_fails_harms_nobody() -> None:
         assert [(one["log_level"], one["sink"]) for one in log] == [("error", "Failing")]
 
 
-async def test_frames_that_nobody_wants_are_not_copied() -> None:
+async def test_frames_no_subscriber_wants_are_not_copied() -> None:
     async with memory() as broker:
         await broker.topic("t")
         heard = Heard()
@@ -391,7 +391,7 @@ async def test_frames_that_nobody_wants_are_not_copied() -> None:
         assert everything.ended_ones[0].response is not None
 
 
-async def test_a_tap_outlives_a_state() -> None:
+async def test_tap_survives_another_state() -> None:
     async with memory() as broker:
         heard = listen(broker)
         broker.running.attach(broker.state)
@@ -408,7 +408,7 @@ def exchange(number: int, request: int = 10, key: int = 3) -> Exchange:
     return found
 
 
-def answer(one: Exchange, size: int) -> Exchange:
+def complete(one: Exchange, size: int) -> Exchange:
     one.response, one.response_bytes, one.ending = bytes(size), size, Ending.RESPONDED
     return one
 
@@ -434,23 +434,23 @@ def test_the_ring_is_bounded_by_bytes() -> None:
     for number in range(1, 101):
         one = exchange(number, 1000)
         ring.begun(one)
-        ring.ended(answer(one, 2000))
+        ring.ended(complete(one, 2000))
         assert sum(len(kept.request or b"") + len(kept.response or b"") for kept in ring.list()) <= 20_000
     assert [one.number for one in ring.list()] == [96, 97, 98, 99, 100]
-    ring.ended(answer(exchange(3), 100))  # gone already
+    ring.ended(complete(exchange(3), 100))  # evicted already
     assert ring._size == sum(ring._sizes)
 
 
-def test_the_ring_keeps_no_large_frames_and_changes_nobodys_exchange() -> None:
+def test_ring_drops_large_frames_without_changing_the_exchange() -> None:
     ring = Ring(frame_bytes=100)
     large, small = exchange(1, 101), exchange(2, 100)
     for one in (large, small):
         ring.begun(one)
-        ring.ended(answer(one, 100))
+        ring.ended(complete(one, 100))
     assert (ring.list()[0].request, ring.list()[0].request_bytes) == (None, 101)
     assert ring.list()[0].response == bytes(100) and ring.list()[1] is small
     ring.begun(three := exchange(3))
-    ring.ended(answer(three, 101))
+    ring.ended(complete(three, 101))
     assert ring.list()[2].response is None and ring.list()[2].response_bytes == 101
     four = exchange(4, 0, 0)
     four.request = frame(produce(records(b"x" * 200, codec=1), acks=0), 9, 4)[4:]
@@ -471,13 +471,13 @@ async def test_the_ring_keeps_no_credentials() -> None:
             name="alice", mechanism=1, iterations=4096, salt=b"SALTSALT", salted_password=b"SECRETSECRET"
         )
         await client.call(Alter(deletions=[], upsertions=[one]), 0)
-    (kept,), (told,) = ring.list(), heard.ended_ones
-    assert b"SECRET" in (told.request or b"")
+    (kept,), (result,) = ring.list(), heard.ended_ones
+    assert b"SECRET" in (result.request or b"")
     assert kept.request is not None and b"SECRET" not in kept.request and b"SALT" not in kept.request
     assert b"alice" in kept.request and kept.ending is Ending.RESPONDED
 
 
-async def test_the_ring_keeps_no_password_that_came_instead_of_a_request() -> None:
+async def test_ring_keeps_no_password_without_a_handshake() -> None:
     ring = Ring()
     async with memory(ring=ring) as broker:
         for token in (b"\0user\0SECRETSECRET", b"\0Admin\0SECRETSECRET"):
@@ -490,7 +490,7 @@ async def test_the_ring_keeps_no_password_that_came_instead_of_a_request() -> No
     assert [one.client_id for one in kept] == [None] * 2
 
 
-async def test_waiting_for_a_change_of_the_ring() -> None:
+async def test_ring_wakes_waiters_at_a_change() -> None:
     ring = Ring()
     await ring.changed(ring.changes + 1, 15)
     await ring.changed(ring.changes, 0.001)
@@ -500,6 +500,6 @@ async def test_waiting_for_a_change_of_the_ring() -> None:
     await waits
     waits = asyncio.create_task(ring.changed(ring.changes, 15))
     await asyncio.sleep(0)
-    ring.ended(answer(one, 5))
+    ring.ended(complete(one, 5))
     await waits
     assert not ring._waiting

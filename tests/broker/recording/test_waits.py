@@ -1,5 +1,5 @@
-"""What waits to be written or decoded while a recorded broker is busy: how much, what is dropped, and what a disk that
-is full, slow or hanging does to it."""
+"""Events that wait to be written or decoded while the broker is busy: their bounds, dropped events, and full, slow or
+hanging disks."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ async def written(broker: Broker) -> None:
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is decoded before the recording ends."""
+    """Defers all decoding to the end of the recording."""
     monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
 
 
 class Disk:
-    """A disk of raw files that stands still until it is let go."""
+    """A disk of raw files that hangs until it is released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.moves = threading.Event()
@@ -91,7 +91,7 @@ async def test_raw_file_on_full_disk_ends_the_recording(
 
 
 @pytest.mark.usefixtures("no_pause")
-async def test_busy_broker_is_decoded_when_the_recording_ends(tmp_path: Path) -> None:
+async def test_recording_of_a_busy_broker_is_decoded_at_its_end(tmp_path: Path) -> None:
     path, small = tmp_path / "x.jsonl", tmp_path / "small.jsonl"
     async with memory() as broker:
         await broker.topic("t")
@@ -109,8 +109,8 @@ async def test_busy_broker_is_decoded_when_the_recording_ends(tmp_path: Path) ->
     assert small.stat().st_size <= 200_000
 
 
-async def test_pause_is_used_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoding stops when clients are back: what it leaves is taken up in the next pause."""
+async def test_decoding_uses_pauses_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding stops when clients are active again, and resumes in the next pause."""
     monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
     portions: list[int] = []
     convert = recorder_module._Writer._convert
@@ -157,9 +157,7 @@ async def test_exchanges_beyond_the_queue_are_dropped_and_counted(
 
 
 @pytest.mark.slow
-async def test_clients_that_come_and_go_on_a_slow_disk_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_short_connections_on_a_slow_disk_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory stays bounded; each recorded request has its end."""
     path = tmp_path / "crowd.jsonl"
     monkeypatch.setattr(recorder_module, "QUEUE_BYTES", 50_000)
@@ -191,7 +189,7 @@ async def test_clients_that_come_and_go_on_a_slow_disk_are_counted(
     assert [one.ending for one in found.exchanges if one.api_key == 0] == [Ending.RESPONDED] * 2
 
 
-async def test_stop_leaves_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_gives_up_a_hanging_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "STOP_S", 0.1)
     disk = Disk(monkeypatch)
     async with memory() as broker:
@@ -209,7 +207,7 @@ async def test_stop_leaves_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("contents", [True, False])
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_ring_that_is_decoded_at_its_end_keeps_the_newest(kind: str, contents: bool, tmp_path: Path) -> None:
-    """The raw files of a ring take turns, too; what they lose undecoded is counted."""
+    """The raw files of a ring alternate, too; exchanges that they lose undecoded are counted."""
     path = tmp_path / f"ring.{kind}"
     async with memory() as broker:
         await broker.topic("t")
@@ -249,7 +247,7 @@ async def test_raw_files_of_a_killed_broker_are_finished_by_reading(kind: str, r
         await waits.send(fetch(("t", 0, 20), max_wait_ms=600_000), 11)
         await settled(lambda: len(sink.exchanges) == 21)
         await written(broker)
-        shutil.copytree(tmp_path, folder)  # as it is on the disk
+        shutil.copytree(tmp_path, folder)  # as stored on the disk
     with open(folder / f"x.{kind}.raw", "ab") as file:
         file.write(raw.event_head(raw.CLOSED, [1, 2])[:-3])  # an event that is cut
     found = read_recording(folder / f"x.{kind}")
@@ -263,7 +261,7 @@ async def test_raw_files_of_a_killed_broker_are_finished_by_reading(kind: str, r
 
 
 @pytest.mark.usefixtures("no_pause")
-async def test_contents_that_are_left_out_are_in_no_file_with_a_name(tmp_path: Path) -> None:
+async def test_omitted_contents_are_in_no_named_file(tmp_path: Path) -> None:
     path = tmp_path / "bare.jsonl"
     async with memory() as broker:
         await broker.topic("t")
@@ -276,7 +274,7 @@ async def test_contents_that_are_left_out_are_in_no_file_with_a_name(tmp_path: P
 
 
 def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
-    """A file of the raw file's name that is none."""
+    """A file that has the name of the raw file, but is none."""
     path = tmp_path / "x.jsonl"
     path.write_text('{"type":"recording","format":1,"part":1,"nodes":[],"time_ms":1}\n')
     other = tmp_path / "x.jsonl.raw"
@@ -313,7 +311,7 @@ async def test_damaged_raw_file_is_decoded_up_to_the_damage(damage: bytes, tmp_p
 
 
 @pytest.mark.usefixtures("no_pause")
-async def test_raw_file_that_cannot_be_decoded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_undecodable_raw_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "killed"
     async with memory() as broker:
         broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))

@@ -1,4 +1,4 @@
-"""What `assert_produced` compares, and how it tells a difference."""
+"""`assert_produced`: the comparison of records, and the text of a difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of(*values: bytes) -> list[Record]:
     return [record(value, offset=offset) for offset, value in enumerate(values)]
 
 
-def test_what_fits_is_no_difference():
+def test_matching_records_have_no_difference():
     found = [record(b"1", b"k", 0), record(None, b"k", 1, headers=(("h", b"x"),)), record("3é".encode(), None, 2)]
     assert difference("t", found, [b"1", None, "3é"]) is None
     assert difference("t", found, [("k", "1"), (b"k", None), "3é"]) is None
@@ -34,7 +34,7 @@ def test_what_fits_is_no_difference():
     assert difference("t", found, (one for one in [b"1", None, "3é"])) is None
 
 
-def test_a_difference_is_lines_with_what_is_missing_and_what_is_there():
+def test_difference_lists_missing_and_unexpected_records():
     found = of(*(b"%d" % number for number in range(9)))
     assert difference("orders", found, [b"%d" % number for number in range(9) if number != 4]) == (
         "topic orders: expected 8 (-), found 9 (+)\n    b'2'\n    b'3'\n  + b'4'\n    b'5'\n    b'6'"
@@ -51,21 +51,21 @@ def test_a_difference_is_lines_with_what_is_missing_and_what_is_there():
     )
 
 
-def test_a_part_that_is_not_named_is_any():
+def test_unnamed_fields_match_any_value():
     assert difference("t", of(b"a"), [("k", "a"), "b"]) == (
         "topic t: expected 2 (-), found 1 (+)\n  - key=b'k' value=b'a'\n  - key=any value=b'b'\n  + key=None value=b'a'"
     )
 
 
-def test_records_that_differ_only_in_what_is_not_shown_by_their_neighbours_are_told():
+def test_difference_in_fields_shown_for_other_records_is_visible():
     found = [record(b"a", b"k")]
-    told = difference("t", found, [record(b"a", b"k", timestamp_ms=8)])
-    assert told is not None and "timestamp_ms=8" in told and "timestamp_ms=7" in told
+    result = difference("t", found, [record(b"a", b"k", timestamp_ms=8)])
+    assert result is not None and "timestamp_ms=8" in result and "timestamp_ms=7" in result
 
 
-def test_what_is_long_is_cut():
-    told = difference("t", of(bytes(100_000)), [bytes(99_999) + b"x"])
-    assert told is not None and len(told) < 2000 and told.count("(100000 bytes, CRC-32 ") == 2
+def test_long_values_and_differences_are_cut():
+    result = difference("t", of(bytes(100_000)), [bytes(99_999) + b"x"])
+    assert result is not None and len(result) < 2000 and result.count("(100000 bytes, CRC-32 ") == 2
     many = difference("t", of(*[b"a"] * 5000), [b"b"] * 5000)
     assert many is not None and many.count("\n") == SHOWN_LINES + 1 and many.endswith("9940 more lines")
     none_of_many = difference("t", [], [b"b"] * 5000, ordered=False)
@@ -73,7 +73,7 @@ def test_what_is_long_is_cut():
 
 
 @pytest.mark.parametrize("wrong", [5, ["a"], ("a", "b", "c"), ("a", 1)])
-def test_what_is_no_expectation_is_refused(wrong: Any):
+def test_invalid_expectations_are_refused(wrong: Any):
     with pytest.raises(TypeError):
         difference("t", of(b"a"), [wrong])
 
@@ -82,13 +82,13 @@ VALUES = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=12)
 
 
 @given(VALUES, VALUES)
-def test_there_is_a_difference_exactly_where_the_lists_differ(found: list[bytes], wanted: list[bytes]):
+def test_difference_exists_exactly_if_the_lists_differ(found: list[bytes], wanted: list[bytes]):
     assert (difference("t", of(*found), wanted) is None) == (found == wanted)
     assert (difference("t", of(*found), wanted, ordered=False) is None) == (sorted(found) == sorted(wanted))
 
 
 @given(VALUES, st.randoms())
-def test_order_does_not_count_where_it_is_not_to(found: list[bytes], rng: random.Random):
+def test_unordered_comparison_ignores_order(found: list[bytes], rng: random.Random):
     mixed: list[Any] = [(None, value) if rng.random() < 0.5 else value for value in found]
     rng.shuffle(mixed)
     assert difference("t", of(*found), mixed, ordered=False) is None

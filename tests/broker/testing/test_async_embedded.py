@@ -1,4 +1,4 @@
-"""`AsyncEmbedded`, and `assert_produced` with a time and a decoder, in both forms."""
+"""`AsyncEmbedded`, and `assert_produced` with a time limit and a decoder, in both forms."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_faults_are_in_force_within_a_block_and_can_be_awaited() -> None:
             broker.faults.stall("Fetch", colour="red")
 
 
-async def test_awaited_calls_leave_the_loop_free_and_end_with_their_task() -> None:
+async def test_awaited_calls_do_not_block_the_loop_and_are_cancelled_with_their_task() -> None:
     async with AsyncEmbedded() as broker:
         topic = await broker.create_topic()
         waiting = asyncio.create_task(broker.assert_produced(topic, ["x"], within_ms=LONG_MS))
@@ -110,7 +110,7 @@ def test_aio_is_the_same_broker_in_any_loop() -> None:
 # Within a time
 
 
-def test_records_that_come_within_the_time_are_waited_for() -> None:
+def test_assertion_waits_for_records_within_the_time() -> None:
     with Embedded() as broker:
         topic = broker.create_topic(partitions=2)
         begun = threading.Event()
@@ -144,7 +144,7 @@ async def test_wait_for_records_is_ended_by_the_append() -> None:
         assert min(spent) < 0.05
 
 
-async def test_topic_that_is_made_within_the_time_is_waited_for() -> None:
+async def test_assertion_waits_for_a_topic_within_the_time() -> None:
     async with AsyncEmbedded() as broker:
         waiting = asyncio.create_task(broker.assert_produced("later", ["x"], within_ms=LONG_MS))
         await broker.topics()
@@ -153,7 +153,7 @@ async def test_topic_that_is_made_within_the_time_is_waited_for() -> None:
         await waiting
 
 
-def test_time_that_is_over_fails_with_the_usual_message() -> None:
+def test_assertion_fails_with_the_difference_after_the_time() -> None:
     with Embedded() as broker:
         broker.send("t", "a")
         with pytest.raises(AssertionError) as at_once:

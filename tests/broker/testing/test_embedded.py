@@ -1,4 +1,4 @@
-"""A broker within the process: its start and its end, topics, records, and what it tells of groups and producers."""
+"""A broker in the process of a test: start and stop, topics, records, groups and producers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def client_of(broker: Embedded) -> Client:
 # Topics and records
 
 
-def test_records_are_where_they_were_sent():
+def test_records_are_in_the_partitions_they_were_sent_to():
     with Embedded() as broker:
         topic = broker.create_topic("orders", partitions=3)
         assert broker.send(topic, "first", key="a", headers=[("h", "1"), ("n", None)]) == 0
@@ -84,7 +84,7 @@ def test_many_records_are_sent_in_few_batches():
         assert broker.send_many(topic, []) == []
 
 
-def test_what_was_produced_is_asserted():
+def test_assert_produced_compares_the_records():
     with Embedded() as broker:
         broker.send_many("t", [("k", "1"), "2"])
         broker.assert_produced("t", ["1", "2"])
@@ -94,7 +94,7 @@ def test_what_was_produced_is_asserted():
         assert str(caught.value) == "topic t: expected 2 (-), found 2 (+)\n    b'1'\n  - b'3'\n  + b'2'"
 
 
-def test_what_is_refused_is_one_line():
+def test_refused_operations_raise_one_line():
     with Embedded(configs={"auto.create.topics.enable": False}) as broker:
         broker.create_topic("t")
         with pytest.raises(AlreadyExists, match=r"TOPIC_ALREADY_EXISTS: Topic 't' already exists"):
@@ -141,7 +141,7 @@ def test_records_of_every_format_and_codec_are_read(format: str, codec: str):
         assert all((r.timestamp_ms == -1) == (format == "0.9.0") for r in stored)
 
 
-async def test_what_was_aborted_is_not_among_the_records_and_what_is_open_not_yet():
+async def test_aborted_and_open_transactions_are_not_among_the_records():
     async with Embedded() as broker:
         broker.create_topic("t")
         client = await client_of(broker)
@@ -164,7 +164,7 @@ async def test_what_was_aborted_is_not_among_the_records_and_what_is_open_not_ye
 # Groups and producers
 
 
-async def test_a_group_is_told_with_its_members_offsets_and_lag():
+async def test_group_has_members_offsets_and_lag():
     async with Embedded() as broker:
         broker.create_topic("t", partitions=2)
         broker.send_many("t", [("a", "1"), ("a", "2"), ("a", "3")])
@@ -214,7 +214,7 @@ async def test_a_group_is_told_with_its_members_offsets_and_lag():
         client.close()
 
 
-async def test_producers_are_told_by_partition():
+async def test_producers_are_listed_by_partition():
     async with Embedded() as broker:
         broker.create_topic("t", partitions=2)
         client = await client_of(broker)
@@ -240,7 +240,7 @@ def test_every_release_starts(release: str):
         broker.assert_produced("t", [("k", "x")])
 
 
-def test_what_cannot_be_started_is_said_to_the_caller(tmp_path: Path):
+def test_failed_start_raises_in_the_caller(tmp_path: Path):
     with pytest.raises(ValueError, match=r"did you mean num\.partitions\?"):
         Embedded(configs={"num.partition": 1})
     with pytest.raises(ValueError, match=r"unknown release 5\.11; did you mean"):
@@ -265,7 +265,7 @@ def test_what_cannot_be_started_is_said_to_the_caller(tmp_path: Path):
     assert threading.active_count() == before
 
 
-def test_a_stopped_broker_says_so_and_has_its_data_when_it_starts_again():
+def test_stopped_broker_refuses_calls_and_keeps_its_data():
     broker = Embedded()
     broker.stop()
     with pytest.raises(OperationError, match="does not run"):
@@ -285,7 +285,7 @@ def test_a_stopped_broker_says_so_and_has_its_data_when_it_starts_again():
     broker.stop()
 
 
-def test_data_directories_are_a_brokers_like_any_other(tmp_path: Path):
+def test_data_directories_keep_records_for_the_next_broker(tmp_path: Path):
     folders = [tmp_path / "one", tmp_path / "two"]
     with Embedded(data_dir=folders) as broker:
         broker.create_topic("t", partitions=4)
@@ -296,7 +296,7 @@ def test_data_directories_are_a_brokers_like_any_other(tmp_path: Path):
         broker.assert_produced("t", ["a", "b", "c", "d"], ordered=False)
 
 
-def test_listeners_are_those_that_are_asked_for():
+def test_listeners_are_those_of_the_arguments():
     with Embedded(listeners=["127.0.0.1:0", "SECOND=0.0.0.0:0"], brokers=2) as broker:
         assert broker.bootstrap == broker.bootstraps["PLAINTEXT"] and set(broker.bootstraps) == {"PLAINTEXT", "SECOND"}
         every = ",".join(broker.bootstraps.values()).split(",")
@@ -308,7 +308,7 @@ def test_listeners_are_those_that_are_asked_for():
         assert broker.bootstrap.startswith("localhost:") and connects(broker.bootstrap)
 
 
-def test_the_defaults_are_those_of_tests_unless_they_are_given():
+def test_defaults_for_tests_apply_unless_given():
     with Embedded() as broker:
         config = broker.options.config
         assert config["group.initial.rebalance.delay.ms"] == 0 and config["offsets.topic.num.partitions"] == 4
@@ -316,7 +316,7 @@ def test_the_defaults_are_those_of_tests_unless_they_are_given():
     assert config["group.initial.rebalance.delay.ms"] == 7 and config["log.cleaner.enable"] is False
 
 
-async def test_it_runs_beside_the_loop_of_whoever_uses_it():
+async def test_broker_runs_beside_the_callers_event_loop():
     async with Embedded() as broker, Embedded() as other:
         client = await client_of(broker)
         waiting = asyncio.ensure_future(client.call(ApiVersionsRequest(), 0))
@@ -331,7 +331,7 @@ async def test_it_runs_beside_the_loop_of_whoever_uses_it():
                 raise AssertionError("it cannot have started")
 
 
-def test_many_threads_use_one_broker():
+def test_broker_is_used_by_many_threads():
     failures: list[BaseException] = []
 
     def work(broker: Embedded, number: int) -> None:
@@ -352,7 +352,7 @@ def test_many_threads_use_one_broker():
         assert not failures and len(broker.topics()) == 8
 
 
-def test_an_error_within_is_not_covered_by_one_of_the_end():
+def test_error_in_the_block_is_not_replaced_by_one_of_the_stop():
     with pytest.raises(KeyError), Embedded() as broker:
         broker.send("t", "x")
         broker.faults.disk_error()
@@ -363,7 +363,7 @@ def test_an_error_within_is_not_covered_by_one_of_the_end():
     broker.stop()
 
 
-def test_it_is_not_to_be_called_in_its_own_thread():
+def test_call_in_the_brokers_own_thread_is_refused():
     found: list[BaseException] = []
 
     def within(broker: Embedded) -> None:
@@ -381,14 +381,14 @@ def test_it_is_not_to_be_called_in_its_own_thread():
         assert ["own thread" in str(error) for error in found] == [True, True]
 
 
-# What it leaves
+# Resources
 
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
-def test_nothing_is_left_of_many_brokers(scaled: Callable[[int], int]):
+def test_stopped_brokers_leave_no_threads_or_descriptors(scaled: Callable[[int], int]):
     def one(number: int) -> None:
         with Embedded(brokers=1 + number % 3) as broker:
             broker.send("t", "x")
@@ -407,7 +407,7 @@ def test_nothing_is_left_of_many_brokers(scaled: Callable[[int], int]):
     assert not [found for found in gc.get_objects() if isinstance(found, Embedded) and id(found) not in others]
 
 
-def test_it_logs_warnings_alone_and_leaves_structlog_as_it_is():
+def test_broker_logs_only_warnings_and_does_not_configure_structlog():
     program = """
 import structlog
 from ottla.broker import Embedded
@@ -429,7 +429,7 @@ assert not structlog.is_configured()
     assert any("[error" in line for line in lines) and not any("[info" in line for line in lines)
 
 
-def test_the_package_is_imported_without_it():
+def test_importing_the_package_does_not_import_embedded():
     program = (
         "import sys, ottla.broker; print([n for n in ('asyncio', 'ottla.broker.network.server') if n in sys.modules])"
     )
@@ -442,7 +442,7 @@ def test_the_package_is_imported_without_it():
 # Faults
 
 
-def test_faults_meet_requests_the_disk_and_the_sockets():
+def test_faults_apply_to_requests_disk_and_sockets():
     with Embedded() as broker:
         broker.create_topic("t")
         snapshot = broker.snapshot()
@@ -462,7 +462,7 @@ def test_faults_meet_requests_the_disk_and_the_sockets():
         assert connects(broker.bootstrap)
 
 
-def test_faults_that_were_put_in_force_before_the_start_are_met():
+def test_faults_added_before_the_start_apply():
     broker = Embedded()
     fault = broker.faults.refuse()
     with broker:
@@ -471,7 +471,7 @@ def test_faults_that_were_put_in_force_before_the_start_are_met():
         assert connects(broker.bootstrap)
 
 
-def test_records_without_a_time_are_retained_by_the_brokers_clock():
+def test_records_without_a_timestamp_get_the_brokers_time():
     with Embedded("2.8", {"inter.broker.protocol.version": "2.8"}) as broker:
         configs = {"message.format.version": "0.9.0", "retention.ms": 3_600_000, "segment.ms": 1000}
         broker.create_topic("t", configs=configs)
@@ -484,7 +484,7 @@ def test_records_without_a_time_are_retained_by_the_brokers_clock():
         broker.assert_produced("t", [])
 
 
-def test_a_copy_of_the_process_does_not_wait_for_the_broker():
+def test_forked_process_does_not_wait_for_the_broker():
     with Embedded() as broker:
         broker._thread._process += 1  # as if a fork had made this process
         with pytest.raises(OperationError, match="the parent process"):

@@ -1,4 +1,4 @@
-"""What is asked of an embedded broker and makes no sense is refused in one line that names it, and changes nothing."""
+"""Invalid arguments of an embedded broker are refused in one line that names them, and change nothing."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def one_line(error: pytest.ExceptionInfo[Exception], part: str) -> None:
         ({"configs": ["num.partitions=3"]}, "configs are a mapping of names to values"),
     ],
 )
-def test_of_a_broker(arguments: dict[str, Any], part: str):
+def test_invalid_arguments_of_a_broker_are_refused(arguments: dict[str, Any], part: str):
     with pytest.raises(TypeError) as error:
         Embedded(**arguments)
     one_line(error, part)
 
 
-def test_nothing_given_is_the_default():
+def test_none_and_empty_arguments_are_defaults():
     with Embedded(release=None, configs=None, listeners=[]) as broker:  # type: ignore[arg-type]
         assert broker.bootstrap.startswith("127.0.0.1:") and not broker.bootstrap.endswith(":9092")
 
 
 @pytest.mark.parametrize("ms", [1.5, 1000.0, datetime.timedelta(days=7).total_seconds() * 1000, "1", True, None])
-def test_of_the_clock(broker: Embedded, ms: Any):
+def test_invalid_arguments_of_the_clock_are_refused(broker: Embedded, ms: Any):
     for move in (broker.clock.advance, broker.clock.set):
         with pytest.raises(TypeError) as error:
             move(ms)
@@ -56,7 +56,7 @@ def test_of_the_clock(broker: Embedded, ms: Any):
 
 
 @pytest.mark.parametrize(
-    ("ask", "part"),
+    ("send_request", "part"),
     [
         (lambda broker: broker.create_topic(3), "the name of a topic is a str, not 3"),
         (lambda broker: broker.create_topic(partitions="2"), "partitions is a whole number, not '2'"),
@@ -71,22 +71,22 @@ def test_of_the_clock(broker: Embedded, ms: Any):
         (lambda broker: broker.restore(None), "restore takes a Snapshot, not None"),
     ],
 )
-def test_of_its_methods(broker: Embedded, ask: Callable[[Embedded], Any], part: str):
+def test_invalid_arguments_of_methods_are_refused(broker: Embedded, send_request: Callable[[Embedded], Any], part: str):
     before = broker.topics()
     with pytest.raises(TypeError) as error:
-        ask(broker)
+        send_request(broker)
     one_line(error, part)
     assert broker.topics() == before
 
 
-def test_a_topic_of_millions_of_partitions_does_not_hold_the_broker_up(broker: Embedded):
+def test_topic_of_millions_of_partitions_is_refused_at_once(broker: Embedded):
     with pytest.raises(OperationError) as error:
         broker.create_topic(partitions=10_000_000)
     one_line(error, "POLICY_VIOLATION: at most 10000 partitions, not 10000000")
 
 
 @pytest.mark.parametrize("expected", ["x", b"x", {"k": "x"}, NewRecord("x"), 1, None])
-def test_an_expectation_that_is_no_list_is_no_list_of_its_letters(broker: Embedded, expected: Any):
+def test_text_as_expected_records_is_refused(broker: Embedded, expected: Any):
     topic = broker.create_topic()
     broker.send(topic, "x")
     with pytest.raises(TypeError) as error:
@@ -105,7 +105,7 @@ def test_headers_may_be_a_mapping(broker: Embedded):
 
 
 @pytest.mark.parametrize(
-    ("ask", "part"),
+    ("send_request", "part"),
     [
         (lambda broker: broker.records("none"), "there is no none"),
         (lambda broker: broker.records("t", 7), "there is no t-7"),
@@ -115,22 +115,22 @@ def test_headers_may_be_a_mapping(broker: Embedded):
         (lambda broker: broker.producers("none"), "there is no none"),
     ],
 )
-def test_what_is_not_there_is_named(broker: Embedded, ask: Callable[[Embedded], Any], part: str):
+def test_missing_objects_are_named(broker: Embedded, send_request: Callable[[Embedded], Any], part: str):
     with pytest.raises(NotFound) as error:
-        ask(broker)
+        send_request(broker)
     assert str(error.value) == f"UNKNOWN_TOPIC_OR_PARTITION: {part}"
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "result"),
     [
         ({"node": 9}, "there is no node 9: the nodes are 1"),
         ({"listener": "PLAIN"}, "there is no listener 'PLAIN': the listeners are PLAINTEXT"),
     ],
 )
-def test_a_fault_where_the_broker_has_nothing_is_not_put_in_force(broker: Embedded, where: dict[str, Any], told: str):
+def test_fault_for_a_missing_listener_or_node_is_refused(broker: Embedded, where: dict[str, Any], result: str):
     for put in (broker.faults.refuse, partial(broker.faults.error, "Produce", 6)):
         with pytest.raises(ValueError) as error:
             put(**where)
-        assert str(error.value) == told
+        assert str(error.value) == result
     assert broker.faults.list() == []

@@ -1,4 +1,4 @@
-"""Whoever starts an embedded broker may be interrupted: nothing of it is left then, and nobody waits for ever."""
+"""Interrupted starts and stops of an embedded broker leave no thread, and no call that waits for ever."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def own_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "ottla-embedded"]
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2, 5, 50, 500])
-async def test_a_task_that_is_cancelled_while_the_broker_starts_leaves_none(turns: int):
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 50, 500])
+async def test_task_cancelled_during_the_start_leaves_no_broker(steps: int):
     before = own_threads()
 
     async def use() -> None:
@@ -27,7 +27,7 @@ async def test_a_task_that_is_cancelled_while_the_broker_starts_leaves_none(turn
             await asyncio.Event().wait()
 
     task = asyncio.create_task(use())
-    for _ in range(turns):
+    for _ in range(steps):
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -35,7 +35,7 @@ async def test_a_task_that_is_cancelled_while_the_broker_starts_leaves_none(turn
     assert own_threads() == before
 
 
-async def test_one_that_is_ready_when_its_task_is_cancelled_is_stopped():
+async def test_broker_that_is_ready_when_its_task_is_cancelled_is_stopped():
     before = own_threads()
     broker = Embedded()
 
@@ -44,7 +44,7 @@ async def test_one_that_is_ready_when_its_task_is_cancelled_is_stopped():
             raise AssertionError("cancelled before")
 
     task = asyncio.create_task(use())
-    while not broker.bootstrap:  # set in its thread, which tells it to this loop for a later turn
+    while not broker.bootstrap:  # set in its thread, which wakes this loop in a later step
         await asyncio.sleep(0)
     while broker._thread.operations is None:
         pass
@@ -56,7 +56,7 @@ async def test_one_that_is_ready_when_its_task_is_cancelled_is_stopped():
         broker.send("t", "x")
 
 
-def test_an_interrupt_while_the_broker_starts_leaves_none(monkeypatch: pytest.MonkeyPatch):
+def test_interrupt_during_the_start_leaves_no_broker(monkeypatch: pytest.MonkeyPatch):
     before = own_threads()
     waited: list[bool] = []
     wait = concurrent.futures.Future.result
@@ -77,20 +77,20 @@ def test_an_interrupt_while_the_broker_starts_leaves_none(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_what_comes_behind_the_stop_is_not_done_to_the_data(tmp_path: Path, on_disk: bool):
-    """Two things at once: whichever has its turn behind the stop is told that there is no broker any more."""
+def test_calls_after_the_stop_do_not_change_the_data(tmp_path: Path, on_disk: bool):
+    """Operations that wait while the broker stops are refused."""
     folder = tmp_path / "data" if on_disk else None
-    told: list[str] = []
+    reported: list[str] = []
     with Embedded(data_dir=folder) as broker:
         broker.send("t", "kept")
         snapshot = broker.snapshot()
         broker.send("t", "later")
 
-        async def behind(work: Callable[[], Awaitable[object]]) -> None:
+        async def after_stop(work: Callable[[], Awaitable[object]]) -> None:
             try:
                 await work()
             except OperationError as error:
-                told.append(str(error))
+                reported.append(str(error))
 
         async def all_at_once(operations: Operations) -> None:
             works = [
@@ -100,12 +100,12 @@ def test_what_comes_behind_the_stop_is_not_done_to_the_data(tmp_path: Path, on_d
                 operations.snapshot,
                 lambda: operations.moving(lambda clock: clock.advance(1)),
             ]
-            await asyncio.gather(*map(behind, works))
-            await behind(lambda: operations.send("t", "never"))
-            await behind(lambda: operations.records("t"))
-            await behind(operations.topics)
+            await asyncio.gather(*map(after_stop, works))
+            await after_stop(lambda: operations.send("t", "never"))
+            await after_stop(lambda: operations.records("t"))
+            await after_stop(operations.topics)
 
         broker._thread.call(all_at_once)
-    assert told == ["the broker does not run"] * 7
+    assert reported == ["the broker does not run"] * 7
     with broker if folder is None else Embedded(data_dir=folder) as again:
         again.assert_produced("t", ["kept", "later"])

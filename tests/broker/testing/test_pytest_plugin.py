@@ -1,4 +1,4 @@
-"""The pytest plugin and the unittest mixin, in test runs of their own: what is imported, shared, fresh and put away."""
+"""The pytest plugin and the unittest mixin, in test runs of their own: imports, sharing, isolation, clean-up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROUGHT = ("ottla", "uvloop", "construct", "structlog", "crc32c", "cramjam")
 
 
 class Outcome:
-    """A finished test run: its output, and what its tests noted, in the order of the notes' file."""
+    """A finished test run: its output, and the notes of its tests, in order."""
 
     def __init__(self, run: subprocess.CompletedProcess[str], notes: Path) -> None:
         self.code = run.returncode
@@ -29,7 +29,7 @@ class Outcome:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """`run(test_file, *arguments)`: pytest, started far from this checkout. Its tests `note(...)` values for us."""
+    """Returns `run(test_file, *arguments)`, which starts pytest outside this checkout. Its tests `note(...)` values."""
     notes = tmp_path / "notes"
     (tmp_path / "noting.py").write_text(
         "import json\n"
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Run:
         (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = -q --strict-markers -W error\n{ini}")
         command = [sys.executable, "-m", module, *arguments]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
-        # What others make of a test run is not looked at here: no plugin but ours and those of pytest itself.
+        # Only this plugin and those of pytest itself are loaded: other plugins change the output.
         quiet = [] if "-p" in arguments else ["-p", "no:randomly"]
         quiet += ["-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider"]
         command += quiet if module == "pytest" else []
@@ -56,7 +56,7 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.mark.process
-def test_nothing_is_imported_until_a_test_wants_a_broker(run: Run) -> None:
+def test_plugin_imports_nothing_until_a_test_requests_a_broker(run: Run) -> None:
     outcome = run(
         f"""
 import sys
@@ -102,7 +102,7 @@ def test_marked(ottla_broker, ottla_topic):
     assert one[0] == other[0] == marked[0]
     assert one[1] != other[1]
     assert one[1].startswith("test_it-a-b-c")
-    assert other[2] == [other[1]]  # that of the first test is gone
+    assert other[2] == [other[1]]  # the topic of the first test was deleted
     assert marked[1:] == [3, {"retention.ms": "2000", "segment.ms": "5000"}]
 
 
@@ -128,7 +128,7 @@ def test_it(ottla_broker, ottla_topic, worker_id, number):
 
 
 @pytest.mark.process
-def test_brokers_of_the_factory_end_with_their_test(run: Run) -> None:
+def test_brokers_of_the_factory_stop_with_their_test(run: Run) -> None:
     outcome = run(
         """
 import pytest
@@ -159,7 +159,7 @@ def test_on_disk(ottla_factory, tmp_path):
 
 
 @pytest.mark.process
-def test_what_a_test_leaves_behind_is_put_right(run: Run) -> None:
+def test_changes_of_a_test_are_undone_for_the_next(run: Run) -> None:
     outcome = run(
         """
 import pytest, socket, time
@@ -199,7 +199,7 @@ def check(ottla_broker):
 
 
 @pytest.mark.process
-def test_the_session_s_broker_is_as_the_ini_file_says(run: Run) -> None:
+def test_ini_options_configure_the_session_broker(run: Run) -> None:
     outcome = run(
         """
 def test_it(ottla_broker, ottla_factory):
@@ -214,7 +214,7 @@ def test_it(ottla_broker, ottla_factory):
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("marker", "told"),
+    ("marker", "result"),
     [
         (
             "config={}",
@@ -224,17 +224,17 @@ def test_it(ottla_broker, ottla_factory):
         ("configs={'retention.of.ms': 1}", "retention.of.ms"),
     ],
 )
-def test_a_marker_that_says_what_there_is_not_fails_its_test(run: Run, marker: str, told: str) -> None:
+def test_marker_with_unknown_arguments_fails_its_test(run: Run, marker: str, result: str) -> None:
     outcome = run(
         f"import pytest\n@pytest.mark.ottla({marker})\ndef test_it(ottla_topic): ...\ndef test_next(ottla_topic): ...\n"
     )
     assert outcome.code == 1
-    assert told in outcome.text, outcome.text
+    assert result in outcome.text, outcome.text
     assert "1 passed, 1 error" in outcome.text
 
 
 @pytest.mark.process
-def test_an_ini_file_with_a_mistake_is_told(run: Run) -> None:
+def test_invalid_ini_option_is_refused(run: Run) -> None:
     outcome = run("def test_it(ottla_broker): ...\n", ini="ottla_configs = num.partitions\n")
     assert outcome.code != 0
     assert "ottla_configs: 'num.partitions' is not name=value" in outcome.text

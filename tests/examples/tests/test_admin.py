@@ -16,7 +16,7 @@ def names(broker: Any) -> set[str]:
     return {topic.name for topic in broker.topics()}
 
 
-def test_a_topic_is_made_as_told(wire: Wire, ottla_broker: Any, ottla_topic: str) -> None:
+def test_topic_is_created_with_partitions_and_configs(wire: Wire, ottla_broker: Any, ottla_topic: str) -> None:
     admin = wire.admin()
     admin.create(made := f"{ottla_topic}-made", 3, {"retention.ms": "60000"})
     assert made in names(ottla_broker)
@@ -45,7 +45,7 @@ def test_a_deleted_topic_is_gone(wire: Wire, ottla_broker: Any, ottla_topic: str
     assert ottla_topic not in names(ottla_broker)
 
 
-def test_a_topic_made_anew_is_empty(wire: Wire, ottla_broker: Any, ottla_topic: str) -> None:
+def test_recreated_topic_is_empty(wire: Wire, ottla_broker: Any, ottla_topic: str) -> None:
     ottla_broker.send(ottla_topic, b"old")
     admin = wire.admin()
     admin.delete(ottla_topic)

@@ -43,7 +43,7 @@ def test_a_checkout_reports_what_cannot_succeed(
     assert ottla_broker.records(ottla_topic) == []
 
 
-def test_an_answer_that_is_lost_is_an_order_twice(
+def test_lost_response_duplicates_an_order(
     wire: Wire, ottla_broker: Any, ottla_topic: str, orders: Orders
 ) -> None:
     checkout = Checkout(wire.sender(), ottla_topic)
@@ -53,7 +53,7 @@ def test_an_answer_that_is_lost_is_an_order_twice(
     ottla_broker.assert_produced(ottla_topic, encoded(orders(1) * 2))
 
 
-def test_an_answer_that_is_lost_is_an_order_once_with_idempotence(
+def test_lost_response_with_idempotence_keeps_one_order(
     wire: Wire, ottla_broker: Any, ottla_topic: str, orders: Orders
 ) -> None:
     checkout = Checkout(wire.sender(idempotent=True), ottla_topic)
@@ -115,7 +115,7 @@ def test_a_full_disk_refuses_orders_until_there_is_room(connect: Connect, ottla_
     assert encoded(orders(1, first=2))[0] in [record.value for record in broker.records(topic)]
 
 
-def test_a_ledger_whose_commit_was_not_answered_books_once(
+def test_ledger_with_a_lost_commit_response_books_once(
     wire: Wire, ottla_broker: Any, ottla_topic: str, group: str, until: Until, orders: Orders
 ) -> None:
     target = ottla_broker.create_topic()

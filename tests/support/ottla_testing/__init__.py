@@ -12,4 +12,4 @@ SUPPORT = Path(__file__).resolve().parent
 TESTS = SUPPORT.parents[1]
 ROOT = TESTS.parent
 GOLDEN = TESTS / "oracle" / "golden"
-"""What releases of Apache Kafka stored and answered."""
+"""Data and responses of releases of Apache Kafka."""

@@ -1,10 +1,12 @@
-"""`make demo`: a real text file through a broker and back, by two different clients, and every byte accounted for.
+"""`make demo`: a real text file through a broker and back, by two different clients, with every byte compared.
 
-Starts a broker of its own on a free port with a temporary directory; confluent-kafka (librdkafka) produces the file
-line by line, kafka-python consumes it as a group. Prints counts, checksums and times; exits with 1 when anything is
-lost, doubled, changed or out of order.
+Starts a broker on a free port with a temporary directory; confluent-kafka (librdkafka) produces the file line by line,
+kafka-python consumes it as a group. Prints counts, checksums and times; exits with 1 if anything is lost, duplicated,
+changed or out of order.
 
-    python -m ottla_testing.demo [FILE]     without FILE: Python's own standard library, all its sources as one text
+python -m ottla_testing.demo [FILE]
+
+Without FILE the text is Python's own standard library, all its sources.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Digest:
         self._ordered: dict[int, hashlib._Hash] = {}
 
     def add(self, partition: int, line: bytes) -> None:
-        """One line. A sum of hashes sees a doubled line, where an exclusive or would not."""
+        """Adds a line. A sum of hashes detects a duplicated line, which an exclusive or would not."""
         self.count += 1
         self.size_bytes += len(line)
         self.partitions[partition] = self.partitions.get(partition, 0) + 1
@@ -58,7 +60,7 @@ class Digest:
 
     @property
     def unordered(self) -> str:
-        """The same for the same lines in any order."""
+        """A checksum that is equal for the same lines in any order."""
         return f"{self._sum % (1 << _SUM_BITS):032x}"
 
     @property
@@ -68,7 +70,7 @@ class Digest:
 
 
 def differences(sent: Digest, received: Digest) -> list[str]:
-    """What is not the same on both sides, in words; nothing when all is well."""
+    """Returns the differences between both sides in words; an empty list if there are none."""
     found: list[str] = []
     if sent.count != received.count:
         found.append(f"{sent.count:,} lines were sent, {received.count:,} received")
@@ -129,7 +131,7 @@ class Broker:
         raise SystemExit(f"the broker did not start: exit code {self.process.wait()}")
 
     def stop(self) -> int:
-        """Its exit code; it is killed if it takes more than ten seconds."""
+        """Returns the exit code; kills the process after ten seconds."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(10)
@@ -165,8 +167,8 @@ def produce(address: str, lines: Iterable[bytes]) -> Digest:
 
 
 def consume(address: str, count: int) -> Digest:
-    """Reads `count` lines as a member of a group, and then looks whether there are more."""
-    from kafka import KafkaConsumer  # late: it loads a hundred schemas
+    """Reads `count` lines as a member of a group, and then checks that there are no more."""
+    from kafka import KafkaConsumer  # not at the top: it loads a hundred schemas
 
     consumer = KafkaConsumer(
         TOPIC,
@@ -204,7 +206,7 @@ def show(title: str, digest: Digest, seconds: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when what came back is what was sent."""
+    """Returns 0 if both sides are equal."""
     if len(arguments) > 1 or arguments[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 2

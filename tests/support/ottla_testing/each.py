@@ -36,7 +36,7 @@ def each(
 
     All cases run, whichever fail. The test then fails with the first error; a note on it names its case and counts the
     others that failed. Each case has a `tmp_path` of its own; all other fixtures are the same for all cases, so a test
-    that leaves something behind in one needs `parametrize`. With `strided` the cases are steps at which some work is
+    whose cases change a fixture needs `parametrize`. With `strided` the cases are steps at which some work is
     stopped: a small run takes every third of them, from a random one on.
     """
     parameters = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)

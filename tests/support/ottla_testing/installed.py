@@ -30,7 +30,7 @@ NOT_BUILT = shutil.ignore_patterns(
 WORKERS = 2
 RUN_SECONDS = 600  # a bound
 
-# Takes every n-th test, from the one that it is told; before others put them in an order of their own.
+# Takes every n-th test from a given one on, before other plugins reorder them.
 SAMPLE = """
 import pytest
 
@@ -63,9 +63,10 @@ def build_wheel(folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """A new environment with the wheel in it, and this one's other packages behind it; its python.
+    """Makes a new environment with the wheel in it, and this environment's other packages on its path; returns its
+    python.
 
-    This environment's own Ottla is not behind it: a folder named in a `.pth` file is not asked for `.pth` files.
+    Ottla itself is not on the path twice: `.pth` files of a folder that a `.pth` file adds are not read.
     """
     place = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, capture_output=True)
@@ -105,9 +106,9 @@ def main() -> int:
         folder = Path(name)
         python = install(build_wheel(folder), folder)
         report = run_tests(python, folder, options.workers, options.every, arguments=arguments)
-    told = asdict(report)
-    print(told.pop("output"))
-    print(json.dumps(told))
+    result = asdict(report)
+    print(result.pop("output"))
+    print(json.dumps(result))
     return int(report.failed > 0)
 
 

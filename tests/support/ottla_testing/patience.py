@@ -28,7 +28,7 @@ def until(condition: Callable[[], T], complaint: object = "", *, pause_s: float 
     complaint or what that returns."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := condition()):
-        assert time.monotonic() < deadline, _told(complaint)
+        assert time.monotonic() < deadline, _text(complaint)
         time.sleep(pause_s)
     return found
 
@@ -43,7 +43,7 @@ async def async_until(
         found = cast(T, await made if isinstance(made, Awaitable) else made)
         if found:
             return found
-        assert time.monotonic() < deadline, _told(complaint)
+        assert time.monotonic() < deadline, _text(complaint)
         await asyncio.sleep(pause_s)
 
 
@@ -52,6 +52,6 @@ def patiently() -> asyncio.Timeout:
     return asyncio.timeout(PATIENCE_S)
 
 
-def _told(complaint: object) -> object:
+def _text(complaint: object) -> object:
     found = complaint() if callable(complaint) else complaint
     return found or f"it did not happen within {PATIENCE_S} seconds"

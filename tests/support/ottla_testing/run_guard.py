@@ -1,12 +1,12 @@
-"""What a run of the tests leaves behind when it is interrupted or killed: no processes, and no folder.
+"""Cleans up after a test run that is interrupted or killed: no processes and no folders are left.
 
-Owns the run's temporary folder and one guard for each pytest process, those of pytest-xdist among them. A guard is a
+Makes the run's temporary folder, and one guard for each pytest process, those of pytest-xdist among them. A guard is a
 small process that holds the read end of a pipe whose write end only its pytest process has, so that it is notified
 however that process ends. Child processes inherit an environment variable that names the run; the guard kills those
 that are left, also brokers and JVMs in sessions of their own. The guard of the main process then removes the folder,
-unless tests failed, whose files are kept.
+unless tests failed: their files are kept.
 
-Where there is no /proc (macOS), `ps` finds the processes as far as it shows their environment.
+Without /proc (macOS), `ps` finds the processes as far as it shows their environment.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def end_with_parent() -> None:
 # -- the guard's process
 
 
-def watch(mark: str, folder: str, told: IO[bytes]) -> None:
+def watch(mark: str, folder: str, result: IO[bytes]) -> None:
     """Waits for the end of the pytest process, and cleans up after it."""
-    keep = told.read() == KEEP
+    keep = result.read() == KEEP
     for _ in range(ROUNDS):
         left = list(left_over(mark))
         if not left:
@@ -158,8 +158,8 @@ def _environments() -> Iterator[tuple[int, list[str]]]:
                     continue  # it has ended, or is another user's
                 yield int(name), text.split("\0")
         return
-    told = subprocess.run(["ps", "-axwwE", "-o", "pid=,command="], capture_output=True, text=True, check=False)
-    for line in told.stdout.splitlines():
+    result = subprocess.run(["ps", "-axwwE", "-o", "pid=,command="], capture_output=True, text=True, check=False)
+    for line in result.stdout.splitlines():
         process, *words = line.split()
         yield int(process), words
 

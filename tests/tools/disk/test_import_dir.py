@@ -51,9 +51,9 @@ async def history(folder: Path, *topics: str) -> None:
 async def read(folder: Path, topic: str, partition: int = 0) -> list[bytes | None]:
     async with running(folder) as broker:
         start = broker.log(topic, partition).log_start_offset
-        answer = only(await (await broker.client()).call(fetch((topic, partition, start)), 11))
-        assert answer.error_code == 0
-        return values(answer.records)
+        response = only(await (await broker.client()).call(fetch((topic, partition, start)), 11))
+        assert response.error_code == 0
+        return values(response.records)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -200,9 +200,9 @@ async def test_imported_producer_ids_are_not_assigned_again(tmp_path: Path, run:
         await (await broker.client()).call(produce(sent), 9)
     assert run(source, "--data-dir", data)[0] == 0
     async with running(data) as broker:
-        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-        answer: Any = await (await broker.client()).call(asked, 1)
-        assert answer.producer_id == 9_001 + PRODUCER_IDS_SKIPPED
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        response: Any = await (await broker.client()).call(request, 1)
+        assert response.producer_id == 9_001 + PRODUCER_IDS_SKIPPED
 
 
 # Refusals

@@ -60,20 +60,20 @@ def test_clients_are_distinguished_and_counted() -> None:
         activity.opened(one)
     for one, client_id in ((first, "a"), (second, "a"), (first, "b"), (first, "b")):
         done(activity, exchange(one, SECOND, client_id), 5)
-    told = {client.client_id: client for client in activity.clients}
-    assert {name: (client.requests, client.connections, dict(client.hosts)) for name, client in told.items()} == {
+    result = {client.client_id: client for client in activity.clients}
+    assert {name: (client.requests, client.connections, dict(client.hosts)) for name, client in result.items()} == {
         "a": (2, 1, {"10.0.0.2": 1}),
         "b": (2, 1, {"10.0.0.1": 1}),
     }
-    assert (activity.connections, told["a"].request_bytes, told["a"].response_bytes) == (3, 200, 80)
-    assert activity.client_of(first) is told["b"] and activity.client_of(silent) is None
+    assert (activity.connections, result["a"].request_bytes, result["a"].response_bytes) == (3, 200, 80)
+    assert activity.client_of(first) is result["b"] and activity.client_of(silent) is None
     first.library = ClientLibrary("PLAINTEXT", "librdkafka", "2", True)  # it sends its software name
     waits = exchange(first, 2 * SECOND, "b")
     activity.begun(waits)
-    assert list(activity.waiting()) == [waits] and activity.client_of(first) is told["b"]
+    assert list(activity.waiting()) == [waits] and activity.client_of(first) is result["b"]
     end(activity, waits, 7)
     found = activity.client_of(first)
-    assert found is not None and (found.software_name, found.requests, told["b"].connections) == ("librdkafka", 1, 0)
+    assert found is not None and (found.software_name, found.requests, result["b"].connections) == ("librdkafka", 1, 0)
     assert list(activity.waiting()) == []
     done(activity, exchange(first, SECOND, "b", key=999), 5, Ending.CLOSED)
     assert found.apis == {METADATA: 4}, "an API that is not there is none that it knows"
@@ -125,12 +125,12 @@ def test_slowest_requests_of_the_last_minute_are_kept() -> None:
 def test_request_with_a_wait_time_is_not_slow() -> None:
     activity, one = Activity(lambda: SECOND), peer()
     activity.opened(one)
-    asked = frame(fetch(("t", 0, 0), max_wait_ms=500), 12, 1)[4:]
-    done(activity, exchange(one, 0, key=FETCH, request=asked), 500_900_000)  # v4 in its header is v12 in its bytes
+    requested = frame(fetch(("t", 0, 0), max_wait_ms=500), 12, 1)[4:]
+    done(activity, exchange(one, 0, key=FETCH, request=requested), 500_900_000)  # v4 in its header is v12 in its bytes
     done(activity, exchange(one, 0, key=JOIN_GROUP), SECOND)
     done(activity, exchange(one, 0, key=FETCH, request=None), SECOND)
     assert activity.slow() == []
-    late = exchange(one, 0, key=FETCH, request=asked)
+    late = exchange(one, 0, key=FETCH, request=requested)
     late.api_version, late.fault = 12, "delay"
     done(activity, late, 502 * 1_000_000)
     assert [(slow.number, slow.fault) for slow in activity.slow()] == [(late.number, "delay")]
@@ -148,17 +148,17 @@ async def test_overview_shows_what_was_done(tmp_path: Path) -> None:
         await client.call(software, 3, "app")
         sent = records(b"one", b"two", b"three", producer_id=4000, producer_epoch=7, base_sequence=0)
         await client.call(produce(sent, "orders"), 9, "app")
-        answer = await client.call(fetch(("orders", 0, 0)), 12, "app")
-        read = len(answer.responses[0].partitions[0].records)
+        response = await client.call(fetch(("orders", 0, 0)), 12, "app")
+        read = len(response.responses[0].partitions[0].records)
         await client.call(_commit("billing", "orders", 0, 1), 8, "app")
         waiting = await broker.client()
         await waiting.send(fetch(("orders", 1, 0), max_wait_ms=60_000), 12, "reader")
         await broker.settle()
         await api.call("POST", "/faults", {"action": "delay", "ms": 5, "api": "Heartbeat"})
-        told = await api.call("GET", "/overview")
+        result = await api.call("GET", "/overview")
 
-        assert [topic["name"] for topic in told["topics"][:1]] == ["orders"], "what is active comes first"
-        topics = {topic["name"]: topic for topic in told["topics"]}
+        assert [topic["name"] for topic in result["topics"][:1]] == ["orders"], "what is active comes first"
+        topics = {topic["name"]: topic for topic in result["topics"]}
         log = broker.log("orders")
         assert topics["orders"] == {
             "name": "orders",
@@ -172,7 +172,7 @@ async def test_overview_shows_what_was_done(tmp_path: Path) -> None:
             "bytes_out": read,
         }
         assert topics["Quiet"]["records_in"] == 0 and topics["__consumer_offsets"]["is_internal"]
-        (group,) = told["groups"]
+        (group,) = result["groups"]
         assert {
             name: group[name] for name in ("id", "state", "members", "topics", "partitions", "committed", "lag")
         } == {
@@ -184,34 +184,36 @@ async def test_overview_shows_what_was_done(tmp_path: Path) -> None:
             "committed": 1,
             "lag": 2,
         }
-        (producer,) = told["producers"]
+        (producer,) = result["producers"]
         assert (producer["producer_id"], producer["producer_epoch"], producer["last_sequence"]) == (4000, 7, 2)
-        clients = {one["client_id"]: one for one in told["clients"]}
+        clients = {one["client_id"]: one for one in result["clients"]}
         app = clients["app"]
         assert (app["software_name"], app["software_version"], app["hosts"]) == ("py", "1", ["127.0.0.1"])
         assert (app["connections"], app["waiting"], app["requests"]) == (1, 0, 4)
         assert app["apis"] == {"ApiVersions": 3, "Fetch": 12, "OffsetCommit": 8, "Produce": 9}
-        (parked,) = told["waiting"]
+        (parked,) = result["waiting"]
         assert (parked["api"], parked["client_id"], parked["waits_for"]) == ("Fetch", "reader", "records")
-        assert {one["api"] for one in told["slow"]} >= {"Produce", "OffsetCommit", "ApiVersions"}
-        assert told["totals"]["waiting"] == 1 and told["totals"]["faults"] == len(told["faults"]) == 1
-        assert told["totals"]["requests"] == first["totals"]["requests"] + sum(c["requests"] for c in told["clients"])
-        assert told["nodes"] == [
-            {**(await api.call("GET", "/topology"))["nodes"][0], "leads": told["totals"]["partitions"]}
+        assert {one["api"] for one in result["slow"]} >= {"Produce", "OffsetCommit", "ApiVersions"}
+        assert result["totals"]["waiting"] == 1 and result["totals"]["faults"] == len(result["faults"]) == 1
+        assert result["totals"]["requests"] == first["totals"]["requests"] + sum(
+            c["requests"] for c in result["clients"]
+        )
+        assert result["nodes"] == [
+            {**(await api.call("GET", "/topology"))["nodes"][0], "leads": result["totals"]["partitions"]}
         ]
         assert (
-            told["broker"]["instance"] == first["broker"]["instance"]
-            and told["broker"]["state"] == first["broker"]["state"]
+            result["broker"]["instance"] == first["broker"]["instance"]
+            and result["broker"]["state"] == first["broker"]["state"]
         )
 
         await waiting.send(produce(sent, "none"), 9, "reader")  # its response waits for the other
         found = await api.call("GET", "/overview?contains=QUI&limit=1")
         assert [topic["name"] for topic in found["topics"]] == ["Quiet"] and found["groups"] == found["clients"] == []
-        assert found["totals"]["topics"] == told["totals"]["topics"]
+        assert found["totals"]["topics"] == result["totals"]["topics"]
         assert len((await api.call("GET", "/overview?limit=2"))["topics"]) == 2
         assert "the query.limit is '0': Expected `int` >= 1" in await api.call("GET", "/overview?limit=0", status=400)
         await api.call("POST", "/state/reset")
-        assert (await api.call("GET", "/overview"))["broker"]["state"] == told["broker"]["state"] + 1
+        assert (await api.call("GET", "/overview"))["broker"]["state"] == result["broker"]["state"] + 1
 
 
 def _commit(group: str, topic: str, partition: int, offset: int) -> OffsetCommitRequest:
@@ -239,23 +241,23 @@ async def test_overview_of_transactions_and_times(tmp_path: Path) -> None:
         overviews = Overviews(broker.running, lambda: now_ns)
         await broker.topic("t")
         client = await broker.client()
-        asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
-        answer = await client.call(asked, 4)
-        told = await overviews.taken()
-        (producer,) = told["producers"]
+        request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+        response = await client.call(request, 4)
+        result = await overviews.taken()
+        (producer,) = result["producers"]
         assert (producer["topic"], producer["partition"], producer["transactional_id"]) == (None, -1, "tx")
-        assert (producer["producer_id"], producer["transaction_state"]) == (answer.producer_id, "Empty")
-        assert (told["totals"]["producers"], told["totals"]["open_transactions"]) == (1, 0)
+        assert (producer["producer_id"], producer["transaction_state"]) == (response.producer_id, "Empty")
+        assert (result["totals"]["producers"], result["totals"]["open_transactions"]) == (1, 0)
         waits = exchange(next(iter(overviews.activity._connections.values())).peer, 3 * SECOND, key=FETCH)
         overviews.activity.begun(waits)
         now_ns = 5 * SECOND
-        told = await overviews.taken(Selection(contains="APP"))
-        assert told["broker"]["uptime_ms"] == 5000 and told["producers"] == []
-        assert [(one["number"], one["waiting_ms"]) for one in told["waiting"]] == [(waits.number, 2000)]
+        result = await overviews.taken(Selection(contains="APP"))
+        assert result["broker"]["uptime_ms"] == 5000 and result["producers"] == []
+        assert [(one["number"], one["waiting_ms"]) for one in result["waiting"]] == [(waits.number, 2000)]
         assert (await overviews.taken(Selection(contains="x")))["waiting"] == []
         overviews.close()
-        await client.call(asked, 4)
-        assert (await overviews.taken())["totals"]["requests"] == told["totals"]["requests"]
+        await client.call(request, 4)
+        assert (await overviews.taken())["totals"]["requests"] == result["totals"]["requests"]
 
 
 async def test_thousands_of_partitions_do_not_block_the_event_loop(
@@ -267,14 +269,14 @@ async def test_thousands_of_partitions_do_not_block_the_event_loop(
         for number in range(12):
             await broker.topic(f"t{number}", 5)
         looking = overviews.taken(Selection(limit=3))
-        turns = 0
+        steps = 0
         try:
             while True:
                 looking.send(None)
-                turns += 1
+                steps += 1
         except StopIteration as stop:
-            told = stop.value
-        assert turns == 60 // 10 and told["totals"]["partitions"] == 60 and len(told["topics"]) == 3
+            result = stop.value
+        assert steps == 60 // 10 and result["totals"]["partitions"] == 60 and len(result["topics"]) == 3
 
 
 async def test_thousands_of_producers_do_not_block_the_event_loop(
@@ -289,23 +291,23 @@ async def test_thousands_of_producers_do_not_block_the_event_loop(
             sent = records(b"v", producer_id=1000 + number, producer_epoch=0, base_sequence=0)
             await client.call(produce(sent, "t"), 9)
         looking = overviews.taken(Selection(limit=3))
-        turns = 0
+        steps = 0
         try:
             while True:
                 looking.send(None)
-                turns += 1
+                steps += 1
         except StopIteration as stop:
-            told = stop.value
-        assert turns >= 3 and told["totals"]["producers"] == 30 and len(told["producers"]) == 3
+            result = stop.value
+        assert steps >= 3 and result["totals"]["producers"] == 30 and len(result["producers"]) == 3
 
 
 def test_long_client_id_is_cut_in_waiting_and_slow_requests() -> None:
-    one, told = peer(), []
+    one, result = peer(), []
     activity = Activity(lambda: SECOND)
     activity.opened(one)
     waits = exchange(one, 0, "x" * 30_000)
     activity.begun(waits)
-    told.append(_waiting(waits, {}, SECOND)["client_id"])
+    result.append(_waiting(waits, {}, SECOND)["client_id"])
     end(activity, waits, 1000)
-    told += [slow.client_id for slow in activity.slow()]
-    assert [len(text) for text in told] == [TEXT_MAX, TEXT_MAX] and told[0] == told[1]
+    result += [slow.client_id for slow in activity.slow()]
+    assert [len(text) for text in result] == [TEXT_MAX, TEXT_MAX] and result[0] == result[1]

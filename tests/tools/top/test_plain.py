@@ -51,8 +51,8 @@ def test_rates_are_the_growth_of_counters() -> None:
     quick = history.add(overview(3200, topics=[topic("t", records_in=105), topic("new", records_in=3)]))
     assert rates(quick, "topics")["records_in"] == pytest.approx(100 / 2.2, abs=0.001), "not over 200 ms"
     assert rates(quick, "topics", 1)["records_in"] is None
-    anew = history.add(overview(4200, topics=[topic("t", records_in=2)]))
-    assert rates(anew, "topics")["records_in"] is None, "a recreated topic"
+    restarted = history.add(overview(4200, topics=[topic("t", records_in=2)]))
+    assert rates(restarted, "topics")["records_in"] is None, "a recreated topic"
 
 
 @pytest.mark.parametrize("changed", [{"instance": "j"}, {"state": 2}, {"uptime_ms": 500}])
@@ -120,12 +120,12 @@ def test_rows_are_sorted_by_any_column_with_missing_values_last() -> None:
     for is_falling, names in ((True, ["b", "a", "B", "c"]), (False, ["a", "b", "B", "c"])):
         rows = tab.sorted(ctl_lines["topics"], tab.columns[tab.column("IN REC/S")], is_falling=is_falling)
         assert [row["name"] for row in rows] == names
-    for kind_told in (ctl_lines, History().add(everything_hostile())):
+    for kind_shown in (ctl_lines, History().add(everything_hostile())):
         for tab in TABS:
             for column in tab.columns:
                 for is_falling in (False, True):
-                    assert len(tab.sorted(kind_told[tab.kind], column, is_falling=is_falling)) == len(
-                        kind_told[tab.kind]
+                    assert len(tab.sorted(kind_shown[tab.kind], column, is_falling=is_falling)) == len(
+                        kind_shown[tab.kind]
                     )
 
 

@@ -1,4 +1,4 @@
-"""The page's views and forms of resets of offsets, configs and access control lists."""
+"""The page's views and forms for resets of offsets, configs and access control lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def visitor(broker: Embedded) -> Visitor:
 
 
 def cells(page: Document, name: str) -> list[str]:
-    """The row of a table whose first cell begins with that text."""
+    """Returns the row of a table whose first cell begins with this text."""
     for row in page.all("tr"):
         found = [" ".join(cell.text.split()) for cell in row.children]
         if found[0].split(" ")[0] == name:
@@ -37,7 +37,7 @@ def cells(page: Document, name: str) -> list[str]:
 
 
 def hidden(forms: Iterable[Element], action: str) -> dict[str, str]:
-    """The hidden fields of the first form of that address."""
+    """Returns the hidden fields of the first form with this action."""
     (form,) = [one for one in forms if one.attributes.get("action") == action][:1]
     fields = [one.attributes for one in form.all("input") if one.attributes.get("type") == "hidden"]
     return {one["name"]: one["value"] for one in fields}
@@ -48,7 +48,7 @@ def committed(broker: Embedded, group: str) -> dict[tuple[str, int], int]:
 
 
 def commit(broker: Embedded, group: str, topic: str, offset: int) -> None:
-    """Has a group commit an offset in each partition of a topic."""
+    """Commits an offset of a group in each partition of a topic."""
     broker.reset_offsets(group, "offset", offset, [(topic, None)])
 
 
@@ -63,7 +63,7 @@ def test_a_group_shows_both_ends_of_each_log_and_its_lag(visitor: Visitor, broke
     assert "orders-1" in visitor.page("/groups/readers?sort=-end").one("main").text
 
 
-def test_offsets_are_shown_before_they_are_reset(visitor: Visitor, broker: Embedded) -> None:
+def test_reset_shows_a_preview_of_offsets(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("orders", 2)
     broker.send_many("orders", [(None, str(n)) for n in range(6)])
     commit(broker, "readers", "orders", 1)
@@ -93,7 +93,7 @@ def test_offsets_are_shown_before_they_are_reset(visitor: Visitor, broker: Embed
         ({"to": "latest", "of": f"{HURTFUL}"}, 404, "UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
-def test_a_reset_that_makes_no_sense_is_refused(
+def test_invalid_reset_is_refused(
     visitor: Visitor, broker: Embedded, form: dict[str, str], status: int, why: str
 ) -> None:
     broker.create_topic("orders")
@@ -113,8 +113,8 @@ def test_configs_of_a_topic_are_shown_and_changed(visitor: Visitor, broker: Embe
         "2 of "
     )  # and min.insync.replicas, which a cluster with eligible leaders sets
     assert "open" in page.one("details").attributes and "retention.ms=1000" in page.one("details").text
-    told = done(visitor, where, name="segment.ms", how="set", value="60000", do="check")
-    assert told == "Done. The change of segment.ms is allowed; nothing was changed."
+    result = done(visitor, where, name="segment.ms", how="set", value="60000", do="check")
+    assert result == "Done. The change of segment.ms is allowed; nothing was changed."
     assert broker.topic("orders").configs == {"retention.ms": "1000"}
     assert done(visitor, where, name="segment.ms", how="set", value="60000") == "Done. segment.ms was changed."
     done(visitor, where, name="cleanup.policy", how="append", value="compact")
@@ -124,7 +124,7 @@ def test_configs_of_a_topic_are_shown_and_changed(visitor: Visitor, broker: Embe
     assert "Unknown topic config name" in refused(visitor, where, 400, name=f"x{HURTFUL}", value="1", how="set")
     assert "name of a config" in refused(visitor, where, 400, name="", how="set", value="1")
     assert "one of set" in visitor.post(where, 400, name="a", how="guess").text
-    assert visitor.ask("GET", "/topics/none/configs").status == 404
+    assert visitor.request("GET", "/topics/none/configs").status == 404
 
 
 def test_configs_of_the_broker_are_shown_and_changed(visitor: Visitor) -> None:
@@ -163,7 +163,7 @@ def test_access_control_lists_are_listed_added_and_removed(visitor: Visitor) -> 
     assert "1 entry" in visitor.page("/acls").one("caption").text
 
 
-def test_names_that_html_has_no_letters_for_are_changed_as_others_are(visitor: Visitor, broker: Embedded) -> None:
+def test_names_with_control_characters_survive_hidden_fields(visitor: Visitor, broker: Embedded) -> None:
     name = f"{HURTFUL}\r\n\t ü%41+&"
     broker.create_topic("orders")
     commit(broker, name, "orders", 0)
@@ -174,10 +174,10 @@ def test_names_that_html_has_no_letters_for_are_changed_as_others_are(visitor: V
     broker.add_acls([AclEntry("TOPIC", name, "LITERAL", f"User:{name}", "*", "READ", "ALLOW")])
     fields = hidden(visitor.page("/acls").all("form"), "/acls/remove")
     assert "1 entry was removed" in done(visitor, "/acls/remove", **fields) and broker.acls() == []
-    assert "is not UTF-8" in visitor.ask("POST", "/groups/delete", "quoted.id=%25ff").text
+    assert "is not UTF-8" in visitor.request("POST", "/groups/delete", "quoted.id=%25ff").text
 
 
-def test_a_page_that_reads_only_has_none_of_these_forms() -> None:
+def test_read_only_page_has_no_administration_forms() -> None:
     with Embedded(control="127.0.0.1:0") as broker:
         assert broker.control_url
         visitor = Visitor(broker.control_url)
@@ -185,10 +185,10 @@ def test_a_page_that_reads_only_has_none_of_these_forms() -> None:
         for path in ("/broker", "/acls", "/topics/orders/configs"):
             assert all(one.attributes["method"] in ("get", "dialog") for one in visitor.page(path).all("form"))
         for path in ("/groups/reset", "/broker", "/acls", "/acls/remove", "/topics/orders/configs"):
-            assert visitor.ask("POST", path, "id=a").status == 403
+            assert visitor.request("POST", path, "id=a").status == 403
 
 
-def test_these_forms_are_refused_from_another_site(visitor: Visitor) -> None:
+def test_administration_forms_from_another_site_are_refused(visitor: Visitor) -> None:
     for path in ("/groups/reset", "/broker", "/acls", "/acls/remove", "/topics/orders/configs"):
-        assert visitor.ask("POST", path, "id=a", Origin="http://evil.example").status == 403
-        assert visitor.ask("POST", path, "id=a", Origin=None).status == 403
+        assert visitor.request("POST", path, "id=a", Origin="http://evil.example").status == 403
+        assert visitor.request("POST", path, "id=a", Origin=None).status == 403

@@ -1,4 +1,4 @@
-"""What the page's forms do where it may change something, and how they say no."""
+"""The forms of the pages of a broker with `--control-write`: their effects and their errors."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_records(visitor: Visitor, broker: Embedded) -> None:
     assert "no partition 2" in refused(visitor, "/messages/orders", 404, partition="2")
     assert "is not a time" in refused(visitor, "/messages/orders", 400, timestamp="soon")
     assert "MESSAGE_TOO_LARGE" in refused(visitor, "/messages/orders", 400, value="x" * 1_100_000)
-    assert "no topic none" in refused(visitor, "/messages/none", 404, value="x")  # and none is made
-    assert visitor.ask("POST", "/messages/orders", "x" * 2_200_000).status == 413
+    assert "no topic none" in refused(visitor, "/messages/none", 404, value="x")  # and no topic is created
+    assert visitor.request("POST", "/messages/orders", "x" * 2_200_000).status == 413
     assert len(broker.records("orders")) == 3 and len(broker.topics()) == 1
 
 
-def test_what_kafka_keeps_for_itself_is_not_written(visitor: Visitor, broker: Embedded) -> None:
+def test_internal_topics_are_not_written_or_deleted(visitor: Visitor, broker: Embedded) -> None:
     async def made(operations: Any) -> None:
         operations.running.state.internal_topic("__consumer_offsets", operations.clock.now_ms)
 
@@ -110,29 +110,32 @@ def test_groups(visitor: Visitor, broker: Embedded) -> None:
     assert "tick the box" in refused(visitor, "/groups/delete", 400, id="none")
 
 
-def test_forms_are_forms(visitor: Visitor, broker: Embedded) -> None:
-    seen = visitor.ask("POST", "/topics", '{"name": "x"}', Content_Type="application/json")
+def test_forms_need_the_form_content_type_and_a_bounded_body(visitor: Visitor, broker: Embedded) -> None:
+    seen = visitor.request("POST", "/topics", '{"name": "x"}', Content_Type="application/json")
     assert seen.status == 400 and "x-www-form-urlencoded" in seen.text
-    seen = visitor.ask("POST", "/topics", "name=x", Content_Type="multipart/form-data; boundary=a")
+    seen = visitor.request("POST", "/topics", "name=x", Content_Type="multipart/form-data; boundary=a")
     assert seen.status == 400
-    assert visitor.ask("POST", "/topics", "name=x", Origin="http://evil.example").status == 403
-    assert visitor.ask("POST", "/topics", "name=x", Origin=None).status == 403
-    assert visitor.ask("POST", "/requests", "").status == 405
-    for charset in ("nope", "ascii", "rot13"):  # is not looked at: browsers send UTF-8
-        as_said = f"application/x-www-form-urlencoded; charset={charset}"
-        assert visitor.ask("POST", "/topics", "name=\u00fc", Content_Type=as_said).status == 400
-    assert "more than 100 fields" in visitor.ask("POST", "/topics", "a&" * 101).text
-    large = visitor.ask("POST", "/topics", "name=" + "x" * (2 * 1024 * 1024))
+    assert visitor.request("POST", "/topics", "name=x", Origin="http://evil.example").status == 403
+    assert visitor.request("POST", "/topics", "name=x", Origin=None).status == 403
+    assert visitor.request("POST", "/requests", "").status == 405
+    for charset in ("nope", "ascii", "rot13"):  # is ignored: browsers send UTF-8
+        as_given = f"application/x-www-form-urlencoded; charset={charset}"
+        assert visitor.request("POST", "/topics", "name=\u00fc", Content_Type=as_given).status == 400
+    assert "more than 100 fields" in visitor.request("POST", "/topics", "a&" * 101).text
+    large = visitor.request("POST", "/topics", "name=" + "x" * (2 * 1024 * 1024))
     assert large.status == 413 and "larger than 2097152 bytes" in large.text
     assert broker.topics() == []
-    # What was done is told by the page's own address alone where it may write, and is no markup.
+    # The message comes from the page's URL, only with write access, and is escaped.
     page = visitor.page("/topics?done=%3Cb%3Ehurt")
     assert not page.all("b")
     assert "hurt" in page.one("main").text
-    assert "hurt" not in visitor.ask("GET", "/topics?done=hurt", Sec_Fetch_Site="cross-site").text.partition("<main")[2]
+    assert (
+        "hurt"
+        not in visitor.request("GET", "/topics?done=hurt", Sec_Fetch_Site="cross-site").text.partition("<main")[2]
+    )
 
 
-def test_a_partition_without_a_leader(visitor: Visitor, broker: Embedded) -> None:
+def test_send_to_a_partition_without_a_leader_is_refused(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("led", 2)
     broker.topology.take_offline("led", 1)
     assert "LEADER_NOT_AVAILABLE" in refused(visitor, "/messages/led", 409, value="x", partition=1)

@@ -1,4 +1,5 @@
-"""Who is let into the page: its own forms, no page of another site, no name that a stranger has resolve to it."""
+"""Access to the web pages: forms of their own origin are accepted, pages of other sites and foreign host names are
+refused."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
 CHROME = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Chrome/140", "Accept-Language": "en"}
-# As these send them, asked for http://HOST/.
+# The headers that these programs send for http://HOST/.
 PROGRAMS: dict[str, dict[str, str]] = {
     "curl": {"User-Agent": "curl/7.88.1", "Accept": "*/*"},
     "urllib": {"User-Agent": "Python-urllib/3.11", "Accept-Encoding": "identity"},
@@ -32,7 +33,7 @@ PROGRAMS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_are_served_under_every_name(name: str) -> None:
+def test_programs_are_served_under_any_host(name: str) -> None:
     for host, may_write in itertools.product(("broker.example.com:9080", "127.0.0.1:9080"), (False, True)):
         for method in ("GET", "POST", "DELETE"):
             headers = PROGRAMS[name] | {"Host": host}
@@ -53,7 +54,7 @@ def test_programs_are_served_under_every_name(name: str) -> None:
         ("host.docker.internal:9080", True),
         ("a.b.test", True),
         ("x.localhost", True),
-        ("broker.example.com:9080", True),  # where it was told to listen
+        ("broker.example.com:9080", True),  # the address on which it listens
         ("rebind.example.org:9080", False),
         ("127.0.0.1.nip.io:9080", False),
         ("1.2.3", False),
@@ -66,7 +67,7 @@ def test_programs_are_served_under_every_name(name: str) -> None:
         ("a b.c", False),
     ],
 )
-def test_a_browser_is_served_under_names_that_no_stranger_has(host: str, is_known: bool) -> None:
+def test_browser_is_served_under_local_names_only(host: str, is_known: bool) -> None:
     headers = CHROME | {"Host": host}
     assert (browsers.refusal("GET", headers, "Broker.Example.com", may_write=False) is None) is is_known
 
@@ -75,7 +76,7 @@ def test_a_browser_is_served_under_names_that_no_stranger_has(host: str, is_know
     ("origin", "host", "is_own"),
     [
         ("http://127.0.0.1:9080", "127.0.0.1:9080", True),
-        ("https://localhost:9080", "localhost:9080", True),  # behind a proxy
+        ("https://localhost:9080", "localhost:9080", True),  # through a proxy
         ("http://localhost", "localhost:80", True),
         ("https://localhost", "localhost:443", True),
         ("http://[::1]:9080", "[::1]:9080", True),
@@ -91,12 +92,12 @@ def test_a_browser_is_served_under_names_that_no_stranger_has(host: str, is_know
 )
 @each("method", ["GET", "POST"])
 @each("program", ["curl", "chrome"])
-def test_an_origin_has_to_be_its_own(origin: str, host: str, is_own: bool, method: str, program: str) -> None:
+def test_foreign_origin_is_refused(origin: str, host: str, is_own: bool, method: str, program: str) -> None:
     headers = (CHROME if program == "chrome" else PROGRAMS["curl"]) | {"Host": host, "Origin": origin}
     assert (browsers.refusal(method, headers, "127.0.0.1", may_write=True) is None) is is_own
 
 
-def test_a_script_does_not_hide_that_it_is_in_a_browser() -> None:
+def test_headers_of_scripts_identify_a_browser() -> None:
     plain = {"User-Agent": "curl/8", "Host": "evil.example"}
     assert not browsers.is_browser(plain)
     for name in ("Accept-Language", "Referer", "Origin", "Sec-Fetch-Site"):
@@ -104,7 +105,7 @@ def test_a_script_does_not_hide_that_it_is_in_a_browser() -> None:
         assert browsers.refusal("GET", plain | {name: ""}, "127.0.0.1", may_write=True)
 
 
-def test_a_browser_changes_something_only_from_its_page_and_where_it_may() -> None:
+def test_browser_changes_need_the_own_origin_and_control_write() -> None:
     own = CHROME | {"Host": "localhost:1", "Origin": "http://localhost:1"}
 
     def refusal(headers: dict[str, str], may_write: bool = True) -> str | None:
@@ -131,47 +132,47 @@ def error(seen: Seen, status: int = 403) -> str:
     return json.loads(seen.body)["error"]
 
 
-def test_a_page_that_only_reads_has_no_forms_and_does_nothing(reading: Visitor) -> None:
+def test_read_only_page_has_no_forms_and_refuses_posts(reading: Visitor) -> None:
     for path, page in reading.crawl().items():
         assert all(one.attributes["method"] != "post" for one in page.all("form")), path
     assert "read only" in reading.page("/").one("footer").text
-    assert "--control-write" in error(reading.ask("POST", "/topics", "name=x"))
+    assert "--control-write" in error(reading.request("POST", "/topics", "name=x"))
     plain: dict[str, Any] = {"Origin": None, "User_Agent": "curl/8", "Accept": "*/*"}
-    assert "--control-write" in error(reading.ask("POST", "/topics", "name=x", **plain))
+    assert "--control-write" in error(reading.request("POST", "/topics", "name=x", **plain))
     assert [one for one in reading.page("/topics").links if "/x" in one] == []
 
 
-def test_what_programs_ask_for_goes_on_and_browsers_only_read_it(reading: Visitor) -> None:
-    def asked(method: str, path: str, body: Any = None, **headers: str) -> Any:
+def test_programs_may_post_and_browsers_may_only_read(reading: Visitor) -> None:
+    def send_request(method: str, path: str, body: Any = None, **headers: str) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(reading.url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return json.loads(answer.read())
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+            return json.loads(response.read())
 
-    assert asked("POST", "/v1/topics", {"name": "made"})["name"] == "made"
-    assert asked("DELETE", "/v1/topics/made") == {"removed": 1}
-    assert json.loads(reading.ask("GET", "/v1/topics").body)["topics"][0]["name"] == "orders"
-    assert "--control-write" in error(reading.ask("POST", "/v1/topics", "{}"))
-    assert "--control-write" in error(reading.ask("DELETE", "/v1/topics/orders", Origin=reading.url))
-    assert asked("GET", "/v1/topics")["topics"][0]["name"] == "orders"
+    assert send_request("POST", "/v1/topics", {"name": "made"})["name"] == "made"
+    assert send_request("DELETE", "/v1/topics/made") == {"removed": 1}
+    assert json.loads(reading.request("GET", "/v1/topics").body)["topics"][0]["name"] == "orders"
+    assert "--control-write" in error(reading.request("POST", "/v1/topics", "{}"))
+    assert "--control-write" in error(reading.request("DELETE", "/v1/topics/orders", Origin=reading.url))
+    assert send_request("GET", "/v1/topics")["topics"][0]["name"] == "orders"
 
 
-def test_strangers_learn_nothing(reading: Visitor) -> None:
-    rebound = reading.ask("GET", "/", Host="rebind.example.org:80")
+def test_foreign_pages_get_an_error_without_facts(reading: Visitor) -> None:
+    rebound = reading.request("GET", "/", Host="rebind.example.org:80")
     assert "rebind.example.org:80 is not a name" in error(rebound)
     assert (
-        error(reading.ask("GET", "/topics/orders", Origin="http://evil.example"))
+        error(reading.request("GET", "/topics/orders", Origin="http://evil.example"))
         == "requests from pages of other sites are refused"
     )
     for name in ("orders", "cluster", "ottla"):
         assert name not in rebound.text
     assert "Access-Control-Allow-Origin" not in rebound.headers
-    assert reading.ask("OPTIONS", "/v1/topics", Origin="http://evil.example").status == 403
-    long = reading.ask("GET", "/", Host="a\xe9\x01" + "b" * 300 + ".example")
+    assert reading.request("OPTIONS", "/v1/topics", Origin="http://evil.example").status == 403
+    long = reading.request("GET", "/", Host="a\xe9\x01" + "b" * 300 + ".example")
     assert long.status in (400, 403)
 
 
-def test_what_is_asked_wrongly_is_said_and_shown_as_it_is(reading: Visitor) -> None:
+def test_errors_are_json_for_programs_and_escaped_pages_for_browsers(reading: Visitor) -> None:
     for path in (
         "/topics?page=x", "/topics?sort=zzz", "/topics?kind=none", "/requests?slower=soon", "/producers?id=-1",
         "/groups?page=99999999999999999999", f"/topics?q={'x' * 1001}",
@@ -181,12 +182,12 @@ def test_what_is_asked_wrongly_is_said_and_shown_as_it_is(reading: Visitor) -> N
 
     hurt = reading.page(f"/topics/{quote(HURTFUL, safe='')}", 404)
     assert "<script>alert(1)</script>" in hurt.one("main").text and "\\u202e" in hurt.one("main").text
-    assert reading.ask("GET", "/topics/none", Accept="*/*").headers["Content-Type"].startswith("application/json")
-    assert reading.ask("PUT", "/topics", "", Origin=None, User_Agent="curl/8").status == 405
+    assert reading.request("GET", "/topics/none", Accept="*/*").headers["Content-Type"].startswith("application/json")
+    assert reading.request("PUT", "/topics", "", Origin=None, User_Agent="curl/8").status == 405
     assert reading.page("/topics?page=999").all("table")  # the last there is
 
 
-def test_serve_takes_the_flag_with_a_control_plane_only() -> None:
+def test_control_write_flag_needs_the_control_flag() -> None:
     flags = ("--listen", "127.0.0.1:0", "--data-dir", "data")
     assert parse_serve([*flags, "--control", "127.0.0.1:0"], {})[0].control_write is False
     assert parse_serve([*flags, "--control", "127.0.0.1:0", "--control-write"], {})[0].control_write is True

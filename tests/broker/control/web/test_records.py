@@ -1,4 +1,4 @@
-"""How much of a log the page reads: bounded, right over gaps and damage, quick where there are ten million records."""
+"""Searches of a log for the web pages: bounded, correct over gaps and damage, fast in a log of ten million records."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ async def filled(broker: Broker, count: int = 30, configs: dict[str, str] | None
     client = await broker.client()
     for number in range(count):
         data = records(b"%d" % number, b"second", timestamp=START_MS + number)
-        answer = await client.call(produce(data), 9)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        response = await client.call(produce(data), 9)
+        assert response.responses[0].partition_responses[0].error_code == 0
 
 
-async def test_a_look_ends_where_it_is_to_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_ends_at_its_bounds_and_returns_the_next_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tmp_path) as broker:
         await filled(broker)
         partition = broker.state.topics.partition("t", 0)
@@ -71,7 +73,7 @@ async def test_a_look_ends_where_it_is_to_and_says_so(tmp_path: Path, monkeypatc
         assert offsets(await look_back(broker.state, partition, 0, Wanted(0, 0, 2))) == []
 
 
-async def test_keys_and_values_are_cut_and_told_by_their_size(tmp_path: Path) -> None:
+async def test_keys_and_values_are_cut_with_their_full_size(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -86,7 +88,7 @@ async def test_keys_and_values_are_cut_and_told_by_their_size(tmp_path: Path) ->
         assert (whole.value.head, whole.value.is_cut) == (b"v" * 90_000, False)
 
 
-async def test_gaps_of_a_compacted_log_are_stepped_over(tmp_path: Path) -> None:
+async def test_search_skips_gaps_of_a_compacted_log(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         log = broker.log("t")
@@ -110,7 +112,7 @@ async def test_gaps_of_a_compacted_log_are_stepped_over(tmp_path: Path) -> None:
         assert (facts.first, facts.last, facts.next_offset) == ("v2", "v2", 400_000_001)
 
 
-async def test_what_cannot_be_opened_is_shown_and_stepped_over(tmp_path: Path) -> None:
+async def test_damaged_batches_are_shown_and_skipped(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 1, {"compression.type": "producer"})
         client = await broker.client()
@@ -124,9 +126,9 @@ async def test_what_cannot_be_opened_is_shown_and_stepped_over(tmp_path: Path) -
         path.write_bytes(data)
         partition = broker.state.topics.partition("t", 0)
         seen = await look(broker.state, partition, Wanted(0, 6, 9))
-        told = [(one.offset, bool(one.problem), one.batch.crc_ok) for one in seen.records]
-        assert told == [(0, False, False), (1, False, False), (2, True, False), (4, False, True), (5, False, True)]
-        data[first + 16] = 9  # no batch can be told from the next from here on
+        result = [(one.offset, bool(one.problem), one.batch.crc_ok) for one in seen.records]
+        assert result == [(0, False, False), (1, False, False), (2, True, False), (4, False, True), (5, False, True)]
+        data[first + 16] = 9  # from here on the boundaries of batches are lost
         path.write_bytes(data)
         from ottla.broker.admin_api.views import OperationError
 
@@ -134,7 +136,7 @@ async def test_what_cannot_be_opened_is_shown_and_stepped_over(tmp_path: Path) -
             await look(broker.state, partition, Wanted(0, 6, 9))
 
 
-async def test_descriptors_of_segments_that_were_looked_at_are_given_back(tmp_path: Path) -> None:
+async def test_segments_are_closed_after_they_were_read(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await filled(broker, 12, {"segment.ms": "2", "index.interval.bytes": "0"})
         log = broker.log("t")
@@ -148,7 +150,7 @@ async def test_descriptors_of_segments_that_were_looked_at_are_given_back(tmp_pa
         assert not any(segment.is_open for segment in log.segments[:-1]) and log.segments[-1].is_open
 
 
-def test_ten_million_records_are_as_quick_as_ten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_time_does_not_depend_on_the_size_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = bytearray(batch.build([batch.Record(n, START_MS + n, None, b"%d" % n) for n in range(EACH)], codec=4))
     with Embedded(data_dir=tmp_path, control="127.0.0.1:0") as broker:
         broker.create_topic("large", 1, {"retention.ms": "-1", "segment.bytes": str(1 << 20)})
@@ -167,17 +169,17 @@ def test_ten_million_records_are_as_quick_as_ten(tmp_path: Path, capsys: pytest.
         assert broker.topic("large").partitions[0].end_offset == EACH * BATCHES
         assert broker.control_url
         visitor = Visitor(broker.control_url)
-        visitor.page("/")  # imports what makes pages
+        visitor.page("/")  # imports the renderer
 
         def seconds(path: str) -> float:
             took = []
             for _ in range(3):
                 begun = time.process_time()
-                assert visitor.ask("GET", path).status == 200
+                assert visitor.request("GET", path).status == 200
                 took.append(time.process_time() - begun)
             return min(took)
 
-        told = []
+        result = []
         for path in (
             "/topics", "/topics/{}", "/topics/{}/0",
             "/messages/{}", "/messages/{}?partition=0", "/messages/{}/0/8765432",
@@ -190,15 +192,15 @@ def test_ten_million_records_are_as_quick_as_ten(tmp_path: Path, capsys: pytest.
                 .replace(str(START_MS + 7_654_321), "0")
                 .replace("8765432", "0")
             )
-            told.append(f"{path:50} {1000 * large:7.1f} ms, of one record {1000 * small:7.1f} ms")
-            assert large < 1.0, told
+            result.append(f"{path:50} {1000 * large:7.1f} ms, of one record {1000 * small:7.1f} ms")
+            assert large < 1.0, result
         page = visitor.page(f"/messages/large?partition=0&time={START_MS + 7_654_321}&limit=10")
         assert next(link.text for link in page.all("a") if "data-row" in link.attributes) == "7\u202f654\u202f321"
         assert "Offsets 0 to 10\u202f000\u202f000." in page.one("main").text
         rows = visitor.page("/topics/large/0").all("tbody")[0].children
         assert len(rows) > 3 and all("v2 zstd" in row.text for row in rows)
         with capsys.disabled():
-            print("", *told, sep="\n")
+            print("", *result, sep="\n")
 
 
 JSON = st.recursive(
@@ -216,7 +218,7 @@ def test_json_in_lines_is_the_same_json(value: Any, indent: int | None, ascii_on
     assert text == json.dumps(value, indent=2, ensure_ascii=ascii_only)
 
 
-def test_json_in_lines_keeps_what_parsers_lose() -> None:
+def test_json_in_lines_keeps_numbers_and_duplicate_names() -> None:
     assert as_json('{"a":1.10,"a":1e400,"b":123456789012345678901234567890}') == (
         '{\n  "a": 1.10,\n  "a": 1e400,\n  "b": 123456789012345678901234567890\n}'
     )
@@ -226,13 +228,13 @@ def test_json_in_lines_keeps_what_parsers_lose() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_hex_is_the_bytes(data: bytes) -> None:
+def test_hex_lines_have_the_bytes(data: bytes) -> None:
     lines = as_hex(data).split("\n") if data else []
     assert len(lines) == -(-len(data) // HEX_COLUMNS)
     assert b"".join(bytes.fromhex(line[10:59]) for line in lines) == data
 
 
-def test_a_letter_that_was_cut_is_left_out_and_what_is_no_text_is_hex() -> None:
+def test_cut_character_is_omitted_and_binary_data_is_hex() -> None:
     assert as_text("ä".encode()[:1], is_cut=True) == "" and as_text("ä".encode()[:1]) is None
     assert as_text(b"\xff", is_cut=True) is None or as_text(b"\xffabcd", is_cut=True) is None
     assert shown(None) is None
@@ -241,7 +243,7 @@ def test_a_letter_that_was_cut_is_left_out_and_what_is_no_text_is_hex() -> None:
     assert shown(b"[1]", "json", is_cut=True).note.startswith("too long")  # type: ignore[union-attr]
 
 
-def test_letters_that_act_on_a_page_are_those_of_unicodes_categories() -> None:
+def test_hidden_characters_are_those_of_the_unicode_categories() -> None:
     harmless = {0x09, 0x0A, 0x200C, 0x200D}
     for code in (
         *range(0x3000),

@@ -1,4 +1,4 @@
-"""The page decodes keys and values with schemas that were given as files, and says why where it cannot."""
+"""Web pages decode keys and values with schemas from files, and show the error of a value that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def row(visitor: Visitor, path: str, number: int) -> list[str]:
     return [" ".join(cell.text.split()) for cell in rows[number].children]
 
 
-def test_a_list_shows_what_schemas_make_of_keys_and_values(visitor: Visitor) -> None:
+def test_list_shows_decoded_keys_and_values(visitor: Visitor) -> None:
     path = "/messages/orders?partition=0&offset=0"
     for number in (GOOD, CONFLUENT):
         key, value = row(visitor, path, number)[2:4]
@@ -64,7 +64,7 @@ def test_a_list_shows_what_schemas_make_of_keys_and_values(visitor: Visitor) -> 
     assert row(visitor, "/messages/plain", 0)[3] == "text"
 
 
-def test_one_record_shows_its_fields_or_why_not_and_its_bytes(visitor: Visitor) -> None:
+def test_record_page_shows_decoded_fields_or_the_error_with_the_bytes(visitor: Visitor) -> None:
     page = visitor.page("/messages/orders/0/1")
     key, value = [one.text for one in page.all("pre")][:2]
     assert json.loads(key) == {"flag": True} and json.loads(value)["state"] == "PAID"
@@ -78,21 +78,21 @@ def test_one_record_shows_its_fields_or_why_not_and_its_bytes(visitor: Visitor) 
     assert [one.text for one in broken.all("pre")][1] == "no order"
 
 
-def test_the_tail_and_downloads_decode_as_well(visitor: Visitor) -> None:
+def test_tail_and_downloads_decode_records(visitor: Visitor) -> None:
     assert '{"flag": true}' in visitor.page("/messages/orders/tail").one("tbody").text
     stream = Tail(visitor, "/messages/orders/tail/events?after=0:0")
     assert "{&#34;flag&#34;: true}" in stream.event()[2]["rows"]
     stream.close()
-    good, _, bad = lines_of(visitor.ask("GET", "/messages/orders/records?decode=yes"))
+    good, _, bad = lines_of(visitor.request("GET", "/messages/orders/records?decode=yes"))
     assert good["key_decoded"] == {"flag": True} and good["value_decoded"]["price"] == "-1.05"
     assert set(bad["value_decoded"]) == {"problem"} and bad["value"] == "no order"
-    assert "value_decoded" not in lines_of(visitor.ask("GET", "/messages/orders/records"))[0]
-    text = visitor.ask("GET", "/messages/orders/records?decode=yes&format=csv").text
+    assert "value_decoded" not in lines_of(visitor.request("GET", "/messages/orders/records"))[0]
+    text = visitor.request("GET", "/messages/orders/records?decode=yes&format=csv").text
     head, first, *_ = csv.reader(io.StringIO(text, newline=""))
     assert head[-2:] == ["key_decoded", "value_decoded"] and json.loads(first[-2]) == {"flag": True}
 
 
-def test_what_is_too_long_or_too_much_is_not_decoded_in_a_list(
+def test_list_does_not_decode_long_values_or_beyond_its_budget(
     visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = encoded(ORDER, order() | {"note": "x" * DECODED_IN_LIST})
@@ -115,13 +115,13 @@ def test_what_is_too_long_or_too_much_is_not_decoded_in_a_list(
         (["--control", "127.0.0.1:0", "--schema", "t=none.avsc"], "--schema: none.avsc: No such file or directory"),
     ],
 )
-def test_a_wrong_schema_flag_is_one_line(flags: list[str], why: str) -> None:
+def test_invalid_schema_flag_is_refused_with_one_line(flags: list[str], why: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_serve(["--data-dir", "unused", *flags], {})
     assert str(refused.value).startswith(why)
 
 
-def test_the_schema_flag_is_taken(tmp_path: Path) -> None:
+def test_schema_flag_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "a.avsc").write_text('"string"')
     flags = ["--control", "127.0.0.1:0", "--schema", f"t={tmp_path}/a.avsc", "--schema", f"t:key={tmp_path}/a.avsc"]
     options, _ = parse_serve(["--data-dir", "unused", *flags], {})

@@ -1,4 +1,4 @@
-"""The live tail and downloads of messages: what comes, in which bounds, and that a stream ends when it should."""
+"""The live tail and downloads of messages: their contents, their bounds, and the end of their streams."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def visitor(broker: Embedded) -> Visitor:
     return Visitor(broker.control_url)
 
 
-def test_a_tail_sends_the_records_that_come(visitor: Visitor, broker: Embedded) -> None:
+def test_tail_sends_new_records(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("orders", 2)
     broker.send("orders", "before", partition=0)
     page = visitor.page("/messages/orders/tail")
@@ -46,29 +46,29 @@ def test_a_tail_sends_the_records_that_come(visitor: Visitor, broker: Embedded) 
     assert table.attributes["data-tail"] == "/messages/orders/tail/events?after=0%3A1%2C1%3A0"
     broker.send("orders", "between", partition=1)
     with closing(Tail(visitor, table.attributes["data-tail"])) as stream:
-        assert stream.answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        name, id, told = stream.event()
-        assert (name, id, told["count"], told["skipped"]) == ("rows", "0:1,1:1", 1, 0)
-        assert "between" in told["rows"] and told["rows"].count("<tr") == 1
+        assert stream.response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        name, id, result = stream.event()
+        assert (name, id, result["count"], result["skipped"]) == ("rows", "0:1,1:1", 1, 0)
+        assert "between" in result["rows"] and result["rows"].count("<tr") == 1
         broker.send("orders", HURTFUL, key=HURTFUL, partition=0)
-        _, id, told = stream.event()
+        _, id, result = stream.event()
         assert id == "0:2,1:1"
-        assert "<script" not in told["rows"] and "&lt;script&gt;" in told["rows"]
-        assert not set("\x00\x1b\u202e\u2066") & set(told["rows"])
+        assert "<script" not in result["rows"] and "&lt;script&gt;" in result["rows"]
+        assert not set("\x00\x1b\u202e\u2066") & set(result["rows"])
     with closing(Tail(visitor, "/messages/orders/tail/events", Last_Event_ID="0:1,1:0")) as stream:
         assert stream.event()[2]["count"] == 2
 
 
-def test_a_tail_of_a_fast_topic_sends_the_newest_and_counts_the_others(visitor: Visitor, broker: Embedded) -> None:
+def test_tail_of_a_fast_topic_sends_the_newest_and_counts_skipped_records(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("fast")
     broker.send_many("fast", [str(number) for number in range(1000)])
     with closing(Tail(visitor, "/messages/fast/tail/events?after=0:0")) as stream:
-        _, id, told = stream.event()
-        assert (id, told["count"], told["skipped"]) == ("0:1000", tail.ROWS_MAX, 1000 - tail.ROWS_MAX)
-        assert told["rows"].index(">999<") < told["rows"].index(">998<")
+        _, id, result = stream.event()
+        assert (id, result["count"], result["skipped"]) == ("0:1000", tail.ROWS_MAX, 1000 - tail.ROWS_MAX)
+        assert result["rows"].index(">999<") < result["rows"].index(">998<")
 
 
-def test_a_tail_with_a_text_sends_what_has_it(visitor: Visitor, broker: Embedded) -> None:
+def test_tail_with_a_text_sends_matching_records(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("t")
     broker.send_many("t", ["even" if number % 2 else "odd" for number in range(10)])
     with closing(Tail(visitor, "/messages/t/tail/events?after=0:0&contains=even")) as stream:
@@ -76,15 +76,15 @@ def test_a_tail_with_a_text_sends_what_has_it(visitor: Visitor, broker: Embedded
     assert visitor.page("/messages/t/tail?contains=odd").one("tbody").text.count("odd") == 5
 
 
-def test_a_tail_ends_with_its_topic(visitor: Visitor, broker: Embedded) -> None:
+def test_tail_ends_when_its_topic_is_deleted(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("t")
     with closing(Tail(visitor, "/messages/t/tail/events")) as stream:
         broker.delete_topic("t")
         assert stream.event() == ("end", "", {"why": "The tail has ended: there is no topic t."})
-        assert stream.answer.read() == b""
+        assert stream.response.read() == b""
 
 
-def test_a_tail_goes_on_after_a_reset(visitor: Visitor, broker: Embedded) -> None:
+def test_tail_continues_after_a_reset(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("t")
     kept = broker.snapshot()
     broker.send_many("t", ["a", "b"])
@@ -95,10 +95,10 @@ def test_a_tail_goes_on_after_a_reset(visitor: Visitor, broker: Embedded) -> Non
         assert stream.event()[1] == "0:3"
 
 
-def test_a_tail_ends_when_its_client_goes_and_when_the_broker_stops(visitor: Visitor, broker: Embedded) -> None:
+def test_tail_ends_with_its_client_and_with_the_broker(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("t")
     stream = Tail(visitor, "/messages/t/tail/events")
-    stream.answer.readline()
+    stream.response.readline()
     plane = broker._thread.call(_plane_of(broker))
     assert plane.streams == 1
     stream.close()
@@ -108,14 +108,14 @@ def test_a_tail_ends_when_its_client_goes_and_when_the_broker_stops(visitor: Vis
         threading.Event().wait(0.05)
     assert plane.streams == 0
     last = Tail(visitor, "/messages/t/tail/events")
-    last.answer.readline()
+    last.response.readline()
     broker.stop()
-    last.answer.read()
+    last.response.read()
     last.close()
 
 
 def _plane_of(broker: Embedded) -> Any:
-    """Work that finds the plane of a broker's control plane."""
+    """Returns work that finds the `Plane` of a broker's control plane."""
     import gc
 
     from ottla.broker.control.plane import Plane
@@ -129,14 +129,14 @@ def _plane_of(broker: Embedded) -> Any:
     return found
 
 
-def test_there_is_a_bound_to_streams(visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_streams_is_bounded(visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "MAX_STREAMS", 1)
     broker.create_topic("t")
     with closing(Tail(visitor, "/messages/t/tail/events")) as stream:
-        stream.answer.readline()
-        seen = visitor.ask("GET", "/messages/t/records")
+        stream.response.readline()
+        seen = visitor.request("GET", "/messages/t/records")
         assert seen.status == 429 and "1 live tails and downloads are open already" in seen.text
-    assert visitor.ask("HEAD", "/messages/none/tail/events").status == 404
+    assert visitor.request("HEAD", "/messages/none/tail/events").status == 404
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_there_is_a_bound_to_streams(visitor: Visitor, broker: Embedded, monkeyp
         ("/messages/t/records?time=soon", 400),
     ],
 )
-def test_streams_that_make_no_sense_are_refused(visitor: Visitor, broker: Embedded, path: str, status: int) -> None:
+def test_invalid_streams_are_refused(visitor: Visitor, broker: Embedded, path: str, status: int) -> None:
     broker.create_topic("t", 2)
-    assert visitor.ask("GET", path).status == status
+    assert visitor.request("GET", path).status == status
 
 
 async def _transactions(broker: Embedded) -> None:
@@ -171,15 +171,15 @@ async def _transactions(broker: Embedded) -> None:
         assert await owner.send(b"committed" if committed else b"aborted", topic="paid") == 0
         assert await owner.end(committed, 3) == 0
     headers = [("h", b"1"), ("raw", b"\xff"), ("none", None)]
-    answer = await client.call(produce(sent(b"\xff\0", b"=1+1", None, key=b"-k", headers=headers), "paid"), 9)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    reply = await client.call(produce(sent(b"\xff\0", b"=1+1", None, key=b"-k", headers=headers), "paid"), 9)
+    assert reply.responses[0].partition_responses[0].error_code == 0
     client.close()
 
 
 def test_messages_are_downloaded_as_json_lines(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("paid")
     asyncio.run(_transactions(broker))
-    seen = visitor.ask("GET", "/messages/paid/records")
+    seen = visitor.request("GET", "/messages/paid/records")
     assert seen.headers["Content-Disposition"] == 'attachment; filename="paid.jsonl"'
     assert seen.headers["Content-Type"].startswith("application/x-ndjson")
     assert seen.headers["X-Content-Type-Options"] == "nosniff" and seen.headers["Content-Security-Policy"] == "sandbox"
@@ -191,20 +191,20 @@ def test_messages_are_downloaded_as_json_lines(visitor: Visitor, broker: Embedde
         {"name": "h", "value": "1"}, {"name": "raw", "value": {"base64": "/w=="}}, {"name": "none", "value": None},
     ]  # fmt: skip
     assert formula["value"] == "=1+1" and tombstone["value"] is None
-    (one,) = lines_of(visitor.ask("GET", "/messages/paid/records?partition=0&offset=5&until=6"))
+    (one,) = lines_of(visitor.request("GET", "/messages/paid/records?partition=0&offset=5&until=6"))
     assert one["value"] == "=1+1"
-    assert len(lines_of(visitor.ask("GET", "/messages/paid/records?limit=2"))) == 2
-    assert [one["value"] for one in lines_of(visitor.ask("GET", "/messages/paid/records?contains=abort"))] == [
+    assert len(lines_of(visitor.request("GET", "/messages/paid/records?limit=2"))) == 2
+    assert [one["value"] for one in lines_of(visitor.request("GET", "/messages/paid/records?contains=abort"))] == [
         "aborted"
     ]
-    assert lines_of(visitor.ask("GET", "/messages/paid/records?time=2200-01-01")) == []
+    assert lines_of(visitor.request("GET", "/messages/paid/records?time=2200-01-01")) == []
 
 
-def test_messages_are_downloaded_as_csv_that_no_spreadsheet_runs(visitor: Visitor, broker: Embedded) -> None:
+def test_csv_download_escapes_formulas(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("paid")
     asyncio.run(_transactions(broker))
     broker.send("paid", 'two\r\nlines, "quoted"', key="\t=1")
-    seen = visitor.ask("GET", "/messages/paid/records?format=csv&partition=0")
+    seen = visitor.request("GET", "/messages/paid/records?format=csv&partition=0")
     assert seen.headers["Content-Disposition"] == 'attachment; filename="paid-0.csv"'
     head, *rows = csv.reader(io.StringIO(seen.text, newline=""))
     assert tuple(head) == downloads.COLUMNS
@@ -218,28 +218,26 @@ def test_messages_are_downloaded_as_csv_that_no_spreadsheet_runs(visitor: Visito
     assert found[2]["time"] == "2023-11-14T22:13:20.000Z"
 
 
-def test_a_download_comes_in_steps_and_ends_at_its_bound(
+def test_download_is_sent_in_steps_and_ends_at_its_bound(
     visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloads, "STEP_BYTES", 10_000)
     broker.create_topic("large", 2)
     values = [f"{number:04}" * 250 for number in range(100)]
     broker.send_many("large", [(None, value) for value in values])
-    found = lines_of(visitor.ask("GET", "/messages/large/records"))
+    found = lines_of(visitor.request("GET", "/messages/large/records"))
     assert sorted(one["value"] for one in found) == values
     places = [(one["partition"], one["offset"]) for one in found]
     assert places == [(index, offset) for index in range(2) for offset in range(50)]
     monkeypatch.setattr(downloads, "BYTES_MAX", 30_000)
-    cut = lines_of(visitor.ask("GET", "/messages/large/records"))
+    cut = lines_of(visitor.request("GET", "/messages/large/records"))
     assert len(cut) < 40 and cut[-1]["problem"].startswith("the file ends here, at 30000 bytes")
     assert cut[-1]["offset"] == cut[-2]["offset"] + 1
-    rows = list(csv.reader(io.StringIO(visitor.ask("GET", "/messages/large/records?format=csv").text, newline="")))
+    rows = list(csv.reader(io.StringIO(visitor.request("GET", "/messages/large/records?format=csv").text, newline="")))
     assert {len(row) for row in rows} == {len(downloads.COLUMNS)} and rows[-1][-1].startswith("the file ends here")
 
 
-def test_a_download_that_fails_is_broken_off(
-    visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_download_is_aborted(visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(*given: Any) -> Any:
         raise OperationError("KAFKA_STORAGE_ERROR: the disk is gone")
 
@@ -247,12 +245,12 @@ def test_a_download_that_fails_is_broken_off(
     broker.send("t", "x")
     monkeypatch.setattr(downloads, "look", failing)
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
-        visitor.ask("GET", "/messages/t/records")
+        visitor.request("GET", "/messages/t/records")
     monkeypatch.undo()
-    assert len(lines_of(visitor.ask("GET", "/messages/t/records"))) == 1
+    assert len(lines_of(visitor.request("GET", "/messages/t/records"))) == 1
 
 
-def test_a_tail_of_many_partitions_says_which_it_shows(visitor: Visitor, broker: Embedded) -> None:
+def test_tail_of_many_partitions_names_those_shown(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("wide", tail.PARTITIONS_MAX + 1)
     assert "first 50 of 51 partitions" in visitor.page("/messages/wide/tail").one("main").text
     broker.send("wide", "last", partition=tail.PARTITIONS_MAX)
@@ -260,11 +258,13 @@ def test_a_tail_of_many_partitions_says_which_it_shows(visitor: Visitor, broker:
     assert "last" in page.one("tbody").text and "partitions;" not in page.one("main").text
 
 
-def test_a_download_serves_others_meanwhile(visitor: Visitor, broker: Embedded) -> None:
+def test_download_yields_to_other_requests(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("large")
     broker.send_many("large", ["x" * 1000] * 5000)
     stream = Tail(visitor, "/messages/large/records")  # whose client reads nothing for now
     for number in range(5):
         assert broker.send("large", f"more {number}") == 5000 + number
-    assert len(stream.answer.read().split(b"\n")) == 5001  # its end was that of the beginning, and the last line's
+    assert (
+        len(stream.response.read().split(b"\n")) == 5001
+    )  # the end at the beginning of the download, and the line break of the last line
     stream.close()

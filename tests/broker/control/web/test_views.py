@@ -1,4 +1,4 @@
-"""The page at the control address: every view of an empty and of a full broker, and what its filters and links find."""
+"""The web pages: every view of an empty and of a full broker, with filters and links."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def visitor(broker: Embedded) -> Visitor:
     return Visitor(broker.control_url)
 
 
-def told(text: str) -> str:
-    """A text with its blanks as one, and narrow ones as plain ones."""
+def normalized(text: str) -> str:
+    """Returns a text with single blanks, and plain ones for narrow ones."""
     return " ".join(text.replace("\u202f", " ").split())
 
 
-def test_each_part_of_an_empty_broker_says_what_to_do() -> None:
+def test_pages_of_an_empty_broker_explain_what_to_do() -> None:
     with Embedded(control="127.0.0.1:0") as empty:
         assert empty.control_url
         visitor = Visitor(empty.control_url)
@@ -48,7 +48,7 @@ def test_each_part_of_an_empty_broker_says_what_to_do() -> None:
             ]  # fmt: skip
             (here,) = [one for one in page.all("a") if one.attributes.get("aria-current") == "page"]
             assert here.attributes["href"] == path
-        for path, says in {
+        for path, expected_text in {
             "/topics": "No topics yet",
             "/messages": "Choose a topic",
             "/groups": "No groups",
@@ -59,16 +59,16 @@ def test_each_part_of_an_empty_broker_says_what_to_do() -> None:
             "/faults": "No faults",
         }.items():
             (text,) = [one for one in visitor.page(path).all("p") if one.attributes.get("class") == "empty"][:1]
-            assert says in text.text
+            assert expected_text in text.text
         assert "runs" in visitor.page("/clock").one("main").text
 
 
-def test_every_page_of_a_full_broker_is_sound(visitor: Visitor) -> None:
+def test_every_page_of_a_full_broker_is_valid(visitor: Visitor) -> None:
     found = visitor.crawl()
     kinds = {re.sub(r"[0-9]+", "N", path.partition("?")[0]) for path in found}
     assert {"/topics/orders/N", "/messages/orders/N/N", "/producers/paid/N/N", "/requests/N", "/groups/a%NFb"} <= kinds
     assert len(found) > 60
-    # Nothing that was sent came through as it was.
+    # No hostile content is unescaped.
     for path, page in found.items():
         assert not re.search("[\x00\x1b\u202e\u2066]", "".join(one.text for one in page.all("html"))), path
         assert not page.all("b"), path
@@ -85,13 +85,13 @@ def test_topics(visitor: Visitor) -> None:
     assert "internal" in visitor.page("/topics?kind=internal").row("__consumer_offsets")[0]
     found = visitor.page("/topics?q=OLD&sort=-records")
     names = [row.children[0].text.strip() for row in found.one("tbody").all("tr")]
-    assert sorted(names) == ["old", "older"] and told(found.one("caption").text) == "2 of 9 topics"
+    assert sorted(names) == ["old", "older"] and normalized(found.one("caption").text) == "2 of 9 topics"
     (column,) = [one for one in found.all("th") if one.attributes.get("aria-sort") == "descending"]
     assert column.text.startswith("Records")
     assert "matches" in visitor.page("/topics?q=nothing").one("main").text
     by_records = visitor.page("/topics?sort=-records").one("tbody")
     assert next(by_records.all("a")).text == "segments"
-    assert "sort is &#39;color&#39;, not one of" in visitor.ask("GET", "/topics?sort=color").text
+    assert "sort is &#39;color&#39;, not one of" in visitor.request("GET", "/topics?sort=color").text
 
 
 def test_a_topic_and_a_partition_with_its_segments(visitor: Visitor, broker: Embedded) -> None:
@@ -100,13 +100,13 @@ def test_a_topic_and_a_partition_with_its_segments(visitor: Visitor, broker: Emb
     assert page.row("retention.ms") == ["retention.ms", "-1"]
     assert page.row("0")[3:6] == ["0", "14", "14"]
     page = visitor.page("/topics/segments/0")
-    rows = [[told(cell.text) for cell in row.children] for row in page.all("tbody")[0].all("tr")]
+    rows = [[normalized(cell.text) for cell in row.children] for row in page.all("tbody")[0].all("tr")]
     assert [row[0] for row in rows] == ["0", "active 100"]
     assert rows[0][5] == "v2 gzip" and rows[-1][6] == "v2"
     assert rows[0][3:5] == ["2023-11-14 22:13:59.000", "2023-11-14 22:14:39.000"]  # the largest of the first batch
     assert [row[1] for row in rows] == ["100", "60"]
     known = visitor.page("/topics/paid/0")
-    assert "1 not stable" in told(known.one("main").text)
+    assert "1 not stable" in normalized(known.one("main").text)
     assert "open since offset" in known.one("main").text
     assert visitor.page("/topics/empty/1").row("active")[1:3] == ["0", "0 B"]
     for path in ("/topics/none", "/topics/orders/3", "/topics/orders/99999999999999", "/nowhere"):
@@ -148,33 +148,33 @@ def test_messages_by_offset(visitor: Visitor) -> None:
 def test_messages_by_time(visitor: Visitor, moment: str) -> None:
     assert shown_offsets(visitor, f"partition=0&time={quote(moment)}")[0] == 7
     page = visitor.page(f"/messages/orders?time={quote(moment)}")  # of all partitions, by time
-    assert page.one("main").all("tbody") is not None and told(page.one("main").text).count("2023-11-14 22:1") >= 8
+    assert page.one("main").all("tbody") is not None and normalized(page.one("main").text).count("2023-11-14 22:1") >= 8
     later = visitor.page("/messages/orders?partition=0&time=2100-01-01")
     assert "No record has this time or a later one" in later.one("main").text
-    assert "The newest timestamp is 2023-11-14 22:15:03.000, at offset 13" in told(later.one("main").text)
+    assert "The newest timestamp is 2023-11-14 22:15:03.000, at offset 13" in normalized(later.one("main").text)
 
 
-def test_messages_that_have_a_text(visitor: Visitor) -> None:
+def test_messages_are_searched_for_a_text(visitor: Visitor) -> None:
     assert shown_offsets(visitor, f"partition=0&offset=0&contains={quote(chr(34) + 'order' + chr(34) + ': 7')}") == [7]
     assert shown_offsets(visitor, "partition=1&offset=0&contains=onmouseover") == [0]  # in the name of a header
     assert shown_offsets(visitor, "partition=0&contains=plain") == [10]
     page = visitor.page("/messages/orders?partition=0&offset=0&contains=nothing+of+this")
-    assert "0 records of 14 that were searched, up to the end." in told(page.one("main").text)
+    assert "0 records of 14 that were searched, up to the end." in normalized(page.one("main").text)
 
 
-def test_a_search_in_all_partitions_looks_at_no_more_than_one_in_one(
+def test_search_in_all_partitions_has_the_bound_of_one_partition(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ottla.broker.control.web.messages_view.LOOK_RECORDS", 5)
     page = visitor.page("/messages/orders?contains=nowhere")
-    assert "The 0 newest records of the first 1 partitions" in told(page.one("main").text)
+    assert "The 0 newest records of the first 1 partitions" in normalized(page.one("main").text)
     monkeypatch.undo()
-    assert "The 0 newest records of all partitions" in told(
+    assert "The 0 newest records of all partitions" in normalized(
         visitor.page("/messages/orders?contains=nowhere").one("main").text
     )
 
 
-def test_ways_to_show_a_value(visitor: Visitor) -> None:
+def test_value_is_shown_as_text_json_or_hex(visitor: Visitor) -> None:
     def shown(offset: int, way: str, number: int = 1) -> str:
         page = visitor.page(f"/messages/orders/0/{offset}?view={way}")
         return page.all("pre")[number].text if len(page.all("pre")) > number else page.all("pre")[-1].text
@@ -186,8 +186,8 @@ def test_ways_to_show_a_value(visitor: Visitor) -> None:
     )
     assert shown(13, "auto").startswith("00000000  00 01 02")
     page = visitor.page("/messages/orders/0/13?view=text")
-    assert "not UTF-8: shown in hex" in told(page.one("main").text)
-    assert "not JSON" in told(visitor.page("/messages/orders/0/10?view=json").one("main").text)
+    assert "not UTF-8: shown in hex" in normalized(page.one("main").text)
+    assert "not JSON" in normalized(visitor.page("/messages/orders/0/10?view=json").one("main").text)
     assert [
         one.text for one in visitor.page("/messages/orders/0/11").all("p") if one.attributes.get("class") == "null"
     ] == ["null"]
@@ -208,17 +208,17 @@ def test_a_message_with_its_batch_and_its_bytes(visitor: Visitor) -> None:
         "raw",
     ]
     for what in ("key", "value", "header-0"):
-        seen = visitor.ask("GET", f"/messages/orders/1/0/{what}")
+        seen = visitor.request("GET", f"/messages/orders/1/0/{what}")
         assert (seen.status, seen.body) == (200, HURTFUL.encode())
         assert seen.headers["Content-Type"] == "application/octet-stream"
         assert seen.headers["Content-Disposition"] == f'attachment; filename="orders-1-0.{what}"'
         assert {name: seen.headers[name] for name in SECURE} == SECURE
         assert seen.headers["Content-Security-Policy"] == "sandbox"
     for what in ("header-1", "header-3", "header-", "header-99999999", "nothing", "header-²"):
-        assert visitor.ask("GET", f"/messages/orders/1/0/{quote(what)}").status == 404
-    assert visitor.ask("GET", "/messages/orders/1/1/value").status == 404
+        assert visitor.request("GET", f"/messages/orders/1/0/{quote(what)}").status == 404
+    assert visitor.request("GET", "/messages/orders/1/1/value").status == 404
     pairs = {
-        one.children[0].text: told(one.children[1].text)
+        one.children[0].text: normalized(one.children[1].text)
         for one in visitor.page("/messages/orders/2/0").all("dl")[1].children
     }
     assert (pairs["Producer"], pairs["Sequences"], pairs["CRC"], pairs["Format"]) == (
@@ -228,24 +228,24 @@ def test_a_message_with_its_batch_and_its_bytes(visitor: Visitor) -> None:
         "v2",
     )
     old = visitor.page("/messages/older/0/1")
-    assert "v0 gzip" in old.one("main").text and "none" in told(old.all("dl")[0].text)
+    assert "v0 gzip" in old.one("main").text and "none" in normalized(old.all("dl")[0].text)
     links = {one.text: one.attributes["href"] for one in visitor.page("/messages/orders/0/5").all("a")}
     assert visitor.page(links["← Previous"]).one("h1").text == "Offset 4"
     assert visitor.page(links["Next →"]).one("h1").text == "Offset 6"
     visitor.page("/messages/orders/0/14", 404)
 
 
-def test_what_became_of_transactions_is_shown(visitor: Visitor) -> None:
+def test_outcome_of_transactions_is_shown(visitor: Visitor) -> None:
     page = visitor.page("/messages/paid?partition=0&offset=0")
-    fates = [told(row.children[-1].text) for row in page.one("tbody").all("tr")]
+    fates = [normalized(row.children[-1].text) for row in page.one("tbody").all("tr")]
     assert fates == ["v2 committed"] * 2 + ["v2"] + ["v2 aborted"] * 2 + ["v2", "v2 not stable"]
     assert "commit, coordinator epoch 0" in page.row("2")[2] and "abort, coordinator epoch 0" in page.row("5")[2]
     assert "read_committed" in visitor.page("/messages/paid/0/3").one("main").text
-    assert "after the last stable offset, 6" in told(visitor.page("/messages/paid/0/6").one("main").text)
+    assert "after the last stable offset, 6" in normalized(visitor.page("/messages/paid/0/6").one("main").text)
     assert "Consumers skip it" in visitor.page("/messages/paid/0/2").one("main").text
 
 
-def test_records_of_kafkas_own_are_opened(visitor: Visitor) -> None:
+def test_records_of_internal_topics_are_decoded(visitor: Visitor) -> None:
     page = visitor.page("/messages/__consumer_offsets?limit=250")
     assert "OffsetCommitKey: " in page.one("main").text and 'group: "readers"' in page.one("main").text
     (link,) = [one for one in page.links if re.match("/messages/__consumer_offsets/[0-9]", one)][:1]
@@ -268,7 +268,7 @@ def test_groups(visitor: Visitor) -> None:
     visitor.page("/groups/none", 404)
 
 
-def test_producers_and_what_their_next_batch_is_told(visitor: Visitor, broker: Embedded) -> None:
+def test_producers_are_shown_with_the_verdict_on_the_next_batch(visitor: Visitor, broker: Embedded) -> None:
     page = visitor.page("/producers?id=77")
     assert page.row("77")[1:] == [
         "orders-2", "2", "0", "0", "2023-11-14 22:13:20.000", "–", "sequence 1: accepted",
@@ -287,7 +287,7 @@ def test_producers_and_what_their_next_batch_is_told(visitor: Visitor, broker: E
 def test_transactions(visitor: Visitor) -> None:
     page = visitor.page("/transactions")
     row = next(page.one("main").all("tbody")).children[0]
-    cells = [told(cell.text) for cell in row.children]
+    cells = [normalized(cell.text) for cell in row.children]
     assert cells[0].startswith("billing <script>") and cells[3] == "Ongoing" and cells[6] == "paid-0"
     assert page.row("paid-0")[3:] == ["6", "1", "yes, the oldest"]
     assert "matches" in visitor.page("/transactions?state=Empty").one("main").text
@@ -316,14 +316,14 @@ def test_requests_with_their_bytes(visitor: Visitor) -> None:
     assert any(
         line[0].startswith("+") and '"{\\"order\\": 3' in line[3] for line in lines
     )  # inside of what is compressed
-    # Every byte of the frame stands beside a field, in its order.
-    data = visitor.ask("GET", f"{first.attributes['href']}/request.bin").body
+    # Every byte of the frame is shown beside a field, in order.
+    data = visitor.request("GET", f"{first.attributes['href']}/request.bin").body
     places = [(int(line[0]), line[1]) for line in lines if line[0].isdecimal()]
     assert [place for place, _ in places] == sorted(place for place, _ in places)
     for place, text in places:
         part = bytes.fromhex(text.partition("…")[0])
         assert data[place : place + len(part)] == part
-    assert visitor.ask("GET", f"{first.attributes['href']}/nothing.bin").status == 404
+    assert visitor.request("GET", f"{first.attributes['href']}/nothing.bin").status == 404
     assert "None of the newest" in visitor.page("/requests?client=nobody+has+this").one("main").text
     slow = visitor.page("/requests?slower=600000")
     assert "matches" in slow.one("main").text
@@ -341,7 +341,7 @@ def test_faults_and_the_clock(visitor: Visitor) -> None:
     assert nav[-3:] == ["1", "Clock", "frozen"]
 
 
-def test_templates_are_compiled_beside_the_loop(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_templates_are_compiled_in_a_thread(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
     def load(renderer: Renderer, template: str) -> None:
@@ -356,14 +356,14 @@ def test_templates_are_compiled_beside_the_loop(visitor: Visitor, monkeypatch: p
     assert loaded == ["topics.html"]
 
 
-def test_the_files_of_the_page(visitor: Visitor) -> None:
+def test_static_files_are_served_with_etags(visitor: Visitor) -> None:
     for name, kind in (("page.css", "text/css"), ("page.js", "text/javascript"), ("icon.svg", "image/svg+xml")):
-        seen = visitor.ask("GET", f"/static/{name}")
+        seen = visitor.request("GET", f"/static/{name}")
         assert (seen.status, seen.headers["Content-Type"]) == (200, f"{kind}; charset=utf-8")
         assert seen.headers["X-Content-Type-Options"] == "nosniff"
-        again = visitor.ask("GET", f"/static/{name}", If_None_Match=seen.headers["ETag"])
+        again = visitor.request("GET", f"/static/{name}", If_None_Match=seen.headers["ETag"])
         assert (again.status, again.body) == (304, b"")
         assert b"http://" not in seen.body.replace(b"http://www.w3.org/2000/svg", b"") and b"https://" not in seen.body
     for name in ("base.html", "..%2fsite.py", "%2e%2e/site.py", "site.py"):
-        assert visitor.ask("GET", f"/static/{name}").status == 404
-    assert visitor.ask("HEAD", "/topics").body == b""
+        assert visitor.request("GET", f"/static/{name}").status == 404
+    assert visitor.request("HEAD", "/topics").body == b""

@@ -81,7 +81,7 @@ class Sender:
             return await asyncio.gather(*queued)
 
         try:
-            return [-1 if answer is None else answer.offset for answer in self.loop.run(sent())]
+            return [-1 if response is None else response.offset for response in self.loop.run(sent())]
         except ProducerFenced as error:
             raise wire.Fenced(repr(error)) from error
         except KafkaError as error:
@@ -214,9 +214,9 @@ class Admin:
         self.check(self.loop.run(self.client.create_topics([wanted])).topic_errors)
 
     @staticmethod
-    def check(answers: Sequence[Any]) -> None:
+    def check(responses: Sequence[Any]) -> None:
         """Raises the first error."""
-        for _topic, code, *_message in answers:
+        for _topic, code, *_message in responses:
             if code:
                 raise for_code(code)
 
@@ -235,8 +235,8 @@ class Admin:
 
     def config(self, topic: str, name: str) -> str:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, {name: None})
-        (answer,) = self.loop.run(self.client.describe_configs([resource]))
-        ((code, _message, _type, _name, entries),) = answer.resources
+        (response,) = self.loop.run(self.client.describe_configs([resource]))
+        ((code, _message, _type, _name, entries),) = response.resources
         if code:
             raise for_code(code)
         return next(value for found, value, *_ in entries if found == name)

@@ -1,4 +1,4 @@
-"""What an administrator asks of a control plane: each route with its refusals, over any broker without members."""
+"""Calls of all administration routes of a control plane, with their refusals, over any broker without members."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ async def commit(broker: Broker, group: str, topic: str, offsets: dict[int, int]
         Topic.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
         for index, offset in offsets.items()
     ]
-    told = await client.call(OffsetCommitRequest(group_id=group, topics=[Topic(name=topic, partitions=partitions)]), 3)
-    assert all(one.error_code == 0 for one in told.topics[0].partitions)
+    result = await client.call(
+        OffsetCommitRequest(group_id=group, topics=[Topic(name=topic, partitions=partitions)]), 3
+    )
+    assert all(one.error_code == 0 for one in result.topics[0].partitions)
     client.close()
 
 
 async def resets(api: Api) -> None:
-    """Every scenario of a reset, over two partitions of five records, a second apart."""
-    await api.ask("POST", "/topics", {"name": "read", "partitions": 2})
+    """Calls every scenario of a reset, over two partitions of five records, a second apart."""
+    await api.call("POST", "/topics", {"name": "read", "partitions": 2})
     for index in range(2):
         records = [{"value": "x", "partition": index, "timestamp_ms": 1000 * (n + 1)} for n in range(5)]
-        await api.ask("POST", "/topics/read/records", {"records": records})
+        await api.call("POST", "/topics/read/records", {"records": records})
     first = {"to": "offset", "offset": 3, "of": [{"topic": "read", "partition": 0}]}
-    assert (await api.ask("POST", "/groups/readers/offsets", first))["offsets"][0]["before"] is None
+    assert (await api.call("POST", "/groups/readers/offsets", first))["offsets"][0]["before"] is None
 
     async def after(**body: object) -> list[tuple[int, int | None, int]]:
-        told = await api.ask("POST", "/groups/readers/offsets", body)
-        assert (told["group"], told["done"]) == ("readers", not body.get("dry_run", False))
-        assert all((one["topic"], one["start_offset"], one["end_offset"]) == ("read", 0, 5) for one in told["offsets"])
-        return [(one["partition"], one["before"], one["after"]) for one in told["offsets"]]
+        result = await api.call("POST", "/groups/readers/offsets", body)
+        assert (result["group"], result["done"]) == ("readers", not body.get("dry_run", False))
+        assert all(
+            (one["topic"], one["start_offset"], one["end_offset"]) == ("read", 0, 5) for one in result["offsets"]
+        )
+        return [(one["partition"], one["before"], one["after"]) for one in result["offsets"]]
 
     assert await after(to="earliest", dry_run=True) == [(0, 3, 0)]
-    (committed,) = (await api.ask("GET", "/groups/readers"))["offsets"]
+    (committed,) = (await api.call("GET", "/groups/readers"))["offsets"]
     assert (committed["offset"], committed["start_offset"], committed["end_offset"], committed["lag"]) == (3, 0, 5, 2)
     assert await after(to="earliest") == [(0, 3, 0)]
     both = [{"topic": "read"}]
@@ -52,9 +56,9 @@ async def resets(api: Api) -> None:
     assert await after(to="current", of=both) == [(0, 3, 3), (1, 1, 1)]
     assert await after(to="time", time_ms=1500, of=both) == [(0, 3, 1), (1, 1, 1)]
     assert await after(to="time", time_ms=9000) == [(0, 1, 5), (1, 1, 5)]
-    told = await api.ask("POST", "/groups/readers/offsets", {"to": "shift", "shift_by": 2})
-    assert [(one["after"], one["wanted"]) for one in told["offsets"]] == [(5, 7), (5, 7)]
-    assert [one["lag"] for one in (await api.ask("GET", "/groups/readers"))["offsets"]] == [0, 0]
+    result = await api.call("POST", "/groups/readers/offsets", {"to": "shift", "shift_by": 2})
+    assert [(one["after"], one["wanted"]) for one in result["offsets"]] == [(5, 7), (5, 7)]
+    assert [one["lag"] for one in (await api.call("GET", "/groups/readers"))["offsets"]] == [0, 0]
     for body, status, text in (
         ({"to": "shift"}, 400, "a reset to shift needs shift_by"),
         ({"to": "earliest", "offset": 1}, 400, "a reset to earliest takes no offset"),
@@ -62,37 +66,37 @@ async def resets(api: Api) -> None:
         ({"to": "latest", "of": [{"topic": "read", "partition": 2}]}, 404, 'The partitions "read-2" do not exist'),
         ({"to": "nowhere"}, 400, "accepted are current, earliest, "),
     ):
-        assert text in await api.ask("POST", "/groups/readers/offsets", body, status)
+        assert text in await api.call("POST", "/groups/readers/offsets", body, status)
     shift = {"to": "shift", "shift_by": 1, "of": both}
-    refused = await api.ask("POST", "/groups/others/offsets", shift, 400)
+    refused = await api.call("POST", "/groups/others/offsets", shift, 400)
     assert (
         refused
         == "INVALID_REQUEST: Cannot shift offset for partition read-0 since there is no current committed offset"
     )
-    assert await api.ask("DELETE", "/groups/readers") == {"removed": 1}
-    assert "GROUP_ID_NOT_FOUND" in await api.ask("DELETE", "/groups/readers", status=404)
-    await api.ask("DELETE", "/topics/read")
+    assert await api.call("DELETE", "/groups/readers") == {"removed": 1}
+    assert "GROUP_ID_NOT_FOUND" in await api.call("DELETE", "/groups/readers", status=404)
+    await api.call("DELETE", "/topics/read")
 
 
 async def configs(api: Api) -> None:
-    """Configs of a topic and of the broker, shown and changed."""
-    await api.ask("POST", "/topics", {"name": "c", "configs": {"retention.ms": "1000"}})
+    """Shows and changes configs of a topic and of the broker."""
+    await api.call("POST", "/topics", {"name": "c", "configs": {"retention.ms": "1000"}})
 
     async def one(path: str, name: str) -> tuple[str | None, str | None, str]:
-        (found,) = [one for one in (await api.ask("GET", path))["configs"] if one["name"] == name]
+        (found,) = [one for one in (await api.call("GET", path))["configs"] if one["name"] == name]
         return found["value"], found["default"], found["source"]
 
     topic, broker = "/topics/c/configs", "/broker/configs"
     assert await one(topic, "retention.ms") == ("1000", "604800000", "DYNAMIC_TOPIC_CONFIG")
     assert await one(topic, "segment.bytes") == ("1073741824", "1073741824", "DEFAULT_CONFIG")
     change = {"set": {"retention.ms": "2000", "segment.ms": "60000"}, "append": {"cleanup.policy": "compact"}}
-    await api.ask("PATCH", topic, change | {"dry_run": True})
-    assert (await api.ask("GET", "/topics/c"))["configs"] == {"retention.ms": "1000"}
-    await api.ask("PATCH", topic, change)
+    await api.call("PATCH", topic, change | {"dry_run": True})
+    assert (await api.call("GET", "/topics/c"))["configs"] == {"retention.ms": "1000"}
+    await api.call("PATCH", topic, change)
     changed = {"retention.ms": "2000", "segment.ms": "60000", "cleanup.policy": "delete,compact"}
-    assert (await api.ask("GET", "/topics/c"))["configs"] == changed
-    await api.ask("PATCH", topic, {"delete": ["segment.ms"], "subtract": {"cleanup.policy": "delete"}})
-    assert (await api.ask("GET", "/topics/c"))["configs"] == {"retention.ms": "2000", "cleanup.policy": "compact"}
+    assert (await api.call("GET", "/topics/c"))["configs"] == changed
+    await api.call("PATCH", topic, {"delete": ["segment.ms"], "subtract": {"cleanup.policy": "delete"}})
+    assert (await api.call("GET", "/topics/c"))["configs"] == {"retention.ms": "2000", "cleanup.policy": "compact"}
     for path, body, status, text in (
         (topic, {"set": {"retention.ms": "soon"}}, 400, "INVALID_CONFIG"),
         (topic, {"set": {"no.such": "1"}}, 400, "INVALID_CONFIG: Unknown topic config name: no.such"),
@@ -102,48 +106,48 @@ async def configs(api: Api) -> None:
         (broker, {"set": {"log.dirs": "/elsewhere"}}, 400, "Cannot update these configs dynamically: [log.dirs]"),
         (broker, {"set": {"log.cleaner.threads": "many"}}, 400, "Invalid value many"),
     ):
-        assert text in await api.ask("PATCH", path, body, status)
-    await api.ask("PATCH", broker, {"set": {"message.max.bytes": "2000000"}, "for_all": True})
+        assert text in await api.call("PATCH", path, body, status)
+    await api.call("PATCH", broker, {"set": {"message.max.bytes": "2000000"}, "for_all": True})
     assert await one(broker, "message.max.bytes") == ("2000000", "1048588", "DYNAMIC_DEFAULT_BROKER_CONFIG")
-    await api.ask("PATCH", broker, {"set": {"message.max.bytes": "3000000"}})
+    await api.call("PATCH", broker, {"set": {"message.max.bytes": "3000000"}})
     assert await one(broker, "message.max.bytes") == ("3000000", "1048588", "DYNAMIC_BROKER_CONFIG")
     assert (await one(topic, "max.message.bytes"))[0] == "3000000"
-    await api.ask("PATCH", broker, {"delete": ["message.max.bytes"]})
-    await api.ask("PATCH", broker, {"delete": ["message.max.bytes"], "for_all": True})
+    await api.call("PATCH", broker, {"delete": ["message.max.bytes"]})
+    await api.call("PATCH", broker, {"delete": ["message.max.bytes"], "for_all": True})
     assert await one(broker, "message.max.bytes") == ("1048588", "1048588", "DEFAULT_CONFIG")
-    found = {one["name"]: one for one in (await api.ask("GET", broker))["configs"]}
+    found = {one["name"]: one for one in (await api.call("GET", broker))["configs"]}
     assert found["log.dirs"]["is_read_only"] and not found["message.max.bytes"]["is_read_only"]
     assert found["message.max.bytes"]["documentation"] and found["message.max.bytes"]["type"] == "INT"
-    await api.ask("GET", "/topics/none/configs", status=404)
-    await api.ask("DELETE", "/topics/c")
+    await api.call("GET", "/topics/none/configs", status=404)
+    await api.call("DELETE", "/topics/c")
 
 
 async def without_authorizer(api: Api) -> None:
-    """Each route of access control lists, where there is no authorizer."""
+    """Calls each route of access control lists without an authorizer."""
     refused = "SECURITY_DISABLED: No Authorizer is configured on the broker"
-    assert await api.ask("GET", "/acls", status=409) == refused
-    assert await api.ask("POST", "/acls", {"acls": [ALICE]}, 409) == refused
-    assert await api.ask("DELETE", "/acls?principal=User:alice", status=409) == refused
+    assert await api.call("GET", "/acls", status=409) == refused
+    assert await api.call("POST", "/acls", {"acls": [ALICE]}, 409) == refused
+    assert await api.call("DELETE", "/acls?principal=User:alice", status=409) == refused
 
 
 async def acls(api: Api) -> None:
-    """Each route of access control lists, with an authorizer."""
-    assert await api.ask("GET", "/acls") == {"acls": []}
+    """Calls each route of access control lists with an authorizer."""
+    assert await api.call("GET", "/acls") == {"acls": []}
     bob = {**ALICE, "principal": "User:bob", "pattern_type": "PREFIXED", "permission": "DENY", "host": "10.0.0.1"}
-    assert await api.ask("POST", "/acls", {"acls": [ALICE, bob]}) == {}
-    assert await api.ask("POST", "/acls", {"acls": [ALICE]}) == {}
+    assert await api.call("POST", "/acls", {"acls": [ALICE, bob]}) == {}
+    assert await api.call("POST", "/acls", {"acls": [ALICE]}) == {}
     alice = {**ALICE, "pattern_type": "LITERAL", "permission": "ALLOW", "host": "*"}
-    assert (await api.ask("GET", "/acls"))["acls"] == [alice, bob]
-    assert (await api.ask("GET", "/acls?pattern_type=MATCH&resource_name=orders2"))["acls"] == [bob]
-    assert (await api.ask("GET", "/acls?operation=WRITE"))["acls"] == []
+    assert (await api.call("GET", "/acls"))["acls"] == [alice, bob]
+    assert (await api.call("GET", "/acls?pattern_type=MATCH&resource_name=orders2"))["acls"] == [bob]
+    assert (await api.call("GET", "/acls?operation=WRITE"))["acls"] == []
     for entry, text in (
         (ALICE | {"principal": "alice"}, "no colon is present"),
         (ALICE | {"resource_name": ""}, "Invalid empty resource name"),
         (ALICE | {"resource_type": "CLUSTER"}, "The only valid name for the CLUSTER resource is kafka-cluster"),
         (ALICE | {"operation": "ANY"}, "accepted are ALL, ALTER, "),
     ):
-        assert text in await api.ask("POST", "/acls", {"acls": [entry, ALICE | {"host": "h"}]}, 400)
-    assert len((await api.ask("GET", "/acls"))["acls"]) == 2
-    assert await api.ask("DELETE", "/acls?principal=User:bob") == {"removed": 1}
-    assert await api.ask("DELETE", "/acls") == {"removed": 1}
-    assert await api.ask("GET", "/acls") == {"acls": []}
+        assert text in await api.call("POST", "/acls", {"acls": [entry, ALICE | {"host": "h"}]}, 400)
+    assert len((await api.call("GET", "/acls"))["acls"]) == 2
+    assert await api.call("DELETE", "/acls?principal=User:bob") == {"removed": 1}
+    assert await api.call("DELETE", "/acls") == {"removed": 1}
+    assert await api.call("GET", "/acls") == {"acls": []}

@@ -1,4 +1,4 @@
-"""Directories of another Kafka, made small: what the tests of adoption, import and start begin with."""
+"""Small data directories of another Kafka, for the tests of adoption, import and start."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ V0 = "#\n#Sat Nov 21 08:21:00 UTC 2026\nbroker.id={}\nversion=0\ncluster.id=sNpO
 
 
 def copy_golden(folder: Path, *topics: str, broker_id: int = 7) -> None:
-    """A directory of Kafka 2.8 with some topics that it wrote."""
+    """Copies a directory that Kafka 2.8 wrote, with some topics."""
     folder.mkdir(parents=True, exist_ok=True)
     for topic in topics:
         shutil.copytree(GOLDEN / f"{topic}-0", folder / f"{topic}-0")
@@ -67,21 +67,21 @@ def forget(folder: Path, *, ids: bool = True, broker_id: int = 1) -> None:
 
 
 def metadata_value(record: Any, version: int | None = None) -> bytes:
-    """The value of any metadata record, in its newest version unless told."""
+    """Returns the value of any metadata record, by default in its newest version."""
     declared = spec(type(record))
     chosen = declared.versions.last if version is None else version
     return varint_bytes(1) + varint_bytes(declared.api_key) + varint_bytes(chosen) + build(record, chosen)
 
 
 def metadata_batch(base_offset: int, *values: bytes, control: bool = False) -> bytes:
-    """A batch of metadata records as a KRaft quorum writes it; a control batch has its own, which nobody looks at."""
+    """Returns a batch of metadata records as a KRaft quorum writes it; the record of a control batch is arbitrary."""
     key = b"\0\0\0\2" if control else None
     entries = [batch.Record(base_offset + n, NOW_MS, key, value, ()) for n, value in enumerate(values)]
     return bytes(batch.build(entries, batch.BatchFields(control=control), base_offset=base_offset, leader_epoch=3))
 
 
 def write_file(files: Files, path: str, data: bytes) -> None:
-    """A durable file, with the folders that it lies in."""
+    """Writes a durable file, and makes its folders."""
     files.make_directory(os.path.dirname(path))
     file = files.open(path, create=True)
     file.truncate(0)
@@ -92,7 +92,7 @@ def write_file(files: Files, path: str, data: bytes) -> None:
 
 
 def copy_in(files: Files, source: Path, target: str) -> None:
-    """A directory of the real disk, put on another one."""
+    """Copies a directory of the real disk to another one."""
     for path in sorted(source.rglob("*")):
         inner = f"{target}/{path.relative_to(source)}"
         if path.is_dir():
@@ -103,20 +103,20 @@ def copy_in(files: Files, source: Path, target: str) -> None:
 
 
 def begin(files: Files, *folders: str, overrides: dict[str, str] | None = None) -> BrokerState:
-    """The broker's state over directories of any disk; needs a running loop."""
+    """Opens the broker's state over directories of any disk; needs a running loop."""
     chosen = options([Path(folder) for folder in folders], overrides)
     apis = router.apis_of(chosen.config.profile)
     return BrokerState.open(chosen, {}, apis, ManualClock(NOW_MS), asyncio.get_running_loop(), files)
 
 
 def finish(state: BrokerState) -> None:
-    """Closes it."""
+    """Closes the state."""
     state.begin_stop()
     state.close()
 
 
-def told(state: BrokerState) -> dict[str, tuple[bytes, dict[str, str], list[tuple[int, int, int]]]]:
-    """What there is: of each topic id and configs, of each partition its first and end offset and its epoch."""
+def topic_facts(state: BrokerState) -> dict[str, tuple[bytes, dict[str, str], list[tuple[int, int, int]]]]:
+    """Returns of each topic its id and configs, of each partition its first offset, end offset and epoch."""
     return {
         topic.name: (
             topic.id,
@@ -128,7 +128,7 @@ def told(state: BrokerState) -> dict[str, tuple[bytes, dict[str, str], list[tupl
 
 
 class CountedFile(DiskFile):
-    """A file that tells of what is read of it."""
+    """A file that counts the bytes that are read from it."""
 
     __slots__ = ("counts",)
     counts: Counter[str]
@@ -139,7 +139,7 @@ class CountedFile(DiskFile):
 
 
 class CountingFiles(DiskFiles):
-    """The real disk; counts the bytes that are read, by path, and the files that are opened."""
+    """The real disk; counts the bytes that are read, by path, and the opened files."""
 
     def __init__(self) -> None:
         self.read: Counter[str] = Counter()
@@ -159,13 +159,13 @@ class CountingFiles(DiskFiles):
         return data
 
     def of_segments(self, what: Counter[str]) -> dict[str, int]:
-        """Of the segments and their indexes."""
+        """Returns the counts of segments and their indexes."""
         suffixes = (".log", ".index", ".timeindex", ".txnindex")
         return {p: n for p, n in what.items() if p.endswith(suffixes) and not any(own in p for own in OWN)}
 
 
 async def refusal(*folders: Path, **overrides: str) -> str:
-    """The one line with which a start is refused."""
+    """Returns the one line with which a start is refused."""
     with pytest.raises(StartupError) as refused:
         async with running(*folders, overrides=overrides):
             pass
@@ -183,10 +183,10 @@ def write_topic_id(folder: Path, topic_id: bytes) -> None:
 
 async def next_id(folder: Path) -> int:
     async with running(folder) as broker:
-        answer = await (await broker.client()).call(
+        response = await (await broker.client()).call(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
         )
-        return answer.producer_id
+        return response.producer_id
 
 
 # A KRaft broker's directory
@@ -219,8 +219,8 @@ TOPIC_RECORDS = (
 )
 
 
-def kraft(folder: Path, *behind: bytes, snapshot: bool = True, base_offset: int = 0) -> Path:
-    """A directory of a KRaft broker: topic t with two partitions; `behind` are batches of the log."""
+def kraft(folder: Path, *after: bytes, snapshot: bool = True, base_offset: int = 0) -> Path:
+    """Makes a directory of a KRaft broker: topic t with two partitions; `after` are batches at the end of the log."""
     copy_golden(folder, "v2-none", "v1-none")
     (folder / "v2-none-0").rename(folder / "t-0")
     (folder / "v1-none-0").rename(folder / "t-1")
@@ -242,9 +242,9 @@ def kraft(folder: Path, *behind: bytes, snapshot: bool = True, base_offset: int 
         (metadata / f"{100:020}-{3:010}.checkpoint").write_bytes(b"".join(batches))
         (metadata / f"{90:020}-{3:010}.checkpoint").write_bytes(b"older")
         (metadata / f"{120:020}-{3:010}.checkpoint.part").write_bytes(b"half")
-        (metadata / f"{base_offset:020}.log").write_bytes(b"".join(behind))
+        (metadata / f"{base_offset:020}.log").write_bytes(b"".join(after))
     else:
-        (metadata / f"{base_offset:020}.log").write_bytes(b"".join([*batches, *behind]))
+        (metadata / f"{base_offset:020}.log").write_bytes(b"".join([*batches, *after]))
     (folder / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":9}')
     return folder
 

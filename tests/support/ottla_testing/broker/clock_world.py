@@ -1,8 +1,8 @@
-"""A broker's days at random, moved through by a clock: once with every tick, once with those that have something to do.
+"""Random days of a broker under a virtual clock: once with every tick, once with only those that have an effect.
 
-Producers of all kinds write, transactions are begun and left open, groups come and lose their members, offsets and
-records grow old, topics are compacted and deleted: between the moves of the clock, and within them at times of its
-own. Whatever is left on the disk, and known of groups, producers and transactions, is noted after each move.
+Producers of all kinds write, transactions begin and stay open, groups gain and lose members, offsets and records age,
+topics are compacted and deleted: between advances of the clock, and within them at random times. After each advance the
+files and the state of groups, producers and transactions are noted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ APIS = router.apis_of(OPTIONS.config.profile)
 
 
 class World:
-    """One run. `skips` is the clock's; `notes` is what was seen after each move."""
+    """One run. `skips` is the clock's; `notes` are the states after each advance."""
 
     def __init__(self, seed: int, *, skips: bool) -> None:
         self.rng = random.Random(seed)
@@ -94,7 +94,7 @@ class World:
     # The run
 
     async def run(self, moves: int) -> None:
-        """Lives through so many moves of the clock, with a restart somewhere."""
+        """Advances the clock this number of times, with a restart somewhere."""
         self.clock = VirtualClock(asyncio.get_running_loop(), skips=self.skips)
         self.clock.freeze()
         await self.clock.set(T0)
@@ -141,7 +141,7 @@ class World:
         self._members.clear()
 
     async def settle(self) -> None:
-        """The broker's, and that of the members' joins."""
+        """Waits for the broker, and for the joins of members."""
         self.settled += 1
         await self.state.settle()
         for _ in range(5):
@@ -151,7 +151,7 @@ class World:
     # What happens
 
     def act(self) -> None:
-        """Something, by a draw."""
+        """Runs a random operation."""
         acts: tuple[Callable[[], None], ...] = (
             *(self.write, self.write, self.write_numbered, self.begin_transaction, self.begin_transaction),
             *(self.end_transaction, self.commit, self.commit, self.join, self.heartbeat, self.leave),
@@ -198,18 +198,18 @@ class World:
         name = f"tx{self.rng.randrange(3)}"
         transactions = self.state.transactions
         if name not in self._owners or self.rng.random() < 0.3:
-            answer = transactions.init_producer_id(name, timeout_ms=self.rng.choice((30_000, 10 * MINUTE_MS)))
-            assert not isinstance(answer, asyncio.Future)
-            if answer.error is not ErrorCode.NONE:
+            response = transactions.init_producer_id(name, timeout_ms=self.rng.choice((30_000, 10 * MINUTE_MS)))
+            assert not isinstance(response, asyncio.Future)
+            if response.error is not ErrorCode.NONE:
                 return
-            self._owners[name] = answer.producer_id, answer.producer_epoch
+            self._owners[name] = response.producer_id, response.producer_epoch
         owner, partition = self._owners[name], self._some_partition()
         where = partition.topic, partition.index
-        answer = transactions.add_partitions(name, *owner, [where], client_version=0)
-        assert not isinstance(answer, asyncio.Future)
-        if answer.error is not ErrorCode.NONE:  # it was timed out, or forgotten
+        response = transactions.add_partitions(name, *owner, [where], client_version=0)
+        assert not isinstance(response, asyncio.Future)
+        if response.error is not ErrorCode.NONE:  # it was timed out, or forgotten
             del self._owners[name]
-            self.done.add(answer.error.name)
+            self.done.add(response.error.name)
             return
         self._append(partition, producer_id=owner[0], producer_epoch=owner[1], transactional=True)
         if self.rng.random() < 0.3:
@@ -289,7 +289,7 @@ class World:
                 self.state.groups.leave(group, [(self._members.pop(group)[0], None)])
 
     def notice(self) -> None:
-        """A client that calls now, and again."""
+        """Calls as a client now, and again later."""
         key = f"c{self.rng.randrange(3)}", self.rng.randrange(3), 5
         for minutes in range(0, 30, 6):
             self.clock.call_at(self.clock.now_ms() + minutes * MINUTE_MS, self._call, key)
@@ -299,7 +299,7 @@ class World:
             self.state.clients.note(self.library, *key)
 
     def verify(self) -> None:
-        """As of a batch whose producer then fails: what lets it in grows old."""
+        """Verifies a batch whose producer then fails: its verification guard ages."""
         self._some_partition().verify(self.rng.randrange(20_000, 20_050), 0, now_ms=self.clock.now_ms())
 
     def delete_a_topic(self) -> None:
@@ -310,7 +310,7 @@ class World:
             self.state.topics.create(name, PARTITIONS, TOPICS[name], now_ms)
 
     def move_a_leader(self) -> None:
-        """Also of Kafka's own topics: another node's coordinator begins with what their logs say."""
+        """Moves a leader, also of internal topics: another node's coordinator loads their logs."""
         topic: Topic = self.rng.choice(sorted(self.state.topics, key=lambda topic: topic.name))
         partition = self.rng.choice(topic.partitions)
         self.state.topology.move_leader(topic.name, partition.index, 1 + self.rng.randrange(NODES))
@@ -318,7 +318,7 @@ class World:
     # What is seen
 
     def note(self) -> None:
-        """All that is known, and all that lies on the disk."""
+        """Notes the state and the files."""
         state = self.state
         partitions = [partition for topic in state.topics for partition in topic.partitions]
         for name in [f"g{number}" for number in range(4)]:
@@ -339,13 +339,13 @@ class World:
         self.note_files()
 
     def note_files(self) -> None:
-        """Each file's name, and what is in it."""
+        """Notes each file's name and contents."""
         for path in walk(self.files, DATA):
             name = os.path.basename(path)
             if "__cluster_metadata" not in path and name not in OURS and not path.endswith(".lock"):
                 # A deleted partition's folder has a drawn name.
-                told = path if "-delete" not in path else path.split(".")[0]
-                self.notes.append((told, self.files.read_bytes(path)))
+                result = path if "-delete" not in path else path.split(".")[0]
+                self.notes.append((result, self.files.read_bytes(path)))
                 if name == "cleaner-offset-checkpoint" and b"both" in self.notes[-1][1]:
                     self.done.add("cleaned")
                 if path.endswith(".deleted") or "-delete" in path:
@@ -353,7 +353,7 @@ class World:
 
 
 def walk(files: MemoryFiles, folder: str) -> Iterator[str]:
-    """All files below a folder, in the order of their names."""
+    """Yields all files below a folder, in the order of their names."""
     for name in sorted(files.list(folder)):
         path = f"{folder}/{name}"
         try:
@@ -365,7 +365,7 @@ def walk(files: MemoryFiles, folder: str) -> Iterator[str]:
 
 
 def play(seed: int, moves: int, *, skips: bool) -> World:
-    """One run to its end."""
+    """Runs one world to its end."""
     world = World(seed, skips=skips)
     with mock.patch.object(client_ledger, "TICK_MS", 4 * MINUTE_MS):
         asyncio.run(world.run(moves))

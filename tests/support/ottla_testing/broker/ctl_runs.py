@@ -1,4 +1,4 @@
-"""What the tests of `ottla ctl` share: commands that run in this process, and what they print."""
+"""Runs `ottla ctl` in this process for its tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla_testing.broker.controlling import Api
 
 
 def run(url: str | None, *arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of `ottla ctl`, in this process."""
+    """Runs `ottla ctl`: (exit code, stdout, stderr)."""
     out, error = io.StringIO(), io.StringIO()
     control = [] if url is None else ["--control", url]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
@@ -22,15 +22,15 @@ def run(url: str | None, *arguments: str, environ: dict[str, str] | None = None)
     return code, out.getvalue(), error.getvalue()
 
 
-async def told(api: Api, *arguments: str) -> list[str]:
-    """The words of each line that it prints, when all is well."""
+async def ctl_lines(api: Api, *arguments: str) -> list[str]:
+    """Returns the words of each printed line of a successful command."""
     code, out, error = await asyncio.to_thread(run, api.url, *arguments)
     assert (code, error) == (0, ""), (code, out, error)
     return [" ".join(line.split()) for line in out.splitlines()]
 
 
 async def refused(api: Api, *arguments: str) -> str:
-    """The one line with which it ends otherwise."""
+    """Returns the error line of a failed command."""
     code, out, error = await asyncio.to_thread(run, api.url, *arguments)
     assert (code, out) == (2, ""), (code, out, error)
     assert error.startswith("ottla ctl") and error.count("\n") == 1, error

@@ -1,4 +1,4 @@
-"""Recordings of sessions of raw frames, made in this process, and how they are played and compared."""
+"""Recordings of sessions of raw frames, made in this process, and their replay and comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ottla.broker.recording.exchange import Exchange, Peer
 from ottla.broker.releases.profiles import profile
 from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
-from ottla.tools.replay.expected_differences import Foretelling
+from ottla.tools.replay.expected_differences import ExpectedDifferences
 from ottla.tools.replay.player import Playing, PlayOptions, play
 from ottla_testing.broker import harness
 from ottla_testing.patience import PATIENCE_S
@@ -39,7 +39,7 @@ class Kept:
 
 
 async def recorded(folder: Path, session: Session, **more: Any) -> list[Exchange]:
-    """What a session asked a fresh broker, which has a topic t of two partitions."""
+    """Records a session of requests to a fresh broker with a topic t of two partitions."""
     kept = Kept()
     async with harness.running(folder, **more) as broker:
         await broker.topic("t", 2)
@@ -56,22 +56,22 @@ async def played(
     patience_s: float = PATIENCE_S,
     translate: bool = False,
 ) -> tuple[Playing, Comparison]:
-    """Played to a broker, and compared."""
+    """Replays a recording to a broker, and compares the responses."""
     done = await play(exchanges, ("127.0.0.1", port), PlayOptions(patience_s=patience_s, translate=translate))
-    pairs = [Pair(step.exchange, step.played, step.not_sent, step.foretold) for step in done.steps]
-    foretelling = None if releases is None else Foretelling(profile(releases[0]), profile(releases[1]))
-    return done, compare(pairs, nodes=done.nodes, foretelling=foretelling)
+    pairs = [Pair(step.exchange, step.played, step.not_sent, step.expected) for step in done.steps]
+    expected = None if releases is None else ExpectedDifferences(profile(releases[0]), profile(releases[1]))
+    return done, compare(pairs, nodes=done.nodes, expected=expected)
 
 
 def unexplained(found: Comparison) -> list[tuple[str, str, Any, Any]]:
-    """(API, path, left, right) of what has no explanation."""
+    """Returns (API, path, left, right) of differences without an explanation."""
     return [(one.api, one.path, one.left, one.right) for one in found.findings if one.why is Why.UNEXPLAINED]
 
 
 @asynccontextmanager
 async def in_front_of(port: int, change: Callable[[int, bytes], Awaitable[bytes | None]]) -> AsyncIterator[int]:
-    """A proxy before a broker, its port: `change` gets the API key and the answer's frame, and what it gives is
-    answered instead; None closes the connection. The broker's own address is what clients are told."""
+    """Runs a proxy and yields its port. `change` gets the API key and the response's frame, and returns the frame to
+    send; None closes the connection. Clients are given the broker's own address."""
 
     tasks: set[Any] = set()
 
@@ -83,8 +83,8 @@ async def in_front_of(port: int, change: Callable[[int, bytes], Awaitable[bytes 
                 size = await reader.readexactly(4)
                 request = await reader.readexactly(int.from_bytes(size, "big"))
                 down.write(size + request)
-                answer = await up.readexactly(int.from_bytes(await up.readexactly(4), "big"))
-                changed = await change(int.from_bytes(request[:2], "big"), answer)
+                response = await up.readexactly(int.from_bytes(await up.readexactly(4), "big"))
+                changed = await change(int.from_bytes(request[:2], "big"), response)
                 if changed is None:
                     return
                 writer.write(len(changed).to_bytes(4, "big") + changed)

@@ -1,4 +1,4 @@
-"""Forms of the page: sends them, and reads what the page shows then."""
+"""Sends forms of the web pages, and reads the resulting page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla_testing.broker.paged import Visitor
 
 
 def done(visitor: Visitor, path: str, **form: object) -> str:
-    """What the page that a form ends with says was done."""
+    """Sends a form and returns the message of the page that follows."""
     where = visitor.post(path, 303, **form).headers["Location"]
     assert where.startswith("/")
     (text,) = [one.text for one in visitor.page(where).all("p") if one.attributes.get("role") == "status"][:1]
@@ -17,7 +17,7 @@ def done(visitor: Visitor, path: str, **form: object) -> str:
 
 
 def refused(visitor: Visitor, path: str, status: int, **form: object) -> str:
-    """Why a form is refused; it is there once more with what was typed."""
+    """Sends a form that is refused and returns the error; checks that the form is shown again with its fields."""
     page = visitor.post(path, status, **form).document
     fields = [one for one in page.all() if one.name in ("input", "textarea") or "selected" in one.attributes]
     typed = {one.attributes.get("value") or one.text for one in fields}

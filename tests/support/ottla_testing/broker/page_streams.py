@@ -1,4 +1,4 @@
-"""Reads the streams of the page, event by event."""
+"""Reads the streams of the web pages, event by event."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Tail:
     def __init__(self, visitor: Visitor, path: str, **headers: str) -> None:
         self.connection = http.client.HTTPConnection(visitor.address, timeout=PATIENCE_S)
         self.connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        self.answer = self.connection.getresponse()
+        self.response = self.connection.getresponse()
 
     def event(self) -> tuple[str, str, Any]:
-        """The next event: its name, its id, its data."""
+        """Returns the next event: its name, its id, its data."""
         found: dict[str, str] = {}
         while True:
-            line = self.answer.readline().decode().rstrip("\n")
+            line = self.response.readline().decode().rstrip("\n")
             if not line and "data" in found:
                 return found["event"], found.get("id", ""), json.loads(found["data"])
             name, colon, text = line.partition(": ")
@@ -30,7 +30,7 @@ class Tail:
                 found[name] = text
 
     def close(self) -> None:
-        self.answer.close()
+        self.response.close()
         self.connection.close()
 
 

@@ -1,6 +1,6 @@
-"""A browser of the page without a browser: asks, reads what comes as HTML, and says what is wrong with it.
+"""A browser without a window: requests pages, parses their HTML, and lists their faults.
 
-Also brokers with something of everything on them, with contents that are made to hurt a page.
+Also brokers full of data, with contents that attack a page.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SECURE = {
 
 @dataclass(slots=True)
 class Element:
-    """One element: its name, its attributes, what is in it."""
+    """One element: its name, its attributes, its children."""
 
     name: str
     attributes: dict[str, str]
@@ -53,11 +53,11 @@ class Element:
 
     @property
     def children(self) -> list[Element]:
-        """The elements in it."""
+        """The elements directly in it."""
         return [part for part in self.parts if isinstance(part, Element)]
 
     def all(self, name: str = "") -> Iterator[Element]:
-        """This and all below it, of that name."""
+        """Returns this element and all below it, of that name."""
         if name in ("", self.name):
             yield self
         for child in self.children:
@@ -65,11 +65,11 @@ class Element:
 
     @property
     def text(self) -> str:
-        """Its text and that of all below it."""
+        """Its text and that of all elements below it."""
         return "".join(part if isinstance(part, str) else part.text for part in self.parts)
 
     def within(self, name: str) -> Element | None:
-        """The nearest of that name around it."""
+        """Returns the nearest enclosing element of that name."""
         found = self.parent
         while found is not None and found.name != name:
             found = found.parent
@@ -77,7 +77,7 @@ class Element:
 
 
 class Document(HTMLParser):
-    """A page that was read strictly: what is opened is closed, in order, and no attribute comes twice."""
+    """A page, parsed strictly: elements are closed in order, and no attribute occurs twice."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -109,31 +109,31 @@ class Document(HTMLParser):
         self._open.parts.append(data)
 
     def all(self, name: str = "") -> list[Element]:
-        """All elements of that name."""
+        """Returns all elements of that name."""
         return list(self.root.all(name))
 
     def one(self, name: str) -> Element:
-        """The only element of that name."""
+        """Returns the only element of that name."""
         (found,) = self.all(name)
         return found
 
     @property
     def links(self) -> list[str]:
-        """Where it links to."""
+        """Returns the targets of its links."""
         return [one.attributes["href"] for one in self.all("a")]
 
     def row(self, text: str) -> list[str]:
-        """The cells of the first row whose head, or first cell, is that text; blanks are one."""
+        """Returns the cells of the first row whose head, or first cell, is this text; runs of blanks count as one."""
         for row in self.all("tr"):
             cells = [one for one in row.children if one.name in ("td", "th")]
-            told = [" ".join(cell.text.split()) for cell in cells]
-            if told and told[0].split(" ")[0] == text:
-                return told
+            result = [" ".join(cell.text.split()) for cell in cells]
+            if result and result[0].split(" ")[0] == text:
+                return result
         raise AssertionError(f"no row of {text}")
 
 
 def faults_of(document: Document) -> list[str]:
-    """What is wrong with a page, by the rules of what is safe and of what everybody can use."""
+    """Returns the violations of rules of security and accessibility in a page."""
     found = list(document.faults)
 
     def need(true: bool, fault: str) -> None:
@@ -186,7 +186,7 @@ def faults_of(document: Document) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An answer."""
+    """A response."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -204,15 +204,15 @@ class Seen:
 
 
 class Visitor:
-    """Asks a page as a browser does that shows it."""
+    """Requests pages with the headers of a browser."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.address = url.removeprefix("http://")
         self.origin = url
 
-    def ask(self, method: str, path: str, body: str | None = None, **headers: str | None) -> Seen:
-        """What answers; headers by their names with underscores, None leaves one out."""
+    def request(self, method: str, path: str, body: str | None = None, **headers: str | None) -> Seen:
+        """Returns the response. Headers are named with underscores; None omits one."""
         wanted: dict[str, str | None] = {
             "User-Agent": "Mozilla/5.0 (X11; Linux x86_64)",
             "Accept": "text/html,*/*",
@@ -231,14 +231,14 @@ class Visitor:
             if data is not None:
                 connection.putheader("Content-Length", str(len(data)))
             connection.endheaders(data)
-            answer = connection.getresponse()
-            return Seen(answer.status, answer.headers, answer.read())
+            response = connection.getresponse()
+            return Seen(response.status, response.headers, response.read())
         finally:
             connection.close()
 
     def page(self, path: str, status: int = 200) -> Document:
-        """A page, which has nothing wrong with it."""
-        seen = self.ask("GET", path)
+        """Returns a page, which must have no faults."""
+        seen = self.request("GET", path)
         assert seen.status == status, (path, seen.status, seen.text[-600:])
         assert seen.headers["Content-Type"] == "text/html; charset=utf-8"
         policy = seen.headers["Content-Security-Policy"]
@@ -250,12 +250,12 @@ class Visitor:
 
     def post(self, path: str, status: int = 303, **form: object) -> Seen:
         """Sends a form."""
-        seen = self.ask("POST", path, urlencode(form))
+        seen = self.request("POST", path, urlencode(form))
         assert seen.status == status, (path, seen.status, seen.text[-600:])
         return seen
 
     def crawl(self, start: str = "/", most: int = 400) -> dict[str, Document]:
-        """All pages that can be reached, one of those whose addresses differ only in numbers and in what is asked."""
+        """Returns all reachable pages, one of those whose URLs differ only in numbers and queries."""
         found: dict[str, Document] = {}
         kinds: set[str] = set()
         left = [start]
@@ -271,7 +271,7 @@ class Visitor:
 
 
 def sent(*values: bytes | None, at_ms: int = START_MS, key: bytes | None = None, headers: object = (), **more: object):
-    """A batch whose records are a second apart."""
+    """Returns a batch whose records are a second apart."""
     given = tuple(headers)  # type: ignore[arg-type]
     return batch_of([batch.Record(n, at_ms + 1000 * n, key, value, given) for n, value in enumerate(values)], **more)
 
@@ -317,8 +317,8 @@ async def _filled(broker: Embedded) -> None:
     client = await Client.connect(int(port), host)
 
     async def put(data: object, topic: str, partition: int = 0, version: int = 9) -> None:
-        answer = await client.call(produce(data, topic, partition), version)
-        assert answer.responses[0].partition_responses[0].error_code == 0
+        response = await client.call(produce(data, topic, partition), version)
+        assert response.responses[0].partition_responses[0].error_code == 0
 
     await put(sent(*(b'{"order": %d, "total": 1.10, "x": [1, {}]}' % n for n in range(10)), codec=4), "orders")
     await put(sent(b"plain", None, b"", bytes(range(256)), at_ms=START_MS + 100_000, key=b"k"), "orders")
@@ -349,7 +349,7 @@ async def _filled(broker: Embedded) -> None:
 
 
 def full() -> Embedded:
-    """A broker that was started, with something of everything; whoever asks stops it. It may be changed by its page."""
+    """Starts a broker with data of every kind, which its web pages may change; the caller stops it."""
     folder = TESTS / "broker" / "control" / "web" / "schemas"
     broker = Embedded(
         release="ottla",
@@ -360,7 +360,7 @@ def full() -> Embedded:
     ).start()
     try:
         broker.create_topic("orders", 3, {"retention.ms": "-1"})
-        # Old times would be deleted by a check of retention.
+        # A check of retention would delete records with old times.
         broker.create_topic("segments", 1, {"segment.ms": "60000", "index.interval.bytes": "0", "retention.ms": "-1"})
         broker.create_topic("paid", 1)
         broker.create_topic("old", 1, {"message.format.version": "0.10.2", "retention.ms": "-1"})

@@ -23,7 +23,7 @@ def memory(**more: Any) -> Any:
 
 
 def facts(exchange: Exchange) -> tuple[Any, ...]:
-    """What both kinds of files have, to the last bit."""
+    """Returns the facts that both formats have without loss."""
     return (
         *(exchange.number, exchange.peer.number, exchange.api_key, exchange.api_version, exchange.correlation_id),
         *(exchange.client_id, exchange.request, exchange.response, exchange.ending, exchange.time_ms),
@@ -33,7 +33,7 @@ def facts(exchange: Exchange) -> tuple[Any, ...]:
 
 
 class Sink:
-    """What a recording is held against."""
+    """The events to compare a recording with."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []

@@ -1,4 +1,4 @@
-"""Overviews as a control plane would answer them, made up by a test, and valid by its document."""
+"""Overviews in the form of a control plane's responses, made by tests, and valid by its document."""
 
 from __future__ import annotations
 
@@ -19,53 +19,59 @@ SHOWN_HOSTILE = "[bold red]x[/]\\x1b[31m\\x07\\n\\t\\u202e[@click=app.quit]q[/]æ
 
 @functools.cache
 def validator() -> Any:
-    """Of an overview, by the control plane's document."""
+    """Returns the validator of an overview, by the control plane's document."""
     schema = {"$ref": "#/components/schemas/Overview", "components": document(ROUTES)["components"]}
     return jsonschema.Draft202012Validator(schema)
 
 
 def topic(name: str, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(models.OverviewTopic.__struct_fields__, 0) | {
+    result = dict.fromkeys(models.OverviewTopic.__struct_fields__, 0) | {
         "name": name,
         "is_internal": False,
         "partitions": 1,
     }
-    return told | more
+    return result | more
 
 
 def group(id: str, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(models.OverviewGroup.__struct_fields__, 0)
-    told |= {"id": id, "state": "Stable", "protocol_type": "consumer", "protocol": "range", "topics": ["orders"]}
-    return told | more
+    result = dict.fromkeys(models.OverviewGroup.__struct_fields__, 0)
+    result |= {"id": id, "state": "Stable", "protocol_type": "consumer", "protocol": "range", "topics": ["orders"]}
+    return result | more
 
 
 def producer(id: int, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(models.OverviewProducer.__struct_fields__, -1)
-    told |= {"producer_id": id, "topic": "orders", "transactional_id": None, "transaction_state": None, "partition": 0}
-    return told | more
+    result = dict.fromkeys(models.OverviewProducer.__struct_fields__, -1)
+    result |= {
+        "producer_id": id,
+        "topic": "orders",
+        "transactional_id": None,
+        "transaction_state": None,
+        "partition": 0,
+    }
+    return result | more
 
 
 def client(id: str | None, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(models.OverviewClient.__struct_fields__, 0)
-    told |= {"client_id": id, "software_name": "java", "software_version": "3", "listener": "PLAINTEXT"}
-    return told | {"hosts": ["10.0.0.1"], "apis": {"Produce": 9}} | more
+    result = dict.fromkeys(models.OverviewClient.__struct_fields__, 0)
+    result |= {"client_id": id, "software_name": "java", "software_version": "3", "listener": "PLAINTEXT"}
+    return result | {"hosts": ["10.0.0.1"], "apis": {"Produce": 9}} | more
 
 
 def slow(number: int, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(models.SlowRequest.__struct_fields__, 0)
-    told |= {"number": number, "api": "Produce", "client_id": "app", "host": "10.0.0.1", "fault": None}
-    return told | {"ending": "responded"} | more
+    result = dict.fromkeys(models.SlowRequest.__struct_fields__, 0)
+    result |= {"number": number, "api": "Produce", "client_id": "app", "host": "10.0.0.1", "fault": None}
+    return result | {"ending": "responded"} | more
 
 
 def waiting(number: int, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(models.WaitingRequest.__struct_fields__, 0)
-    told |= {"number": number, "api": "Fetch", "client_id": "app", "host": "10.0.0.1", "fault": None}
-    return told | {"waits_for": "records"} | more
+    result = dict.fromkeys(models.WaitingRequest.__struct_fields__, 0)
+    result |= {"number": number, "api": "Fetch", "client_id": "app", "host": "10.0.0.1", "fault": None}
+    return result | {"waits_for": "records"} | more
 
 
 def overview(uptime_ms: int = 1000, **lists: Any) -> dict[str, Any]:
-    """One answer; `lists` by their names, `totals` and `broker` too, as far as they are not as usual."""
-    told: dict[str, Any] = {
+    """Returns a response; `lists` by name, and `totals` and `broker` if they differ from the usual."""
+    result: dict[str, Any] = {
         "broker": {
             "status": "serving",
             "reason": None,
@@ -81,10 +87,10 @@ def overview(uptime_ms: int = 1000, **lists: Any) -> dict[str, Any]:
         "nodes": [{"id": 1, "host": "127.0.0.1", "port": 9092, "running": True, "leads": 1}],
         "totals": dict.fromkeys(TOTALS, 0),
     }
-    told |= {name: [] for name in ("topics", "groups", "producers", "clients", "slow", "waiting", "faults")}
+    result |= {name: [] for name in ("topics", "groups", "producers", "clients", "slow", "waiting", "faults")}
     for name, value in lists.items():
-        told[name] = told[name] | value if isinstance(value, dict) else value
-    told = copy.deepcopy(told)
-    if not any("\udcff" in str(value) for value in told.values()):
-        validator().validate(told)
-    return told
+        result[name] = result[name] | value if isinstance(value, dict) else value
+    result = copy.deepcopy(result)
+    if not any("\udcff" in str(value) for value in result.values()):
+        validator().validate(result)
+    return result

@@ -1,6 +1,6 @@
-"""What a check of interoperability is: a name and a function that answers how many things it compared, or raises.
+"""A check of interoperability: a name and a function that returns one line about its comparisons, or raises.
 
-Also fetches what checks need from Maven Central, into `out/interop`, and starts a broker for those that want one.
+Also fetches jars from Maven Central into `out/interop`, and starts a broker for checks that need one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLF4J = ["org.slf4j:slf4j-api:1.7.36", "org.slf4j:slf4j-nop:1.7.36"]  # Apache's
 
 
 class Missing(Exception):
-    """Something this machine lacks: the check did not run, and says what is missing."""
+    """This machine lacks a program or a service: the check did not run; the text names what is missing."""
 
 
 class Failed(Exception):
@@ -37,7 +37,7 @@ class Failed(Exception):
 
 
 class Check(NamedTuple):
-    """`run` answers one line on what it compared; raises Missing or Failed."""
+    """`run` returns one line about its comparisons; raises Missing or Failed."""
 
     name: str
     run: Callable[[], str]

@@ -1,6 +1,6 @@
-"""Spark with its own Kafka connector, and the topics that the checks of spark.py read: what both need to be started.
+"""Spark with its own Kafka connector, and the topics that the checks of spark.py read.
 
-Owns one Spark session and one broker for each profile, made when first asked for and ended with the process.
+One Spark session, and one broker for each profile, are made at the first use and end with the process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECONDS = 60
 
 
 class Sent(NamedTuple):
-    """A record as it is to be read: in the order of the columns of Spark's Kafka source, time in milliseconds."""
+    """A record as a query must return it: in the order of the columns of Spark's Kafka source, time in milliseconds."""
 
     key: bytes | None
     value: bytes | None
@@ -119,7 +119,7 @@ def await_checkpoint(folders: Sequence[Path], topic: str, ends: Mapping[int, int
 
 
 def create(address: str, *topics: str, partitions: int = 1, **configs: str) -> None:
-    """New topics, which keep their records, however old these say they are; `configs` with _ for the dots."""
+    """Creates topics that keep their records whatever their timestamps; `configs` with _ for the dots."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     settings = {"retention.ms": "-1", **{name.replace("_", "."): value for name, value in configs.items()}}
     for future in admin.create_topics([NewTopic(one, partitions, 1, config=settings) for one in topics]).values():
