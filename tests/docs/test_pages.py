@@ -28,7 +28,7 @@ INCLUDE = re.compile(r'--8<-- "(docs/snippets/[^":]+)(?::\w+)?"')
 COMMAND = re.compile(r"(?:^|^ +|^\$ |`)ottla (?!ready on|control on)([a-z-]+)\b([^`\n#;|]*)", re.MULTILINE)
 NOT_SHOWN: set[str] = set()  # files that programs on pages need
 OLD = "2.8"  # which has configs that were taken away later
-# Handed to a partition's log, which does not use them yet; each with the field that would be read if it did.
+# Config of a log -> its field in `storage`; without a reader there the config has no effect.
 CARRIED = {"retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
 
 
@@ -138,9 +138,9 @@ def is_read_by_storage(field: str) -> bool:
 
 
 def test_acted_on_is_what_the_code_reads() -> None:
-    """Both ways: nothing is promised that no module asks for, and nothing that is asked for is missing from the list.
+    """Every config with an effect is read by a module, and every config that a module reads is in the list.
 
-    A config that is read brings its synonyms with it: `retention.ms` falls back on `log.retention.hours`.
+    A config in use implies its synonyms: `retention.ms` falls back on `log.retention.hours`.
     """
     used = names_in_code()
     read: set[str] = set()
@@ -148,9 +148,9 @@ def test_acted_on_is_what_the_code_reads() -> None:
     for scope in ("broker", "topic"):
         for name, fact in facts(scope).items():
             if name.startswith(BEHAVIOUR_PREFIX):
-                continue  # `tests/broker/releases/test_table.py` says which modules read these
+                continue  # `tests/broker/releases/test_table.py` has the modules that read these
             if fact.internal and name not in ACTED_ON:
-                continue  # nobody is told of it, and "internal" is a word of other tables, too
+                continue  # not described to clients; its name may be a word of another table
             if name in CARRIED and not is_read_by_storage(CARRIED[name]):
                 carried |= {name, *fact.synonyms}
             elif name in used:
