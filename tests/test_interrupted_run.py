@@ -63,7 +63,7 @@ class Run:
     """A small run of pytest with the project's fixtures, with a worker of pytest-xdist or without."""
 
     def __init__(self, folder: Path, what: str, workers: int, *, by_make: bool = False) -> None:
-        self.folder, self.ready, self.said = folder, folder / "ready", folder / "said"
+        self.folder, self.ready, self.values_file = folder, folder / "ready", folder / "said"
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
         (folder / "conftest.py").write_text(CONFTEST)
@@ -74,11 +74,11 @@ class Run:
             given = [f"PYTEST={' '.join(command)}", f"TESTS_IN={self.temporary}", "SPARK_TESTS=", "IN_TWO="]
             command = ["make", "-C", str(ROOT), "-o", ".venv/installed", "test-spark", *given]
         environment = os.environ | {"TMPDIR": str(self.temporary), "READY": str(self.ready), "WHAT": what}
-        with self.said.open("wb") as said:
+        with self.values_file.open("wb") as file:
             self.process = subprocess.Popen(
                 command,
-                stdout=said,
-                stderr=said,
+                stdout=file,
+                stderr=file,
                 cwd=folder,
                 env=environment,
                 start_new_session=True,
@@ -89,10 +89,10 @@ class Run:
         """The values that the test prints as soon as it runs."""
 
         def there() -> bool:
-            assert self.process.poll() is None or self.ready.exists(), self.said.read_text()
+            assert self.process.poll() is None or self.ready.exists(), self.values_file.read_text()
             return self.ready.exists()
 
-        until(there, self.said.read_text)
+        until(there, self.values_file.read_text)
         return json.loads(self.ready.read_text())
 
     def left(self) -> list[int]:
@@ -102,7 +102,7 @@ class Run:
     def await_nothing(self) -> None:
         """Returns when the run has left nothing."""
         self.process.wait(PATIENCE_S)
-        until(lambda: not self.left(), lambda: (self.left(), self.said.read_text()))
+        until(lambda: not self.left(), lambda: (self.left(), self.values_file.read_text()))
         until(lambda: not list(self.temporary.iterdir()), lambda: list(self.temporary.iterdir()))
 
 
@@ -136,10 +136,10 @@ def test_make_installs_no_system_package_by_default() -> None:
     goals = ["check", "test", "clients", "interop", "bench", "soak", "demo"]
     command = ["make", "--dry-run", "-C", str(ROOT), "-o", ".venv/installed", "-o", ".venv-old/installed"]
     for goal in goals:
-        told = subprocess.run([*command, goal], capture_output=True, text=True, check=True).stdout
-        assert told and not re.search(r"\bapt|\bdnf|\byum|\bapk\b|\bbrew", told), goal
-    asked = subprocess.run([*command, "system-packages"], capture_output=True, text=True, check=True).stdout
-    assert "apt-get install" in asked
+        by_default = subprocess.run([*command, goal], capture_output=True, text=True, check=True).stdout
+        assert by_default and not re.search(r"\bapt|\bdnf|\byum|\bapk\b|\bbrew", by_default), goal
+    explicit = subprocess.run([*command, "system-packages"], capture_output=True, text=True, check=True).stdout
+    assert "apt-get install" in explicit
 
 
 def test_worker_that_is_killed_leaves_no_process_and_a_run_that_fails_names_its_folder(tmp_path: Path) -> None:
@@ -151,13 +151,13 @@ def test_worker_that_is_killed_leaves_no_process_and_a_run_that_fails_names_its_
     alive = set(found["children"])
     until(lambda: not any(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in alive if Path(f"/proc/{pid}").exists()))
     run.process.wait(PATIENCE_S)
-    assert run.process.returncode == 1, run.said.read_text()
-    kept = re.search(r"^the files of this run are kept in (.*)$", run.said.read_text(), re.M)
+    assert run.process.returncode == 1, run.values_file.read_text()
+    kept = re.search(r"^the files of this run are kept in (.*)$", run.values_file.read_text(), re.M)
     assert kept is not None and kept[1] == found["folder"] and Path(kept[1]).is_dir()
 
 
 def test_run_that_passes_leaves_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, "pass", 0)
     run.process.wait(PATIENCE_S)
-    assert run.process.returncode == 0, run.said.read_text()
+    assert run.process.returncode == 0, run.values_file.read_text()
     assert not run.left() and not list(run.temporary.iterdir())

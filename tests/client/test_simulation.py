@@ -24,7 +24,7 @@ from ottla_testing.client.simulated_loop import STARTED_AT_S, NothingLeft, Simul
 from ottla_testing.client.simulated_network import Faults, SimulatedNetwork
 from ottla_testing.protocol.batches import batch_of
 
-Asked = ProduceRequest.TopicProduceData
+TopicData = ProduceRequest.TopicProduceData
 
 
 def request(message: Any, version: int, correlation_id: int = 7) -> bytes:
@@ -36,7 +36,7 @@ def request(message: Any, version: int, correlation_id: int = 7) -> bytes:
     return b"".join(parts)
 
 
-def answer_of(message: Any, version: int, frame: bytes) -> Any:
+def response_of(message: Any, version: int, frame: bytes) -> Any:
     """Decodes the response to that request."""
     declared = spec(type(message))
     skipped = 5 if version in declared.flexible and declared.api_key != 18 else 4
@@ -46,8 +46,8 @@ def answer_of(message: Any, version: int, frame: bytes) -> Any:
 def produce(sequence: int, *records: int, producer_id: int = 1, epoch: int = 0, partition: int = 0) -> ProduceRequest:
     made = [batch.Record(n, 5000, None, value_of(record)) for n, record in enumerate(records)]
     fields: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-    data = Asked.PartitionProduceData(index=partition, records=batch_of(made, **fields))
-    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[Asked(name=TOPIC, partition_data=[data])])
+    data = TopicData.PartitionProduceData(index=partition, records=batch_of(made, **fields))
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicData(name=TOPIC, partition_data=[data])])
 
 
 class Peer(asyncio.Protocol):
@@ -105,12 +105,12 @@ class World:
     async def connect(self, kind: type[Peer] = Peer) -> tuple[asyncio.Transport, Any]:
         return await self.loop.create_connection(kind, HOST, PORT)
 
-    async def ask(self, message: Any, version: int) -> Any:
+    async def exchange(self, message: Any, version: int) -> Any:
         transport, peer = await self.connect()
         send(transport, request(message, version))
         await asyncio.sleep(1)
         transport.close()
-        return answer_of(message, version, peer.frames[0])
+        return response_of(message, version, peer.frames[0])
 
     @property
     def appended(self) -> list[tuple[int, ...]]:
@@ -241,7 +241,7 @@ def test_frames_in_flight_may_arrive_late(cut_by_client: bool) -> None:
         send(again, request(produce(0, 0), 9))
         await asyncio.sleep(50)
         (frame,) = peer.frames
-        assert answer_of(produce(0, 0), 9, frame).responses[0].partition_responses[0].error_code == 0
+        assert response_of(produce(0, 0), 9, frame).responses[0].partition_responses[0].error_code == 0
 
     world.run(main())
     late = [line for line in world.seen if line.startswith("late")]
@@ -281,13 +281,13 @@ def test_frames_to_the_old_process_never_reach_the_new_one() -> None:
 def test_broker_responds_as_its_release() -> None:
     message = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     world = World(release="1.0.1")
-    answered = world.run(world.ask(message, 1))
-    assert {api.api_key: api.max_version for api in answered.api_keys}[0] == 5
+    response = world.run(world.exchange(message, 1))
+    assert {api.api_key: api.max_version for api in response.api_keys}[0] == 5
     world = World()
-    answered = world.run(world.ask(message, 3))
-    assert [feature.name for feature in answered.supported_features] == ["ottla.duplicate.scan"]
+    response = world.run(world.exchange(message, 3))
+    assert [feature.name for feature in response.supported_features] == ["ottla.duplicate.scan"]
     world = World(has_scan=False, partitions=3)
-    assert world.run(world.ask(message, 3)).supported_features == []
+    assert world.run(world.exchange(message, 3)).supported_features == []
 
 
 def test_unserved_version_closes_the_connection() -> None:
@@ -304,15 +304,17 @@ def test_unserved_version_closes_the_connection() -> None:
 
 def test_metadata_and_producer_ids_are_served() -> None:
     world = World(partitions=3)
-    asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], include_message_format=True)
-    (topic,) = world.run(world.ask(asked, 12)).topics
+    metadata_request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], include_message_format=True
+    )
+    (topic,) = world.run(world.exchange(metadata_request, 12)).topics
     assert [partition.leader_id for partition in topic.partitions] == [1, 1, 1]
     assert topic.message_format_version == 2
     world = World()
     ids = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
 
     async def two() -> list[int]:
-        return [(await world.ask(ids, 4)).producer_id for _ in range(2)]
+        return [(await world.exchange(ids, 4)).producer_id for _ in range(2)]
 
     first, second = world.run(two())
     assert second > first > 0
@@ -324,12 +326,12 @@ def test_journal_equals_the_logs() -> None:
 
     async def main() -> None:
         for number in range(6):
-            answered = await world.ask(produce(2 * number, 2 * number, 2 * number + 1), 9)
-            (part,) = answered.responses[0].partition_responses
+            response = await world.exchange(produce(2 * number, 2 * number, 2 * number + 1), 9)
+            (part,) = response.responses[0].partition_responses
             assert (part.error_code, part.base_offset, part.log_start_offset) == (0, 2 * number, 0)
         broker.flush()
         broker.move_log_start(0, 3)
-        await world.ask(produce(12, 12), 9)
+        await world.exchange(produce(12, 12), 9)
         broker.stop(clean=False)
         broker.files.lose_power(lambda path, durable, live: durable)
         broker.start()
@@ -349,12 +351,12 @@ def test_new_disk_is_empty() -> None:
     broker = world.broker
 
     async def main() -> ErrorCode:
-        await world.ask(produce(0, 0), 9)
+        await world.exchange(produce(0, 0), 9)
         broker.stop(clean=True)
         broker.lose_power(everything=True)
         broker.start()
-        answered = await world.ask(produce(1, 1), 9)
-        return ErrorCode(answered.responses[0].partition_responses[0].error_code)
+        response = await world.exchange(produce(1, 1), 9)
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
     assert world.run(main()) is ErrorCode.UNKNOWN_PRODUCER_ID
     assert broker.final_logs() == {0: FinalLog(0, [])}
@@ -367,8 +369,8 @@ def test_retriable_refusals_come_before_and_after_the_append() -> None:
     async def main() -> set[tuple[int, bool]]:
         seen = set()
         for number in range(30):
-            answered = await world.ask(produce(-1, number, producer_id=-1, epoch=-1), 9)
-            code = answered.responses[0].partition_responses[0].error_code
+            response = await world.exchange(produce(-1, number, producer_id=-1, epoch=-1), 9)
+            code = response.responses[0].partition_responses[0].error_code
             seen.add((code, (number,) in world.appended))
         return seen
 

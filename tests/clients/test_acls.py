@@ -73,7 +73,7 @@ def by_name(name: str | None, pattern: Any = ACLResourcePatternType.ANY, kind: A
     return ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, wanted)
 
 
-def told(acls: list[ACL]) -> set[tuple[Any, ...]]:
+def rows(acls: list[ACL]) -> set[tuple[Any, ...]]:
     return {
         (one.principal, one.host, one.operation, one.permission_type, *vars(one.resource_pattern).values())
         for one in acls
@@ -85,18 +85,18 @@ def test_acls_of_kafka_python(address: str, admin_of: Callable[[str], Any], name
     made = [acl(name), acl(name, WRITE, DENY, HERE), acl(name, pattern=PREFIXED, kind=GROUP, who="User:b")]
     assert admin.create_acls([*made, made[0]])["failed"] == []
     found, error = admin.describe_acls(by_name(name))
-    assert error is NoError and told(found) == told(made)
+    assert error is NoError and rows(found) == rows(made)
     matching, _ = admin.describe_acls(by_name(f"{name}-1", ACLResourcePatternType.MATCH, GROUP))
-    assert told(matching) == told(made[2:])
+    assert rows(matching) == rows(made[2:])
     assert admin.describe_acls(by_name(f"{name}-1"))[0] == []
     (_, gone, error), (_, none, other) = admin.delete_acls([by_name(name, LITERAL), by_name("nothing of that name")])
-    assert told(gone) == told(made[:2]) and none == [] and error is other is NoError
-    assert told(admin.describe_acls(by_name(name))[0]) == told(made[2:])
+    assert rows(gone) == rows(made[:2]) and none == [] and error is other is NoError
+    assert rows(admin.describe_acls(by_name(name))[0]) == rows(made[2:])
 
 
 def test_kafka_python_with_invalid_acls(address: str, admin_of: Callable[[str], Any], name: str) -> None:
     admin = admin_of(address)
-    answer = admin.create_acls(
+    response = admin.create_acls(
         [
             acl(""),
             acl("any other", kind=CLUSTER),
@@ -105,8 +105,8 @@ def test_kafka_python_with_invalid_acls(address: str, admin_of: Callable[[str], 
             acl("kafka-cluster", kind=CLUSTER),
         ]
     )
-    assert answer["failed"] == [InvalidRequestError] * 3 and len(answer["succeeded"]) == 2
-    assert told(admin.describe_acls(by_name(name))[0]) == told([acl(name)])
+    assert response["failed"] == [InvalidRequestError] * 3 and len(response["succeeded"]) == 2
+    assert rows(admin.describe_acls(by_name(name))[0]) == rows([acl(name)])
 
 
 def test_acls_of_confluent(address: str, name: str) -> None:

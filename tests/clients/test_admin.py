@@ -210,13 +210,13 @@ def test_confluent_administers_groups_and_offsets(confluent: Any, broker: Runnin
     commit(broker.address, group, topic, 7)
 
     def offset() -> int:
-        (answer,) = done(confluent.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
-        return answer.topic_partitions[0].offset
+        (response,) = done(confluent.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
+        return response.topic_partitions[0].offset
 
     assert offset() == 7
     moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 12)])
-    (answer,) = done(confluent.alter_consumer_group_offsets([moved]))
-    assert answer.topic_partitions[0].error is None and offset() == 12
+    (response,) = done(confluent.alter_consumer_group_offsets([moved]))
+    assert response.topic_partitions[0].error is None and offset() == 12
     listed = confluent.list_consumer_groups().result(PATIENCE_S)
     assert group in [one.group_id for one in listed.valid] and not listed.errors
     (described,) = done(confluent.describe_consumer_groups([group]))
@@ -313,7 +313,7 @@ if "kcat" in READERS:
         broker: RunningBroker, name: str, create: Callable[..., str]
     ) -> None:
         create(broker.address, name, 3)
-        told = run_kcat("-L", "-b", broker.address).stdout.decode()
-        assert f"broker 1 at {broker.address} (controller)" in told
-        assert f'topic "{name}" with 3 partitions:' in told
-        assert "partition 2, leader 1, replicas: 1, isrs: 1" in told
+        output = run_kcat("-L", "-b", broker.address).stdout.decode()
+        assert f"broker 1 at {broker.address} (controller)" in output
+        assert f'topic "{name}" with 3 partitions:' in output
+        assert "partition 2, leader 1, replicas: 1, isrs: 1" in output

@@ -55,9 +55,9 @@ async def test_views_of_topics_and_the_cluster_are_equal(
     ]
     assert set(await admin.list_topics(include_internal=True)) == set(kafka_python.list_topics())
     cluster = confluent.describe_cluster().result(PATIENCE_S)
-    told = await admin.describe_cluster()
-    assert told.cluster_id == cluster.cluster_id
-    assert [node[:3] for node in told.nodes] == [(node.id, node.host, node.port) for node in cluster.nodes]
+    outcome = await admin.describe_cluster()
+    assert outcome.cluster_id == cluster.cluster_id
+    assert [node[:3] for node in outcome.nodes] == [(node.id, node.host, node.port) for node in cluster.nodes]
     assert own.checked(await admin.delete_topics([name])) == {name: None}
     assert name not in kafka_python.list_topics()
 

@@ -115,11 +115,11 @@ def codes_of(futures: Any) -> set[Any]:
 
 def test_confluent_is_denied_writes_and_reads(address: str) -> None:
     producer = Producer({"bootstrap.servers": address})
-    told: list[Any] = []
+    delivered: list[Any] = []
     for topic in (TOPIC, READ_ONLY):
-        producer.produce(topic, b"v", on_delivery=lambda error, _: told.append(error))
+        producer.produce(topic, b"v", on_delivery=lambda error, _: delivered.append(error))
     assert producer.flush(PATIENCE_S) == 0
-    assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 2
+    assert [error.code() for error in delivered] == [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 2
     consumer = Consumer({"bootstrap.servers": address, "group.id": "open-group", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(TOPIC, 0)])
     message = consumer.poll(PATIENCE_S)

@@ -48,9 +48,11 @@ def test_credentials_of_each_client_are_visible_to_the_other(confluent: Any, kaf
     )
     kafka_python.alter_user_scram_credentials([theirs])
     found = kafka_python.describe_user_scram_credentials([f"{name}-c"])
-    told = found[f"{name}-c"]
-    assert told["error"] is None
-    assert [(one["mechanism"].name, one["iterations"]) for one in told["credential_infos"]] == [("SCRAM_SHA_512", 8192)]
+    outcome = found[f"{name}-c"]
+    assert outcome["error"] is None
+    assert [(one["mechanism"].name, one["iterations"]) for one in outcome["credential_infos"]] == [
+        ("SCRAM_SHA_512", 8192)
+    ]
     described = confluent.describe_user_scram_credentials([f"{name}-p"])[f"{name}-p"].result(PATIENCE_S)
     assert [(one.mechanism, one.iterations) for one in described.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_256, 4096)
@@ -117,7 +119,7 @@ async def test_librdkafka_pushes_its_metrics_until_it_closes(kind: Any, telling:
     instances = telling.state.telemetry.instances
     await until(telling, lambda: any(one.pushes >= 2 for one in instances.values()))
     (instance,) = instances.values()
-    assert instance.asker.client_id == "metered" and "kafka" in str(instance.asker.software_name)
+    assert instance.client.client_id == "metered" and "kafka" in str(instance.client.software_name)
     assert instance.push_bytes > 0 and instance.last_error == 0
     closing = asyncio.create_task(asyncio.to_thread(client.close))
     await until(telling, closing.done)

@@ -38,7 +38,7 @@ def frame(api_key: int, version: int, body: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-async def answer(reader: asyncio.StreamReader) -> bytes:
+async def response_body(reader: asyncio.StreamReader) -> bytes:
     """Returns the body of the next response; empty if the broker closed the connection."""
     try:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
@@ -75,14 +75,14 @@ async def test_two_thousand_connections_at_once_are_served(
         asking = frame(METADATA, 12, build(MetadataRequest(topics=None), 12))
         for _, writer in opened:
             writer.write(asking)
-        bodies = await asyncio.wait_for(asyncio.gather(*(answer(reader) for reader, _ in opened)), PATIENCE_S)
+        bodies = await asyncio.wait_for(asyncio.gather(*(response_body(reader) for reader, _ in opened)), PATIENCE_S)
         assert len(bodies) == CONNECTIONS and len(set(bodies)) == 1
         assert {topic.name for topic in parse(MetadataResponse, 12, bodies[0]).topics} == {"quiet", "busy"}
 
         waiting = frame(FETCH, FETCH_VERSION, build(waiting_fetch("quiet", 0), FETCH_VERSION))
         for _, writer in opened:
             writer.write(waiting)
-        woken = asyncio.gather(*(answer(reader) for reader, _ in opened))
+        woken = asyncio.gather(*(response_body(reader) for reader, _ in opened))
         sent = mixed(1000, plain=True)
         await asyncio.to_thread(WRITERS["confluent-kafka"], own_broker.address, "busy", sent)
         found = await asyncio.to_thread(READERS["confluent-kafka"], own_broker.address, "busy", len(sent))
@@ -107,6 +107,6 @@ async def test_metadata_request_of_librdkafka_with_additional_bytes_is_served(
     for body in (proper, b"\0\0\0" + proper, b"\0\0" + proper):
         reader, writer = await connect(broker)
         writer.write(frame(METADATA, version, body))
-        found = await asyncio.wait_for(answer(reader), PATIENCE_S)
+        found = await asyncio.wait_for(response_body(reader), PATIENCE_S)
         assert [node.port for node in parse(MetadataResponse, version, found).brokers] == [broker.port]
         writer.close()

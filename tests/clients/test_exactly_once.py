@@ -200,7 +200,7 @@ def run_loops(broker: RunningBroker, loops: list[Settings], rounds: int, seed: i
 
 
 @pytest.mark.parametrize(
-    ("apart", "step", "fault"), [("behind", "ended", "is there twice"), ("before", "ending", "is missing")]
+    ("apart", "step", "fault"), [("after", "ended", "is there twice"), ("before", "ending", "is missing")]
 )
 def test_loop_committing_offsets_outside_its_transaction_is_detected(
     tmp_path: Path, apart: str, step: str, fault: str

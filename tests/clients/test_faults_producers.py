@@ -123,13 +123,13 @@ def test_truncated_response_counts_as_lost(client: str, embedded: Embedded) -> N
 
 def test_librdkafka_reports_a_throttle(embedded: Embedded) -> None:
     """`throttle_cb` is called with the broker's throttle time."""
-    topic, told = embedded.create_topic(), []
-    with producing("confluent-kafka", embedded.bootstrap, throttle_cb=told.append) as producer:
+    topic, throttled = embedded.create_topic(), []
+    with producing("confluent-kafka", embedded.bootstrap, throttle_cb=throttled.append) as producer:
         with embedded.faults.throttle("Produce", 50, topic=topic) as fault:
             producer.send(topic, b"a")
         producer.send(topic, b"b")
     assert fault.fired == 1
-    assert [round(event.throttle_time * 1000) for event in told] == [50, 0]
+    assert [round(event.throttle_time * 1000) for event in throttled] == [50, 0]
 
 
 def test_kafka_python_pauses_when_throttled(embedded: Embedded, caplog: pytest.LogCaptureFixture) -> None:

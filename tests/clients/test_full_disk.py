@@ -146,11 +146,11 @@ class KafkaPython:
         self._producer = KafkaProducer(bootstrap_servers=address, acks="all", retries=0, enable_idempotence=False)
 
     def send(self, number: int) -> None:
-        """Returns when the record is acknowledged. Raises Told."""
+        """Returns when the record is acknowledged. Raises ClientFailure."""
         try:
             self._producer.send(TOPIC, value(number), partition=0).get(timeout=PATIENCE_S)
         except kafka.errors.KafkaError as error:
-            raise Told(getattr(error, "errno", None), bool(getattr(error, "retriable", False))) from error
+            raise ClientFailure(getattr(error, "errno", None), bool(getattr(error, "retriable", False))) from error
 
     def close(self) -> None:
         self._producer.close()
@@ -167,14 +167,14 @@ class Confluent:
         self._producer.produce(TOPIC, value(number), partition=0, on_delivery=lambda error, _: outcome.append(error))
         assert self._producer.flush(PATIENCE_S) == 0
         if outcome[0] is not None:
-            raise Told(outcome[0].code(), True)
+            raise ClientFailure(outcome[0].code(), True)
 
     def close(self) -> None:
         self._producer.flush(PATIENCE_S)
         del self._producer  # which ends its threads
 
 
-class Told(Exception):
+class ClientFailure(Exception):
     """The error of a client, and whether the client considers it retriable."""
 
     def __init__(self, code: int | None, retriable: bool) -> None:
@@ -186,18 +186,18 @@ class Told(Exception):
 def test_exactly_the_acknowledged_records_are_stored_once(disk: Disk, client: Any) -> None:
     producer = client(disk.broker.address)
     acknowledged: list[int] = []
-    told: list[Told] = []
+    failures: list[ClientFailure] = []
     with contextlib.closing(producer):
         for number in range(1000):
             try:
                 producer.send(number)
-            except Told as error:
-                told.append(error)
-                if len(told) == 5:
+            except ClientFailure as error:
+                failures.append(error)
+                if len(failures) == 5:
                     break
             else:
                 acknowledged.append(number)
-        assert [error.code for error in told] == [STORAGE_ERROR] * 5 and all(error.retriable for error in told)
+        assert [error.code for error in failures] == [STORAGE_ERROR] * 5 and all(error.retriable for error in failures)
         assert len(acknowledged) > 20
         assert read_all(disk.broker) == acknowledged
         disk.make_room()

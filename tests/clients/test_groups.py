@@ -38,9 +38,9 @@ def produce(address: str, topic: str, numbers: Iterable[int]) -> None:
 def committed(address: str, group: str, topic: str) -> dict[int, int]:
     """Returns partition -> committed offset, from the admin client."""
     admin = AdminClient({"bootstrap.servers": address})
-    asked = ConsumerGroupTopicPartitions(group)
-    answer = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S)
-    return {p.partition: p.offset for p in answer.topic_partitions if p.topic == topic}
+    request = ConsumerGroupTopicPartitions(group)
+    response = admin.list_consumer_group_offsets([request])[group].result(PATIENCE_S)
+    return {p.partition: p.offset for p in response.topic_partitions if p.topic == topic}
 
 
 def end_offsets(address: str, topic: str) -> dict[int, int]:
@@ -137,7 +137,7 @@ def test_static_member_returns_to_its_partitions_without_a_rebalance(
         second = group.start(kind, **{name: "two", session: "30000"})
         group.wait_for_shares([first, second], 6)
         held = set(first.held)
-        spoken = len(second.said)
+        spoken = len(second.printed)
         first.kill()
         again = group.start(kind, **{name: "one", session: "30000"})
         group.wait_for(lambda: len(again.held) == 6)
@@ -145,7 +145,7 @@ def test_static_member_returns_to_its_partitions_without_a_rebalance(
         produce(own_broker.address, "work", range(240))
         group.wait_for(lambda: len(group.values) == 240)
         assert {partition for partition, _, _ in again.records} == held
-        assert not [line for line in second.said[spoken:] if "record" not in line]
+        assert not [line for line in second.printed[spoken:] if "record" not in line]
 
 
 def test_second_static_member_with_the_same_id_fences_the_first(

@@ -145,8 +145,10 @@ class Load:
         """Fails if a committed offset is below an earlier acknowledged one."""
         admin = AdminClient({"bootstrap.servers": self.broker.address})
         for group, offsets in known.items():
-            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
-            found = {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
+            response = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(
+                PATIENCE_S
+            )
+            found = {(p.topic, p.partition): p.offset for p in response.topic_partitions}
             assert all(found.get(place, -1) >= offset for place, offset in offsets.items()), (group, found, offsets)
 
     def finish(self) -> None:

@@ -24,7 +24,7 @@ LOST = 10  # responses per client
 
 
 @contextmanager
-def behind_a_losing_proxy(folder: Path, every: int) -> Iterator[tuple[RunningBroker, LosingProxy]]:
+def with_a_losing_proxy(folder: Path, every: int) -> Iterator[tuple[RunningBroker, LosingProxy]]:
     """A broker that clients reach only through the proxy."""
     proxy = LosingProxy(every)
     running = RunningBroker(folder, advertised_listeners=f"PLAINTEXT://{proxy.address}")
@@ -62,7 +62,7 @@ def test_lost_response_causes_no_duplicate(
     client: str, killed: bool, tmp_path: Path, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
     """The broker detects the batch by its sequence, also after a kill -9 in between."""
-    with behind_a_losing_proxy(tmp_path, 4) as (running, proxy):
+    with with_a_losing_proxy(tmp_path, 4) as (running, proxy):
         create(proxy.address, "t")
         restart = (lambda: running.restart("kill")) if killed else None
         progress = write_until_lost(PRODUCERS[client], proxy, scaled(LOST), restart)
@@ -75,7 +75,7 @@ def test_lost_response_causes_no_duplicate(
 def test_without_idempotence_the_same_run_has_duplicates(
     tmp_path: Path, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
-    with behind_a_losing_proxy(tmp_path, 4) as (running, proxy):
+    with with_a_losing_proxy(tmp_path, 4) as (running, proxy):
         create(proxy.address, "t")
         progress = write_until_lost(ottla(5, "off"), proxy, scaled(LOST), None)
         found = numbers_in(running, "t")

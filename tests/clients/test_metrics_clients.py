@@ -22,10 +22,10 @@ def broker() -> Iterator[Embedded]:
         yield started
 
 
-def told(broker: Embedded) -> Callable[..., float]:
+def metric_values(broker: Embedded) -> Callable[..., float]:
     """Returns the value of a series; 0 without one."""
-    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
+    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as response:
+        families = list(text_string_to_metric_families(response.read().decode()))
     found = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in families
@@ -41,7 +41,7 @@ def test_metrics_show_what_a_client_did(client: str, broker: Embedded) -> None:
     with producing(client, broker.bootstrap) as producer:
         for number in range(RECORDS):
             assert producer.send(topic, b"%d" % number) == number
-    value = told(broker)
+    value = metric_values(broker)
     topics = "kafka_server_brokertopicmetrics_"
     assert value(f"{topics}messagesin_total", topic=topic) == RECORDS
     assert value(f"{topics}totalproducerequests_total", topic=topic) == RECORDS
@@ -50,21 +50,21 @@ def test_metrics_show_what_a_client_did(client: str, broker: Embedded) -> None:
     assert value(errors, request="Produce", error="NONE") >= RECORDS
     with consuming(client, broker.bootstrap, topic, group) as consumer:
         assert [one.value for one in consumer.read(RECORDS)] == [b"%d" % number for number in range(RECORDS)]
-        assert told(broker)("kafka_consumergroup_members", consumergroup=group) == 1
+        assert metric_values(broker)("kafka_consumergroup_members", consumergroup=group) == 1
         consumer.commit()
-        value = told(broker)
+        value = metric_values(broker)
         assert value("kafka_consumergroup_lag", consumergroup=group, topic=topic, partition=0) == 0
         assert value("kafka_consumergroup_current_offset", consumergroup=group, topic=topic, partition=0) == RECORDS
         assert value(f"{topics}bytesout_total", topic=topic) >= value(f"{topics}bytesin_total", topic=topic)
         broker.send_many(topic, [b"later"] * LATER)
-        value = told(broker)
+        value = metric_values(broker)
         assert value("kafka_consumergroup_lag", consumergroup=group, topic=topic, partition=0) == LATER
         assert _connected(broker, SOFTWARE[client]) >= 1
 
 
 def _connected(broker: Embedded, software: str) -> float:
     """Returns the open connections of a client software, whatever its version."""
-    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as answer:
-        families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as response:
+        families = {family.name: family for family in text_string_to_metric_families(response.read().decode())}
     found = families["kafka_server_socket_server_metrics_connections"].samples
     return sum(sample.value for sample in found if sample.labels["software"] == software)

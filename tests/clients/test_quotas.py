@@ -32,8 +32,8 @@ def quotas(embedded: Embedded, client_id: str, values: Mapping[str, float]) -> I
 
     async def alter(changes: Mapping[str, float | None]) -> None:
         async with Admin(embedded.bootstrap) as admin:
-            answers = await admin.alter_client_quotas({entity: changes})
-            assert list(answers.values()) == [None], answers
+            responses = await admin.alter_client_quotas({entity: changes})
+            assert list(responses.values()) == [None], responses
 
     asyncio.run(alter(values))
     try:
@@ -86,9 +86,9 @@ def test_kafka_python_sends_nothing_during_the_throttle_time(
         producing("kafka-python", embedded.bootstrap, **settings) as producer,
     ):
         assert [producer.send(topic, value) for value in (FIRST, SECOND)] == [0, 1]
-    told = [int(ms) for ms in re.findall(r"ProduceResponse throttled by broker \((\d+) ms\)", caplog.text)]
-    assert 100 < told[0] < 400 and len(heard.muted) == len(told)
-    assert heard.pause_ms() > told[0] - SLACK_MS
+    throttled_ms = [int(ms) for ms in re.findall(r"ProduceResponse throttled by broker \((\d+) ms\)", caplog.text)]
+    assert 100 < throttled_ms[0] < 400 and len(heard.muted) == len(throttled_ms)
+    assert heard.pause_ms() > throttled_ms[0] - SLACK_MS
 
 
 def test_ottla_sends_nothing_during_the_throttle_time(embedded: Embedded, heard: Heard) -> None:
@@ -106,8 +106,8 @@ def test_ottla_sends_nothing_during_the_throttle_time(embedded: Embedded, heard:
 
 def test_librdkafka_reports_the_throttle_time_and_is_muted_meanwhile(embedded: Embedded, heard: Heard) -> None:
     """`throttle_cb` is called; the broker does not read what it still sends."""
-    topic, told = embedded.create_topic(), []
-    settings: Mapping[str, Any] = {"client_id": "rd", "message_max_bytes": 4 << 20, "throttle_cb": told.append}
+    topic, reported_ms = embedded.create_topic(), []
+    settings: Mapping[str, Any] = {"client_id": "rd", "message_max_bytes": 4 << 20, "throttle_cb": reported_ms.append}
     with (
         quotas(embedded, "rd", {"producer_byte_rate": RATE}),
         producing("confluent-kafka", embedded.bootstrap, **settings) as producer,
@@ -116,7 +116,7 @@ def test_librdkafka_reports_the_throttle_time_and_is_muted_meanwhile(embedded: E
         begun = time.monotonic()
         assert producer.send(topic, SECOND) == 1
         took_ms = 1000 * (time.monotonic() - begun)
-    throttled_ms = [round(1000 * event.throttle_time) for event in told if event.throttle_time]
+    throttled_ms = [round(1000 * event.throttle_time) for event in reported_ms if event.throttle_time]
     assert throttled_ms and 100 < throttled_ms[0] < 400
     assert took_ms > throttled_ms[0] - 4 * SLACK_MS
 

@@ -110,7 +110,7 @@ def test_exactly_the_committed_records_are_read(adopted: tuple[str, str], read: 
     topics = [topic for topic in wanted if "transaction" in topic]
     assert len(topics) == 3
     for topic in topics:
-        told = wanted[topic]
-        found = read(address, topic, told["log_start_offset"], told["last_stable_offset"])
-        assert found == told["committed"], topic
-        assert len(found) < len(told["records"]) or topic.startswith("compacted")
+        result = wanted[topic]
+        found = read(address, topic, result["log_start_offset"], result["last_stable_offset"])
+        assert found == result["committed"], topic
+        assert len(found) < len(result["records"]) or topic.startswith("compacted")

@@ -101,7 +101,7 @@ def test_each_recorded_frame_round_trips(release: str, session: Callable[[Embedd
                 assert decoding.UNDECODABLE not in plain, (one, plain)
                 text = json.dumps(plain, allow_nan=False)
                 assert '"damaged"' not in text
-                told = decoding.encoded(
+                result = decoding.encoded(
                     exchange.api_key,
                     exchange.api_version,
                     json.loads(text),
@@ -109,7 +109,7 @@ def test_each_recorded_frame_round_trips(release: str, session: Callable[[Embedd
                     correlation_id=exchange.correlation_id,
                     client_id=exchange.client_id,
                 )
-                assert told == frame, one
+                assert result == frame, one
             records += one.produced.records if one.produced is not None else 0
         assert records >= (20 if release != "0.10.2" else 1), "a wrapper of an old format counts as one record"
         fetched = [

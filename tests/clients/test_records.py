@@ -36,7 +36,7 @@ def messages_for(client: str, count: int, *, plain: bool = False, seed: int = 1)
 def test_records_are_read_back_in_order_and_stored_with_the_requested_codec(
     client: str, codec: str, broker: RunningBroker, name: str, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
-    asked = Codec[codec.upper()]
+    requested = Codec[codec.upper()]
     for seed in range(scaled(1)):  # a larger scale is more rounds: one has up to some 25 MB in memory
         topic = create(broker.address, f"{name}-{seed}")
         sent = messages_for(client, min(scaled(RECORDS), MOST_RECORDS), seed=seed)
@@ -44,8 +44,8 @@ def test_records_are_read_back_in_order_and_stored_with_the_requested_codec(
         assert difference(sent, READERS[client](broker.address, topic, len(sent))) is None
         stored = list(broker.stored(topic))
         assert sum(header.record_count for header in stored) == len(sent)
-        assert {header.codec for header in stored} <= {asked, Codec.NONE}
-        assert {header.codec for header in stored if header.size_bytes >= COMPRESSIBLE_BYTES} == {asked}
+        assert {header.codec for header in stored} <= {requested, Codec.NONE}
+        assert {header.codec for header in stored if header.size_bytes >= COMPRESSIBLE_BYTES} == {requested}
         delete_topic(broker.address, topic)
 
 

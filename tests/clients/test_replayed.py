@@ -1,5 +1,5 @@
 """Sessions of real clients, recorded and replayed: the same release gives the same responses, another one differs
-exactly as the release table says.
+exactly as expected from the release table.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def played(exchanges: list[Exchange], release: str, *, translate: bool = False) 
     return done, compare(pairs, nodes=done.nodes, expected=expected)
 
 
-def told(found: Comparison) -> str:
+def unexpected(found: Comparison) -> str:
     """Returns the unexpected differences, for the failure's text."""
     return "\n".join(str(one) for one in found.findings if one.why is not Why.EXPECTED)
 
@@ -88,7 +88,7 @@ def test_same_release_gives_the_same_responses(client: str) -> None:
     exchanges = recording_of(client)
     done, found = played(exchanges, RECORDED)
     assert len(exchanges) > 40 and found.exchanges == len(exchanges)
-    assert not found.counts and not found.not_sent and not done.notes, told(found)
+    assert not found.counts and not found.not_sent and not done.notes, unexpected(found)
     assert found.compared >= len(exchanges) - 3  # the last responses before the client closed may be missing
 
 
@@ -105,7 +105,7 @@ BEHAVIOURS = {
 def test_other_releases_differ_as_expected(client: str, release: str) -> None:
     """With requests in the versions that a client would have chosen there."""
     _, found = played(recording_of(client), release, translate=True)
-    assert not found.counts[Why.UNEXPLAINED] and not found.counts[Why.MOMENT], told(found)
+    assert not found.counts[Why.UNEXPLAINED] and not found.counts[Why.MOMENT], unexpected(found)
     reasons = {one.reason for one in found.findings if one.why is Why.EXPECTED}
     table = difference(profile(RECORDED), profile(release))
     configs = {f"config {name}" for scope in table["configs"].values() for kind in scope.values() for name in kind}
@@ -121,7 +121,7 @@ def test_other_releases_differ_as_expected(client: str, release: str) -> None:
 @pytest.mark.parametrize("client", SESSIONS)
 def test_unserved_versions_are_not_sent(client: str) -> None:
     done, found = played(recording_of(client), "2.8")
-    assert not found.counts[Why.UNEXPLAINED], told(found)
+    assert not found.counts[Why.UNEXPLAINED], unexpected(found)
     served = done.target.versions
     for step in done.steps:
         is_served = step.exchange.api_version in served[step.exchange.api_key] or step.exchange.api_key == 18

@@ -36,18 +36,18 @@ def test_partitions_are_reassigned_and_leaders_elected(cluster: Embedded) -> Non
         at = PyTopicPartition("t", 0)
         (first,) = cluster.topology.describe().partitions
         others = sorted({1, 2, 3} - {first.leader})
-        told = admin.alter_partition_reassignments({at: others})
-        assert list(told) == [at] and told[at] in (None, NoError)
+        futures = admin.alter_partition_reassignments({at: others})
+        assert list(futures) == [at] and futures[at] in (None, NoError)
         until(lambda: admin.list_partition_reassignments() == {})  # in progress for a moment, as in Kafka
         (now,) = cluster.topology.describe().partitions
         assert (now.replicas, now.leader) == (tuple(others), others[0])
         cluster.topology.move_leader("t", 0, others[1])
         confluent: Any = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        asked = [TopicPartition("t", 0)]
-        (error,) = confluent.elect_leaders(ElectionType.PREFERRED, asked).result(PATIENCE_S).values()
+        wanted = [TopicPartition("t", 0)]
+        (error,) = confluent.elect_leaders(ElectionType.PREFERRED, wanted).result(PATIENCE_S).values()
         assert error is None
         assert cluster.topology.leader("t", 0) == others[0]
-        (again,) = confluent.elect_leaders(ElectionType.PREFERRED, asked).result(PATIENCE_S).values()
+        (again,) = confluent.elect_leaders(ElectionType.PREFERRED, wanted).result(PATIENCE_S).values()
         assert again.name() == "ELECTION_NOT_NEEDED"
     finally:
         admin.close()

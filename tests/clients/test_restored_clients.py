@@ -55,17 +55,17 @@ def test_confluent_kafka_continues_after_a_restore():
             assert error is None or error.code() != KafkaError._FATAL
             return [] if error else [message.value()]
 
-        told: list[object] = []
+        delivered: list[object] = []
         try:
             moved_about(broker, topic)
-            producer.produce(topic, b"taken away", on_delivery=lambda error, message: told.append(error))
+            producer.produce(topic, b"taken away", on_delivery=lambda error, message: delivered.append(error))
             producer.flush(PATIENCE_S)
             assert until_read(poll, b"taken away") == [b"kept", b"taken away"]
             broker.restore(snapshot)
             for value in (b"new", b"newer", b"newest"):
-                producer.produce(topic, value, on_delivery=lambda error, message: told.append(error))
+                producer.produce(topic, value, on_delivery=lambda error, message: delivered.append(error))
             producer.flush(PATIENCE_S)
-            assert told == [None] * 4
+            assert delivered == [None] * 4
             # It had read one more record than there is now, and detects the truncation by the epoch: it misses nothing.
             assert until_read(poll, b"newest")[-3:] == [b"new", b"newer", b"newest"]
         finally:

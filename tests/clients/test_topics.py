@@ -68,8 +68,8 @@ def offsets_by_aiokafka(address: str, topic: str, times: list[int]) -> list[int]
 
 
 def offsets_by_kcat(address: str, topic: str, times: list[int]) -> list[int]:
-    answers = [run_kcat("-Q", "-b", address, "-t", f"{topic}:0:{ms}").stdout.decode() for ms in times]
-    return [int(answer.rpartition(" ")[2]) for answer in answers]
+    responses = [run_kcat("-Q", "-b", address, "-t", f"{topic}:0:{ms}").stdout.decode() for ms in times]
+    return [int(response.rpartition(" ")[2]) for response in responses]
 
 
 LOOKED_UP = {
@@ -132,7 +132,7 @@ def test_log_append_time_is_the_brokers_for_producer_and_consumer(
 
 
 @pytest.mark.parametrize(
-    ("asked", "sent_as", "stored_as"),
+    ("requested", "sent_as", "stored_as"),
     [
         ("gzip", "lz4", Codec.GZIP),
         ("lz4", "none", Codec.LZ4),
@@ -143,13 +143,13 @@ def test_log_append_time_is_the_brokers_for_producer_and_consumer(
     ],
 )
 def test_compression_type_of_the_topic_overrides_the_producers(
-    asked: str, sent_as: str, stored_as: Codec, broker: RunningBroker, name: str, create: Callable[..., str]
+    requested: str, sent_as: str, stored_as: Codec, broker: RunningBroker, name: str, create: Callable[..., str]
 ) -> None:
-    create(broker.address, name, compression_type=asked)
+    create(broker.address, name, compression_type=requested)
     sent = mixed(1000)
     WRITERS["confluent-kafka"](broker.address, name, sent, sent_as)
     stored = list(broker.stored(name))
-    if asked == "producer":
+    if requested == "producer":
         stored = [header for header in stored if header.size_bytes > 4096]
     assert {header.codec for header in stored} == {stored_as}
     for reader, read in READERS.items():

@@ -310,9 +310,9 @@ def test_error_with_any_letters_is_one_line(arguments: list[str], capsys: pytest
         code = main.main(arguments)
     except SystemExit as ended:
         code = ended.code
-    said = capsys.readouterr()
-    assert (code, said.out) == (2, "")
-    assert said.err.endswith("\n") and said.err[:-1].isprintable()
+    output = capsys.readouterr()
+    assert (code, output.out) == (2, "")
+    assert output.err.endswith("\n") and output.err[:-1].isprintable()
 
 
 HEARTBEAT = "00000016000c00000000000500026d650001670000000300016d"

@@ -68,14 +68,14 @@ QUIET_JVM = {
 }
 
 
-def asked(environ: Mapping[str, str], *assignments: str) -> tuple[image.Launch, ServeOptions]:
+def launched(environ: Mapping[str, str], *assignments: str) -> tuple[image.Launch, ServeOptions]:
     """Returns the broker options for an environment."""
     launch = image.plan(environ, assignments)
     return launch, parse_serve(launch.arguments, launch.environ)[0]
 
 
 def test_empty_environment_gives_the_defaults_of_the_image() -> None:
-    launch, options = asked({})
+    launch, options = launched({})
     assert (launch.cluster_id, launch.serves) == (None, True)
     assert options.config.profile.name == "4.3"
     assert [str(listener) for listener in options.listeners] == ["PLAINTEXT://:9092"]
@@ -85,7 +85,7 @@ def test_empty_environment_gives_the_defaults_of_the_image() -> None:
 
 
 def test_environment_of_testcontainers_is_accepted() -> None:
-    launch, options = asked(JAVA)
+    launch, options = launched(JAVA)
     assert launch.cluster_id == CLUSTER
     assert [str(listener) for listener in options.listeners] == [
         "PLAINTEXT://0.0.0.0:9092",
@@ -97,17 +97,17 @@ def test_environment_of_testcontainers_is_accepted() -> None:
     assert options.config["node.id"] == 1
     assert options.config["offsets.topic.num.partitions"] == 1
     assert options.config.warnings == ()
-    launch, options = asked(PYTHON)
+    launch, options = launched(PYTHON)
     assert [str(listener) for listener in options.listeners] == ["PLAINTEXT://0.0.0.0:9093", "BROKER://0.0.0.0:9092"]
     assert options.config["node.id"] == 1
     assert options.config.warnings == ()
 
 
 def test_jvm_variables_are_ignored_silently_and_unknown_ones_with_a_warning() -> None:
-    _, options = asked(QUIET_JVM)
+    _, options = launched(QUIET_JVM)
     assert options.config.warnings == ()
     assert options.config.not_acted_on() == []
-    _, options = asked({"KAFKA_NO_SUCH_THING": "1", "KAFKA_ZOOKEEPER_CONNECT": "z:2181"})
+    _, options = launched({"KAFKA_NO_SUCH_THING": "1", "KAFKA_ZOOKEEPER_CONNECT": "z:2181"})
     assert [warning.split("(")[0].strip() for warning in options.config.warnings] == [
         "unknown config no.such.thing",
         "unknown config zookeeper.connect",
@@ -127,13 +127,13 @@ def test_jvm_variables_are_ignored_silently_and_unknown_ones_with_a_warning() ->
 def test_listeners_are_derived_from_the_advertised_ones(
     environ: dict[str, str], listeners: str, advertised: tuple[str, int] | None
 ) -> None:
-    _, options = asked(environ)
+    _, options = launched(environ)
     assert [str(listener) for listener in options.listeners] == [listeners]
     assert options.advertised.get("PLAINTEXT") == advertised
 
 
 def test_arguments_override_the_environment() -> None:
-    _, options = asked({"KAFKA_NUM_PARTITIONS": "2"}, "KAFKA_NUM_PARTITIONS=5", "KAFKA_LOG_DIRS=/a,/b")
+    _, options = launched({"KAFKA_NUM_PARTITIONS": "2"}, "KAFKA_NUM_PARTITIONS=5", "KAFKA_LOG_DIRS=/a,/b")
     assert options.config["num.partitions"] == 5
     assert options.data_dirs == (Path("/a"), Path("/b"))
 
@@ -141,8 +141,8 @@ def test_arguments_override_the_environment() -> None:
 def test_mounted_file_has_lower_precedence_than_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://:7000\nadvertised.listeners=PLAINTEXT://f:7000\nlog.dir=/file\n")
-    told = {"listeners": "PLAINTEXT://:7000", "advertised.listeners": "PLAINTEXT://f:7000", "log.dir": "/file"}
-    launch = image.plan({"KAFKA_NUM_PARTITIONS": "3"}, (), file, told)
+    result = {"listeners": "PLAINTEXT://:7000", "advertised.listeners": "PLAINTEXT://f:7000", "log.dir": "/file"}
+    launch = image.plan({"KAFKA_NUM_PARTITIONS": "3"}, (), file, result)
     options = parse_serve(launch.arguments, launch.environ)[0]
     assert [str(listener) for listener in options.listeners] == ["PLAINTEXT://:7000"]
     assert options.advertised == {"PLAINTEXT": ("f", 7000)}
@@ -304,14 +304,14 @@ async def test_health_check_requests_versions_of_a_ready_broker(
 
 async def test_error_or_missing_response_is_unhealthy() -> None:
     check = script("health")
-    answers = [b"", b"\0\0\0\6\0\0\0\x07\0\x23", b"\0\0\0\6\0\0\0\x08\0\0", b"\0\0\0\6\0\0\0\x07\0\0"]
+    responses = [b"", b"\0\0\0\6\0\0\0\x07\0\x23", b"\0\0\0\6\0\0\0\x08\0\0", b"\0\0\0\6\0\0\0\x07\0\0"]
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.readexactly(len(check.API_VERSIONS)) == check.API_VERSIONS
-        writer.write(answers.pop(0))
+        writer.write(responses.pop(0))
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     found = [await asyncio.to_thread(check.answers, "127.0.0.1", port) for _ in range(4)]
     server.close()
@@ -350,10 +350,10 @@ def test_image_process_starts_logs_its_readiness_and_stops(tmp_path: Path) -> No
     environ = {"CLUSTER_ID": CLUSTER, "KAFKA_LOG_DIRS": str(tmp_path / "data"), "KAFKA_NODE_ID": "3"}
     with started(tmp_path, {**environ, "KAFKA_LISTENERS": "SSL://:1"}, [listener]) as process:
         assert process.stdout
-        told = [process.stdout.readline().strip() for _ in range(4)]
-        address = told[0].removeprefix("ottla ready on ")
+        result = [process.stdout.readline().strip() for _ in range(4)]
+        address = result[0].removeprefix("ottla ready on ")
         assert (tmp_path / "ready").read_text() == f"{address}\n"
-        assert told[1:] == list(image.started_lines(3))
+        assert result[1:] == list(image.started_lines(3))
         assert script("health").main(str(tmp_path / "ready")) == 0
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE_S)

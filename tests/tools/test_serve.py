@@ -94,7 +94,7 @@ def test_ignored_configs_are_logged_as_json_on_stderr(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ([], {"profile": "ottla"}),
         (
@@ -103,7 +103,7 @@ def test_ignored_configs_are_logged_as_json_on_stderr(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_first_log_line_names_the_profile(arguments: list[str], told: dict[str, str], tmp_path: Path) -> None:
+def test_first_log_line_names_the_profile(arguments: list[str], expected: dict[str, str], tmp_path: Path) -> None:
     flags = ["--listen", "127.0.0.1:0", "--data-dir", "data", "--log-format", "json", *arguments]
     with serving(tmp_path, *flags) as (process, [line]):
         port_of(line)
@@ -112,5 +112,5 @@ def test_first_log_line_names_the_profile(arguments: list[str], told: dict[str, 
     first = json.loads(error.splitlines()[0])
     assert {key: value for key, value in first.items() if key not in ("level", "timestamp")} == {
         "event": "starting",
-        **told,
+        **expected,
     }

@@ -59,9 +59,9 @@ async def test_topics_are_created_listed_described_and_deleted(release: str, tmp
             assert codes(made) == [0, ErrorCode.INVALID_CONFIG] and not code(made["t"])
             assert codes(await admin.create_topics([NewTopic("t", 1, 1)])) == [ErrorCode.TOPIC_ALREADY_EXISTS]
             created = checked({"t": made["t"]})["t"]
-            tells = since(release, "2.4")
-            assert (created.partition_count, created.replication_factor) == ((2, 1) if tells else (-1, -1))
-            assert (created.configs or {}).get("retention.ms") == ("1000" if tells else None)
+            returns_more = since(release, "2.4")
+            assert (created.partition_count, created.replication_factor) == ((2, 1) if returns_more else (-1, -1))
+            assert (created.configs or {}).get("retention.ms") == ("1000" if returns_more else None)
             assert (created.id != ZERO_UUID) == since(release, "2.8")
         listed = await admin.list_topics()
         described = await admin.describe_topics(["t", "absent", "t"])
@@ -129,11 +129,11 @@ async def test_list_topics_has_internal_topics_only_if_requested(tmp_path: Path)
 @pytest.mark.parametrize("release", RELEASES)
 async def test_describe_cluster_returns_nodes_and_controller(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
-        told = await admin.describe_cluster()
-        (node,) = told.nodes
+        result = await admin.describe_cluster()
+        (node,) = result.nodes
         assert node[:3] == (1, "127.0.0.1", broker.ports[0])
-        assert told.controller == (None if release == "0.9" else node)
-        assert told.cluster_id == (None if release == "0.9" else broker.state.cluster_id)
+        assert result.controller == (None if release == "0.9" else node)
+        assert result.cluster_id == (None if release == "0.9" else broker.state.cluster_id)
 
 
 # Configs
@@ -217,7 +217,7 @@ async def test_list_offsets_returns_offsets_by_timestamp(release: str, tmp_path:
         await broker.topic("t", 2)
         write(broker, b"a", b"b", b"c")
         ends = {("t", 0): LATEST, ("t", 1): EARLIEST}
-        assert {where: told.offset for where, told in checked(await admin.list_offsets(ends)).items()} == {
+        assert {where: result.offset for where, result in checked(await admin.list_offsets(ends)).items()} == {
             ("t", 0): 3,
             ("t", 1): 0,
         }
@@ -226,11 +226,11 @@ async def test_list_offsets_returns_offsets_by_timestamp(release: str, tmp_path:
         if not since(release, "0.10.2"):
             assert unsupported(by_time)
         else:
-            assert [told[:2] for told in checked(by_time).values()] == [(1, NOW_MS + 1), (-1, -1)]
+            assert [result[:2] for result in checked(by_time).values()] == [(1, NOW_MS + 1), (-1, -1)]
         if not since(release, "3.0"):
             assert unsupported(newest)
         else:
-            assert [told[:2] for told in checked(newest).values()] == [(2, NOW_MS + 2)]
+            assert [result[:2] for result in checked(newest).values()] == [(2, NOW_MS + 2)]
         assert unsupported(await admin.list_offsets({("t", 0): LATEST_TIERED})) == (not since(release, "3.9"))
         with pytest.raises(ConfigError, match="isolation"):
             await admin.list_offsets({}, isolation="none")  # type: ignore[arg-type]
@@ -285,11 +285,11 @@ async def test_describe_log_dirs_lists_directories_and_partitions(release: str, 
     async with running(*folders, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
         write(broker, b"a", b"b")
-        told = await admin.describe_log_dirs()
+        result = await admin.describe_log_dirs()
         if not since(release, "1.0"):
-            assert unsupported(told)
+            assert unsupported(result)
             return
-        dirs = checked(told)[1]
+        dirs = checked(result)[1]
         assert {each.path for each in dirs} == {str(folder) for folder in folders}
         partitions = {where: facts for each in dirs for where, facts in each.partitions.items()}
         assert {where: facts.size_bytes for where, facts in partitions.items()} == {

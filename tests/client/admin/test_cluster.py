@@ -142,8 +142,8 @@ async def test_transactions_are_listed_and_described(release: str, tmp_path: Pat
             assert await admin.list_transactions(states=["Empty"]) == []
             assert await admin.list_transactions(states=["Odd"]) == []
             described = await admin.describe_transactions(["one", "two"])
-            told: Any = described["one"]
-            assert told[:4] == ("one", 1, "Ongoing", listed.producer_id) and told.partitions == (("t", 1),)
+            result: Any = described["one"]
+            assert result[:4] == ("one", 1, "Ongoing", listed.producer_id) and result.partitions == (("t", 1),)
             assert code(described["two"]) == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
             if since(release, "3.8"):
                 assert await admin.list_transactions(duration_ms=10**9) == []
@@ -180,17 +180,17 @@ async def test_abort_transaction_ends_a_hanging_transaction(release: str, tmp_pa
 # Responses of brokers with other versions
 
 
-def brokers(network: ScriptedNetwork, versions: dict[type, str], *answers: Any) -> list[Any]:
+def brokers(network: ScriptedNetwork, versions: dict[type, str], *responses: Any) -> list[Any]:
     found = [network.broker(name, versions={MetadataRequest: "0-9", **versions}) for name in ("one", "two")]
     for broker in found:
-        broker.does[MetadataRequest] = in_turn(*answers)
+        broker.does[MetadataRequest] = in_turn(*responses)
     return found
 
 
 def elected(code: int, *of_partitions: tuple[int, int]) -> ElectLeadersResponse:
     result = ElectLeadersResponse.ReplicaElectionResult
-    told = [result.PartitionResult(partition_id=n, error_code=each, error_message=None) for n, each in of_partitions]
-    return ElectLeadersResponse(error_code=code, replica_election_results=[result(topic="t", partition_result=told)])
+    listed = [result.PartitionResult(partition_id=n, error_code=each, error_message=None) for n, each in of_partitions]
+    return ElectLeadersResponse(error_code=code, replica_election_results=[result(topic="t", partition_result=listed)])
 
 
 def test_election_is_requested_at_the_current_controller() -> None:
@@ -205,7 +205,7 @@ def test_election_is_requested_at_the_current_controller() -> None:
         ("t", 0): 0,
         ("t", 2): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     }
-    (heard,) = two.asked(ElectLeadersRequest)
+    (heard,) = two.requests_of(ElectLeadersRequest)
     assert heard.request.topic_partitions is None
 
 
@@ -225,20 +225,20 @@ def test_update_features_v0_and_v1_report_results_differently() -> None:
     result = UpdateFeaturesResponse.UpdatableFeatureResult
     each = [result(feature=name, error_code=n, error_message=None) for name, n in (("a", 0), ("b", 95))]
     updates = {"a": FeatureUpdate(2), "b": FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE)}
-    for versions, answer, expected in (
+    for versions, response, expected in (
         ("0", UpdateFeaturesResponse(throttle_time_ms=0, error_code=0, error_message=None, results=each), [0, 95]),
         ("0-1", UpdateFeaturesResponse(throttle_time_ms=0, error_code=42, error_message="x", results=[]), [42, 42]),
         ("0-2", UpdateFeaturesResponse(throttle_time_ms=0, error_code=0, error_message=None, results=[]), [0, 0]),
     ):
         network = ScriptedNetwork()
         one, _ = brokers(network, {UpdateFeaturesRequest: versions}, metadata(TWO, controller_id=1))
-        one.does[UpdateFeaturesRequest] = in_turn(answer)
+        one.does[UpdateFeaturesRequest] = in_turn(response)
 
         async def calls(admin: Any) -> Any:
             return await admin.update_features(updates), await admin.update_features(updates, validate_only=True)
 
         (found, tried), _ = run(network, calls)
         assert codes(found) == expected and unsupported(tried) == (versions == "0")
-        heard = one.asked(UpdateFeaturesRequest)[0]
-        told = [(f.allow_downgrade, f.upgrade_type) for f in heard.request.feature_updates]
-        assert told == ([(False, 1), (True, 1)] if versions == "0" else [(False, 1), (False, 2)])
+        heard = one.requests_of(UpdateFeaturesRequest)[0]
+        listed = [(f.allow_downgrade, f.upgrade_type) for f in heard.request.feature_updates]
+        assert listed == ([(False, 1), (True, 1)] if versions == "0" else [(False, 1), (False, 2)])

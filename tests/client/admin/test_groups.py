@@ -62,10 +62,10 @@ async def test_groups_are_listed_described_and_deleted(release: str, tmp_path: P
             listed = await admin.list_groups()
             refused = await admin.alter_group_offsets("members", {("t", 0): 0})
             kept = await admin.delete_groups(["members"])
-        told = described["members"]
-        assert isinstance(told, GroupDescription)
-        assert told[:5] == ("members", "Stable", "consumer", "range", 1)
-        (member,) = told.members
+        result = described["members"]
+        assert isinstance(result, GroupDescription)
+        assert result[:5] == ("members", "Stable", "consumer", "range", 1)
+        (member,) = result.members
         assert (member.client_id, member.instance_id, member.partitions) == ("me", None, (("t", 0), ("t", 1)))
         assert member.member_id.startswith("me-") and member.host == "/127.0.0.1"
         assert b"\0\x01t" in member.metadata and b"\0\x01t" in member.assignment

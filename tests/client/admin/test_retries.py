@@ -36,10 +36,10 @@ def network() -> ScriptedNetwork:
     return ScriptedNetwork()
 
 
-def brokers(network: ScriptedNetwork, *answers: Any) -> tuple[ScriptedBroker, ScriptedBroker]:
+def brokers(network: ScriptedNetwork, *responses: Any) -> tuple[ScriptedBroker, ScriptedBroker]:
     """Returns two brokers that return the same metadata, one item of the list for each request."""
     one, two = network.broker(versions=VERSIONS), network.broker("two", versions=VERSIONS)
-    one.does[MetadataRequest] = two.does[MetadataRequest] = in_turn(*answers)
+    one.does[MetadataRequest] = two.does[MetadataRequest] = in_turn(*responses)
     return one, two
 
 
@@ -49,17 +49,17 @@ def brokers(network: ScriptedNetwork, *answers: Any) -> tuple[ScriptedBroker, Sc
 def deleting(**codes: int) -> Callable[[Any], DeleteTopicsResponse]:
     """Builds a DeleteTopics response: the code of each requested topic, 0 by default."""
 
-    def answer(request: Any) -> DeleteTopicsResponse:
+    def respond(request: Any) -> DeleteTopicsResponse:
         result = DeleteTopicsResponse.DeletableTopicResult
         return DeleteTopicsResponse(
             responses=[result(name=t.name, error_code=codes.get(t.name, 0)) for t in request.topics]
         )
 
-    return answer
+    return respond
 
 
 def deleted(broker: ScriptedBroker) -> list[list[str]]:
-    return [[topic.name for topic in heard.request.topics] for heard in broker.asked(DeleteTopicsRequest)]
+    return [[topic.name for topic in heard.request.topics] for heard in broker.requests_of(DeleteTopicsRequest)]
 
 
 @pytest.mark.parametrize("first", [deleting(t=41), CLOSE], ids=["not the controller", "closes"])
@@ -107,14 +107,14 @@ def test_item_missing_in_the_response_is_an_error(network: ScriptedNetwork) -> N
 
 
 def offsets(code: int = 0) -> Callable[[Any], ListOffsetsResponse]:
-    def answer(request: Any) -> ListOffsetsResponse:
-        told = ListOffsetsResponse.ListOffsetsTopicResponse
+    def respond(request: Any) -> ListOffsetsResponse:
+        item_class = ListOffsetsResponse.ListOffsetsTopicResponse
         return ListOffsetsResponse(
             topics=[
-                told(
+                item_class(
                     name=topic.name,
                     partitions=[
-                        told.ListOffsetsPartitionResponse(
+                        item_class.ListOffsetsPartitionResponse(
                             partition_index=p.partition_index, error_code=code, timestamp=-1, offset=7, leader_epoch=0
                         )
                         for p in topic.partitions
@@ -124,7 +124,7 @@ def offsets(code: int = 0) -> Callable[[Any], ListOffsetsResponse]:
             ]
         )
 
-    return answer
+    return respond
 
 
 WANTED = {("t", 0): LATEST, ("t", 1): LATEST}
@@ -137,10 +137,12 @@ def test_each_leader_is_requested_and_looked_up_again_if_moved(network: Scripted
     )
     one.does[ListOffsetsRequest], two.does[ListOffsetsRequest] = in_turn(offsets(6), offsets()), in_turn(offsets())
     found, _ = run(network, lambda admin: admin.list_offsets(WANTED))
-    assert [told.offset for told in found.values()] == [7, 7] and list(found) == list(WANTED)
-    asked = [[p.partition_index for p in heard.request.topics[0].partitions] for heard in one.asked(ListOffsetsRequest)]
-    assert asked == [[0], [0]]
-    named = [heard.request for heard in (*one.asked(MetadataRequest), *two.asked(MetadataRequest))][1:]
+    assert [item_class.offset for item_class in found.values()] == [7, 7] and list(found) == list(WANTED)
+    requested = [
+        [p.partition_index for p in heard.request.topics[0].partitions] for heard in one.requests_of(ListOffsetsRequest)
+    ]
+    assert requested == [[0], [0]]
+    named = [heard.request for heard in (*one.requests_of(MetadataRequest), *two.requests_of(MetadataRequest))][1:]
     assert len(named) == 3
     assert all([t.name for t in request.topics] == ["t"] for request in named)
     assert not any(request.allow_auto_topic_creation for request in named)
@@ -152,7 +154,7 @@ def test_old_broker_gets_metadata_requests_for_all_topics(network: ScriptedNetwo
     one.does[MetadataRequest] = in_turn(metadata({1: ("one", 9092)}, {"t": {0: 1}, "u": {0: 1}}))
     found, _ = run(network, lambda admin: admin.describe_topics(["t", "v"]))
     assert found["t"].name == "t" and found["v"].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert one.asked(MetadataRequest)[-1].request.topics is None
+    assert one.requests_of(MetadataRequest)[-1].request.topics is None
 
 
 def test_silent_leader_does_not_affect_other_leaders(network: ScriptedNetwork) -> None:
@@ -167,7 +169,7 @@ def test_silent_leader_does_not_affect_other_leaders(network: ScriptedNetwork) -
 
 
 def finding(node_id: int, host: str) -> Callable[[Any], FindCoordinatorResponse]:
-    def answer(request: Any) -> FindCoordinatorResponse:
+    def respond(request: Any) -> FindCoordinatorResponse:
         one = FindCoordinatorResponse.Coordinator
         keys = request.coordinator_keys
         return FindCoordinatorResponse(
@@ -176,15 +178,15 @@ def finding(node_id: int, host: str) -> Callable[[Any], FindCoordinatorResponse]
             ]
         )
 
-    return answer
+    return respond
 
 
 def groups(code: int = 0) -> Callable[[Any], DescribeGroupsResponse]:
-    def answer(request: Any) -> DescribeGroupsResponse:
-        told = DescribeGroupsResponse.DescribedGroup
+    def respond(request: Any) -> DescribeGroupsResponse:
+        item_class = DescribeGroupsResponse.DescribedGroup
         return DescribeGroupsResponse(
             groups=[
-                told(
+                item_class(
                     error_code=code,
                     group_id=group,
                     group_state="Empty",
@@ -196,7 +198,7 @@ def groups(code: int = 0) -> Callable[[Any], DescribeGroupsResponse]:
             ]
         )
 
-    return answer
+    return respond
 
 
 @pytest.mark.parametrize("first", [groups(16), groups(15), CLOSE], ids=["moved", "not available", "closes"])
@@ -208,7 +210,7 @@ def test_moved_coordinator_is_found_again(first: Any, network: ScriptedNetwork) 
     one.does[FindCoordinatorRequest] = in_turn(finding(1, "one"), finding(2, "two"))
     found, _ = run(network, lambda admin: admin.describe_groups(["g"]))
     assert found == {"g": GroupDescription("g", "Empty", "", "", 2, ())}
-    assert (len(one.asked(DescribeGroupsRequest)), len(two.asked(DescribeGroupsRequest))) == (1, 1)
+    assert (len(one.requests_of(DescribeGroupsRequest)), len(two.requests_of(DescribeGroupsRequest))) == (1, 1)
 
 
 def test_loading_coordinator_is_not_looked_up_again(network: ScriptedNetwork) -> None:
@@ -217,14 +219,14 @@ def test_loading_coordinator_is_not_looked_up_again(network: ScriptedNetwork) ->
     one.does[DescribeGroupsRequest] = in_turn(groups(14), groups(14), groups())
     found, _ = run(network, lambda admin: admin.describe_groups(["g"]))
     assert found["g"].state == "Empty"
-    assert len(one.asked(FindCoordinatorRequest)) == 1 and len(one.asked(DescribeGroupsRequest)) == 3
+    assert len(one.requests_of(FindCoordinatorRequest)) == 1 and len(one.requests_of(DescribeGroupsRequest)) == 3
 
 
 @pytest.mark.parametrize("code", [0, 29])
 def test_list_groups_fails_if_one_broker_fails(code: int, network: ScriptedNetwork) -> None:
     def listing(code: int, *names: str) -> ListGroupsResponse:
-        told = ListGroupsResponse.ListedGroup
-        listed = [told(group_id=name, protocol_type="", group_state="", group_type="") for name in names]
+        item_class = ListGroupsResponse.ListedGroup
+        listed = [item_class(group_id=name, protocol_type="", group_state="", group_type="") for name in names]
         return ListGroupsResponse(error_code=code, groups=listed)
 
     one, two = brokers(network, metadata(TWO))
@@ -275,7 +277,7 @@ def test_sensitive_config_is_never_dropped_by_a_replacement(network: ScriptedNet
     (refused, done), _ = run(network, call)
     assert isinstance(refused[broker], InvalidRequest) and "secret" in str(refused[broker])
     assert done == {broker: None}
-    (heard,) = one.asked(AlterConfigsRequest)
+    (heard,) = one.requests_of(AlterConfigsRequest)
     assert {config.name: config.value for config in heard.request.resources[0].configs} == {"set": "1", "secret": "x"}
 
 

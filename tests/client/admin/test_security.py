@@ -98,10 +98,10 @@ def test_acls_v0_support_only_literal_patterns() -> None:
         CreateAclsResponse(results=[CreateAclsResponse.AclCreationResult(error_code=0, error_message=None)])
     )
     cls = DescribeAclsResponse.DescribeAclsResource
-    told = cls.AclDescription(principal="User:anna", host="*", operation=99, permission_type=3)
+    description = cls.AclDescription(principal="User:anna", host="*", operation=99, permission_type=3)
     broker.does[DescribeAclsRequest] = in_turn(
         DescribeAclsResponse(
-            error_code=0, error_message=None, resources=[cls(resource_type=2, resource_name="t", acls=[told])]
+            error_code=0, error_message=None, resources=[cls(resource_type=2, resource_name="t", acls=[description])]
         )
     )
 

@@ -187,13 +187,13 @@ async def test_seek_at_any_moment_returns_no_record_twice(tmp_path: Path) -> Non
         await broker.topic("t")
         write(broker, b"a", b"b")
         async with consumer_of(broker, assign=[("t", 0)], fetch_max_wait_ms=0) as consumer:
-            for turns in range(12):
+            for passes in range(12):
                 consumer.seek("t", 0, 0)
-                for _ in range(turns):
+                for _ in range(passes):
                     await asyncio.sleep(0)
                 consumer.seek("t", 0, 0)
                 assert await values(consumer, 2) == [b"a", b"b"]
-                assert await consumer.getmany(60) == {}, f"a second seek {turns} iterations after the first"
+                assert await consumer.getmany(60) == {}, f"a second seek {passes} iterations after the first"
 
 
 async def test_consumer_continues_after_a_lost_connection(tmp_path: Path) -> None:

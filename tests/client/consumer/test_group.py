@@ -159,8 +159,8 @@ async def test_commit_of_an_old_generation_is_refused(tmp_path: Path) -> None:
             assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
             assert await values(one, 2) == [b"a", b"b"]  # it has rejoined
             await one.commit()
-            told = (await one.committed([("t", 0)]))["t", 0]
-            assert told is not None and told.offset == 2
+            result = (await one.committed([("t", 0)]))["t", 0]
+            assert result is not None and result.offset == 2
 
 
 async def test_member_forgotten_by_the_coordinator_rejoins(tmp_path: Path) -> None:

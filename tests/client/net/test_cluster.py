@@ -35,15 +35,15 @@ def cluster_of(bootstrap: str = "one", **options: Any) -> Cluster:
     return Cluster(ClientOptions(bootstrap=bootstrap, **options), rng=random.Random(1))
 
 
-def telling(broker: ScriptedBroker, *answers: Any) -> None:
+def metadata_in_turn(broker: ScriptedBroker, *responses: Any) -> None:
     """Returns Metadata responses, one for each request, the last one again and again; the first is that of start()."""
-    left = list(answers)
+    left = list(responses)
     broker.does[MetadataRequest] = lambda request, version, link: left.pop(0) if len(left) > 1 else left[0]
 
 
-def asked(broker: ScriptedBroker) -> list[list[str]]:
+def requested_topics(broker: ScriptedBroker) -> list[list[str]]:
     """Returns the topics of each Metadata request so far."""
-    return [[topic.name for topic in heard.request.topics] for heard in broker.asked(MetadataRequest)]
+    return [[topic.name for topic in heard.request.topics] for heard in broker.requests_of(MetadataRequest)]
 
 
 # Metadata
@@ -52,7 +52,7 @@ def asked(broker: ScriptedBroker) -> list[list[str]]:
 def test_concurrent_callers_share_one_metadata_request(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     topics = {"t": {0: 1}, "u": {0: 1, 1: -1}}
-    telling(broker, metadata(ONE), Later(1, metadata(ONE, topics)))
+    metadata_in_turn(broker, metadata(ONE), Later(1, metadata(ONE, topics)))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -68,13 +68,13 @@ def test_concurrent_callers_share_one_metadata_request(network: ScriptedNetwork)
         await cluster.close()
 
     network.run(main())
-    assert asked(broker) == [[], ["t", "u"]]
+    assert requested_topics(broker) == [[], ["t", "u"]]
     assert len(broker.links) == 1
 
 
 def test_cancelled_caller_does_not_affect_the_others(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), Later(1, metadata(ONE, {"t": {0: 1}})))
+    metadata_in_turn(broker, metadata(ONE), Later(1, metadata(ONE, {"t": {0: 1}})))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -90,7 +90,9 @@ def test_cancelled_caller_does_not_affect_the_others(network: ScriptedNetwork) -
 
 def test_topic_waits_until_it_has_leaders(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), metadata(ONE, {"t": 3}), metadata(ONE, {"t": 5}), metadata(ONE, {"t": {0: 1}}))
+    metadata_in_turn(
+        broker, metadata(ONE), metadata(ONE, {"t": 3}), metadata(ONE, {"t": 5}), metadata(ONE, {"t": {0: 1}})
+    )
 
     async def main() -> None:
         cluster = cluster_of()
@@ -99,20 +101,20 @@ def test_topic_waits_until_it_has_leaders(network: ScriptedNetwork) -> None:
         await cluster.close()
 
     network.run(main())
-    times = [heard.at_s for heard in broker.asked(MetadataRequest)]
+    times = [heard.at_s for heard in broker.requests_of(MetadataRequest)]
     assert times[1] == times[0]  # known topics do not wait for a new one
     assert times[2] - times[1] >= 0.08 and times[3] - times[2] >= 0.16  # retry.backoff.ms, then doubled
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected", "least_s"),
+    ("response", "expected", "least_s"),
     [(3, NoSuchTopic, 4), (17, KafkaError, 0), (29, KafkaError, 0), (5, KafkaError, 4)],
 )
 def test_missing_topic_raises_after_the_timeout(
-    answer: int, expected: type[KafkaError], least_s: float, network: ScriptedNetwork
+    response: int, expected: type[KafkaError], least_s: float, network: ScriptedNetwork
 ) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), metadata(ONE, {"t": answer}))
+    metadata_in_turn(broker, metadata(ONE), metadata(ONE, {"t": response}))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -120,7 +122,7 @@ def test_missing_topic_raises_after_the_timeout(
         started = network.loop.time()
         with pytest.raises(expected) as caught:
             await cluster.topic("t", 5.0)
-        assert caught.value.code == answer
+        assert caught.value.code == response
         assert least_s <= network.loop.time() - started <= 5
         await cluster.close()
 
@@ -130,7 +132,7 @@ def test_missing_topic_raises_after_the_timeout(
 
 def test_moved_leader_is_found_after_expire(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
-    telling(one, metadata(ONE), metadata(TWO, {"t": {0: 1}}), metadata(TWO, {"t": {0: 2}}))
+    metadata_in_turn(one, metadata(ONE), metadata(TWO, {"t": {0: 1}}), metadata(TWO, {"t": {0: 2}}))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -149,13 +151,15 @@ def test_moved_leader_is_found_after_expire(network: ScriptedNetwork) -> None:
         await cluster.close()
 
     network.run(main())
-    assert asked(one) == [[], ["t"], ["t"]] and asked(two) == []
+    assert requested_topics(one) == [[], ["t"], ["t"]] and requested_topics(two) == []
     assert one.heard[-1].at_s - one.heard[-2].at_s >= 0.08  # repeated requests back off
 
 
 def test_expire_requests_metadata_in_the_background_until_a_response(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}}), CLOSE, CLOSE, metadata(ONE, {"t": {0: 1, 1: 1}}))
+    metadata_in_turn(
+        broker, metadata(ONE), metadata(ONE, {"t": {0: 1}}), CLOSE, CLOSE, metadata(ONE, {"t": {0: 1, 1: 1}})
+    )
 
     async def main() -> None:
         cluster = cluster_of()
@@ -169,12 +173,14 @@ def test_expire_requests_metadata_in_the_background_until_a_response(network: Sc
         await cluster.close()
 
     network.run(main())
-    assert len(asked(broker)) == 5
+    assert len(requested_topics(broker)) == 5
 
 
 def test_refresh_ignores_the_response_to_an_older_request(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), Later(1, metadata(ONE, {"t": {0: 1}})), Later(1, metadata(ONE, {"t": {0: 1, 1: 1}})))
+    metadata_in_turn(
+        broker, metadata(ONE), Later(1, metadata(ONE, {"t": {0: 1}})), Later(1, metadata(ONE, {"t": {0: 1, 1: 1}}))
+    )
 
     async def main() -> None:
         cluster = cluster_of()
@@ -186,12 +192,12 @@ def test_refresh_ignores_the_response_to_an_older_request(network: ScriptedNetwo
         await cluster.close()
 
     network.run(main())
-    assert asked(broker) == [[], ["t"], ["t"]]
+    assert requested_topics(broker) == [[], ["t"], ["t"]]
 
 
 def test_metadata_is_requested_again_after_its_maximum_age(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}}))
+    metadata_in_turn(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}}))
 
     async def main() -> None:
         cluster = cluster_of(metadata_max_age_ms=60_000)
@@ -204,7 +210,7 @@ def test_metadata_is_requested_again_after_its_maximum_age(network: ScriptedNetw
         await asyncio.sleep(1000)
 
     network.run(main())
-    assert asked(broker) == [[], ["t"], ["t"], ["t"]]
+    assert requested_topics(broker) == [[], ["t"], ["t"], ["t"]]
 
 
 @pytest.mark.parametrize(("same_topic", "leader"), [(True, 1), (False, 2)])
@@ -215,7 +221,7 @@ def test_older_leader_epoch_of_the_same_topic_is_ignored(
     newer, older = metadata(TWO, {"t": {0: (1, 7)}}), metadata(TWO, {"t": {0: (2, 6)}})
     newer.topics[0].topic_id = ID
     older.topics[0].topic_id = ID if same_topic else ID[::-1]
-    telling(broker, metadata(ONE), newer, older)
+    metadata_in_turn(broker, metadata(ONE), newer, older)
 
     async def main() -> None:
         cluster = cluster_of()
@@ -235,9 +241,9 @@ def test_metadata_request_has_the_configured_fields(
     version: int, sent: bool, allowed: bool, network: ScriptedNetwork
 ) -> None:
     broker = network.broker(versions={MetadataRequest: f"0-{version}"})
-    answer = metadata(ONE, {"t": {0: 1}})
-    answer.topics[0].message_format_version, answer.topics[0].max_message_bytes = 1, 5000
-    telling(broker, metadata(ONE), answer)
+    response = metadata(ONE, {"t": {0: 1}})
+    response.topics[0].message_format_version, response.topics[0].max_message_bytes = 1, 5000
+    metadata_in_turn(broker, metadata(ONE), response)
 
     async def main() -> None:
         cluster = cluster_of(allow_auto_create_topics=False)
@@ -247,13 +253,13 @@ def test_metadata_request_has_the_configured_fields(
         await cluster.close()
 
     network.run(main())
-    request = broker.asked(MetadataRequest)[-1].request
+    request = broker.requests_of(MetadataRequest)[-1].request
     assert (request.include_message_format, request.allow_auto_topic_creation) == (sent, allowed)
 
 
 def test_all_topics_returns_every_topic(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}, "u": 29}))
+    metadata_in_turn(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}, "u": 29}))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -264,12 +270,12 @@ def test_all_topics_returns_every_topic(network: ScriptedNetwork) -> None:
         await cluster.close()
 
     network.run(main())
-    assert broker.asked(MetadataRequest)[-1].request.topics is None
+    assert broker.requests_of(MetadataRequest)[-1].request.topics is None
 
 
 def test_rebootstrap_required_restarts_from_the_bootstrap_addresses(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
-    telling(one, metadata({1: ("one", 9092)}), metadata({}, error_code=129), metadata(ONE, {"t": {0: 1}}))
+    metadata_in_turn(one, metadata({1: ("one", 9092)}), metadata({}, error_code=129), metadata(ONE, {"t": {0: 1}}))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -286,7 +292,7 @@ def test_rebootstrap_required_restarts_from_the_bootstrap_addresses(network: Scr
 
 def test_dead_bootstrap_addresses_are_skipped(network: ScriptedNetwork) -> None:
     broker = network.broker("three", versions=MODERN)
-    telling(broker, metadata({3: ("three", 9092)}))
+    metadata_in_turn(broker, metadata({3: ("three", 9092)}))
     network.silent.add(("two", 1))
 
     async def main() -> None:
@@ -306,7 +312,7 @@ def test_no_reachable_bootstrap_address_raises_connection_lost(network: Scripted
         cluster = cluster_of("one:1,two:2")
         with pytest.raises(ConnectionLost, match=r"no broker is reachable: .*one:1.*two:2"):
             await cluster.start()
-        telling(network.broker("two", 2, MODERN), metadata({2: ("two", 2)}))
+        metadata_in_turn(network.broker("two", 2, MODERN), metadata({2: ("two", 2)}))
         await cluster.start()
         assert list(cluster.nodes) == [2]
         await cluster.close()
@@ -316,7 +322,7 @@ def test_no_reachable_bootstrap_address_raises_connection_lost(network: Scripted
 
 def test_each_purpose_has_one_connection_to_a_node(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE))
+    metadata_in_turn(broker, metadata(ONE))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -340,7 +346,7 @@ def test_each_purpose_has_one_connection_to_a_node(network: ScriptedNetwork) -> 
 
 def test_reconnects_back_off_exponentially(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(TWO))
+    metadata_in_turn(broker, metadata(TWO))
 
     async def main() -> None:
         cluster = cluster_of(reconnect_backoff_ms=100, reconnect_backoff_max_ms=1000)
@@ -365,8 +371,8 @@ def test_reconnects_back_off_exponentially(network: ScriptedNetwork) -> None:
 
 def test_lost_node_is_replaced_by_another_for_metadata(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
-    telling(one, metadata(TWO))
-    telling(two, metadata({2: ("two", 9092)}, {"t": {0: 2}}))
+    metadata_in_turn(one, metadata(TWO))
+    metadata_in_turn(two, metadata({2: ("two", 9092)}, {"t": {0: 2}}))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -382,7 +388,7 @@ def test_lost_node_is_replaced_by_another_for_metadata(network: ScriptedNetwork)
 
 def test_connections_to_a_moved_node_are_closed(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
-    telling(one, metadata(ONE), metadata({1: ("two", 9092)}))
+    metadata_in_turn(one, metadata(ONE), metadata({1: ("two", 9092)}))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -399,7 +405,7 @@ def test_connections_to_a_moved_node_are_closed(network: ScriptedNetwork) -> Non
 
 def test_controller_returns_a_connection_to_the_controller(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
-    telling(one, metadata(TWO, controller_id=2), metadata(TWO, controller_id=1))
+    metadata_in_turn(one, metadata(TWO, controller_id=2), metadata(TWO, controller_id=1))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -415,7 +421,7 @@ def test_controller_returns_a_connection_to_the_controller(network: ScriptedNetw
 
 def test_node_with_negotiated_versions_is_not_old_after_a_close(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE))
+    metadata_in_turn(broker, metadata(ONE))
 
     async def main() -> None:
         cluster = cluster_of()
@@ -432,20 +438,20 @@ def test_node_with_negotiated_versions_is_not_old_after_a_close(network: Scripte
 
 
 def coordinator(node_id: int, host: str, error_code: int = 0, key: str = "g", version: int = 4) -> Any:
-    answer = {"node_id": node_id, "host": host, "port": 9092, "error_code": error_code, "error_message": None}
+    response = {"node_id": node_id, "host": host, "port": 9092, "error_code": error_code, "error_message": None}
     if version < 4:
-        return FindCoordinatorResponse(**answer)
-    return FindCoordinatorResponse(coordinators=[FindCoordinatorResponse.Coordinator(key=key, **answer)])
+        return FindCoordinatorResponse(**response)
+    return FindCoordinatorResponse(coordinators=[FindCoordinatorResponse.Coordinator(key=key, **response)])
 
 
-def finding(broker: ScriptedBroker, *answers: Any) -> None:
-    left = list(answers)
+def finding(broker: ScriptedBroker, *responses: Any) -> None:
+    left = list(responses)
     broker.does[FindCoordinatorRequest] = lambda request, version, link: left.pop(0) if len(left) > 1 else left[0]
 
 
 def test_coordinator_is_looked_up_once_and_again_after_expire(network: ScriptedNetwork) -> None:
     one, two = network.broker(versions=MODERN), network.broker("two", versions=MODERN)
-    telling(one, metadata(TWO))
+    metadata_in_turn(one, metadata(TWO))
     finding(one, coordinator(2, "two"), coordinator(1, "one"))
 
     async def main() -> None:
@@ -459,14 +465,14 @@ def test_coordinator_is_looked_up_once_and_again_after_expire(network: ScriptedN
         await cluster.close()
 
     network.run(main())
-    requests = [heard.request for heard in one.asked(FindCoordinatorRequest)]
+    requests = [heard.request for heard in one.requests_of(FindCoordinatorRequest)]
     assert [(request.coordinator_keys, request.key_type) for request in requests] == [(["g"], 0)] * 2
     assert len(two.links) == 2
 
 
 def test_coordinator_that_is_not_available_is_looked_up_again(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE))
+    metadata_in_turn(broker, metadata(ONE))
     finding(
         broker, coordinator(-1, "", 15), coordinator(-1, "", 14), CLOSE, coordinator(1, "one", key="x"),
         coordinator(1, "one"),
@@ -479,7 +485,7 @@ def test_coordinator_that_is_not_available_is_looked_up_again(network: ScriptedN
         await cluster.close()
 
     network.run(main())
-    times = [heard.at_s for heard in broker.asked(FindCoordinatorRequest)]
+    times = [heard.at_s for heard in broker.requests_of(FindCoordinatorRequest)]
     assert len(times) == 5
     assert all(after - before >= 0.08 for before, after in itertools.pairwise(times))
 
@@ -487,7 +493,7 @@ def test_coordinator_that_is_not_available_is_looked_up_again(network: ScriptedN
 @pytest.mark.parametrize(("code", "in_time"), [(15, False), (30, True)])
 def test_coordinator_lookup_raises_after_the_timeout(code: int, in_time: bool, network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE))
+    metadata_in_turn(broker, metadata(ONE))
     finding(broker, coordinator(-1, "", code))
 
     async def main() -> None:
@@ -509,7 +515,7 @@ def test_coordinator_lookup_raises_after_the_timeout(code: int, in_time: bool, n
 @pytest.mark.parametrize("version", [0, 1, 3])
 def test_find_coordinator_before_v4_sends_one_key_per_request(version: int, network: ScriptedNetwork) -> None:
     broker = network.broker(versions={MetadataRequest: "0-1", FindCoordinatorRequest: f"0-{version}"})
-    telling(broker, metadata(ONE))
+    metadata_in_turn(broker, metadata(ONE))
     finding(broker, coordinator(9, "one", version=version))
 
     async def main() -> None:
@@ -521,7 +527,7 @@ def test_find_coordinator_before_v4_sends_one_key_per_request(version: int, netw
                 await cluster.coordinator("tid", TRANSACTION)
         else:
             await cluster.coordinator("tid", TRANSACTION)
-            assert broker.asked(FindCoordinatorRequest)[-1].request.key_type == TRANSACTION
+            assert broker.requests_of(FindCoordinatorRequest)[-1].request.key_type == TRANSACTION
         await cluster.close()
 
     network.run(main())
@@ -532,7 +538,7 @@ def test_find_coordinator_before_v4_sends_one_key_per_request(version: int, netw
 
 def test_close_fails_all_waiting_calls(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
-    telling(broker, metadata(ONE), SILENT)
+    metadata_in_turn(broker, metadata(ONE), SILENT)
     finding(broker, SILENT)
     network.silent.add(("two", 9092))
 
@@ -578,10 +584,10 @@ async def test_cluster_of_each_release_over_sockets(release: str, tmp_path: Path
         made, auto = await asyncio.gather(cluster.topic("made"), cluster.topic("auto"))
         assert list(made.partitions) == [0, 1, 2] and list(auto.partitions) == [0]
         assert [cluster.leader("made", n) for n in range(3)] == [1, 1, 1]
-        tells = release in ("4.3", "ottla")
-        assert (made.message_format, made.max_message_bytes) == ((2, 5000) if tells else (None, None))
+        is_new = release in ("4.3", "ottla")
+        assert (made.message_format, made.max_message_bytes) == ((2, 5000) if is_new else (None, None))
         connection = await cluster.connection(1)
-        assert connection.version_of(ApiVersionsRequest if tells else MetadataRequest) >= 0
+        assert connection.version_of(ApiVersionsRequest if is_new else MetadataRequest) >= 0
         assert (await cluster.coordinator("group", timeout_s=15)).port == broker.ports[0]
         assert set(await cluster.all_topics()) >= {"made", "auto"}
         await cluster.close()

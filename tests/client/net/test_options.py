@@ -24,7 +24,7 @@ def test_kafkas_names_and_python_names_are_equivalent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "expected"),
     [
         ({"metadata.max.agee.ms": 1}, r"unknown option metadata.max.agee.ms; did you mean metadata.max.age.ms\?"),
         ({"zzz": 1}, r"unknown option zzz$"),
@@ -39,8 +39,8 @@ def test_kafkas_names_and_python_names_are_equivalent() -> None:
         ({"bootstrap.servers": " , "}, "is empty: expected host:port"),
     ],
 )
-def test_invalid_option_raises_config_error(names: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_option_raises_config_error(names: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         ClientOptions.from_names(names)
 
 

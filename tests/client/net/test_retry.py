@@ -71,14 +71,14 @@ def test_retry_raises_the_last_error_after_its_attempts() -> None:
     assert len(script.began_s) == 4
 
 
-def test_retry_without_an_end_goes_on_until_a_result() -> None:
+def test_retry_without_an_end_continues_until_a_result() -> None:
     script = Script(*[MOVED] * 50, "done")
     assert script.run(backoff_s=lambda count: 1.0) == "done"
     assert script.began_s == [float(second) for second in range(51)]
 
 
 def test_retry_cancels_an_attempt_at_the_deadline_and_raises_late() -> None:
-    late = RequestTimedOut("no answer")
+    late = RequestTimedOut("no response")
     for script in (Script("never", takes_s=1e6), Script(MOVED, "never", takes_s=2.0)):
         with pytest.raises(RequestTimedOut) as raised:
             script.run(3.0, late=lambda: late)

@@ -22,7 +22,7 @@ from ottla_testing.client.scripted import SILENT, Later, ScriptedBroker, Scripte
 from ottla_testing.each import each
 
 ONE = {1: ("one", 9092)}
-ASKED = MetadataRequest(topics=[])
+REQUEST = MetadataRequest(topics=[])
 LOOKED_UP = ListOffsetsRequest(replica_id=-1, topics=[])
 
 
@@ -61,13 +61,13 @@ def test_nothing_is_written_during_the_throttle_time(newest: int, paused: bool, 
     async def main() -> None:
         connection = await opened()
         since = network.loop.time()
-        await connection.request(ASKED)  # its own response is not late
+        await connection.request(REQUEST)  # its own response is not late
         assert network.loop.time() == since
         first = connection.send(LOOKED_UP)
         await asyncio.sleep(1)
-        second = connection.send(ASKED)  # is delayed with it, whatever its API is
+        second = connection.send(REQUEST)  # is delayed with it, whatever its API is
         await asyncio.gather(first, second)
-        await connection.request(ASKED)  # the throttle time is over
+        await connection.request(REQUEST)  # the throttle time is over
         assert heard_after(broker, since) == ([0, 4, 4, 4] if paused else [0, 0, 1, 1])
         connection.close()
 
@@ -80,8 +80,8 @@ def test_later_end_of_two_throttle_times_counts(network: ScriptedNetwork) -> Non
     async def main() -> None:
         connection = await opened()
         since = network.loop.time()
-        await asyncio.gather(connection.request(ASKED), connection.request(ASKED))
-        await connection.request(ASKED)
+        await asyncio.gather(connection.request(REQUEST), connection.request(REQUEST))
+        await connection.request(REQUEST)
         assert heard_after(broker, since) == [0, 0, 4]
         connection.close()
 
@@ -96,8 +96,8 @@ def test_throttle_time_does_not_count_for_request_timeouts(network: ScriptedNetw
     async def main() -> None:
         connection = await opened(request_timeout_s=10.0)
         since = network.loop.time()
-        answered, under_way = connection.send(ASKED), connection.send(LOOKED_UP)
-        await answered
+        first, under_way = connection.send(REQUEST), connection.send(LOOKED_UP)
+        await first
         with pytest.raises(RequestTimedOut):
             await under_way
         assert network.loop.time() - since == pytest.approx(18)
@@ -105,7 +105,7 @@ def test_throttle_time_does_not_count_for_request_timeouts(network: ScriptedNetw
         broker.does[MetadataRequest] = lambda request, version, link: metadata(ONE, throttle_time_ms=8000)
         connection = await opened(request_timeout_s=10.0)
         since = network.loop.time()
-        await connection.request(ASKED)
+        await connection.request(REQUEST)
         with pytest.raises(RequestTimedOut):
             await connection.request(LOOKED_UP)
         assert network.loop.time() - since == pytest.approx(18)
@@ -119,8 +119,8 @@ def test_throttle_time_is_limited_to_the_request_timeout(network: ScriptedNetwor
     async def main() -> None:
         connection = await opened(request_timeout_s=10.0)
         since = network.loop.time()
-        await connection.request(ASKED)
-        await connection.request(ASKED)
+        await connection.request(REQUEST)
+        await connection.request(REQUEST)
         assert heard_after(broker, since) == [0, 10]
         connection.close()
 
@@ -133,8 +133,8 @@ def test_negative_throttle_time_is_ignored(network: ScriptedNetwork) -> None:
     async def main() -> None:
         connection = await opened()
         since = network.loop.time()
-        await connection.request(ASKED)
-        await connection.request(ASKED)
+        await connection.request(REQUEST)
+        await connection.request(REQUEST)
         assert heard_after(broker, since) == [0, 0]
         connection.close()
 
@@ -146,7 +146,7 @@ def test_waiting_requests_are_written_at_close(network: ScriptedNetwork) -> None
 
     async def main() -> None:
         connection = await opened()
-        await connection.request(ASKED)
+        await connection.request(REQUEST)
         (link,) = broker.links
         before = len(link.writes)
         connection.post(LOOKED_UP)  # as Produce with acks=0
@@ -166,8 +166,8 @@ def test_throttle_time_of_another_connection_is_ignored(network: ScriptedNetwork
     async def main() -> None:
         one, other = await opened(), await opened()
         since = network.loop.time()
-        await one.request(ASKED)
-        await other.request(ASKED)
+        await one.request(REQUEST)
+        await other.request(REQUEST)
         assert heard_after(broker, since) == [0, 0]
         one.close()
         other.close()
@@ -182,7 +182,7 @@ def test_connection_lost_during_the_throttle_time_fails_at_once(network: Scripte
     async def main() -> None:
         connection = await opened()
         since = network.loop.time()
-        await connection.request(ASKED)
+        await connection.request(REQUEST)
         waiting = connection.send(LOOKED_UP)
         broker.stop()
         with pytest.raises(Exception, match="closed by the broker"):
@@ -191,7 +191,7 @@ def test_connection_lost_during_the_throttle_time_fails_at_once(network: Scripte
         await asyncio.sleep(10)
 
     network.run(main())
-    assert not broker.asked(ListOffsetsRequest)
+    assert not broker.requests_of(ListOffsetsRequest)
 
 
 @each("module", [m.name for m in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}.") if not m.ispkg])
@@ -201,8 +201,8 @@ def test_versions_with_client_side_throttling_have_the_field(module: str) -> Non
     for name, cls in vars(loaded).items():
         if name.endswith("Request") and isinstance(cls, type) and cls.__module__ == loaded.__name__:
             since = THROTTLED_SINCE.get(spec(cls).api_key)
-            told = response_class(cls)._fields.get("throttle_time_ms")  # type: ignore[attr-defined]
+            field = response_class(cls)._fields.get("throttle_time_ms")  # type: ignore[attr-defined]
             if since is None:
-                assert told is None or told.versions.first == 0
+                assert field is None or field.versions.first == 0
             else:
-                assert told.versions.first <= since and since in spec(cls).versions
+                assert field.versions.first <= since and since in spec(cls).versions

@@ -51,8 +51,8 @@ def of_librdkafka(address: str, partitioner: str, chosen: list[bytes]) -> list[l
     for key, row in zip(chosen, table, strict=True):
         if key or partitioner != "consistent_random":
             for column, count in enumerate(COUNTS):
-                told = lambda error, message, row=row, column=column: arrived(error, message, row, column)  # noqa: E731
-                producer.produce(f"of-{count}", b"", key, on_delivery=told)
+                callback = lambda error, message, row=row, column=column: arrived(error, message, row, column)  # noqa: E731
+                producer.produce(f"of-{count}", b"", key, on_delivery=callback)
     assert producer.flush(60) == 0
     return table
 

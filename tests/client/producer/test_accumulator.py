@@ -128,12 +128,12 @@ def test_memory_given_to_a_cancelled_send_is_returned() -> None:
     async def main() -> None:
         await accumulator.room(100, 5)
         waiting = asyncio.ensure_future(accumulator.room(60, 5))
-        behind = asyncio.ensure_future(accumulator.room(60, 5))
+        later = asyncio.ensure_future(accumulator.room(60, 5))
         await asyncio.sleep(0)
         accumulator.give_room(100)
         waiting.cancel()
-        await asyncio.wait([waiting, behind])
-        assert waiting.cancelled() and behind.exception() is None and accumulator.free == 40
+        await asyncio.wait([waiting, later])
+        assert waiting.cancelled() and later.exception() is None and accumulator.free == 40
         last = asyncio.ensure_future(accumulator.room(60, 5))
         await asyncio.sleep(0)
         accumulator.refuse_waiters(ClientClosed)

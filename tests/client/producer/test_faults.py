@@ -34,14 +34,14 @@ class World:
         )
         self.network.servers[HOST, PORT] = self.broker
         self.appends: list[tuple[int, int, int]] = []  # (epoch, first sequence, error code)
-        self.meddle: Callable[[int, Any], Any] = lambda count, answer: answer
+        self.meddle: Callable[[int, Any], Any] = lambda count, response: response
         append = self.broker._append
 
         def meddled(number: int, records: Any, version: int) -> Any:
             ((_, header),) = formats.headers(records)
-            answer = append(number, records, version)
-            self.appends.append((header.producer_epoch, header.base_sequence, answer.error_code))
-            return self.meddle(len(self.appends), answer)
+            response = append(number, records, version)
+            self.appends.append((header.producer_epoch, header.base_sequence, response.error_code))
+            return self.meddle(len(self.appends), response)
 
         self.broker._append = meddled  # type: ignore[method-assign]
 
@@ -59,18 +59,18 @@ class World:
         self.loop.run(asyncio.wait_for(life(), 5000))
         assert self.loop.errors == []
 
-    def lose_answers(self) -> None:
+    def lose_responses(self) -> None:
         """Loses all responses until `hear_again`."""
-        answer = self.broker.answer
+        response = self.broker.respond
 
         def silent(frame: bytes) -> None:
-            answer(frame)
+            response(frame)
 
-        self.broker.answer = silent  # type: ignore[method-assign]
+        self.broker.respond = silent  # type: ignore[method-assign]
 
     def hear_again(self) -> None:
         """Delivers responses again, on new connections."""
-        del self.broker.answer
+        del self.broker.respond
         self.network.cut_all()
 
     def restart(self, keep: Callable[[str, int, int], int] | None = None) -> None:
@@ -126,9 +126,9 @@ def test_lost_first_batch_is_fatal() -> None:
         lost = raised.value
         assert (lost.topic, lost.partition, lost.first_sequence, lost.last_sequence) == (TOPIC, 0, 2, 2)
         assert (lost.last_acked_offset, lost.log_start_offset) == (1, 0)
-        with pytest.raises(errors.ProducerFailed) as behind:
+        with pytest.raises(errors.ProducerFailed) as second:
             await fourth
-        assert behind.value.__cause__ is lost
+        assert second.value.__cause__ is lost
         with pytest.raises(errors.ProducerFailed) as later:
             await producer.send(TOPIC, value(5))
         assert later.value.__cause__ is lost
@@ -144,7 +144,7 @@ def test_new_and_old_duplicates_are_acknowledged() -> None:
 
     async def main(producer: Producer) -> None:
         await sent(producer, 0)
-        world.lose_answers()
+        world.lose_responses()
         futures = await send(producer, 1, 2, 3)
         await asyncio.sleep(0.05)
         assert world.broker.logs[0].log_end_offset == 4
@@ -192,7 +192,7 @@ def test_out_of_order_batches_are_resent_in_order(code: int, refused: int) -> No
     world = World()
 
     async def main(producer: Producer) -> None:
-        world.meddle = lambda count, answer: _with_code(answer, code) if count == refused else answer
+        world.meddle = lambda count, response: _with_code(response, code) if count == refused else response
         assert await sent(producer, *range(12)) == list(range(12))
 
     world.run(main)
@@ -238,7 +238,7 @@ def test_closed_connections_duplicate_nothing() -> None:
         for number in range(60):
             futures += await send(producer, number)
             if number % 7 == 3:
-                world.lose_answers()
+                world.lose_responses()
                 await asyncio.sleep(0.004)
                 world.hear_again()
         assert [m.offset for m in await asyncio.gather(*futures)] == list(range(60))
@@ -254,7 +254,7 @@ def test_log_is_read_if_the_broker_does_not_remember_the_batch(release: str) -> 
 
     async def main(producer: Producer) -> None:
         await sent(producer, 0)
-        world.lose_answers()
+        world.lose_responses()
         futures = await send(producer, 1, 2, 3)
         await asyncio.sleep(0.05)
         world.broker.stop(clean=True)
@@ -311,7 +311,7 @@ def test_batch_that_was_given_up_may_be_in_the_log_or_not(is_written: bool) -> N
     async def main(producer: Producer) -> None:
         await sent(producer, 1)
         if is_written:
-            world.lose_answers()
+            world.lose_responses()
         else:
             world.broker.refusing, world.broker.random = 1.0, _Always(0.0)  # each before the append
         (future,) = await send(producer, 2)
@@ -350,7 +350,7 @@ def test_retries_are_limited() -> None:
     world = World()
 
     async def main(producer: Producer) -> None:
-        world.meddle = lambda count, answer: _with_code(answer, ErrorCode.NOT_ENOUGH_REPLICAS)
+        world.meddle = lambda count, response: _with_code(response, ErrorCode.NOT_ENOUGH_REPLICAS)
         (future,) = await send(producer, 1)
         with pytest.raises(errors.KafkaError, match="NOT_ENOUGH_REPLICAS"):
             await future
@@ -364,7 +364,7 @@ def test_newer_epoch_fences() -> None:
 
     async def main(producer: Producer) -> None:
         await sent(producer, 1)
-        world.meddle = lambda count, answer: _with_code(answer, ErrorCode.INVALID_PRODUCER_EPOCH)
+        world.meddle = lambda count, response: _with_code(response, ErrorCode.INVALID_PRODUCER_EPOCH)
         (future,) = await send(producer, 2)
         with pytest.raises(errors.ProducerFenced):
             await future
@@ -403,7 +403,7 @@ class _Always(Random):
         return self._number
 
 
-def _with_code(answer: Any, code: int) -> Any:
-    answer.error_code = int(code)
-    answer.base_offset = -1
-    return answer
+def _with_code(response: Any, code: int) -> Any:
+    response.error_code = int(code)
+    response.base_offset = -1
+    return response

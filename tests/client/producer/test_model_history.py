@@ -7,7 +7,7 @@ from ottla_testing.client.model_history import (
     FAILED_WITHOUT_REASON,
     FATAL_WITHOUT_LOSS,
     LOST_AT_NEW_START,
-    LOST_UNTOLD,
+    LOST_SILENTLY,
     PRODUCER_FAILED,
     REFUSED,
     REFUSED_BUT_PRESENT,
@@ -46,7 +46,7 @@ def acked(record: int, offset: int | None, at_s: float = 2.5) -> Acknowledged:
 
 def kinds(events: list[Event], log: list[tuple[int, int]], start: int = 0) -> list[str]:
     """Returns the findings for a history of one partition: a delivery timeout of 10 s, responses within 1 s."""
-    history = History(events, {0: FinalLog(start, log)}, answer_s=1.0, delivery_timeout_s=10.0)
+    history = History(events, {0: FinalLog(start, log)}, response_s=1.0, delivery_timeout_s=10.0)
     return [violation.kind for violation in check(history)]
 
 
@@ -116,13 +116,13 @@ def test_correct_history_has_no_findings(events: list[Event], log: list[tuple[in
         (
             [*sent(1, 2), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), wrote(0, 2), acked(2, 0)],
             [(0, 2)],
-            [LOST_UNTOLD],
+            [LOST_SILENTLY],
         ),
         # the same, with a response without an offset
         (
             [*sent(1, 2), wrote(0, 1), acked(1, None), Cut(3.0, 0, 0), wrote(0, 2), acked(2, 0)],
             [(0, 2)],
-            [LOST_UNTOLD],
+            [LOST_SILENTLY],
         ),
         # the same at a new start of sequences
         (

@@ -212,8 +212,8 @@ async def test_partitioners_serializers_and_explicit_partitions(tmp_path: Path) 
         await broker.topic("t", 3)
         options: dict[str, Any] = {"partitioner": "round_robin", "value_serializer": str.encode, "random": Random(1)}
         async with producing(broker, **options) as producer:
-            turns = [(await producer.send_and_wait("t", "v")).partition for _ in range(6)]
-            assert turns == [0, 1, 2, 0, 1, 2]
+            chosen = [(await producer.send_and_wait("t", "v")).partition for _ in range(6)]
+            assert chosen == [0, 1, 2, 0, 1, 2]
             assert (await producer.send_and_wait("t", "v", partition=1)).partition == 1
             with pytest.raises(errors.KafkaError, match="no partition 3"):
                 await producer.send("t", "v", partition=3)

@@ -463,7 +463,7 @@ class Run:
         self.broker = Broker()
         self.sequences: Sequences[Record] = Sequences(1, 0, searches=True)
         self.requests: list[tuple[Record, tuple[int, int, int]]] = []
-        self.answers: list[tuple[Record, int, int, int]] = []
+        self.responses: list[tuple[Record, int, int, int]] = []
         self.acked: dict[int, int] = {}
         self.deleted: set[int] = set()
         self.lost: set[int] = set()
@@ -490,12 +490,12 @@ class Run:
             code, offset = self.broker.append(sent)
             if not code and self.random.random() < 0.1:
                 code = ErrorCode.NOT_ENOUGH_REPLICAS
-            self.answers.append((batch, code, offset, self.broker.start))
+            self.responses.append((batch, code, offset, self.broker.start))
 
-    def answer(self) -> None:
-        if not self.answers:
+    def respond(self) -> None:
+        if not self.responses:
             return
-        batch, code, offset, log_start = self.answers.pop(0)
+        batch, code, offset, log_start = self.responses.pop(0)
         sequences = self.sequences
         if not code:
             suspect = sequences.suspect
@@ -525,8 +525,8 @@ class Run:
         arrived = self.random.randint(0, len(self.requests))
         for _, sent in self.requests[:arrived]:
             self.broker.append(sent)
-        unanswered = [batch for batch, *_ in self.answers] + [batch for batch, _ in self.requests]
-        self.requests, self.answers = [], []
+        unanswered = [batch for batch, *_ in self.responses] + [batch for batch, _ in self.requests]
+        self.requests, self.responses = [], []
         for batch in unanswered:
             self.sequences.failed(batch, LOST, retriable=True)
 
@@ -546,14 +546,14 @@ class Run:
         self.broker.lose(count)
 
     def run(self, steps: int, losses: bool) -> None:
-        acts = [self.send, self.deliver, self.answer] * 6 + [self.cut, self.move_start, self.give_up]
+        acts = [self.send, self.deliver, self.respond] * 6 + [self.cut, self.move_start, self.give_up]
         if losses:
             acts.append(self.lose)
         for _ in range(steps):
             if self.fatal is None:
                 self.random.choice(acts)()
         for _ in range(400):  # to the end, without failures
-            for act in (self.send, self.deliver, self.answer):
+            for act in (self.send, self.deliver, self.respond):
                 if self.fatal is None:
                     act()
 

@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 def client(
     *calls: tuple[int, int],
-    asks: bool = False,
+    negotiates: bool = False,
     newest: bool = False,
     produced: tuple[tuple[int, int, int], ...] = (),
     name: str | None = "app",
@@ -34,7 +34,7 @@ def client(
 ) -> SeenClient:
     uses = {call: CallUse(SEEN_MS, SEEN_MS, None, newest) for call in calls}
     formats = {found: Use(SEEN_MS, SEEN_MS) for found in produced}
-    return SeenClient(name, listener, software, "2.6" if software else None, asks, uses, formats)
+    return SeenClient(name, listener, software, "2.6" if software else None, negotiates, uses, formats)
 
 
 def outcomes(seen: SeenClient, release: str) -> list[str]:
@@ -73,22 +73,22 @@ def write(folder: Path, *clients: SeenClient, complete: bool = True) -> Path:
 # The rules
 
 
-@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("negotiates", [False, True])
 @pytest.mark.parametrize(
     ("key", "fail", "first"), [(PRODUCE, range(3), 3), (FETCH, range(4), 4)], ids=["Produce", "Fetch"]
 )
 def test_versions_removed_in_4_0_fail_though_produce_is_advertised(
-    key: int, fail: range, first: int, asks: bool
+    key: int, fail: range, first: int, negotiates: bool
 ) -> None:
     for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3"):
         assert profile(release).apis[PRODUCE].first == 0
         for version in range(first + 4):
             expected = "fails" if version in fail else "works"
-            assert outcomes(client((key, version), asks=asks), release) == [expected], (release, version)
+            assert outcomes(client((key, version), negotiates=negotiates), release) == [expected], (release, version)
     for release in RELEASES[RELEASES.index("0.11") : RELEASES.index("4.0.0")]:
-        assert outcomes(client(*((key, version) for version in range(first + 1)), asks=asks), release) == ["works"] * (
-            first + 1
-        )
+        assert outcomes(client(*((key, version) for version in range(first + 1)), negotiates=negotiates), release) == [
+            "works"
+        ] * (first + 1)
 
 
 def test_reasons_name_the_versions_and_the_fix() -> None:
@@ -113,35 +113,35 @@ def test_reasons_name_the_versions_and_the_fix() -> None:
 
 def test_negotiating_client_uses_a_lower_version() -> None:
     calls = (PRODUCE, 13), (FETCH, 18), (METADATA, 13), (API_VERSIONS, 4)
-    assert outcomes(client(*calls, asks=True), "2.0") == ["negotiates"] * 3 + ["works"]
+    assert outcomes(client(*calls, negotiates=True), "2.0") == ["negotiates"] * 3 + ["works"]
     assert outcomes(client(*calls[:3]), "2.0") == ["fails"] * 3
-    assert outcomes(client(*calls, asks=True), "4.3") == ["works"] * 4
-    assert "negotiates v6 or lower" in reason(client((PRODUCE, 9), asks=True), "2.0")
+    assert outcomes(client(*calls, negotiates=True), "4.3") == ["works"] * 4
+    assert "negotiates v6 or lower" in reason(client((PRODUCE, 9), negotiates=True), "2.0")
 
 
 def test_before_0_10_clients_cannot_negotiate() -> None:
-    seen = client((PRODUCE, 9), (API_VERSIONS, 0), asks=True)
+    seen = client((PRODUCE, 9), (API_VERSIONS, 0), negotiates=True)
     for release in ("0.8.2", "0.9"):
         assert outcomes(seen, release) == ["fails", "fails"]
     assert outcomes(seen, "0.10.0") == ["negotiates", "works"]
-    assert "instead of negotiating it" in reason(client((API_VERSIONS, 0), asks=True), "0.9")
+    assert "instead of negotiating it" in reason(client((API_VERSIONS, 0), negotiates=True), "0.9")
 
 
 def test_client_offered_only_old_versions_may_support_newer_ones() -> None:
     """With a broker of profile 0.10 the newest client uses Produce v2."""
-    assert outcomes(client((PRODUCE, 2), asks=True, newest=True), "4.0") == ["negotiates"]
-    assert outcomes(client((PRODUCE, 2), asks=True, newest=False), "4.0") == ["fails"]
-    assert outcomes(client((PRODUCE, 2), asks=False, newest=True), "4.0") == ["fails"]
-    assert "it may support one" in reason(client((PRODUCE, 2), asks=True, newest=True), "4.0")
+    assert outcomes(client((PRODUCE, 2), negotiates=True, newest=True), "4.0") == ["negotiates"]
+    assert outcomes(client((PRODUCE, 2), negotiates=True, newest=False), "4.0") == ["fails"]
+    assert outcomes(client((PRODUCE, 2), negotiates=False, newest=True), "4.0") == ["fails"]
+    assert "it may support one" in reason(client((PRODUCE, 2), negotiates=True, newest=True), "4.0")
 
 
 def test_join_group_fails_on_4_0_0_only() -> None:
-    seen = client((11, 1), asks=True)
+    seen = client((11, 1), negotiates=True)
     assert [name for name in RELEASES[-8:] if outcomes(seen, name) == ["fails"]] == ["4.0.0"]
 
 
 @pytest.mark.parametrize(
-    ("release", "version", "magic", "codec", "asks", "expected"),
+    ("release", "version", "magic", "codec", "negotiates", "expected"),
     [
         ("4.0", 9, 2, ZSTD, False, None),
         ("2.1", 7, 2, ZSTD, False, None),
@@ -160,9 +160,9 @@ def test_join_group_fails_on_4_0_0_only() -> None:
     ],
 )
 def test_formats_refused_by_a_release_fail(
-    release: str, version: int, magic: int, codec: int, asks: bool, expected: str | None
+    release: str, version: int, magic: int, codec: int, negotiates: bool, expected: str | None
 ) -> None:
-    seen = client(produced=((version, magic, codec),), asks=asks)
+    seen = client(produced=((version, magic, codec),), negotiates=negotiates)
     found = [verdict.reason for verdict in verdicts(seen, profile(release)) if verdict.outcome == "fails"]
     assert found == ([] if expected is None else [expected])
 
@@ -185,7 +185,7 @@ def test_printed_text_of_clients(tmp_path: Path, run: Run) -> None:
     write(
         tmp_path,
         client((PRODUCE, 2), (FETCH, 3), (FETCH, 2), produced=((2, 1, GZIP), (2, 1, NONE)), name="old\n\x1b[1m"),
-        client((PRODUCE, 13), (API_VERSIONS, 4), asks=True, software="my-client", listener="IN"),
+        client((PRODUCE, 13), (API_VERSIONS, 4), negotiates=True, software="my-client", listener="IN"),
         client((PRODUCE, 1), name=None),
         complete=False,
     )
@@ -228,7 +228,7 @@ def test_long_client_id_moves_only_its_own_line(tmp_path: Path, run: Run) -> Non
 
 
 def test_json_of_clients(tmp_path: Path, run: Run) -> None:
-    write(tmp_path, client((PRODUCE, 2), produced=((2, 1, GZIP),)), client((FETCH, 12), asks=True, name="new"))
+    write(tmp_path, client((PRODUCE, 2), produced=((2, 1, GZIP),)), client((FETCH, 12), negotiates=True, name="new"))
     code, out, _ = run(tmp_path, "--release", "4.0", "--json")
     report = json.loads(out)
     assert code == 1
@@ -268,7 +268,7 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(tmp_path: Path, run: Run) 
     bad.mkdir()
     (bad / FILE_NAME).write_bytes(b"{")
     (tmp_path / "empty").mkdir()
-    for arguments, said in [
+    for arguments, printed in [
         ((good, "--release", "4.0.7"), "unknown release 4.0.7; did you mean 4.0 or 4.1?"),
         ((good, "--release", "otla"), "did you mean ottla?"),
         ((tmp_path / "none",), "no such directory: "),
@@ -280,7 +280,7 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(tmp_path: Path, run: Run) 
     ]:
         code, out, err = run(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
-        assert err.startswith("ottla clients: ") and said in err
+        assert err.startswith("ottla clients: ") and printed in err
 
 
 async def test_requests_refused_by_the_broker_are_shown_as_refused(tmp_path: Path, run: Run) -> None:

@@ -348,10 +348,10 @@ def test_metadata_records_are_decoded_by_their_frame(run: Run, tmp_path: Path) -
 
 def test_undecodable_value_does_not_end_the_dump(run: Run, tmp_path: Path) -> None:
     key = bytes.fromhex("0001 0001 67 0001 74 00000003")
-    records = [Record(0, NOW, key, b"\x00\x03\x00"), Record(1, NOW, None, b"behind it")]
+    records = [Record(0, NOW, key, b"\x00\x03\x00"), Record(1, NOW, None, b"after it")]
     code, out, err = run("--records", segment_of(tmp_path, batch.build(records), topic="__consumer_offsets"))
     assert code == 1 and err.count("\n") == 1 and "offset: 8 bytes announced, 1 left" in err
-    assert '"behind it"' in out
+    assert '"after it"' in out
 
 
 def test_batches_in_produce_and_fetch_are_printed(run: Run) -> None:
@@ -367,9 +367,9 @@ def test_batches_in_produce_and_fetch_are_printed(run: Run) -> None:
     assert f"{start + 16:6}                  magic: 2\n" in out
     assert f'{start + 65:6}                      key: "k"\n' in out
 
-    answer = FetchResponse.FetchableTopicResponse
-    fetched = answer.PartitionData(partition_index=0, error_code=0, high_watermark=9, records=data + data[:30])
-    found = response(FetchResponse(responses=[answer(topic="t", partitions=[fetched])]), 4)
+    result = FetchResponse.FetchableTopicResponse
+    fetched = result.PartitionData(partition_index=0, error_code=0, high_watermark=9, records=data + data[:30])
+    found = response(FetchResponse(responses=[result(topic="t", partitions=[fetched])]), 4)
     code, out, err = run("--response", "1:4", found.hex())
     assert (code, err) == (0, ""), "a set that was cut is no damage"
     assert "  30 bytes of a cut entry\n" in out and "record:" not in out

@@ -51,13 +51,13 @@ def shown_offsets(out: str) -> list[int]:
 
 def test_offsets_equal_those_of_a_consumer(run: Run) -> None:
     checked = 0
-    for topic, told in TOPICS.items():
+    for topic, result in TOPICS.items():
         folder = GOLDEN / "logs" / f"{topic}-0"
         if folder.exists() and topic != "transactions":  # which has markers, too
             found: list[int] = []
             for path in sorted(folder.glob("*.log")):
                 found += shown_offsets(run("--records", path)[1])
-            assert found == [record[0] for record in told["records"]], topic
+            assert found == [record[0] for record in result["records"]], topic
             checked += 1
     assert checked > 10
 
@@ -90,14 +90,14 @@ def test_responses_of_kafka_to_old_fetches_are_read(run: Run) -> None:
     topic = FetchResponse.FetchableTopicResponse
     checked = 0
     for line in (GOLDEN / "answers.jsonl").read_text().splitlines():
-        answer = json.loads(line)
-        if isinstance(answer["records"], str) and answer["records"]:
-            records = base64.b64decode(answer["records"])
+        result = json.loads(line)
+        if isinstance(result["records"], str) and result["records"]:
+            records = base64.b64decode(result["records"])
             partition = topic.PartitionData(partition_index=0, error_code=0, high_watermark=0, records=records)
             data = response(
-                FetchResponse(responses=[topic(topic="t", partitions=[partition])]), answer["fetch_version"]
+                FetchResponse(responses=[topic(topic="t", partitions=[partition])]), result["fetch_version"]
             )
-            code, _, err = run("--records", "--response", f"1:{answer['fetch_version']}", data.hex())
+            code, _, err = run("--records", "--response", f"1:{result['fetch_version']}", data.hex())
             assert (code, err) == (0, ""), line
             checked += 1
     assert checked > 20
@@ -206,5 +206,5 @@ async def test_every_file_of_a_broker_is_recognized(tmp_path: Path, run: Run) ->
         for options in ([], ["--records"], ["--schema"]):
             code, out, err = run(path, *options)
             assert (code, err) == (0, "") and out, path
-    told = run(tmp_path / "ottla-clients.json")[1]
-    assert told.startswith("     0  text ottla-clients.json, ") and "client_id" in told
+    result = run(tmp_path / "ottla-clients.json")[1]
+    assert result.startswith("     0  text ottla-clients.json, ") and "client_id" in result

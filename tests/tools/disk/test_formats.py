@@ -225,23 +225,25 @@ def test_foreign_metadata_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixtu
 # --- sentences
 
 
-def said(*amounts: Amount, **configs: str) -> list[str]:
+def sentences_of(*amounts: Amount, **configs: str) -> list[str]:
     return readiness.of_topic(amounts, {name.replace("_", "."): value for name, value in configs.items()})
 
 
 def test_sentences_of_a_topic() -> None:
     old, new = Amount(1, 1, 1, 70), Amount(2, 0, 5, 500)
-    assert said() == [] and said(Amount(2, 0, 0, 0)) == []
-    assert said(new) == ["All in v2: returned as stored, to Fetch v4 and later only."]
-    assert said(old, new) == [
+    assert sentences_of() == [] and sentences_of(Amount(2, 0, 0, 0)) == []
+    assert sentences_of(new) == ["All in v2: returned as stored, to Fetch v4 and later only."]
+    assert sentences_of(old, new) == [
         "1 record in v1: returned as stored, to Fetch v4 and later only; nothing is converted.",
         "If log.cleanup.policy is compact, the cleaner rewrites them as v2; else they stay until they are deleted.",
     ]
-    assert said(old, cleanup_policy="delete")[1].startswith("They stay as they are until retention deletes them")
-    assert said(old, cleanup_policy="compact")[1].startswith("The topic is compacted")
+    assert sentences_of(old, cleanup_policy="delete")[1].startswith(
+        "They stay as they are until retention deletes them"
+    )
+    assert sentences_of(old, cleanup_policy="compact")[1].startswith("The topic is compacted")
     assert readiness.of_topic([old], None)[1].startswith("If the topic is compacted")
-    assert not any("lz4" in one for one in said(Amount(1, 3, 1, 9), Amount(2, 3, 1, 9)))
-    assert said(new, message_downconversion_enable="false")[1:] == [
+    assert not any("lz4" in one for one in sentences_of(Amount(1, 3, 1, 9), Amount(2, 3, 1, 9)))
+    assert sentences_of(new, message_downconversion_enable="false")[1:] == [
         "message.downconversion.enable=false: not known any more; it has no effect, and setting it is refused."
     ]
 
@@ -286,8 +288,8 @@ async def test_formats_of_a_running_broker(tmp_path: Path, capsys: pytest.Captur
         await broker.topic("orders", configs={"cleanup.policy": "compact"})
         client = await broker.client()
         for count in (1, 2):
-            answer = only(await client.call(produce(records(*[b"v"] * count, key=b"k"), "orders"), 9))
-            assert answer.error_code == 0
+            response = only(await client.call(produce(records(*[b"v"] * count, key=b"k"), "orders"), 9))
+            assert response.error_code == 0
             found = {topic["topic"]: topic for topic in report(tmp_path / "data", capsys)["topics"]}
             assert sum(one["records"] for one in found["orders"]["formats"]) == 2 * count - 1
         assert found["orders"]["configs"] == {"cleanup.policy": "compact"}

@@ -18,9 +18,9 @@ LOG = "orders-0/00000000000000000000.log"
 
 async def send(broker: Broker, count: int = 3) -> list[int]:
     client = await broker.client()
-    answers = [only(await client.call(produce(records(b"a", b"b"), "orders"), 9)) for _ in range(count)]
-    assert all(answer.error_code == 0 for answer in answers)
-    return [answer.base_offset for answer in answers]
+    responses = [only(await client.call(produce(records(b"a", b"b"), "orders"), 9)) for _ in range(count)]
+    assert all(response.error_code == 0 for response in responses)
+    return [response.base_offset for response in responses]
 
 
 async def filled(root: Path) -> list[int]:

@@ -22,8 +22,8 @@ LOG = "orders-0/00000000000000000000.log"
 async def send(broker: Broker) -> None:
     client = await broker.client()
     for _ in range(3):
-        answer = only(await client.call(produce(records(b"a", b"b"), "orders"), 9))
-        assert answer.error_code == 0
+        response = only(await client.call(produce(records(b"a", b"b"), "orders"), 9))
+        assert response.error_code == 0
 
 
 def report(root: Path, capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def test_all_readers_report_the_same_damage(
 
     monkeypatch.setattr(inspect, "entries", planted)
     command([str(tmp_path)])
-    told = capsys.readouterr()
-    assert "planted" in told.out + told.err
+    result = capsys.readouterr()
+    assert "planted" in result.out + result.err
 
 
 def test_wrong_arguments_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

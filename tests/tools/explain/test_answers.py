@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Log:
 # --- the responses
 
 
-def answers(run: Run, log: Log, *more: object) -> list[tuple[str, str, int]]:
+def predictions(run: Run, log: Log, *more: object) -> list[tuple[str, str, int]]:
     """Returns (case, error or result, offset) of each example."""
     found = report(run, *requested(log, *more))["answers"]
     return [
@@ -59,7 +59,7 @@ GAP = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 def test_examples_are_before_after_and_beside_the_next_batch(
     release: str, before: tuple[str, int], run: Run, log: Log
 ) -> None:
-    assert answers(run, seven(log), "--release", release) == [
+    assert predictions(run, seven(log), "--release", release) == [
         ("the next", "accepted", -1),
         *COPIES,
         ("one before those again", *before),
@@ -69,7 +69,7 @@ def test_examples_are_before_after_and_beside_the_next_batch(
 
 
 def test_release_0_11_remembers_one_batch(run: Run, log: Log) -> None:
-    assert answers(run, seven(log), "--release", "0.11") == [
+    assert predictions(run, seven(log), "--release", "0.11") == [
         ("the next", "accepted", -1),
         ("the newest again", "copy", 12),
         ("one before those again", GAP, -1),
@@ -85,8 +85,8 @@ def test_release_0_11_remembers_one_batch(run: Run, log: Log) -> None:
 def test_unknown_producer(release: str, later: str, run: Run, log: Log) -> None:
     seven(log)
     wanted = ["--producer-id", 5, "--release", release]
-    assert answers(run, log, *wanted) == [("its first", "accepted", -1), ("a later one", later, -1)]
-    assert answers(run, log, *wanted, "--next-sequence", 9) == [("as given", later, -1)]
+    assert predictions(run, log, *wanted) == [("its first", "accepted", -1), ("a later one", later, -1)]
+    assert predictions(run, log, *wanted, "--next-sequence", 9) == [("as given", later, -1)]
     _, out, _ = run(*requested(log, *wanted))
     assert (
         "no batches of producer 5\n" in out and f"Under the rules of {release} there is no state of producer 5." in out
@@ -97,10 +97,10 @@ def test_each_response_has_a_reason(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
     seven(log)
     _, out, _ = run(*requested(log, "--producer-id", 7))
-    assert out[out.index("State of producer") :] == ANSWERS
+    assert out[out.index("State of producer") :] == RESPONSES_PAGE
 
 
-ANSWERS = """\
+RESPONSES_PAGE = """\
 State of producer 7 under the rules of ottla: epoch 1, last sequence 13 at offset 14
   Once offset 14 is below the log start offset, clients that compare the two treat it as unknown; it expires 1 d after \
 its last timestamp or at a restart.
@@ -127,7 +127,7 @@ an old epoch             0      0          INVALID_PRODUCER_EPOCH (47)
 def test_open_transaction_refuses_a_batch_without_one(run: Run, log: Log) -> None:
     log.batch(7, 1, 0, 2, transactional=True)
     outside = ("the next, in no transaction", "INVALID_TXN_STATE", -1)
-    assert answers(run, log) == [
+    assert predictions(run, log) == [
         ("the next", "accepted", -1),
         ("the newest again", "copy", 0),
         ("one too far", GAP, -1),
@@ -136,9 +136,9 @@ def test_open_transaction_refuses_a_batch_without_one(run: Run, log: Log) -> Non
     ]
     found = report(run, *requested(log))["answers"]
     assert [one["transactional"] for one in found] == [True] * 5 + [False]
-    assert answers(run, log, "--producer-id", 7, "--next-sequence", 2) == [("as given", "accepted", -1)]
+    assert predictions(run, log, "--producer-id", 7, "--next-sequence", 2) == [("as given", "accepted", -1)]
     log.marker(7, 1)
-    assert outside not in answers(run, log)
+    assert outside not in predictions(run, log)
 
 
 @pytest.mark.parametrize("release", ["0.9", "0.10.2"])
@@ -147,7 +147,7 @@ def test_releases_before_0_11_have_no_idempotent_producers(release: str, run: Ru
     assert out.endswith(
         f"{release} has no idempotent producers and no message format v2: both are new in Kafka 0.11.\n"
     )
-    assert {answer for _, answer, _ in answers(run, log, "--release", release)} == {"UNSUPPORTED_VERSION"}
+    assert {code for _, code, _ in predictions(run, log, "--release", release)} == {"UNSUPPORTED_VERSION"}
 
 
 def test_topic_of_an_old_format_refuses_producers(run: Run, log: Log, tmp_path: Path) -> None:
@@ -155,22 +155,22 @@ def test_topic_of_an_old_format_refuses_producers(run: Run, log: Log, tmp_path: 
     config = ConfigRecord(resource_type=2, resource_name="t", name="message.format.version", value="0.10.2")
     records.raw(batch.build([Record(0, NOW, None, encode(config))]), 1)
     seven(log)
-    assert {a for _, a, _ in answers(run, log, "--release", "2.8")} == {"UNSUPPORTED_FOR_MESSAGE_FORMAT"}
-    assert answers(run, log)[0] == ("the next", "accepted", -1)  # the own profile always writes v2
+    assert {a for _, a, _ in predictions(run, log, "--release", "2.8")} == {"UNSUPPORTED_FOR_MESSAGE_FORMAT"}
+    assert predictions(run, log)[0] == ("the next", "accepted", -1)  # the own profile always writes v2
 
 
 def test_scan_reads_the_same_batches_as_the_broker(run: Run, log: Log) -> None:
     size = seven(log).path.stat().st_size // 7
     wanted = ["--producer-id", 7, "--count", 2, "--next-sequence"]
-    assert answers(run, log, *wanted, 0) == [("as given", "copy", 0)]
+    assert predictions(run, log, *wanted, 0) == [("as given", "copy", 0)]
     filled = batch.build([Record(log.offset, NOW, None, bytes(1 << 20))], base_offset=log.offset)
     reach = 16 * 1024 * 1024
     left = reach - 6 * size  # exactly up to the second batch
     filler = batch.build([Record(log.offset, NOW, None, bytes(left - (len(filled) - (1 << 20)) - 1))], base_offset=14)
     log.raw(filler, 1)
     assert log.path.stat().st_size - size in range(reach - 3, reach + 1)
-    assert answers(run, log, *wanted, 0) == [("as given", "DUPLICATE_SEQUENCE_NUMBER", -1)]
-    assert answers(run, log, *wanted, 2) == [("as given", "copy", 2)]
+    assert predictions(run, log, *wanted, 0) == [("as given", "DUPLICATE_SEQUENCE_NUMBER", -1)]
+    assert predictions(run, log, *wanted, 2) == [("as given", "copy", 2)]
 
 
 RELEASES = ["ottla", "0.11", "1.0.1", "1.1", "2.3", "2.4", "2.7", "4.3"]
@@ -195,13 +195,16 @@ async def test_predicted_responses_equal_the_brokers(
             count = source.choice([1, 1, 1, 2, 3])
             flags = ["--producer-id", 7, "--next-sequence", sequence, "--epoch", sent_epoch, "--count", count]
             found = report(run, tmp_path, "--topic", "t", "--partition", 0, "--release", release, *flags)
-            (said,) = found["answers"]
+            (first,) = found["answers"]
             data = records(*[b"v"] * count, producer_id=7, producer_epoch=sent_epoch, base_sequence=sequence)
             got = (await client.call(produce(data), 3)).responses[0].partition_responses[0]
             end = log.log_end_offset - count
-            assert (got.error_code, got.base_offset) == (said["error_code"], end if said["written"] else said["offset"])
-            assert said["why"]
-            if said["written"]:
+            assert (got.error_code, got.base_offset) == (
+                first["error_code"],
+                end if first["written"] else first["offset"],
+            )
+            assert first["why"]
+            if first["written"]:
                 next_sequence, epoch = sequence + count, sent_epoch
 
 

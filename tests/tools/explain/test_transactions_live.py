@@ -25,10 +25,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return runner(explain, capsys)
 
 
-async def settled(asked: Response | asyncio.Future[Response]) -> Response:
-    answer = asked if isinstance(asked, Response) else await asked
-    assert not answer.error
-    return answer
+async def settled(pending: Response | asyncio.Future[Response]) -> Response:
+    response = pending if isinstance(pending, Response) else await pending
+    assert not response.error
+    return response
 
 
 async def begin(broker: Broker, name: str, *partitions: tuple[str, int]) -> tuple[int, int]:
@@ -51,7 +51,7 @@ def at(broker: Broker) -> list[str]:
     return ["--bootstrap", f"127.0.0.1:{broker.ports[0]}"]
 
 
-async def told(run: Run, *arguments: object) -> Any:
+async def explained(run: Run, *arguments: object) -> Any:
     """Returns the output of the command; in a thread, since it waits for the broker, which is in this one."""
     return await asyncio.to_thread(report, run, "--transactions", *arguments)
 
@@ -89,7 +89,7 @@ async def test_broker_and_files_give_the_same_transactions(run: Run, tmp_path: P
             "t-0": [("two", two[0], 0, "hanging"), (None, 77, 1, "hanging"), ("one", one[0], 2, "ongoing")],
             "t-1": [("one", one[0], 0, "ongoing"), ("two", two[0], 1, "ongoing")],
         }
-        live, files = await told(run, *at(broker)), await told(run, folder)
+        live, files = await explained(run, *at(broker)), await explained(run, folder)
         assert standings(live) == standings(files) == expected
         for found in (live, files):
             ends = [(of(found, "t", i)["last_stable_offset"], of(found, "t", i)["log_end_offset"]) for i in (0, 1)]
@@ -101,12 +101,12 @@ async def test_broker_and_files_give_the_same_transactions(run: Run, tmp_path: P
         assert live["bootstrap"] == at(broker)[1]
         assert of(live, "t", 1)["transactions"][0]["begun_ms"] == broker.clock.now_ms()
         await settled(broker.state.transactions.end("one", *one, committed=True, client_version=0))
-        live, files = await told(run, *at(broker)), await told(run, folder)
+        live, files = await explained(run, *at(broker)), await explained(run, folder)
         assert standings(live) == standings(files) == {"t-0": expected["t-0"][:2], "t-1": expected["t-1"][1:]}
         assert of(live, "t", 1)["last_stable_offset"] == of(files, "t", 1)["last_stable_offset"] == 1
         done = of(files, "t", 1)["transactions"][0]
         assert (done["transactional_id"], done["state"], done["first_offset"]) == ("one", "committed", 0)
-    assert standings(await told(run, folder)) == standings(files)
+    assert standings(await explained(run, folder)) == standings(files)
 
 
 async def test_page_of_a_broker(run: Run, tmp_path: Path) -> None:
@@ -137,15 +137,15 @@ async def test_chosen_partitions_and_producers_are_requested(run: Run, tmp_path:
         idle = await begin(broker, "idle", ("a", 0))
         await settled(broker.state.transactions.end("idle", *idle, committed=False, client_version=0))
 
-        async def asked(*flags: object) -> tuple[list[str], list[str]]:
-            found = await told(run, *at(broker), *flags)
+        async def pending(*flags: object) -> tuple[list[str], list[str]]:
+            found = await explained(run, *at(broker), *flags)
             shown = [one["topic"] for one in found["partitions"] if one["transactions"]]
             return shown, [one["transactional_id"] for one in found["transactional_ids"]]
 
-        assert await asked() == (["a", "b"], ["one", "two"])
-        assert await asked("--topic", "a") == (["a"], ["one"])
-        assert await asked("--producer-id", two[0]) == (["b"], ["two"])
-        assert await asked("--transactional-id", "idle") == ([], ["idle"])
+        assert await pending() == (["a", "b"], ["one", "two"])
+        assert await pending("--topic", "a") == (["a"], ["one"])
+        assert await pending("--producer-id", two[0]) == (["b"], ["two"])
+        assert await pending("--transactional-id", "idle") == ([], ["idle"])
         code, out, err = await asyncio.to_thread(run, "--transactions", *at(broker), "--topic", "u")
         assert (code, out, err) == (2, "", f"ottla explain: no topic u at {at(broker)[1]}\n")
         assert broker.state.topics.get("u") is None
@@ -161,12 +161,12 @@ async def test_transaction_ending_while_requesting_is_not_hanging(
         listed = broker.state.transactions.list
 
         def ending(**filters: Any) -> Any:
-            answer = broker.state.transactions.end("one", *one, committed=True, client_version=0)
-            assert isinstance(answer, Response) and not answer.error
+            response = broker.state.transactions.end("one", *one, committed=True, client_version=0)
+            assert isinstance(response, Response) and not response.error
             return listed(**filters)
 
         monkeypatch.setattr(broker.state.transactions, "list", ending)
-        (seen,) = (await told(run, *at(broker), "--topic", "t"))["partitions"]
+        (seen,) = (await explained(run, *at(broker), "--topic", "t"))["partitions"]
         (was,) = seen["transactions"]
         assert was["standing"] == {"kind": "ending", "why": "it ended during the analysis", "ends_ms": None}
 
@@ -183,7 +183,7 @@ async def test_releases_without_the_requests_show_less(run: Run, tmp_path: Path)
     async with running(tmp_path / "newer", release="2.8") as broker:
         await broker.topic("t")
         write(broker, (9, 0), "t")
-        found = await told(run, *at(broker))
+        found = await explained(run, *at(broker))
         assert standings(found) == {"t-0": [(None, 9, 0, "unknown")]}
         assert "no ListTransactions API, new in Kafka 3.0" in of(found, "t")["transactions"][0]["standing"]["why"]
 
@@ -235,7 +235,7 @@ async def test_transaction_whose_marker_was_cut_hangs(run: Run, tmp_path: Path) 
     assert end == 2
     (path,) = (tmp_path / "t-0").glob("*.log")
     path.write_bytes(path.read_bytes()[:-78])
-    found = await told(run, tmp_path)
+    found = await explained(run, tmp_path)
     assert standings(found) == {"t-0": [("one", one[0], 0, "hanging")]}
     assert "CompleteCommit at its coordinator" in of(found, "t")["held_back_by"]["standing"]["why"]
 
@@ -252,12 +252,12 @@ async def test_epochs_at_the_ends_of_transactions(run: Run, tmp_path: Path) -> N
         again = ended.producer_id, ended.producer_epoch
         await settled(coordinator.add_partitions("one", *again, [("t", 0)], client_version=2))
         write(broker, again, "t")
-        assert standings(await told(run, *at(broker))) == {"t-0": [("one", one[0], 2, "ongoing")]}
+        assert standings(await explained(run, *at(broker))) == {"t-0": [("one", one[0], 2, "ongoing")]}
         broker.clock.advance(2 * TIMEOUT_MS)
         await broker.settle()
-        done = of(await told(run, tmp_path), "t")["transactions"]
+        done = of(await explained(run, tmp_path), "t")["transactions"]
         assert [(one["state"], one["epoch"], one["marker_epoch"]) for one in done] == [
             ("committed", one[1], again[1]),
             ("aborted", again[1], again[1] + 1),
         ]
-        assert standings(await told(run, *at(broker))) == {}
+        assert standings(await explained(run, *at(broker))) == {}

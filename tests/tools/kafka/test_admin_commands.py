@@ -57,7 +57,7 @@ def ottla(capsys: pytest.CaptureFixture[str]) -> Ottla:
     return run
 
 
-async def told(ottla: Ottla, broker: Broker, *words: str) -> Any:
+async def parsed(ottla: Ottla, broker: Broker, *words: str) -> Any:
     """Returns the document that a command prints with --json."""
     code, out, err = await ottla(broker, *words, "--json")
     assert (code, err) == (0, "")
@@ -66,8 +66,8 @@ async def told(ottla: Ottla, broker: Broker, *words: str) -> Any:
 
 async def fill(broker: Broker, partition: int, count: int) -> None:
     client = await broker.client()
-    answer = await client.call(produce(records(*([b"v"] * count)), partition=partition), 9)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    reply = await client.call(produce(records(*([b"v"] * count)), partition=partition), 9)
+    assert reply.responses[0].partition_responses[0].error_code == 0
 
 
 # Topics
@@ -76,16 +76,16 @@ async def fill(broker: Broker, partition: int, count: int) -> None:
 async def test_topics_command(tmp_path: Path, ottla: Ottla) -> None:
     async with running(tmp_path, release="4.3") as broker:
         assert await ottla(broker, "topics", "--list") == (0, "\n", "")
-        made = await told(ottla, broker, "topics", "--create", "--topic", "a.b", "--config", "retention.ms=5")
+        made = await parsed(ottla, broker, "topics", "--create", "--topic", "a.b", "--config", "retention.ms=5")
         assert made == {"created": ["a.b"]}
-        again = await told(ottla, broker, "topics", "--create", "--topic", "a.b", "--if-not-exists")
+        again = await parsed(ottla, broker, "topics", "--create", "--topic", "a.b", "--if-not-exists")
         assert again == {"created": []}
-        (listed,) = (await told(ottla, broker, "topics", "--list"))["topics"]
+        (listed,) = (await parsed(ottla, broker, "topics", "--list"))["topics"]
         assert (listed["name"], listed["internal"], len(listed["id"])) == ("a.b", False, 22)
-        assert await told(ottla, broker, "topics", "--alter", "--topic", "a.b", "--partitions", "2") == {
+        assert await parsed(ottla, broker, "topics", "--alter", "--topic", "a.b", "--partitions", "2") == {
             "altered": ["a.b"]
         }
-        (described,) = (await told(ottla, broker, "topics", "--describe"))["topics"]
+        (described,) = (await parsed(ottla, broker, "topics", "--describe"))["topics"]
         assert described["configs"]["retention.ms"] == "5" and described["id"] == listed["id"]
         assert described["partitions"][1] == {
             "partition": 1,
@@ -95,10 +95,10 @@ async def test_topics_command(tmp_path: Path, ottla: Ottla) -> None:
             "isr": [1],
             "offline_replicas": [],
         }
-        assert await told(ottla, broker, "topics", "--describe", "--unavailable-partitions") == {"topics": []}
+        assert await parsed(ottla, broker, "topics", "--describe", "--unavailable-partitions") == {"topics": []}
         code, out, err = await ottla(broker, "topics", "--delete", "--topic", "x")
         assert (code, out, err) == (1, "", "ottla topics: Topic 'x' does not exist as expected\n")
-        assert await told(ottla, broker, "topics", "--delete", "--topic", "a.*") == {"deleted": ["a.b"]}
+        assert await parsed(ottla, broker, "topics", "--delete", "--topic", "a.*") == {"deleted": ["a.b"]}
 
 
 # Records
@@ -114,7 +114,9 @@ async def test_records_command(tmp_path: Path, ottla: Ottla) -> None:
         code, out, _ = await ottla(broker, "records", "--offsets", "--topic-partitions", "t:10-,u", "--time", "-2")
         assert (code, out) == (0, "t:10:0\n")
         assert await ottla(broker, "records", "--offsets", "--partitions", "1", "--time", "-3") == (0, "", "")
-        document = await told(ottla, broker, "records", "--offsets", "--partitions", "1,10", "--time", "max-timestamp")
+        document = await parsed(
+            ottla, broker, "records", "--offsets", "--partitions", "1,10", "--time", "max-timestamp"
+        )
         assert document["offsets"][0] == {"topic": "t", "partition": 1, "offset": None, "error": None}
         assert document["offsets"][1]["offset"] is not None
         gone = await ottla(broker, "records", "--delete", "--topic", "t", "--partition", "0", "--before-offset", "2")
@@ -155,13 +157,13 @@ async def test_groups_are_listed_and_described(tmp_path: Path, ottla: Ottla) -> 
         await fill(broker, 1, 4)
         await commit(broker, "g", {("t", 1): 1})
         assert await ottla(broker, "groups", "--list") == (0, "g\n", "")
-        listed = await told(ottla, broker, "groups", "--list", "--state", "Empty")
+        listed = await parsed(ottla, broker, "groups", "--list", "--state", "Empty")
         assert listed == {"groups": [{"group": "g", "type": "classic", "state": "Empty", "protocol_type": ""}]}
-        assert await told(ottla, broker, "groups", "--list", "--state", "stable") == {"groups": []}
+        assert await parsed(ottla, broker, "groups", "--list", "--state", "stable") == {"groups": []}
         code, out, err = await ottla(broker, "groups", "--describe", "--group", "g")
         assert (code, err) == (0, "\nConsumer group 'g' has no active members.\n")
         assert [line.split() for line in out.split("\n") if line][1] == "g t 1 1 4 3 - - -".split()
-        (described,) = (await told(ottla, broker, "groups", "--describe", "--all-groups", "--members"))["groups"]
+        (described,) = (await parsed(ottla, broker, "groups", "--describe", "--all-groups", "--members"))["groups"]
         assert described == {
             "group": "g",
             "state": "Empty",
@@ -191,7 +193,7 @@ async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:
             == "\nGROUP           TOPIC           PARTITION  NEW-OFFSET\ng               t               1          4\n"
         )
         assert await ottla(broker, "groups", "--list") == (0, "", "")
-        document = await told(ottla, broker, *reset, "--topic", "t", "--to-latest", "--execute")
+        document = await parsed(ottla, broker, *reset, "--topic", "t", "--to-latest", "--execute")
         expected = [{"topic": "t", "partition": 0, "offset": 0}, {"topic": "t", "partition": 1, "offset": 4}]
         assert document == {"groups": [{"group": "g", "executed": True, "offsets": expected}]}
         code, out, err = await ottla(broker, *reset, "--topic", "t:1", "--shift-by", "-3", "--execute", "--export")
@@ -206,13 +208,13 @@ async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:
         assert (code, out) == (0, "t,0,0\nt,1,2\n\n")
         code, out, err = await ottla(broker, *reset, "--all-topics", "--to-datetime", "2999-01-01T00:00:00", "--export")
         assert (code, out, err.count("is empty. Falling back to latest")) == (0, "t,0,0\nt,1,4\n\n", 2)
-        for more, said in (
+        for more, message in (
             (("--topic", "t:7", "--to-latest"), 'The partitions "t-7" do not exist'),
             (("--topic", "x", "--to-latest"), "topic x: UNKNOWN_TOPIC_OR_PARTITION"),
             (("--topic", "t:a", "--to-latest"), "Invalid topic arg 't:a'"),
         ):
             code, out, err = await ottla(broker, *reset, "--execute", *more)
-            assert (code, out, err.count("\n")) == (1, "", 1) and said in err
+            assert (code, out, err.count("\n")) == (1, "", 1) and message in err
 
 
 async def test_groups_are_deleted(tmp_path: Path, ottla: Ottla) -> None:
@@ -220,7 +222,7 @@ async def test_groups_are_deleted(tmp_path: Path, ottla: Ottla) -> None:
         await broker.topic("t", 2)
         for group in ("g", "h"):
             await commit(broker, group, {("t", 0): 0, ("t", 1): 0})
-        document = await told(ottla, broker, "groups", "--delete-offsets", "--group", "g", "--topic", "t:1")
+        document = await parsed(ottla, broker, "groups", "--delete-offsets", "--group", "g", "--topic", "t:1")
         offsets = [{"topic": "t", "partition": 1, "error": None}]
         assert document == {"groups": [{"group": "g", "error": None, "offsets": offsets}]}
         code, out, err = await ottla(
@@ -232,7 +234,7 @@ async def test_groups_are_deleted(tmp_path: Path, ottla: Ottla) -> None:
         code, out, err = await ottla(broker, "groups", "--delete", "--group", "x", "--group", "g")
         assert (code, out) == (1, "\nThese consumer groups were deleted successfully: 'g'\n")
         assert err.startswith("ottla groups: Group 'x' could not be deleted due to: ") and err.count("\n") == 1
-        assert await told(ottla, broker, "groups", "--delete", "--all-groups") == {
+        assert await parsed(ottla, broker, "groups", "--delete", "--all-groups") == {
             "groups": [{"group": "h", "error": None}]
         }
 
@@ -292,10 +294,10 @@ async def test_configs_of_topics_and_brokers(tmp_path: Path, ottla: Ottla) -> No
             "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup."
         )
         assert retention.startswith("  retention.ms=5 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5")
-        document = await told(ottla, broker, *entity, "--alter", "--delete-config", "retention.ms")
+        document = await parsed(ottla, broker, *entity, "--alter", "--delete-config", "retention.ms")
         altered = {"entity_type": "topics", "entity_name": "t", "set": [], "deleted": ["retention.ms"]}
         assert document == {"altered": altered}
-        (described,) = (await told(ottla, broker, "configs", "--entity-type", "topics", "--describe"))["configs"]
+        (described,) = (await parsed(ottla, broker, "configs", "--entity-type", "topics", "--describe"))["configs"]
         (config,) = described.pop("configs")
         assert described == {"entity_type": "topics", "entity_name": "t"}
         assert (config["name"], config["value"], config["source"]) == (
@@ -324,7 +326,7 @@ async def test_quotas_and_credentials(tmp_path: Path, ottla: Ottla) -> None:
         text = "Quota configs for user-principal 'anna', client-id 'c' are producer_byte_rate=2.0E7\n"
         both = ("--entity-type", "users", "--entity-name", "anna", "--entity-type", "clients")
         assert await ottla(broker, "configs", *both, "--describe") == (0, text, "")
-        document = await told(ottla, broker, "configs", *both, "--describe")
+        document = await parsed(ottla, broker, "configs", *both, "--describe")
         entity = {"user": "anna", "client-id": "c"}
         assert document == {"quotas": [{"entity": entity, "quotas": {"producer_byte_rate": 20000000.0}}], "scram": []}
         await ottla(broker, "configs", "--ip-defaults", "--alter", "--add-config", "connection_creation_rate=7")
@@ -335,10 +337,10 @@ async def test_quotas_and_credentials(tmp_path: Path, ottla: Ottla) -> None:
         assert stored == (0, "Completed updating config for user anna.\n", "")
         known = "SCRAM credential configs for user-principal 'anna' are SCRAM-SHA-256=iterations=8192\n"
         assert await ottla(broker, *anna, "--describe") == (0, known, "")
-        document = await told(ottla, broker, "configs", "--entity-type", "users", "--describe")
+        document = await parsed(ottla, broker, "configs", "--entity-type", "users", "--describe")
         credentials = [{"mechanism": "SCRAM-SHA-256", "iterations": 8192}]
         assert document["scram"] == [{"user": "anna", "credentials": credentials, "error": None}]
-        assert await told(ottla, broker, "configs", "--user", "bob", "--describe") == {"quotas": [], "scram": []}
+        assert await parsed(ottla, broker, "configs", "--user", "bob", "--describe") == {"quotas": [], "scram": []}
         code, out, err = await ottla(broker, *anna, "--alter", "--delete-config", "producer_byte_rate")
         assert (code, out, err) == (1, "", "ottla configs: Invalid config(s): producer_byte_rate\n")
         code, _, err = await ottla(broker, *anna, "--alter", "--add-config", "producer_byte_rate=-1")
@@ -383,17 +385,17 @@ async def test_acls_command(tmp_path: Path, ottla: Ottla, monkeypatch: pytest.Mo
             **{"resource_type": "TOPIC", "resource_name": "t", "pattern_type": "LITERAL", "principal": "User:anna"},
             **{"host": "*", "operation": "READ", "permission": "ALLOW"},
         }
-        assert await told(ottla, broker, "acls", "--list", "--principal", "User:anna") == {"acls": [one]}
-        assert await told(ottla, broker, "acls", "--list", "--principal", "User:bob") == {"acls": []}
-        document = await told(ottla, broker, *add, "--producer")
+        assert await parsed(ottla, broker, "acls", "--list", "--principal", "User:anna") == {"acls": [one]}
+        assert await parsed(ottla, broker, "acls", "--list", "--principal", "User:bob") == {"acls": []}
+        document = await parsed(ottla, broker, *add, "--producer")
         assert (len(document["added"]), document["existing"]) == (3, [])
         remove = ("acls", "--remove", "--allow-principal", "User:anna", "--topic", "t", "--operation", "Read")
-        for answer, is_left in (("n\n", True), ("", True), ("Y\n", False)):
-            monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        for reply, is_left in (("n\n", True), ("", True), ("Y\n", False)):
+            monkeypatch.setattr("sys.stdin", io.StringIO(reply))
             code, out, _ = await ottla(broker, *remove)
             assert (code, out.startswith("Are you sure you want to remove ACLs: ")) == (0, True)
-            assert (one in (await told(ottla, broker, "acls", "--list"))["acls"]) == is_left
-        assert len((await told(ottla, broker, "acls", "--remove", "--topic", "t", "--force"))["removed"]) == 3
+            assert (one in (await parsed(ottla, broker, "acls", "--list"))["acls"]) == is_left
+        assert len((await parsed(ottla, broker, "acls", "--remove", "--topic", "t", "--force"))["removed"]) == 3
 
 
 async def test_acls_without_an_authorizer_are_refused(tmp_path: Path, ottla: Ottla) -> None:
@@ -541,7 +543,7 @@ async def test_unreachable_broker_is_one_line(command: str, tmp_path: Path, ottl
         pass
     action = {"records": ["--offsets"], "configs": ["--describe", "--entity-type", "topics"]}.get(command, ["--list"])
     code, out, err = await ottla(broker, command, *action)
-    assert (code, out, err.count("\n")) == (1, "", 1) and "no broker could be reached" in err
+    assert (code, out, err.count("\n")) == (1, "", 1) and "no broker is reachable" in err
     code, out, err = await ottla(broker, command, *action, "--bootstrap-server", "nonsense")
     assert (code, out, err.count("\n")) == (1, "", 1)
 

@@ -187,8 +187,8 @@ def lines(*flags: str) -> list[str]:
         "b": entry("b", "2", ConfigSource.DYNAMIC_TOPIC),
         "c": entry("c", "3", ConfigSource.STATIC_BROKER),
     }
-    asked = topics_command.topics_parser().parse_args(["--describe", *flags])
-    return topics_command.description(topic, configs, asked, False)
+    arguments = topics_command.topics_parser().parse_args(["--describe", *flags])
+    return topics_command.description(topic, configs, arguments, False)
 
 
 def test_layout_of_several_nodes() -> None:
@@ -205,9 +205,9 @@ def test_layout_of_several_nodes() -> None:
     assert lines("--unavailable-partitions") == partitions[1:2]
     assert lines("--at-min-isr-partitions") == partitions[2:]
     assert lines("--under-min-isr-partitions") == partitions[1:2]
-    asked = topics_command.topics_parser().parse_args(["--describe", "--topics-with-overrides"])
+    arguments = topics_command.topics_parser().parse_args(["--describe", "--topics-with-overrides"])
     plain = TopicDescription("p", bytes(16), False, (PartitionDescription(0, 1, 0, (1,), (1,), ()),))
-    assert topics_command.description(plain, {}, asked, True) == []
+    assert topics_command.description(plain, {}, arguments, True) == []
 
 
 def test_replica_assignments_are_parsed() -> None:
@@ -230,20 +230,20 @@ async def test_api_versions_of_a_broker(tmp_path: Path, capsys: pytest.CaptureFi
         numbers = [int(match[1]) for match in (re.match(r"\t\w+\((\d+)\): .*[^,],?$", line) for line in apis) if match]
         known = broker_api_versions.known_versions()
         assert numbers == sorted(known)
-        told = {line.strip(" \t,") for line in apis}
+        result = {line.strip(" \t,") for line in apis}
         newer = profile(NEWEST).apis.keys() - profile("3.9").apis.keys()
         assert newer
-        assert {f"{api_names()[key]}({key}): UNSUPPORTED" for key in newer} <= told
+        assert {f"{api_names()[key]}({key}): UNSUPPORTED" for key in newer} <= result
 
 
 def test_layout_of_versions() -> None:
     def made(*pairs: tuple[int, int, int]) -> dict[int, Versions]:
         return {key: Versions(low, high) for key, low, high in pairs}
 
-    told = made((0, 0, 13), (1, 4, 4), (2, 0, 1), (3, 9, 9), (999, 1, 2))
+    result = made((0, 0, 13), (1, 4, 4), (2, 0, 1), (3, 9, 9), (999, 1, 2))
     own = made((0, 0, 12), (1, 0, 18), (2, 5, 6), (3, 0, 5), (4, 0, 1))
     names = {0: "Produce", 1: "Fetch", 2: "Old", 3: "New", 4: "None"}
-    assert broker_api_versions.versions_text(told, names, own) == (
+    assert broker_api_versions.versions_text(result, names, own) == (
         "(\n\tProduce(0): 0 to 13 [usable: 12],\n\tFetch(1): 4 [usable: 4],\n\tOld(2): 0 to 1 [unusable: node too old],"
         "\n\tNew(3): 9 [unusable: node too new],\n\tNone(4): UNSUPPORTED,\n\tUNKNOWN(999): 1 to 2\n)"
     )

@@ -148,8 +148,8 @@ def test_producers_below_the_log_start_are_forgotten(run: Run, tmp_path: Path) -
 
 async def write(broker: Any, client: Any, pid: int, epoch: int, sequence: int, count: int = 1) -> None:
     data = records(*[b"v" * 300_000] * count, producer_id=pid, producer_epoch=epoch, base_sequence=sequence)
-    answer = await client.call(produce(data), 8)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    response = await client.call(produce(data), 8)
+    assert response.responses[0].partition_responses[0].error_code == 0
 
 
 async def test_directory_has_the_states_of_its_broker(run: Run, tmp_path: Path) -> None:
@@ -162,21 +162,21 @@ async def test_directory_has_the_states_of_its_broker(run: Run, tmp_path: Path) 
             await write(broker, client, 7, 0, 2 * sequence, 2)
             await write(broker, client, 100 + sequence, sequence, 0)
         broker.log("t").delete_records_before(4)
-        asked = DescribeProducersRequest(
+        rows_of = DescribeProducersRequest(
             topics=[DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])]
         )
-        ((partition,),) = [t.partitions for t in (await client.call(asked, 0)).topics]
-        told = [(one.producer_id, one.producer_epoch, one.last_sequence) for one in partition.active_producers]
-        assert len(told) == 6
+        ((partition,),) = [t.partitions for t in (await client.call(rows_of, 0)).topics]
+        result = [(one.producer_id, one.producer_epoch, one.last_sequence) for one in partition.active_producers]
+        assert len(result) == 6
         before = contents(folder)
-        assert [row[2:5] for row in states(run, folder)] == told
+        assert [row[2:5] for row in states(run, folder)] == result
         assert contents(folder) == before
         assert sum(name.endswith(".snapshot") for name in before) >= 2
-    assert [row[2:5] for row in states(run, folder)] == told
+    assert [row[2:5] for row in states(run, folder)] == result
     for path in folder.rglob("*.snapshot"):
         path.unlink()
     # All records of producer 100 are below the log start.
-    assert [row[2:5] for row in states(run, folder)] == [row for row in told if row[0] != 100]
+    assert [row[2:5] for row in states(run, folder)] == [row for row in result if row[0] != 100]
 
 
 async def test_states_of_a_broker_are_requested(run: Run, tmp_path: Path) -> None:
@@ -191,14 +191,14 @@ async def test_states_of_a_broker_are_requested(run: Run, tmp_path: Path) -> Non
                 broker.log(topic, partition).append(data, now_ms=NOW)
         at = f"127.0.0.1:{broker.ports[0]}"
 
-        def asked(*flags: object) -> list[tuple[Any, ...]]:
+        def rows_of(*flags: object) -> list[tuple[Any, ...]]:
             return states(run, "--bootstrap", at, *flags)
 
         expected = [("a", 0, 7, 3, 1, -1), ("a", 1, 8, 3, 1, -1), ("b", 0, 9, 3, 1, -1)]
-        assert await asyncio.to_thread(asked) == expected
-        assert await asyncio.to_thread(asked, "--topic", "a") == expected[:2]
-        assert await asyncio.to_thread(asked, "--topic", "a", "--partition", 1) == expected[1:2]
-        assert await asyncio.to_thread(asked, "--partition", 0) == [expected[0], expected[2]]
+        assert await asyncio.to_thread(rows_of) == expected
+        assert await asyncio.to_thread(rows_of, "--topic", "a") == expected[:2]
+        assert await asyncio.to_thread(rows_of, "--topic", "a", "--partition", 1) == expected[1:2]
+        assert await asyncio.to_thread(rows_of, "--partition", 0) == [expected[0], expected[2]]
         code, out, err = await asyncio.to_thread(run, "--bootstrap", at, "--topic", "a")
         assert (code, err) == (0, "")
         assert out.splitlines()[2] == (

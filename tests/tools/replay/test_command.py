@@ -93,9 +93,9 @@ def test_wrong_arguments_are_one_line(
         code = main(given)
     except SystemExit as ended:
         code = ended.code
-    told = capsys.readouterr()
-    assert code == 2 and not told.out
-    assert told.err.count("\n") == 1 and words.format(folder=folder) in told.err
+    result = capsys.readouterr()
+    assert code == 2 and not result.out
+    assert result.err.count("\n") == 1 and words.format(folder=folder) in result.err
 
 
 def test_damage_in_a_recording_is_reported_and_the_rest_is_played(
@@ -105,8 +105,8 @@ def test_damage_in_a_recording_is_reported_and_the_rest_is_played(
     session.write_bytes(b"".join([*lines[:-3], b'{"type":"exchange","number":-1}\n', b"\xff\n", *lines[-3:]]))
     with Embedded() as broker:
         assert main(["replay", str(session), "--bootstrap", broker.bootstrap]) == 0
-    told = capsys.readouterr().out
-    assert sum(line.startswith(str(session)) for line in told.splitlines()) == 2 and "no difference" in told
+    result = capsys.readouterr().out
+    assert sum(line.startswith(str(session)) for line in result.splitlines()) == 2 and "no difference" in result
 
 
 def test_existing_topic_is_one_difference(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,22 +233,22 @@ def test_equal_findings_are_counted(session: Path) -> None:
     other = [dataclasses.replace(one) for one in exchanges]
     for one in other:
         if one.api_key == 18:
-            answer: Any = response_value(one)
-            answer.api_keys[0].max_version += 1
-            one.response = bytes(4) + build(answer, one.api_version)
+            result: Any = response_value(one)
+            result.api_keys[0].max_version += 1
+            one.response = bytes(4) + build(result, one.api_version)
     pairs, notes = matched(exchanges, other)
     found = compare([Pair(*pair) for pair in pairs])
-    asked = sum(one.api_key == 18 for one in exchanges)
-    assert not notes and asked > 1
-    assert [(one.times, one.why) for one in found.findings] == [(asked, Why.UNEXPLAINED)]
+    request = sum(one.api_key == 18 for one in exchanges)
+    assert not notes and request > 1
+    assert [(one.times, one.why) for one in found.findings] == [(request, Why.UNEXPLAINED)]
 
 
 def test_replay_to_an_older_release_suggests_translate(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Embedded(release="2.0") as broker:
         main(["replay", str(session), "--bootstrap-server", broker.bootstrap, "--json"])
-        told = json.loads(capsys.readouterr().out)
-        left_out = sum(count for reason, count in told["not_sent"].items() if "is not served, only v" in reason)
-        assert told["translatable"] == left_out > 0
+        result = json.loads(capsys.readouterr().out)
+        left_out = sum(count for reason, count in result["not_sent"].items() if "is not served, only v" in reason)
+        assert result["translatable"] == left_out > 0
         main(["replay", str(session), "--bootstrap-server", broker.bootstrap])
         line = f"  --translate would send {left_out} of them, each in the nearest served version\n"
         assert line in capsys.readouterr().out

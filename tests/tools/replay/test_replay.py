@@ -29,7 +29,7 @@ from ottla_testing.patience import PATIENCE_S
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP, SYNC_GROUP = 0, 1, 3, 11, 14
 LATEST = -1
-ASKED = ListOffsetsRequest.ListOffsetsTopic
+LIST_OFFSETS_TOPIC = ListOffsetsRequest.ListOffsetsTopic
 INIT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
 
 
@@ -42,13 +42,13 @@ def numbered(producer: Any, sequence: int, *values: bytes) -> bytes:
 async def writes_and_reads(broker: Broker) -> None:
     """Runs an idempotent producer by topic id, and a consumer with a fetch session."""
     client = await broker.client()
-    told = await client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 12)
-    topic_id = bytes(told.topics[0].topic_id)
+    result = await client.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 12)
+    topic_id = bytes(result.topics[0].topic_id)
     producer = await client.call(INIT, 4)
     for sequence in range(3):
         await client.call(produce(numbered(producer, sequence, b"%d" % sequence), topic="", topic_id=topic_id), 13)
-    asked = ASKED.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
-    await client.call(ListOffsetsRequest(replica_id=-1, topics=[ASKED(name="t", partitions=[asked])]), 5)
+    request = LIST_OFFSETS_TOPIC.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    await client.call(ListOffsetsRequest(replica_id=-1, topics=[LIST_OFFSETS_TOPIC(name="t", partitions=[request])]), 5)
     reader = await broker.client()
     first = await reader.call(fetch((topic_id, 0, 0), session_epoch=0), 13)
     assert first.session_id
@@ -117,8 +117,8 @@ async def test_records_are_compared_decoded(
     async with harness.running(tmp_path / "two") as broker:
         await broker.topic("t", 2, configs)
         _, found = await played(exchanges, broker.ports[0])
-    told = [(one.api, one.path, one.left, one.right) for one in found.findings]
-    assert ("Fetch", f".responses[t].partitions[0]{path}", *values) in told
+    result = [(one.api, one.path, one.left, one.right) for one in found.findings]
+    assert ("Fetch", f".responses[t].partitions[0]{path}", *values) in result
     assert unexplained(found), "the first of all that follow"
 
 
@@ -133,8 +133,8 @@ async def test_records_read_by_one_side_only_are_reported(tmp_path: Path) -> Non
 
 
 def assigned(exchange: Exchange) -> bytes:
-    answer: Any = response_value(exchange)
-    return bytes(answer.assignment)
+    response: Any = response_value(exchange)
+    return bytes(response.assignment)
 
 
 def join(member_id: str, metadata: bytes) -> JoinGroupRequest:
@@ -153,8 +153,8 @@ async def two_members(broker: Broker) -> None:
     """Two members: both get their ids first; the first to join leads and assigns."""
     clients = [await broker.client(), await broker.client()]
     named = [await client.call(join("", b"%d" % n), 7) for n, client in enumerate(clients)]
-    for client, told, n in zip(clients, named, (0, 1), strict=True):
-        await client.send(join(told.member_id, b"%d" % n), 7)
+    for client, result, n in zip(clients, named, (0, 1), strict=True):
+        await client.send(join(result.member_id, b"%d" % n), 7)
         await asyncio.sleep(0.02)  # so that the first one is certain
     clock = asyncio.create_task(moving(broker))  # past the initial rebalance delay
     joined = [(await client.receive())[1] for client in clients]
@@ -162,13 +162,13 @@ async def two_members(broker: Broker) -> None:
     assert joined[0].leader == joined[0].member_id
     kind = SyncGroupRequest.SyncGroupRequestAssignment
     assignments = [kind(member_id=one.member_id, assignment=one.member_id[-4:].encode()) for one in joined]
-    for client, told in list(zip(clients, joined, strict=True))[::-1]:
-        is_leader = told.member_id == told.leader
+    for client, result in list(zip(clients, joined, strict=True))[::-1]:
+        is_leader = result.member_id == result.leader
         await client.send(
             SyncGroupRequest(
                 group_id="g",
-                generation_id=told.generation_id,
-                member_id=told.member_id,
+                generation_id=result.generation_id,
+                member_id=result.member_id,
                 assignments=assignments if is_leader else [],
             ),
             3,
@@ -230,10 +230,10 @@ async def test_order_of_responses_before_requests_is_kept(tmp_path: Path) -> Non
     """Also if the target delays the response to a Produce."""
     exchanges = await recorded(tmp_path / "one", one_after_the_other)
 
-    async def slow(api_key: int, answer: bytes) -> bytes:
+    async def slow(api_key: int, response: bytes) -> bytes:
         if api_key == PRODUCE:
             await asyncio.sleep(0.02)
-        return answer
+        return response
 
     async with harness.running(tmp_path / "two") as broker, in_front_of(broker.ports[0], slow) as port:
         await broker.topic("t", 2)
@@ -256,10 +256,10 @@ async def test_millisecond_times_are_precise_enough(tmp_path: Path) -> None:
 async def test_missing_responses_are_reported_and_time_out(tmp_path: Path) -> None:
     exchanges = await recorded(tmp_path / "one", one_after_the_other)
 
-    async def silent(api_key: int, answer: bytes) -> bytes:
+    async def silent(api_key: int, response: bytes) -> bytes:
         if api_key == FETCH:
             await asyncio.sleep(3600)
-        return answer
+        return response
 
     async with harness.running(tmp_path / "two") as broker, in_front_of(broker.ports[0], silent) as port:
         await broker.topic("t", 2)
@@ -272,14 +272,14 @@ async def test_missing_responses_are_reported_and_time_out(tmp_path: Path) -> No
 async def test_closed_connections_are_reported(tmp_path: Path) -> None:
     """A version that a release advertises and does not serve: the own profile serves it."""
 
-    async def asks(broker: Broker) -> None:
+    async def use(broker: Broker) -> None:
         client = await broker.client()
         await client.send(produce(None), 2)
         assert await client.is_closed()
         again = await broker.client()
         await again.call(harness.ping(), 0)
 
-    exchanges = await recorded(tmp_path / "one", asks, release="4.3")
+    exchanges = await recorded(tmp_path / "one", use, release="4.3")
     assert exchanges[0].ending is Ending.CLOSED
     for release, expected in (("4.3", "closed"), ("ottla", "responded")):
         async with harness.running(tmp_path / release, release=release) as broker:
@@ -295,14 +295,14 @@ async def test_malformed_response_of_the_target_is_reported(tmp_path: Path) -> N
     for kind in ("other id", "cut", "bits", "gone"):
         random = Random(kind)
 
-        async def nonsense(api_key: int, answer: bytes, kind: str = kind, random: Random = random) -> bytes | None:
+        async def nonsense(api_key: int, response: bytes, kind: str = kind, random: Random = random) -> bytes | None:
             if api_key not in (PRODUCE, FETCH):
-                return answer
+                return response
             if kind == "bits":
-                changed = bytearray(answer)
+                changed = bytearray(response)
                 changed[random.randrange(4, len(changed))] ^= 1 << random.randrange(8)
                 return bytes(changed)
-            return {"other id": b"\0" * 4 + answer[4:], "cut": answer[:-3], "gone": None}[kind]
+            return {"other id": b"\0" * 4 + response[4:], "cut": response[:-3], "gone": None}[kind]
 
         async with harness.running(tmp_path / kind) as broker, in_front_of(broker.ports[0], nonsense) as port:
             await broker.topic("t", 2)
@@ -357,9 +357,9 @@ async def test_request_with_a_retriable_error_is_not_played_twice(tmp_path: Path
             await client.call(produce(records(b"x"), "t"), 7)
 
     exchanges = await recorded(tmp_path / "one", writes)
-    answer = response_value(exchanges[0])
-    only(answer).error_code, only(answer).base_offset = 6, -1
-    exchanges[0].response = bytes(4) + build(answer, 7)
+    result = response_value(exchanges[0])
+    only(result).error_code, only(result).base_offset = 6, -1
+    exchanges[0].response = bytes(4) + build(result, 7)
     only(again := response_value(exchanges[1])).base_offset = 0
     exchanges[1].response = bytes(4) + build(again, 7)
     async with harness.running(tmp_path / "two") as broker:
@@ -380,17 +380,17 @@ def test_nodes_are_mapped_by_their_ids() -> None:
 async def test_nodes_and_leaders_of_a_cluster_are_mapped(tmp_path: Path) -> None:
     """Each connection goes to the node with its id."""
 
-    async def asks(broker: Broker) -> None:
+    async def use(broker: Broker) -> None:
         for node in range(3):
             client = await broker.client(node)
             topics = [MetadataRequest.MetadataRequestTopic(name="t")]
-            told = await client.call(MetadataRequest(topics=topics), 8)
-            leads = [one.partition_index for one in told.topics[0].partitions if one.leader_id == node + 1]
+            result = await client.call(MetadataRequest(topics=topics), 8)
+            leads = [one.partition_index for one in result.topics[0].partitions if one.leader_id == node + 1]
             for partition in range(2):
-                answer = await client.call(produce(records(b"x"), "t", partition), 7)
-                assert (only(answer).error_code == 0) == (partition in leads)
+                response = await client.call(produce(records(b"x"), "t", partition), 7)
+                assert (only(response).error_code == 0) == (partition in leads)
 
-    exchanges = await recorded(tmp_path / "one", asks, brokers=3)
+    exchanges = await recorded(tmp_path / "one", use, brokers=3)
     assert {one.peer.node_id for one in exchanges} == {1, 2, 3}
     async with harness.running(tmp_path / "two", brokers=3) as broker:
         await broker.topic("t", 2)

@@ -36,13 +36,13 @@ class World:
     """A broker that responds as the test sets it, and keeps the requests."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.lists: dict[str, Any] = {}
         self.failure: Exception | None = None
         self.uptime_ms = 0
 
-    def ask(self, contains: str) -> dict[str, Any]:
-        self.asked.append(contains)
+    def respond(self, contains: str) -> dict[str, Any]:
+        self.requested.append(contains)
         if self.failure is not None:
             raise self.failure
         self.uptime_ms += 1000
@@ -94,18 +94,18 @@ class Screen:
 
     async def looked(self, times: int = 1) -> None:
         """Returns when it has fetched and drawn `count` more times."""
-        wanted = len(self.world.asked) + times
+        wanted = len(self.world.requested) + times
         self.app._wake.set()
-        await self.until(lambda: len(self.world.asked) >= wanted)
+        await self.until(lambda: len(self.world.requested) >= wanted)
         await self.pilot.pause(0.01)
 
 
 @asynccontextmanager
 async def screen(world: World, size: tuple[int, int] = NARROW, interval_seconds: float = 60.0) -> AsyncIterator[Screen]:
-    app = Top(world.ask, "http://127.0.0.1:9080", interval_seconds)
+    app = Top(world.respond, "http://127.0.0.1:9080", interval_seconds)
     async with app.run_test(size=size) as pilot:
         found = Screen(app, pilot, world)
-        await found.until(lambda: bool(world.asked) and (app._shown is not None or bool(app._trouble)))
+        await found.until(lambda: bool(world.requested) and (app._shown is not None or bool(app._trouble)))
         await pilot.pause()
         yield found
 
@@ -206,17 +206,17 @@ async def test_filter_is_requested_and_shown_at_once() -> None:
     async with screen(world) as shown:
         await shown.press("slash", *"ORD")
         assert sorted(shown.names) == ["Orders.v2", "orders"] and shown.app.focused is shown.app.query_one(Input)
-        await shown.until(lambda: world.asked[-1] == "ORD")
+        await shown.until(lambda: world.requested[-1] == "ORD")
         await shown.press("q")
         assert shown.static("none") == "no name contains 'ORDq'" and not shown.table.display
         await shown.press("backspace", "enter")
         assert sorted(shown.names) == ["Orders.v2", "orders"] and shown.app.focused is shown.table
         await shown.press("2")
         assert shown.names == ["shipping", "billing"], "each tab has its own"
-        await shown.until(lambda: world.asked[-1] == "")
+        await shown.until(lambda: world.requested[-1] == "")
         await shown.press("1", "escape")
         await shown.until(lambda: len(shown.names) == 3)
-        assert world.asked[-1] == ""
+        assert world.requested[-1] == ""
 
 
 async def test_pause_and_interval_keys() -> None:
@@ -225,21 +225,21 @@ async def test_pause_and_interval_keys() -> None:
         await shown.press("p")
         assert "PAUSED" in shown.static("head")
         await shown.pilot.pause(0.02)
-        before = len(world.asked)
+        before = len(world.requested)
         shown.app._wake.set()
         await shown.pilot.pause(0.02)
-        assert len(world.asked) == before
+        assert len(world.requested) == before
         await shown.press("plus")
         assert "PAUSED" in shown.static("head")
         await shown.press("space")
-        await shown.until(lambda: len(world.asked) > before)
+        await shown.until(lambda: len(world.requested) > before)
         assert "every 2 s" in shown.static("head")
         await shown.press("minus", "minus", "minus")
         assert "every 0.25 s" in shown.static("head")
         await shown.press("minus")
         assert "every 0.25 s" in shown.static("head")
-        before = len(world.asked)
-        await shown.until(lambda: len(world.asked) > before + 1)
+        before = len(world.requested)
+        await shown.until(lambda: len(world.requested) > before + 1)
 
 
 async def test_lost_broker_comes_back() -> None:
@@ -325,11 +325,11 @@ async def test_hanging_broker_does_not_delay_the_end() -> None:
     hanging = threading.Event()
     world = busy()
 
-    def ask(contains: str) -> dict[str, Any]:
+    def respond(contains: str) -> dict[str, Any]:
         hanging.wait(PATIENCE_S * 4)
-        return world.ask(contains)
+        return world.respond(contains)
 
-    app = Top(ask, "http://127.0.0.1:9080", 1.0)
+    app = Top(respond, "http://127.0.0.1:9080", 1.0)
     try:
         async with asyncio.timeout(PATIENCE_S), app.run_test(size=NARROW) as pilot:
             await pilot.press("2", "slash", "x", "escape")

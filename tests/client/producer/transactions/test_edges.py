@@ -22,34 +22,34 @@ from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.records import formats
 from ottla.protocol.schema import Versions, spec
-from ottla_testing.client.door import BEHIND, Door
+from ottla_testing.client.closing_proxy import AFTER, ClosingProxy
 from ottla_testing.client.produced_logs import producing, running  # type: ignore[attr-defined]
 from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("how", ["in time", "cancelled"])
 async def test_stop_that_cannot_abort_still_closes(how: str, tmp_path: Path) -> None:
-    door = Door()
-    port = await door.open()
+    proxy = ClosingProxy()
+    port = await proxy.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     async with running(tmp_path, overrides=overrides) as broker:
         await broker.topic("t")
-        door.target = broker.ports[0]
+        proxy.target = broker.ports[0]
         producer = Producer(f"127.0.0.1:{port}", transactional_id="shop", now_ms=broker.clock.now_ms)
         await producer.start()
         await producer.begin()
         await producer.send_and_wait("t", b"one")
 
         def away() -> None:
-            door.target = 0
+            proxy.target = 0
 
-        door.shut_on(spec(EndTxnRequest).api_key, BEHIND, away)
+        proxy.shut_on(spec(EndTxnRequest).api_key, AFTER, away)
         async with asyncio.timeout(PATIENCE_S):
             if how == "in time":
                 await producer.stop(timeout_s=0.2)
             else:
                 stopping = asyncio.create_task(producer.stop())
-                while door.is_waiting:
+                while proxy.is_waiting:
                     await asyncio.sleep(0.005)
                 stopping.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -57,32 +57,32 @@ async def test_stop_that_cannot_abort_still_closes(how: str, tmp_path: Path) -> 
                 await producer.stop()
         with pytest.raises(errors.ClientClosed):
             await producer.commit()
-    await door.close()
+    await proxy.close()
 
 
 async def test_stop_fails_a_waiting_commit(tmp_path: Path) -> None:
-    door = Door()
-    port = await door.open()
+    proxy = ClosingProxy()
+    port = await proxy.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     async with running(tmp_path, overrides=overrides) as broker:
         await broker.topic("t")
-        door.target = broker.ports[0]
+        proxy.target = broker.ports[0]
         producer = Producer(f"127.0.0.1:{port}", transactional_id="shop", now_ms=broker.clock.now_ms)
         await producer.start()
         await producer.begin()
         await producer.send("t", b"one")
 
         def away() -> None:
-            door.target = 0
+            proxy.target = 0
 
-        door.shut_on(spec(EndTxnRequest).api_key, BEHIND, away)
+        proxy.shut_on(spec(EndTxnRequest).api_key, AFTER, away)
         committing = asyncio.create_task(producer.commit())
-        while door.is_waiting:
+        while proxy.is_waiting:
             await asyncio.sleep(0.005)
         await producer.stop(timeout_s=0.1)
         with pytest.raises(errors.ClientClosed):
             await committing
-    await door.close()
+    await proxy.close()
 
 
 async def test_cancelled_commit_continues_and_can_be_awaited_again(tmp_path: Path) -> None:
@@ -169,13 +169,13 @@ async def test_records_lost_by_the_broker_abort_the_transaction_or_are_fatal(
     release: str, is_committed: bool, tmp_path: Path
 ) -> None:
     """Records of the open transaction abort it. Records of a committed one are fatal, if the loss is noticed."""
-    door = Door()
-    port = await door.open()
+    proxy = ClosingProxy()
+    port = await proxy.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     settings: dict[str, Any] = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "request_timeout_ms": 500}
     async with running(tmp_path, release=release, overrides=overrides) as broker:
         await broker.topic("t")
-        door.target = broker.ports[0]
+        proxy.target = broker.ports[0]
         producer = Producer(f"127.0.0.1:{port}", transactional_id="shop", now_ms=broker.clock.now_ms, **settings)
         await producer.start()
         for value in (b"one", b"two"):
@@ -184,13 +184,13 @@ async def test_records_lost_by_the_broker_abort_the_transaction_or_are_fatal(
         await producer.begin()
         if not is_committed:
             await producer.send_and_wait("t", b"three")
-        door.target = 0
+        proxy.target = 0
     cut_last_batch(tmp_path / "t-0")
     if is_committed:
         cut_last_batch(tmp_path / "t-0")
     (tmp_path / ".kafka_cleanshutdown").unlink()
     async with running(tmp_path, release=release, overrides=overrides, clock=broker.clock) as broker:
-        door.target = broker.ports[0]
+        proxy.target = broker.ports[0]
         async with asyncio.timeout(PATIENCE_S):
             await producer.send("t", b"four")
             if is_committed and release == "2.8":  # with an epoch for each transaction the loss goes unnoticed
@@ -207,7 +207,7 @@ async def test_records_lost_by_the_broker_abort_the_transaction_or_are_fatal(
                 async with producer.transaction():
                     await producer.send("t", b"five")
             await producer.stop()
-    await door.close()
+    await proxy.close()
 
 
 # -- sequences

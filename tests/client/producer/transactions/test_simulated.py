@@ -69,7 +69,7 @@ def test_transactions_stay_atomic_under_failures(release: str, kind: str) -> Non
 
 def test_run_with_the_same_seed_is_identical() -> None:
     one, two = live(7, "ottla", "a bad network"), live(7, "ottla", "a bad network")
-    assert one.told == two.told and one.counts == two.counts and one.loop.now_s == two.loop.now_s
+    assert one.sent == two.sent and one.counts == two.counts and one.loop.now_s == two.loop.now_s
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -80,17 +80,17 @@ def test_late_copy_of_a_commit_does_not_commit_the_next_transaction(
     if not waits:
         monkeypatch.setattr(manager, "COPIES_LIVE_S", 0.0)
     world = World(0, "2.8", Faults())
-    answer, lost = world.broker.answer, []
+    response, lost = world.broker.respond, []
 
     def losing(frame: bytes) -> bytes | None:
         if lost or int.from_bytes(frame[:2], "big") != spec(EndTxnRequest).api_key:
-            return answer(frame)
+            return response(frame)
         lost.append(frame)
         world.loop.call_soon(world.network.cut_all)
-        world.loop.call_later(1.0, answer, frame)
+        world.loop.call_later(1.0, response, frame)
         return None
 
-    world.broker.answer = losing  # type: ignore[method-assign]
+    world.broker.respond = losing  # type: ignore[method-assign]
 
     async def life() -> None:
         world.broker.start()
@@ -155,13 +155,13 @@ def takes_a_lost_commit_for_done(patch: pytest.MonkeyPatch) -> None:
     """A commit without a response is not repeated."""
 
     async def ended(self: Transactions, is_commit: bool) -> None:
-        async def ask(connection: Any) -> tuple[int, Any]:
+        async def end_transaction(connection: Any) -> tuple[int, Any]:
             try:
                 return await manager.calls.end(connection, self.transactional_id, self.status, is_commit=is_commit)
             except manager.ConnectionLost:
                 return 0, state_machine.Ended()
 
-        found = await self._call(state_machine.Call.COMMIT, ask)
+        found = await self._call(state_machine.Call.COMMIT, end_transaction)
         if found is not None:
             self.process(found)
 
@@ -187,4 +187,4 @@ def test_mutant_is_detected(mistake: Mistake, release: str, kind: str, monkeypat
             live(seed, release, kind)
         except (AssertionError, TimeoutError):
             return
-    raise AssertionError("nobody has noticed")
+    raise AssertionError("the mutant was not detected")

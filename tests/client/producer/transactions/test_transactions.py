@@ -23,7 +23,7 @@ from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.schema import spec
-from ottla_testing.client.door import BEFORE, BEHIND, Door
+from ottla_testing.client.closing_proxy import AFTER, BEFORE, ClosingProxy
 from ottla_testing.client.produced_logs import Broker, headers_of, producing, running  # type: ignore[attr-defined]
 from ottla_testing.patience import PATIENCE_S
 
@@ -33,7 +33,7 @@ V2 = ("4.0", "4.3", "ottla")
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
 
 
-def asks(broker: Broker, isolation: str = "read_committed", **options: Any) -> Consumer:
+def consuming(broker: Broker, isolation: str = "read_committed", **options: Any) -> Consumer:
     options.setdefault("topics", ["t"])
     return Consumer(
         f"127.0.0.1:{broker.ports[0]}", isolation=isolation, offset_reset="earliest", retry_backoff_ms=5, **options
@@ -42,7 +42,7 @@ def asks(broker: Broker, isolation: str = "read_committed", **options: Any) -> C
 
 async def seen(broker: Broker, topic: str = "t", isolation: str = "read_committed") -> list[bytes | None]:
     """Returns all visible records of a topic, in any order of partitions."""
-    async with asks(broker, isolation, topics=[topic]) as consumer:
+    async with consuming(broker, isolation, topics=[topic]) as consumer:
         async with asyncio.timeout(PATIENCE_S):
             while not consumer.assignment():
                 await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def seen(broker: Broker, topic: str = "t", isolation: str = "read_committe
 
 
 async def committed(broker: Broker, group: str = "g", where: tuple[str, int] = ("t", 0)) -> int | None:
-    async with asks(broker, "read_uncommitted", topics=None, assign=[where], group=group) as consumer:
+    async with consuming(broker, "read_uncommitted", topics=None, assign=[where], group=group) as consumer:
         found = (await consumer.committed([where]))[where]
         return None if found is None else found.offset
 
@@ -335,24 +335,24 @@ async def test_transaction_exceeding_its_timeout_is_fenced(release: str, tmp_pat
 
 
 @contextlib.asynccontextmanager
-async def behind_a_door(folder: Path, release: str) -> AsyncIterator[tuple[Broker, Door]]:
-    door = Door()
-    port = await door.open()
+async def through_a_proxy(folder: Path, release: str) -> AsyncIterator[tuple[Broker, ClosingProxy]]:
+    proxy = ClosingProxy()
+    port = await proxy.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     try:
         async with running(folder, release=release, overrides=overrides) as broker:
             await broker.topic("t", 2)
-            door.target = broker.ports[0]
-            broker.door_port = port  # type: ignore[attr-defined]
-            yield broker, door
+            proxy.target = broker.ports[0]
+            broker.proxy_port = port  # type: ignore[attr-defined]
+            yield broker, proxy
     finally:
-        await door.close()
+        await proxy.close()
 
 
 def through(broker: Broker, **options: Any) -> Producer:
     settings: dict[str, Any] = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "transactional_id": "shop", **options}
     settings["now_ms"] = broker.clock.now_ms
-    return Producer(f"127.0.0.1:{broker.door_port}", **settings)  # type: ignore[attr-defined]
+    return Producer(f"127.0.0.1:{broker.proxy_port}", **settings)  # type: ignore[attr-defined]
 
 
 OF_BOTH = (FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest)
@@ -361,7 +361,7 @@ EACH = [
     pytest.param(release, spec(request).api_key, where, id=f"{release}-{request.__name__[:-7]}-{where}")
     for release in ("0.11", "2.8", "3.9", "ottla")
     for request in (OF_BOTH if release in V2 else OF_V1)
-    for where in (BEFORE, BEHIND)
+    for where in (BEFORE, AFTER)
 ]
 
 
@@ -369,30 +369,30 @@ EACH = [
 async def test_connection_lost_at_each_request_of_a_commit(
     release: str, api_key: int, where: str, tmp_path: Path
 ) -> None:
-    async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
-        door.shut_on(api_key, where)
+    async with through_a_proxy(tmp_path, release) as (broker, proxy), through(broker) as producer:
+        proxy.shut_on(api_key, where)
         async with asyncio.timeout(PATIENCE_S):
             async with producer.transaction():
                 await send(producer, some("a"))
                 await producer.send_offsets_to_transaction({("t", 0): 5}, "g")
-            assert door.cuts == 1
+            assert proxy.cuts == 1
             async with producer.transaction():
                 await send(producer, some("b"))
         assert await seen(broker) == some("a") + some("b") and await committed(broker) == 5
         assert not broker.log("t", 0).open_transactions() and not broker.log("t", 1).open_transactions()
 
 
-@pytest.mark.parametrize("where", [BEFORE, BEHIND])
+@pytest.mark.parametrize("where", [BEFORE, AFTER])
 @pytest.mark.parametrize("release", ["2.4", "3.9", "ottla"])
 async def test_connection_lost_at_each_request_of_an_abort(release: str, where: str, tmp_path: Path) -> None:
-    async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
+    async with through_a_proxy(tmp_path, release) as (broker, proxy), through(broker) as producer:
         async with asyncio.timeout(PATIENCE_S):
             await producer.begin()
             await send(producer, some("a"))
             await producer.flush()
-            door.shut_on(spec(EndTxnRequest).api_key, where)
+            proxy.shut_on(spec(EndTxnRequest).api_key, where)
             await producer.abort()
-            assert door.cuts == 1
+            assert proxy.cuts == 1
             async with producer.transaction():
                 await send(producer, some("b"))
         assert await seen(broker) == some("b")
@@ -401,14 +401,14 @@ async def test_connection_lost_at_each_request_of_an_abort(release: str, where: 
 @pytest.mark.parametrize("release", ["2.4", "2.8", "4.3"])
 async def test_abort_of_a_batch_with_a_lost_response(release: str, tmp_path: Path) -> None:
     """Its records must not appear in the next transaction: it has another epoch, or the batch has a response first."""
-    async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
+    async with through_a_proxy(tmp_path, release) as (broker, proxy), through(broker) as producer:
         async with asyncio.timeout(PATIENCE_S):
             async with producer.transaction():
                 await send(producer, some("a"))
             epoch = status(producer).epoch
             await producer.begin()
             shut = asyncio.Event()
-            door.shut_on(spec(ProduceRequest).api_key, BEHIND, shut.set)
+            proxy.shut_on(spec(ProduceRequest).api_key, AFTER, shut.set)
             futures = await send(producer, some("b"))
             await shut.wait()
             await producer.abort()
@@ -421,15 +421,15 @@ async def test_abort_of_a_batch_with_a_lost_response(release: str, tmp_path: Pat
 
 
 async def test_commit_without_a_response_in_time_may_be_repeated(tmp_path: Path) -> None:
-    async with behind_a_door(tmp_path, "ottla") as (broker, door), through(broker, max_block_ms=200) as producer:
+    async with through_a_proxy(tmp_path, "ottla") as (broker, proxy), through(broker, max_block_ms=200) as producer:
         await producer.begin()
         await send(producer, some("a"))
-        port = door.target
+        port = proxy.target
 
         def away() -> None:
-            door.target = 0
+            proxy.target = 0
 
-        door.shut_on(spec(EndTxnRequest).api_key, BEHIND, away)
+        proxy.shut_on(spec(EndTxnRequest).api_key, AFTER, away)
         for _ in range(2):
             with pytest.raises(errors.TransactionUnsettled):
                 await producer.commit()
@@ -437,7 +437,7 @@ async def test_commit_without_a_response_in_time_may_be_repeated(tmp_path: Path)
             await producer.abort()
         with pytest.raises(errors.InvalidTransactionState, match="committing"):
             await producer.begin()
-        door.target = port
+        proxy.target = port
         while status(producer).state is not State.READY:
             await asyncio.sleep(0.01)
         await producer.commit()  # returns the outcome, though the transaction is over
@@ -449,20 +449,20 @@ async def test_commit_without_a_response_in_time_may_be_repeated(tmp_path: Path)
 @pytest.mark.parametrize("release", ["2.4", "3.9", "4.3", "ottla"])
 @pytest.mark.parametrize("api_key", [spec(ProduceRequest).api_key, spec(EndTxnRequest).api_key])
 async def test_broker_restart_within_a_transaction(release: str, api_key: int, tmp_path: Path) -> None:
-    door = Door()
-    port = await door.open()
+    proxy = ClosingProxy()
+    port = await proxy.open()
     overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     stopped = asyncio.Event()
 
     def stop() -> None:
-        door.target = 0
+        proxy.target = 0
         stopped.set()
 
     try:
         async with running(tmp_path, release=release, overrides=overrides) as broker:
             await broker.topic("t", 2)
-            door.target = broker.ports[0]
-            broker.door_port = port  # type: ignore[attr-defined]
+            proxy.target = broker.ports[0]
+            broker.proxy_port = port  # type: ignore[attr-defined]
             producer = through(broker)
             await producer.start()
             async with producer.transaction():
@@ -470,12 +470,12 @@ async def test_broker_restart_within_a_transaction(release: str, api_key: int, t
             await producer.begin()
             await send(producer, some("b", 4))
             await producer.flush()
-            door.shut_on(api_key, BEHIND, stop)
+            proxy.shut_on(api_key, AFTER, stop)
             await send(producer, some("c", 4))
             committing = asyncio.create_task(producer.commit())
             await stopped.wait()
         async with running(tmp_path, release=release, overrides=overrides, clock=broker.clock) as broker:
-            door.target = broker.ports[0]
+            proxy.target = broker.ports[0]
             async with asyncio.timeout(PATIENCE_S):
                 await committing
                 async with producer.transaction():
@@ -483,7 +483,7 @@ async def test_broker_restart_within_a_transaction(release: str, api_key: int, t
             await producer.stop()
             assert await seen(broker) == some("a") + some("b", 4) + some("c", 4) + some("d")
     finally:
-        await door.close()
+        await proxy.close()
 
 
 # -- offsets
@@ -514,7 +514,7 @@ async def test_offsets_of_an_unknown_member_are_refused(release: str, tmp_path: 
     knows_members = release not in ("0.11", "2.4")
     async with grouping(tmp_path, release) as broker:
         await broker.topic("t", 2)
-        async with producing(broker, transactional_id="shop") as producer, asks(broker, **NO_COMMITS) as consumer:
+        async with producing(broker, transactional_id="shop") as producer, consuming(broker, **NO_COMMITS) as consumer:
             whose = consumer.group_metadata()
             assert whose.group == "g" and GroupMetadata("g") == GroupMetadata("g", -1, "", None)
             await producer.begin()
@@ -561,7 +561,7 @@ async def test_read_transform_write_is_exactly_once(release: str, tmp_path: Path
         async with producing(broker, transactional_id="shop") as producer:
             done = rounds = 0
             while done < len(inputs):
-                async with asks(broker, **reading) as consumer, asyncio.timeout(PATIENCE_S):
+                async with consuming(broker, **reading) as consumer, asyncio.timeout(PATIENCE_S):
                     while done < len(inputs):
                         taken = await consumer.getmany(timeout_ms=1000)
                         await producer.begin()

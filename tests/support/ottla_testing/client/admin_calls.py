@@ -19,20 +19,20 @@ def run(network: ScriptedNetwork, call: Callable[[Admin], Any], **options: Any) 
         async with Admin("one", random=random.Random(1), **options) as admin:
             since = network.loop.time()
             try:
-                answer = await call(admin)
+                respond = await call(admin)
             except Exception as error:
-                answer = error
-            return answer, network.loop.time() - since
+                respond = error
+            return respond, network.loop.time() - since
 
     return network.run(main())
 
 
-def in_turn(*answers: Any) -> Callable[..., Any]:
+def in_turn(*responses: Any) -> Callable[..., Any]:
     """Returns each response once, the last one again and again; functions are called with the request."""
-    left = list(answers)
+    left = list(responses)
 
-    def answer(request: Any, version: int, link: Any) -> Any:
+    def respond(request: Any, version: int, link: Any) -> Any:
         found = left.pop(0) if len(left) > 1 else left[0]
         return found(request) if callable(found) else found
 
-    return answer
+    return respond

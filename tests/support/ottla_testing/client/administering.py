@@ -62,5 +62,5 @@ def codes(outcomes: dict[Any, Any]) -> list[int]:
 
 def unsupported(outcomes: dict[Any, Any]) -> bool:
     """Returns whether the broker is too old for all items; fails if it is for some only."""
-    (answer,) = {isinstance(outcome, UnsupportedVersion) for outcome in outcomes.values()}
-    return answer
+    (response,) = {isinstance(outcome, UnsupportedVersion) for outcome in outcomes.values()}
+    return response

@@ -13,7 +13,7 @@ from typing import NamedTuple
 # The kinds of errors. The texts are for people.
 DOUBLED = "a record is in the log twice"
 REORDERED = "acknowledged records are not in the order in which they were sent"
-LOST_UNTOLD = "an acknowledged record is lost, and a later one was acknowledged"
+LOST_SILENTLY = "an acknowledged record is lost, and a later one was acknowledged"
 LOST_AT_NEW_START = "an acknowledged record is lost, and the next one was the first of a new epoch"
 FATAL_WITHOUT_LOSS = "a fatal error, and nothing was lost"
 UNTRUE_OFFSET = "an acknowledgement names an offset at which the record never was"
@@ -122,7 +122,7 @@ class History:
 
     events: list[Event] = field(default_factory=list)
     logs: dict[int, FinalLog] = field(default_factory=dict)
-    answer_s: float = 0.0
+    response_s: float = 0.0
     delivery_timeout_s: float = 0.0
 
     def describe(self) -> str:
@@ -222,14 +222,14 @@ class Check:
                     self._found(REORDERED, f"record {record} was written before {earlier}")
                 elif earlier not in self.deleted and self._last_offset(earlier) >= self.starts[event.partition]:
                     # Sequences restart with an epoch: the broker cannot compare them with earlier ones.
-                    kind = LOST_UNTOLD if self.epochs[earlier] == event.epoch else LOST_AT_NEW_START
+                    kind = LOST_SILENTLY if self.epochs[earlier] == event.epoch else LOST_AT_NEW_START
                     self._found(kind, f"record {earlier} was lost when {record} was written at {event.at_s:.3f}")
                     break  # one report is enough
 
     def _last_offset(self, record: int) -> int:
         """Returns the offset of an acknowledged record: the acknowledged one or, without one, its last place."""
-        told = self.offsets.get(record)
-        return self.written[record][-1] if told is None else told
+        acknowledged = self.offsets.get(record)
+        return self.written[record][-1] if acknowledged is None else acknowledged
 
     def _cut(self, event: Cut) -> None:
         log = self.visible[event.partition]
@@ -288,7 +288,7 @@ class Check:
         key = (event.producer, event.partition)
         # The broker may have acknowledged to the producer what timed out for the application.
         is_lost = any(record in self.known or self.outcomes.get(record) == TIMED_OUT for record in self.cut[key])
-        was_lost = self.ceased_s.get(key, -1.0) >= event.at_s - self.history.answer_s
+        was_lost = self.ceased_s.get(key, -1.0) >= event.at_s - self.history.response_s
         if not is_lost and not was_lost:
             self._found(FATAL_WITHOUT_LOSS, f"producer {event.producer}, partition {event.partition}: {event.error}")
 

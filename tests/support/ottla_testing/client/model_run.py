@@ -195,7 +195,7 @@ class Run:
     def run(self) -> Outcome:
         """Runs from beginning to end, and checks the history."""
         history, setting = self.history, self.setting
-        history.answer_s = setting.network.delay_s + 0.01
+        history.response_s = setting.network.delay_s + 0.01
         history.delivery_timeout_s = setting.producer["delivery_timeout_ms"] / 1000
         random_module.seed(self.seed)  # frames that are not delivered
         violations: list[Violation] = []
@@ -208,7 +208,7 @@ class Run:
         else:
             history.logs = self.broker.final_logs()
             violations = check(history) + self.wrong
-        violations += [Violation("an error that nobody caught", repr(context)) for context in self.loop.errors]
+        violations += [Violation("an uncaught error", repr(context)) for context in self.loop.errors]
         return Outcome(self.seed, setting, history, violations)
 
     # -- the simulation

@@ -55,8 +55,8 @@ def records_of(broker: Broker, topic: str, partition: int = 0) -> list[Record]:
 
 def idempotent(broker: Broker, topic: str) -> bool:
     """Returns whether the batches in the log have a producer id; fails if only some have."""
-    (answer,) = {header.producer_id >= 0 for header in headers_of(broker, topic)}
-    return answer
+    (response,) = {header.producer_id >= 0 for header in headers_of(broker, topic)}
+    return response
 
 
 Overrides = Mapping[str, str]

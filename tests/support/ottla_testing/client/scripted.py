@@ -131,7 +131,7 @@ class ScriptedBroker:
             ListOffsetsRequest: lambda request, version, link: ListOffsetsResponse(topics=[]),
         }
 
-    def asked(self, cls: type) -> list[Heard]:
+    def requests_of(self, cls: type) -> list[Heard]:
         """Returns the requests of one class so far."""
         return [heard for heard in self.heard if type(heard.request) is cls]
 
@@ -213,7 +213,7 @@ class ScriptedNetwork:
             await self.loop.create_future()
         broker = self.brokers.get((host, port))
         if broker is None or not broker.is_up:
-            raise ConnectionRefusedError(f"nobody listens at {host}:{port}")
+            raise ConnectionRefusedError(f"connection refused at {host}:{port}")
         link = Link(self.loop, protocol, broker)
         broker.links.append(link)
         protocol.connection_made(link)
@@ -234,7 +234,7 @@ def metadata(
     **more: Any,
 ) -> MetadataResponse:
     """Builds a Metadata response; a topic is {partition: leader}, {partition: (leader, epoch)}, or an error code."""
-    told = MetadataResponse.MetadataResponseTopic
+    topic_class = MetadataResponse.MetadataResponseTopic
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port)
@@ -242,9 +242,9 @@ def metadata(
         ],
         controller_id=controller_id,
         topics=[
-            told(error_code=topic, name=name, partitions=[])
+            topic_class(error_code=topic, name=name, partitions=[])
             if isinstance(topic, int)
-            else told(error_code=0, name=name, partitions=[partition(*each) for each in topic.items()])
+            else topic_class(error_code=0, name=name, partitions=[partition(*each) for each in topic.items()])
             for name, topic in topics.items()
         ],
         **more,

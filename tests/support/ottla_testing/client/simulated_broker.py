@@ -92,7 +92,7 @@ def release_config(release: str) -> LogConfig:
 def api_versions(release: str, has_scan: bool) -> ApiVersionsResponse:
     """Returns the ApiVersions of the release, for the APIs that are served here."""
     version = ApiVersionsResponse.ApiVersion
-    answer = ApiVersionsResponse(
+    response = ApiVersionsResponse(
         error_code=0,
         api_keys=[
             version(api_key=key, min_version=versions.first, max_version=versions.last)
@@ -102,8 +102,8 @@ def api_versions(release: str, has_scan: bool) -> ApiVersionsResponse:
     )
     if has_scan:
         feature = ApiVersionsResponse.SupportedFeatureKey(name=SCAN_FEATURE, min_version=1, max_version=1)
-        answer.supported_features = [feature]
-    return answer
+        response.supported_features = [feature]
+    return response
 
 
 class SimulatedBroker:
@@ -238,7 +238,7 @@ class SimulatedBroker:
 
     # -- requests
 
-    def answer(self, frame: bytes) -> bytes | None:
+    def respond(self, frame: bytes) -> bytes | None:
         """Processes one request and returns its response, both without their size; None for acks=0. Raises
         ProtocolViolation: it closes.
         """
@@ -255,7 +255,7 @@ class SimulatedBroker:
             _, position = read_rest(frame, prefix, flexible)
             # A copy of its own: the log may write into it.
             request = parser(request_class, version)(bytearray(frame), position)
-            response = _ANSWERS[prefix.api_key](self, request, version)
+            response = _HANDLERS[prefix.api_key](self, request, version)
         if response is None:
             return None
         parts: list[Any] = [response_header(prefix.correlation_id, prefix.api_key, flexible)]
@@ -299,10 +299,10 @@ class SimulatedBroker:
 
     def _produce(self, request: ProduceRequest, version: int) -> ProduceResponse | None:
         responses = []
-        for asked in request.topic_data:
-            assert asked.topic_id == TOPIC_ID if version >= 13 else asked.name == TOPIC
-            answers = [self._append(data.index, data.records, version) for data in asked.partition_data]
-            responses.append(Produced(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
+        for wanted in request.topic_data:
+            assert wanted.topic_id == TOPIC_ID if version >= 13 else wanted.name == TOPIC
+            results = [self._append(data.index, data.records, version) for data in wanted.partition_data]
+            responses.append(Produced(name=wanted.name, topic_id=wanted.topic_id, partition_responses=results))
         return ProduceResponse(responses=responses) if request.acks else None
 
     def _append(self, number: int, records: Any, version: int) -> ProducedPartition:
@@ -343,15 +343,15 @@ class SimulatedBroker:
         responses = []
         for topic in request.topics:
             partitions = []
-            for asked in topic.partitions:
-                log = self.logs[asked.partition]
+            for wanted in topic.partitions:
+                log = self.logs[wanted.partition]
                 try:
-                    code, records = 0, log.read(asked.fetch_offset, asked.partition_max_bytes).records
+                    code, records = 0, log.read(wanted.fetch_offset, wanted.partition_max_bytes).records
                 except OffsetOutOfRange:
                     code, records = ErrorCode.OFFSET_OUT_OF_RANGE, b""
                 partitions.append(
                     one(
-                        partition_index=asked.partition,
+                        partition_index=wanted.partition,
                         error_code=code,
                         high_watermark=log.high_watermark,
                         last_stable_offset=log.last_stable_offset,
@@ -367,10 +367,10 @@ class SimulatedBroker:
         topics = []
         for topic in request.topics:
             partitions = []
-            for asked in topic.partitions:
-                log = self.logs[asked.partition_index]
-                offset = log.log_start_offset if asked.timestamp == -2 else log.log_end_offset
-                partitions.append(one(partition_index=asked.partition_index, error_code=0, offset=offset))
+            for wanted in topic.partitions:
+                log = self.logs[wanted.partition_index]
+                offset = log.log_start_offset if wanted.timestamp == -2 else log.log_end_offset
+                partitions.append(one(partition_index=wanted.partition_index, error_code=0, offset=offset))
             topics.append(Listed(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
@@ -390,7 +390,7 @@ class SimulatedBroker:
         )
 
 
-_ANSWERS: dict[int, Callable[[SimulatedBroker, Any, int], Any]] = {
+_HANDLERS: dict[int, Callable[[SimulatedBroker, Any, int], Any]] = {
     spec(ProduceRequest).api_key: SimulatedBroker._produce,
     spec(FetchRequest).api_key: SimulatedBroker._fetch,
     spec(ListOffsetsRequest).api_key: SimulatedBroker._list_offsets,

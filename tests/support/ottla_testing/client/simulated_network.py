@@ -33,7 +33,7 @@ class Server(Protocol):
     is_up: bool
     generation: int
 
-    def answer(self, frame: bytes) -> bytes | None:
+    def respond(self, frame: bytes) -> bytes | None:
         """Returns the response to a request, both without their size; None for no response. Raises ProtocolViolation:
         it closes.
         """
@@ -169,21 +169,21 @@ class Link(asyncio.Transport):
             return
         network.note(self, "request", frame)
         try:
-            answer = server.answer(frame)
+            response = server.respond(frame)
         except ProtocolViolation:
             self.cut()
             return
-        if answer is None or self._is_cut:
+        if response is None or self._is_cut:
             return
         self._next_back_s = max(self._next_back_s, self._loop.now_s + network.random.random() * network.faults.delay_s)
-        self._coming_back.append(answer)
+        self._coming_back.append(response)
         self._loop.call_at(self._next_back_s, self._arrive)
 
     def _deliver_unheard(self, frame: bytes, how: str) -> None:
         if self._server.is_up and self._server.generation == self._generation:
             self._network.note(self, how, frame)
             with contextlib.suppress(ProtocolViolation):
-                self._server.answer(frame)
+                self._server.respond(frame)
 
     def _cut_before(self, frame: bytes) -> None:
         self._network.note(self, "cut before", frame)
@@ -197,10 +197,10 @@ class Link(asyncio.Transport):
         self.cut()
 
     def _arrive(self) -> None:
-        answer = self._coming_back.popleft()
+        response = self._coming_back.popleft()
         if self._is_closing or self._is_cut:
             return
-        data = _SIZE.pack(len(answer)) + answer
+        data = _SIZE.pack(len(response)) + response
         if self._network.random.random() < 0.1:  # TCP does not keep frames together
             middle = self._network.random.randrange(len(data))
             self._feed(data[:middle])
@@ -226,10 +226,10 @@ class Link(asyncio.Transport):
         if self._is_cut:
             return
         self._is_cut = True
-        self._leave_behind()
+        self._keep_late()
         self._end(ConnectionResetError("cut"))
 
-    def _leave_behind(self) -> None:
+    def _keep_late(self) -> None:
         """Keeps some of the frames in flight for a late delivery: a first part of them, in order."""
         network, frames = self._network, [frame for _, frame in self._on_the_way]
         self._on_the_way.clear()
@@ -248,7 +248,7 @@ class Link(asyncio.Transport):
         self._network.links.pop(self.number, None)
         if not self._is_cut:  # closed by the client: earlier frames are still in flight
             self._is_cut = True
-            self._leave_behind()
+            self._keep_late()
         self._loop.call_soon(self._protocol.connection_lost, error)
 
 
@@ -273,7 +273,7 @@ class SimulatedNetwork:
         await asyncio.sleep(self.random.random() * self.faults.delay_s)
         server = self.servers.get((host, port))
         if server is None or not server.is_up:
-            raise ConnectionRefusedError(f"nobody listens at {host}:{port}")
+            raise ConnectionRefusedError(f"connection refused at {host}:{port}")
         self._numbers += 1
         link = Link(self, protocol, server, self._numbers)
         self.links[link.number] = link

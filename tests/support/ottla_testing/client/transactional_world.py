@@ -96,7 +96,7 @@ class WholeBroker:
         self.files = left
         self.files.restart()
 
-    def answer(self, frame: bytes) -> bytes | None:
+    def respond(self, frame: bytes) -> bytes | None:
         connection_info = ConnectionInfo("PLAINTEXT", HOST, "client", ClientLibrary("PLAINTEXT", None, None, False), 1)
         runner = router.call(memoryview(bytearray(frame)), self.state, connection_info)
         assert runner.start(NoRecipient()) is None, f"{runner.route.name} has to wait"
@@ -104,7 +104,7 @@ class WholeBroker:
 
 
 @dataclass
-class Told:
+class SentTransaction:
     """One transaction as its application knows it: its records, by partition, and its end: without a requested commit
     none of it may be visible.
     """
@@ -124,7 +124,7 @@ class World:
         self.loop = self.network.loop
         self.broker = WholeBroker(self.loop, release)
         self.network.servers[HOST, PORT] = self.broker
-        self.told: list[Told] = []
+        self.sent: list[SentTransaction] = []
         self.stops_every_s = stops_every_s
         self.counts: dict[str, int] = {}
         self._numbers = 0
@@ -197,37 +197,37 @@ class World:
                 break
             except errors.TransactionUnsettled:
                 self.count("begin again")
-        told = Told(name)
-        self.told.append(told)
+        transaction = SentTransaction(name)
+        self.sent.append(transaction)
         wants = self.random.random() < 0.75
         try:
             for _ in range(self.random.randrange(6)):
                 self._numbers += 1
                 partition, value = self.random.randrange(PARTITIONS), b"<%d>" % self._numbers
-                told.values.setdefault(partition, []).append(value)
+                transaction.values.setdefault(partition, []).append(value)
                 await producer.send("t", value, partition=partition)
                 if self.random.random() < 0.2:
                     await asyncio.sleep(self.random.random() * 0.3)
             if self.random.random() < 0.4:
                 self._numbers += 1
-                told.offset = self._numbers
-                await producer.send_offsets_to_transaction({("t", 0): told.offset}, GroupMetadata("of " + name))
+                transaction.offset = self._numbers
+                await producer.send_offsets_to_transaction({("t", 0): transaction.offset}, GroupMetadata("of " + name))
             if wants:
-                told.outcome = "unknown"
+                transaction.outcome = "unknown"
                 while True:
                     try:
                         await producer.commit()
                         break
                     except errors.TransactionUnsettled:
                         self.count("commit again")
-                told.outcome = "committed"
+                transaction.outcome = "committed"
                 self.count("committed")
                 return
         except errors.ProducerFailed:
             raise
         except (errors.TransactionFailed, errors.KafkaError, errors.ConnectionLost, errors.BufferFull):
             self.count("failed")
-            told.outcome = "aborted"
+            transaction.outcome = "aborted"
         if producer._sender is not None and producer._sender.failure is not None:
             return
         while True:
@@ -297,27 +297,29 @@ class World:
         seen = {partition: self.seen(partition) for partition in range(PARTITIONS)}
         everything = [value for values in seen.values() for value in values]
         assert len(everything) == len(set(everything)), "something is seen twice"
-        for told in self.told:
-            whole = {where: [v for v in seen[where] if v in values] for where, values in told.values.items()}
-            is_seen = whole == told.values
+        for transaction in self.sent:
+            whole = {where: [v for v in seen[where] if v in values] for where, values in transaction.values.items()}
+            is_seen = whole == transaction.values
             is_unseen = not any(whole.values())
-            if told.outcome == "committed":
-                assert is_seen, f"committed, but not seen whole or in order: {told}, {whole}"
-            elif told.outcome == "aborted":
-                assert is_unseen, f"aborted, but seen: {told}, {whole}"
+            if transaction.outcome == "committed":
+                assert is_seen, f"committed, but not seen whole or in order: {transaction}, {whole}"
+            elif transaction.outcome == "aborted":
+                assert is_unseen, f"aborted, but seen: {transaction}, {whole}"
             else:
-                assert is_seen or is_unseen, f"seen in part: {told}, {whole}"
+                assert is_seen or is_unseen, f"seen in part: {transaction}, {whole}"
         self._check_offsets()
 
     def _check_offsets(self) -> None:
-        for name in {told.name for told in self.told}:
-            mine = [told for told in self.told if told.name == name and told.offset is not None]
+        for name in {transaction.name for transaction in self.sent}:
+            mine = [
+                transaction for transaction in self.sent if transaction.name == name and transaction.offset is not None
+            ]
             possible: set[int | None] = {None}
-            for told in mine:
-                if told.outcome == "committed":
-                    possible = {told.offset}
-                elif told.outcome == "unknown":
-                    possible.add(told.offset)
+            for transaction in mine:
+                if transaction.outcome == "committed":
+                    possible = {transaction.offset}
+                elif transaction.outcome == "unknown":
+                    possible.add(transaction.offset)
             committed = self.broker.state.groups.offsets("of " + name).get(("t", 0))
             found = None if committed is None else committed.offset
             assert found in possible, f"{name}: offset {found} is committed, not one of {possible}"

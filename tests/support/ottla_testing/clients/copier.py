@@ -36,7 +36,7 @@ Record = tuple[int, int, bytes]  # partition, offset, value
 class Settings:
     """`assigned`: the partitions of this transactional id, or None for those that the group assigns; `dies`: [number of
     a transaction, step, milliseconds later], or None; `apart`: a deliberate error, offsets are committed "before" the
-    transaction or "behind" it, outside of it.
+    transaction or "after" it, outside of it.
     """
 
     client: str
@@ -89,7 +89,7 @@ class ConfluentKafka:
         )
         if settings.assigned is None:
             # With callbacks a generation ends only in consume(), never between it and the call for the metadata.
-            self.consumer.subscribe([settings.source], on_assign=_told, on_revoke=_told, on_lost=_told)
+            self.consumer.subscribe([settings.source], on_assign=_on_change, on_revoke=_on_change, on_lost=_on_change)
         else:
             # It also requests committed offsets by itself, but 2.16 never again after the error "not coordinator".
             self.consumer.assign(self._committed([TopicPartition(settings.source, n) for n in settings.assigned]))
@@ -136,7 +136,7 @@ class ConfluentKafka:
         self.consumer.close()
 
 
-def _told(_consumer: Any, _places: Any) -> None:
+def _on_change(_consumer: Any, _places: Any) -> None:
     """Called with a changed assignment, which needs no action."""
 
 
@@ -267,8 +267,8 @@ class Ottla:
         self.producer.run(self._rewind())
 
     async def _rewind(self) -> None:
-        for place, told in (await self.consumer.committed(self.consumer.assignment())).items():
-            self.consumer.seek(*place, told.offset if told else 0)
+        for place, found in (await self.consumer.committed(self.consumer.assignment())).items():
+            self.consumer.seek(*place, found.offset if found else 0)
 
     def close(self) -> None:
         self.producer.run(self.consumer.stop())
@@ -332,7 +332,7 @@ class Copier:
         self._reached("ending")
         (producer.abort if aborts else producer.commit)()
         self._reached("ended")
-        if settings.apart == "behind":
+        if settings.apart == "after":
             client.commit_apart(offsets)
         if aborts:
             client.rewind()

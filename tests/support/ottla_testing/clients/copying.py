@@ -100,9 +100,9 @@ def read_topic(address: str, topic: str, partitions: int, isolation: str = "read
 
 def committed_offsets(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
     """Returns the committed offsets of a group, once no transaction holds them back."""
-    asked = [ConsumerGroupTopicPartitions(group)]
-    answer = admin.list_consumer_group_offsets(asked, require_stable=True)[group].result(PATIENCE_S)
-    return {place.partition: place.offset for place in answer.topic_partitions if place.topic == topic}
+    request = [ConsumerGroupTopicPartitions(group)]
+    response = admin.list_consumer_group_offsets(request, require_stable=True)[group].result(PATIENCE_S)
+    return {place.partition: place.offset for place in response.topic_partitions if place.topic == topic}
 
 
 # -- the loops
@@ -189,7 +189,7 @@ class Input:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def _told(self, error: object, _message: object) -> None:
+    def _on_delivery(self, error: object, _message: object) -> None:
         if error is not None:
             self.failures.append(error)
         self.acknowledged += 1
@@ -199,7 +199,7 @@ class Input:
         while not self._stop.is_set():
             for _ in range(BURST):
                 partition = number % self.partitions
-                self._producer.produce(self.topic, b"%d" % number, partition=partition, on_delivery=self._told)
+                self._producer.produce(self.topic, b"%d" % number, partition=partition, on_delivery=self._on_delivery)
                 number += 1
             self._producer.poll(0)
             self._stop.wait(PAUSE_SECONDS)
@@ -224,12 +224,12 @@ class Pipelines:
         end = time.monotonic() + PATIENCE_S
         while not what():  # which may wait for a reader that needs the condition: it is not held here
             if time.monotonic() > end:
-                self._ask_where()
+                self._print_stacks()
                 raise AssertionError(f"{complaint}\n" + "\n".join(self.story()))
             with self.changed:
                 self.changed.wait(pause)
 
-    def _ask_where(self) -> None:
+    def _print_stacks(self) -> None:
         """Makes each live process print its stack, for the failure's text."""
         for loop in self.loops:
             if loop.alive and loop.process:

@@ -36,7 +36,7 @@ class Members:
         with self.changed:
             if self.changed.wait_for(what, PATIENCE_S):
                 return
-        raise AssertionError("\n".join(f"{m.kind}: {sorted(m.held)}\n{''.join(m.said[-30:])}" for m in self.all))
+        raise AssertionError("\n".join(f"{m.kind}: {sorted(m.held)}\n{''.join(m.printed[-30:])}" for m in self.all))
 
     def wait_for_shares(self, members: Sequence[Member], share: int) -> None:
         """Waits until each of the members holds `share` partitions, all of them different."""
@@ -62,7 +62,7 @@ class Member:
         self.revoked: list[set[int]] = []
         self.records: list[tuple[int, int, str]] = []
         self.errors: list[str] = []
-        self.said: list[str] = []
+        self.printed: list[str] = []
         self._members = members
         where = (members.address, members.group, members.topic)
         command = _kcat(*where) if kind == "kcat" else [sys.executable, str(PROGRAM), kind, *where, *settings]
@@ -77,7 +77,7 @@ class Member:
         """Stops the process with SIGTERM: it leaves the group."""
         self.process.terminate()
         self._gone()
-        assert self.process.returncode == 0, "".join(self.said)
+        assert self.process.returncode == 0, "".join(self.printed)
 
     def kill(self) -> None:
         """Kills the process (-9): the group notices after the session timeout."""
@@ -95,7 +95,7 @@ class Member:
     def _read(self, stream: Iterator[str]) -> None:
         for line in stream:
             with self._members.changed:
-                self.said.append(line)
+                self.printed.append(line)
                 event = _kcat_event(line) if self.kind == "kcat" else _event(line)
                 if partitions := event.get("assigned"):
                     self.held |= set(partitions)

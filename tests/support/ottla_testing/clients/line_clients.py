@@ -88,13 +88,13 @@ class LineClient:
         for row in rows:
             headers = ",".join(f"{name}={encoded(value)}" for name, value in row.headers) or "-"
             lines.append(f"{row.timestamp} {encoded(row.key)} {encoded(row.value)} {headers}\n")
-        return [int(word) for word in self._ask(lines)[-1].split()[1:]]
+        return [int(word) for word in self._send(lines)[-1].split()[1:]]
 
     def consume(
         self, address: str, topic: str, start: int, count: int, seconds: int = 20, **settings: str
     ) -> list[Seen]:
         """Reads until there are `count` records, or the time is over; raises ClientError."""
-        lines = self._ask([self._first(address, "consume", topic, start, count, seconds, settings)])
+        lines = self._send([self._first(address, "consume", topic, start, count, seconds, settings)])
         return [seen(line) for line in lines[:-1]]
 
     def close(self) -> None:
@@ -108,18 +108,18 @@ class LineClient:
         named = {**self.settings, **settings}  # type: ignore[dict-item]
         return " ".join([address, *map(str, given), *(f"{name}={value}" for name, value in named.items())]) + "\n"
 
-    def _ask(self, lines: Sequence[str]) -> list[str]:
+    def _send(self, lines: Sequence[str]) -> list[str]:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write("".join(lines))
         self.process.stdin.flush()
-        answer: list[str] = []
+        response: list[str] = []
         for line in self.process.stdout:
-            answer.append(line.rstrip("\n"))
-            word, _, text = answer[-1].partition(" ")
+            response.append(line.rstrip("\n"))
+            word, _, text = response[-1].partition(" ")
             if word == "error":
                 raise ClientError(text)
             if word in ("ok", "end"):
-                return answer
+                return response
         raise ClientError(f"{self.name} ended with exit code {self.process.wait()}")
 
 

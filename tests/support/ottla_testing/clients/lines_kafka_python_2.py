@@ -103,13 +103,13 @@ def main() -> None:
             if verb == "produce":
                 topic, codec, count = words[:3]
                 rows = [sys.stdin.readline() for _ in range(int(count))]
-                answer = produce(address, topic, codec, rows, words[3:])
+                response = produce(address, topic, codec, rows, words[3:])
             else:
                 topic, start, count, seconds = words[:4]
-                answer = consume(address, topic, start, count, seconds, words[4:])
+                response = consume(address, topic, start, count, seconds, words[4:])
         except Exception as error:
-            answer = "error " + f"{type(error).__name__}: {error}".replace("\n", " ")
-        print(answer, flush=True)
+            response = "error " + f"{type(error).__name__}: {error}".replace("\n", " ")
+        print(response, flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class LosingProxy:
         self.every = every
         self.target = 0
         self.lost = 0
-        self._answers = 0
+        self._responses = 0
         self._lock = threading.Lock()
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
@@ -52,30 +52,30 @@ class LosingProxy:
             except OSError:  # it has stopped
                 client.close()
                 continue
-            asked: set[bytes] = set()  # correlation ids of the Produce requests in flight
-            for source, to, pass_on in ((client, broker, self._request), (broker, client, self._answer)):
-                threading.Thread(target=self._pump, args=(source, to, pass_on, asked), daemon=True).start()
+            produce_ids: set[bytes] = set()  # correlation ids of the Produce requests in flight
+            for source, to, pass_on in ((client, broker, self._request), (broker, client, self._response)):
+                threading.Thread(target=self._pump, args=(source, to, pass_on, produce_ids), daemon=True).start()
 
-    def _pump(self, source: socket.socket, to: socket.socket, pass_on, asked: set[bytes]) -> None:  # type: ignore[no-untyped-def]
+    def _pump(self, source: socket.socket, to: socket.socket, pass_on, produce_ids: set[bytes]) -> None:  # type: ignore[no-untyped-def]
         with source, source.makefile("rb") as stream, contextlib.suppress(OSError):
             try:
-                while (frame := read_frame(stream)) and pass_on(frame, asked):
+                while (frame := read_frame(stream)) and pass_on(frame, produce_ids):
                     to.sendall(frame)
             finally:  # also if one side was reset: the other would wait forever
                 to.shutdown(socket.SHUT_RDWR)
 
-    def _request(self, frame: bytes, asked: set[bytes]) -> bool:
+    def _request(self, frame: bytes, produce_ids: set[bytes]) -> bool:
         if struct.unpack_from(">h", frame, 4)[0] == PRODUCE:
-            asked.add(frame[8:12])
+            produce_ids.add(frame[8:12])
         return True
 
-    def _answer(self, frame: bytes, asked: set[bytes]) -> bool:
-        if frame[4:8] not in asked:
+    def _response(self, frame: bytes, produce_ids: set[bytes]) -> bool:
+        if frame[4:8] not in produce_ids:
             return True
-        asked.discard(frame[4:8])
+        produce_ids.discard(frame[4:8])
         with self._lock:
-            self._answers += 1
-            if self._answers % self.every:
+            self._responses += 1
+            if self._responses % self.every:
                 return True
             self.lost += 1
             return False

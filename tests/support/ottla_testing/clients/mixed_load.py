@@ -109,8 +109,8 @@ def confluent(address: str, ledger: Ledger, stop: threading.Event, *, idempotent
     while not stop.is_set() and not ledger.failures:
         for _ in range(BURST if ledger.waiting < WINDOW else 0):
             number, key, value, partition = ledger.next()
-            told = functools.partial(delivered, number)
-            producer.produce(ledger.topic, value, key, partition, on_delivery=told)
+            callback = functools.partial(delivered, number)
+            producer.produce(ledger.topic, value, key, partition, on_delivery=callback)
         producer.poll(PAUSE_SECONDS)
     if left := producer.flush(PATIENCE_S):
         ledger.failures.append(f"{left} records were not sent")
@@ -261,9 +261,9 @@ def kafka_python_member(address: str, seen: Seen, topics: list[str], stop: threa
                     seen.record(place.topic, place.partition, r.offset, r.value)
             ends = {(p.topic, p.partition): records[-1].offset + 1 for p, records in batches.items()}
             if ends:
-                asked = {PyTopicPartition(*place): OffsetAndMetadata(end, "", -1) for place, end in ends.items()}
+                request = {PyTopicPartition(*place): OffsetAndMetadata(end, "", -1) for place, end in ends.items()}
                 with contextlib.suppress(PyKafkaError):
-                    consumer.commit(asked, timeout_ms=5000)
+                    consumer.commit(request, timeout_ms=5000)
                     seen.commit(ends)
     finally:
         with contextlib.suppress(PyKafkaError):
@@ -341,12 +341,12 @@ class Churn:
                 written = self._write({"bootstrap.servers": address, **quick}, name, number + 1)
                 self.known[name] = Incarnation(number + 1, True, written)
 
-    def _until_done(self, ask: Callable[[], Mapping[str, Any]], done: int, stop: threading.Event) -> bool:
+    def _until_done(self, request: Callable[[], Mapping[str, Any]], done: int, stop: threading.Event) -> bool:
         """Retries until it is done; "exists" or "unknown" then indicates a lost response. Returns False at the end."""
         while not stop.is_set():
-            (answer,) = ask().values()
+            (response,) = request().values()
             try:
-                answer.result(PATIENCE_S)
+                response.result(PATIENCE_S)
                 return True
             except KafkaException as error:
                 if error.args[0].code() == done:
@@ -362,8 +362,8 @@ class Churn:
         acknowledged: list[int] = []
         producer = Producer({**config, "linger.ms": 0})
         for number in range(3):
-            told = lambda error, _, number=number: None if error else acknowledged.append(number)  # noqa: E731
-            producer.produce(topic, value_of(f"{topic}/{incarnation}", number), partition=0, on_delivery=told)
+            callback = lambda error, _, number=number: None if error else acknowledged.append(number)  # noqa: E731
+            producer.produce(topic, value_of(f"{topic}/{incarnation}", number), partition=0, on_delivery=callback)
         producer.flush(PATIENCE_S)
         return len(acknowledged)
 

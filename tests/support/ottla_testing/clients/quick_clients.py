@@ -93,7 +93,7 @@ class ConfluentSending(Sending):
 
     def send(self, topic: str, value: bytes, partition: int = 0) -> int:
         outcome: list[tuple[KafkaError | None, Any]] = []
-        self.producer.produce(topic, value, partition=partition, on_delivery=lambda *told: outcome.append(told))
+        self.producer.produce(topic, value, partition=partition, on_delivery=lambda *result: outcome.append(result))
         while not outcome:
             self.producer.poll(1)
         ((error, message),) = outcome

@@ -58,12 +58,12 @@ class ConfluentKafka:
             try:
                 return call(*arguments)
             except KafkaException as error:
-                told = error.args[0]
-                if told.fatal():
-                    raise Fatal(told.name()) from error
-                if told.txn_requires_abort():
-                    raise MustAbort(told.name()) from error
-                if not told.retriable():
+                metadata = error.args[0]
+                if metadata.fatal():
+                    raise Fatal(metadata.name()) from error
+                if metadata.txn_requires_abort():
+                    raise MustAbort(metadata.name()) from error
+                if not metadata.retriable():
                     raise
 
     def begin(self) -> None:
@@ -240,8 +240,8 @@ class Ottla:
 
     def send(self, topic: str, partition: int, value: bytes) -> None:
         async def send() -> None:
-            told = await self.producer.send(topic, value, partition=partition)
-            told.add_done_callback(lambda future: future.exception())  # the commit returns it
+            metadata = await self.producer.send(topic, value, partition=partition)
+            metadata.add_done_callback(lambda future: future.exception())  # the commit returns it
 
         self.again(send)
 

@@ -1,7 +1,7 @@
 """A proxy between a client and a broker in the test's event loop, which closes the connection at a given request.
 
 It closes before the request is passed on (it is never processed), or after that (its response is lost). While the
-broker is away connections are refused. `asked` are the API keys of the requests, in order.
+broker is away connections are refused. `requested` are the API keys of the requests, in order.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import contextlib
 import struct
 from collections.abc import Callable
 
-BEFORE, BEHIND = "before", "behind"
+BEFORE, AFTER = "before", "after"
 
 
-class Door:
+class ClosingProxy:
     """`target` is the broker's port, 0 while there is none."""
 
     def __init__(self) -> None:
         self.target = 0
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self.cuts = 0
         self._shut_on: tuple[int, str, Callable[[], None] | None] | None = None
         self._server: asyncio.Server | None = None
@@ -58,7 +58,7 @@ class Door:
             writer.transport.abort()
             return
         lost = asyncio.Event()  # responses are lost from here on
-        back = asyncio.create_task(self._answers(from_broker, writer, lost))
+        back = asyncio.create_task(self._pump_responses(from_broker, writer, lost))
         try:
             with contextlib.suppress(asyncio.CancelledError):  # of `close`; the stream would log it
                 await self._requests(reader, to_broker, lost)
@@ -74,7 +74,7 @@ class Door:
                 size = await reader.readexactly(4)
                 body = await reader.readexactly(int.from_bytes(size, "big"))
                 (api_key,) = struct.unpack_from(">h", body)
-                self.asked.append(api_key)
+                self.requested.append(api_key)
                 shut = self._shut_on
                 if shut is None or shut[0] != api_key:
                     writer.write(size + body)
@@ -82,7 +82,7 @@ class Door:
                     continue
                 self._shut_on = None
                 self.cuts += 1
-                if shut[1] == BEHIND:
+                if shut[1] == AFTER:
                     lost.set()
                     writer.write(size + body)
                     await writer.drain()
@@ -91,7 +91,9 @@ class Door:
                     shut[2]()
                 return
 
-    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event) -> None:
+    async def _pump_responses(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
                 if lost.is_set():
