@@ -37,7 +37,7 @@ from ottla_testing.broker.adopting import (
     names,
     next_id,
     refusal,
-    told,
+    topic_facts,
     write_file,
     write_topic_id,
 )
@@ -61,7 +61,7 @@ async def test_a_directory_of_kafka_2_8(tmp_path: Path) -> None:
     for _ in range(2):
         async with running(tmp_path) as broker:
             assert (broker.state.node_id, broker.state.cluster_id) == (7, "sNpOuPz4TNa29sw2dnLt_w")
-            seen.append(told(broker.state))
+            seen.append(topic_facts(broker.state))
             found = await all_values(broker, "v2-zstd")
     assert seen[0] == seen[1] and sorted(seen[0]) == ["mixed", "transactions", "v0-gzip", "v1-lz4", "v2-zstd"]
     rows = json.loads((GOLDEN.parent / "topics.json").read_text())["v2-zstd"] if found else None
@@ -108,10 +108,10 @@ async def test_topics_with_unknown_configs_have_no_retention(tmp_path: Path) -> 
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nv1-none 0 5\n")
     shutil.copytree(tmp_path, tmp_path / "again" / "data")
     async with running(tmp_path) as broker:
-        found = {name: configs for name, (_, configs, _) in told(broker.state).items()}
+        found = {name: configs for name, (_, configs, _) in topic_facts(broker.state).items()}
         assert found == {"v1-none": {"cleanup.policy": "compact"}, "v2-none": {"retention.ms": "-1"}}
     async with running(tmp_path / "again" / "data", overrides={"log.retention.hours": "9"}) as broker:
-        assert told(broker.state)["v2-none"][1] == {}
+        assert topic_facts(broker.state)["v2-none"][1] == {}
         assert broker.state.topics.named("v2-none").config["retention.ms"] == 9 * 3_600_000
 
 
@@ -137,14 +137,14 @@ async def test_missing_directory_with_metadata_is_refused(tmp_path: Path) -> Non
     line = await refusal(second)
     assert f"the metadata log of {second} is in another data directory" in line and encode_id(where) in line
     async with running(second, first) as broker:
-        assert list(told(broker.state)) == ["t"]
+        assert list(topic_facts(broker.state)) == ["t"]
 
 
 async def test_missing_partitions_start_empty(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     copy_golden(tmp_path, "v2-none")
     (tmp_path / "v2-none-0").rename(tmp_path / "v2-none-3")
     async with running(tmp_path) as broker:
-        ends = [end for _, end, _ in told(broker.state)["v2-none"][2]]
+        ends = [end for _, end, _ in topic_facts(broker.state)["v2-none"][2]]
         assert ends[:3] == [0, 0, 0] and ends[3] > 0
         client = await broker.client()
         assert only(await client.call(produce(records(b"x"), "v2-none", 1), 8)).error_code == 0
@@ -156,7 +156,7 @@ async def test_topic_ids_and_leader_epochs_are_kept(tmp_path: Path) -> None:
     (tmp_path / "v2-none-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n6 1\n")
     (tmp_path / ".kafka_cleanshutdown").touch()
     async with running(tmp_path) as broker:
-        assert told(broker.state)["v2-none"][0] == ID
+        assert topic_facts(broker.state)["v2-none"][0] == ID
         client = await broker.client()
         response = await client.call(MetadataRequest(topics=None), 9)
         epochs = {t.name: [p.leader_epoch for p in t.partitions] for t in response.topics}
@@ -169,7 +169,7 @@ async def test_topic_ids_and_leader_epochs_are_kept(tmp_path: Path) -> None:
             found = only(await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5))
             assert (found.error_code, found.leader_epoch) == (code, -1 if code else 6)
     async with running(tmp_path) as broker:
-        assert told(broker.state)["v2-none"][2][0][2] == 6
+        assert topic_facts(broker.state)["v2-none"][2][0][2] == 6
 
 
 # --- producer ids
@@ -232,7 +232,7 @@ async def test_folders_with_different_topic_ids_are_refused(tmp_path: Path) -> N
     assert not (tmp_path / "__cluster_metadata-0").exists()
     (tmp_path / "v2-none-1" / "partition.metadata").unlink()
     async with running(tmp_path) as broker:
-        assert told(broker.state)["v2-none"][0] == ID
+        assert topic_facts(broker.state)["v2-none"][0] == ID
 
 
 async def test_same_topic_id_of_two_topics_is_refused(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_folders_being_deleted_or_moved_by_kafka(tmp_path: Path) -> None:
     for suffix in ("delete", "future", "stray"):
         shutil.copytree(tmp_path / "v2-none-0", tmp_path / f"x-0.{word}-{suffix}")
     async with running(tmp_path) as broker:
-        assert list(told(broker.state)) == ["v2-none"]
+        assert list(topic_facts(broker.state)) == ["v2-none"]
     left = [name for name in names(tmp_path) if name.startswith("x-0")]
     assert f"x-0.{word}-stray" in left and len(left) == 2 and all(name.endswith("-stray") for name in left)
 
@@ -280,7 +280,7 @@ async def test_folder_added_later_is_set_aside(tmp_path: Path) -> None:
         pass
     shutil.copytree(GOLDEN / "v1-none-0", tmp_path / "v1-none-0")
     async with running(tmp_path) as broker:
-        assert list(told(broker.state)) == ["v2-none"]
+        assert list(topic_facts(broker.state)) == ["v2-none"]
     assert [name for name in names(tmp_path) if name.startswith("v1-none-0.") and name.endswith("-stray")]
 
 
@@ -356,7 +356,7 @@ async def test_interrupted_adoption_is_repeated(tmp_path: Path, kind: str, scale
 
     whole = disk.fork()
     state = begin(whole, "/a", "/b")
-    wanted, steps = told(state), whole.steps
+    wanted, steps = topic_facts(state), whole.steps
     finish(state)
     assert steps > 40 and len(wanted) == (1 if kind == "kraft" else 3)
 
@@ -374,7 +374,7 @@ async def test_interrupted_adoption_is_repeated(tmp_path: Path, kind: str, scale
             else:
                 torn.restart()
             state = begin(torn, "/a", "/b")
-            found = told(state)
+            found = topic_facts(state)
             assert {name: (configs, ends) for name, (_, configs, ends) in found.items()} == {
                 name: (configs, ends) for name, (_, configs, ends) in wanted.items()
             }, f"crash at step {number}: {whole.log[number]}"
@@ -382,7 +382,7 @@ async def test_interrupted_adoption_is_repeated(tmp_path: Path, kind: str, scale
             aside = [name for path in ("/a", "/b") for name in torn.list(path) if "-stray" in name or "-delete" in name]
             assert [name.partition("-0.")[0] for name in aside] == ["__cluster_metadata"] * (kind == "kraft")
             state = begin(torn, "/a", "/b")
-            assert told(state) == found
+            assert topic_facts(state) == found
             finish(state)
 
 
@@ -410,7 +410,7 @@ async def test_unreadable_directory_refuses_the_adoption(tmp_path: Path, kind: s
     disk.failing = lambda operation, path: False
     disk.restart()
     state = begin(disk, "/a", "/b")
-    assert all(end for _, _, ends in told(state).values() for _, end, _ in ends)
+    assert all(end for _, _, ends in topic_facts(state).values() for _, end, _ in ends)
     finish(state)
 
 
@@ -427,5 +427,5 @@ async def test_full_disk_leaves_the_directory_unchanged(tmp_path: Path) -> None:
         except StorageError:
             full.restart()
             state = begin(full, "/a")
-        assert list(told(state)) == ["v2-none"]
+        assert list(topic_facts(state)) == ["v2-none"]
         finish(state)

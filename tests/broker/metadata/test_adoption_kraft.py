@@ -28,7 +28,7 @@ from ottla_testing.broker.adopting import (
     names,
     next_id,
     refusal,
-    told,
+    topic_facts,
     values_of,
 )
 from ottla_testing.broker.harness import produce, records, running
@@ -41,7 +41,7 @@ async def test_metadata_log_of_kraft_is_used(tmp_path: Path) -> None:
     for _ in range(2):
         async with running(folder) as broker:
             assert (broker.state.node_id, broker.state.cluster_id) == (7, "c")
-            found.append(told(broker.state))
+            found.append(topic_facts(broker.state))
             assert broker.state.config["log.cleaner.threads"] == 3
             assert broker.state.named_configs.of(16) == {"m": {"interval.ms": "500"}}
             assert broker.state.named_configs.of(32) == {"g": {"consumer.session.timeout.ms": "46000"}}
@@ -59,7 +59,7 @@ async def test_ottla_directory_used_by_a_kraft_broker(tmp_path: Path) -> None:
         await broker.topic("kept", 2, {"retention.ms": "777"})
         await broker.topic("deleted")
         await (await broker.client()).call(produce(records(b"x"), "kept"), 9)
-        wanted = told(broker.state)
+        wanted = topic_facts(broker.state)
         end = broker.state.metadata_log._log.log_end_offset
     metadata = tmp_path / "__cluster_metadata-0"
     (metadata / "quorum-state").write_text('{"leaderEpoch":1}')
@@ -70,7 +70,7 @@ async def test_ottla_directory_used_by_a_kraft_broker(tmp_path: Path) -> None:
         file.write(metadata_batch(end + 2, *values_of(changed)))
     shutil.rmtree(tmp_path / "deleted-0")
     async with running(tmp_path) as broker:
-        found = told(broker.state)
+        found = topic_facts(broker.state)
         topic_id, configs, ends = wanted["kept"]
         assert found == {"kept": (topic_id, configs, [(*ends[0][:2], 1), ends[1]])}
 
@@ -98,7 +98,7 @@ async def test_a_kraft_log_without_a_snapshot(tmp_path: Path) -> None:
         file.write(metadata_batch(43, *values_of(RemoveTopicRecord(topic_id=ID)))[:-3])  # torn by the crash
     for _ in range(2):
         async with running(folder) as broker:
-            assert sorted(told(broker.state)) == ["old", "t"]
+            assert sorted(topic_facts(broker.state)) == ["old", "t"]
             assert broker.state.acls.find(AclFilter()) == [Acl(2, "t", 3, "User:x", "*", 2, 3)]
 
 
@@ -106,7 +106,7 @@ async def test_partitions_of_other_brokers_start_empty(tmp_path: Path) -> None:
     folder = kraft(tmp_path / "data", *CHANGES)
     shutil.rmtree(folder / "t-0")
     async with running(folder) as broker:
-        assert [(end > 0, epoch) for _, end, epoch in told(broker.state)["t"][2]] == [(False, 4), (True, 5)]
+        assert [(end > 0, epoch) for _, end, epoch in topic_facts(broker.state)["t"][2]] == [(False, 4), (True, 5)]
 
 
 def unknown_type() -> bytes:
