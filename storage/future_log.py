@@ -20,7 +20,7 @@ from ..protocol.records.formats import read_header
 from .config import LogConfig
 from .errors import OffsetOutOfRange, StorageError
 from .follower_log import FollowerLog
-from .io.disk_errors import is_passing
+from .io.disk_errors import is_transient
 from .io.files import Files
 from .log.recovery import LogCheckpoints
 from .log_dir.directory import DataDirectory
@@ -71,7 +71,7 @@ class FutureLog(FollowerLog):
             checkpoints=LogCheckpoints(clean_shutdown=True, has_gaps=True),
         )
         # A transient error does not fail the directory, even if it loses written data: the copy can be made again.
-        log.on_failure = lambda _, error: None if is_passing(error) else data.fail(str(error))
+        log.on_failure = lambda _, error: None if is_transient(error) else data.fail(str(error))
         data.guests.add(log)
         if data.failure is not None:
             log.fail(data.failure)
@@ -84,8 +84,8 @@ class FutureLog(FollowerLog):
         return source.log_end_offset - self.log_end_offset
 
     def is_part_of(self, source: PartitionLog) -> bool:
-        """Returns whether the last batch of the copy is the same in the source, and the copy may lack what precedes
-        it."""
+        """Returns whether the copy can be continued from the source: its last batch is the same there. Earlier batches
+        are not compared, and may be missing in the copy."""
         if not self.size_bytes:
             return True
         if not source.log_start_offset < self.log_end_offset <= source.log_end_offset:

@@ -323,7 +323,7 @@ def partition_of(folder_name: str) -> tuple[str, int] | None:
 
 
 def followed(path: str) -> str:
-    """Returns an absolute path, and for a link of another name to a partition's folder the path of that folder."""
+    """Returns the absolute path, or for a link to a partition's folder under another name the path of that folder."""
     path = os.path.abspath(path)
     if partition_of(os.path.basename(path)) is None:
         there = os.path.realpath(path)

@@ -53,7 +53,7 @@ __all__ = ["Appended", "LogConfig", "LogOwner", "PartitionLog", "Slice", "Timest
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition with the id of its topic, 16 bytes; zeros stand for the id in the partition's folder."""
+    """A partition and the 16 bytes of its topic id. A zero id means: use the one stored in the partition's folder."""
 
     topic: str
     partition: int

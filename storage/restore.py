@@ -28,7 +28,7 @@ from typing import NamedTuple, cast
 from .errors import DirectoryLocked, StorageError
 from .format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE
 from .io import folder_copies
-from .io.disk_errors import is_passing
+from .io.disk_errors import is_transient
 from .io.files import Files, write_atomically
 from .io.folder_copies import Entry
 
@@ -64,11 +64,11 @@ class Decision(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The reason why a restore of a directory could not be finished or removed. `passes`: a retry may succeed."""
+    """The reason why a restore of a directory could not be finished or removed. `is_transient`: a retry may succeed."""
 
     path: str
     reason: str
-    passes: bool = True
+    is_transient: bool = True
 
 
 def entries(files: Files, path: str) -> list[Entry]:
@@ -287,7 +287,7 @@ class _Finishing:
         try:
             step(path)
         except OSError as error:
-            self.problems.append(Problem(path, f"a restore cannot be finished: {error}", is_passing(error)))
+            self.problems.append(Problem(path, f"a restore cannot be finished: {error}", is_transient(error)))
         except StorageError as error:
             self.problems.append(Problem(path, f"a restore cannot be finished: {error}"))
 
@@ -391,6 +391,6 @@ def finish(files: Files, paths: Sequence[str | os.PathLike[str]]) -> list[Proble
                 raise DirectoryLocked(f"{path} is in use by another broker") from error
             except OSError as error:
                 staged.remove(path)
-                finishing.problems.append(Problem(path, f"cannot be locked: {error}", is_passing(error)))
+                finishing.problems.append(Problem(path, f"cannot be locked: {error}", is_transient(error)))
         finishing.run(staged)
     return finishing.problems

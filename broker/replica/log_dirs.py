@@ -396,7 +396,7 @@ def _finish_restores(files: Files, paths: Sequence[Path]) -> dict[Path, Unusable
     for problem in restore.finish(files, paths):
         if not restore.is_planned(files, problem.path):
             get_logger().warning("restore of a snapshot not completed", log_dir=problem.path, reason=problem.reason)
-        elif problem.passes:
+        elif problem.is_transient:
             raise StorageError(f"{problem.path}: {problem.reason}")
         else:
             path = by_name[problem.path]

@@ -164,7 +164,7 @@ class Verdicts:
             self.refuse(index, f"Timestamp {timestamp} of message with offset {index} does not fit 64 bits")
 
     def refuse(self, index: int, why: str) -> None:
-        """Records a refusal; raises at once under a release that stops there."""
+        """Adds a refused record to the errors. Raises for the first one in releases that stop there."""
         self.refused += 1
         if self._rules.record_errors == "all":
             if len(self._errors) < MAX_RECORD_ERRORS:

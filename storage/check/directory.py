@@ -79,12 +79,12 @@ class Verification:
 
     def findings(self, each: EachFolder = iter) -> Iterator[Finding]:
         """Yields all findings. To be called once. `each` iterates over the partitions, to show the progress."""
-        yield from self.beside()
+        yield from self.other_findings()
         for folder in each([one for one in self.folders if self._chosen(one.topic, one.partition)]):
             yield from self._partition(folder)
         yield from self.identities()
 
-    # -- for a caller that walks over the partitions itself: first `beside`, then for each partition `walk` and
+    # -- for a caller that walks over the partitions itself: first `other_findings`, then for each partition `walk` and
     # `around`, then `identities`
 
     def walk(self, folder: inspect.PartitionFolder) -> Walk:
@@ -126,11 +126,11 @@ class Verification:
                 what = "another topic id than that of the topic's other partitions"
                 yield Finding(f"{os.path.basename(path)}/{FILE_NAME}", None, None, what, True, "identity")
 
-    # -- the files beside the partitions
+    # -- files outside partitions
 
-    def beside(self) -> Iterator[Finding]:
-        """Yields the findings about files of the directory itself. Comes before the partitions, since logs only
-        grow."""
+    def other_findings(self) -> Iterator[Finding]:
+        """Yields findings about files outside partitions. Called before the partitions are read: logs only grow, so
+        checkpoints read first cannot be ahead of them."""
         for name in sorted(self._files.list(self.root)):
             for suffix, what in _SET_ASIDE.items():
                 if name.endswith(suffix) and inspect.is_folder(os.path.join(self.root, name), self._files):

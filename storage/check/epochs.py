@@ -14,8 +14,11 @@ Where = tuple[str, int, int]
 
 
 class EpochOrder:
-    """Checks the epochs of a log whose stretches are passed in order. Of a falling epoch the reported entry is the
-    isolated one: an entry with a higher epoch between two of the same epoch, otherwise the first of the lower epoch."""
+    """Checks that the leader epochs of a log do not fall.
+
+    Where the epoch falls, one entry is reported: a single entry with a higher epoch than both its neighbours, if there
+    is one; otherwise the first entry of the lower epoch.
+    """
 
     def __init__(self) -> None:
         self._before: int | None = None  # the epoch before that of `_last`

@@ -61,13 +61,16 @@ class Aborted(NamedTuple):
 
 @dataclass
 class Walk:
-    """One walk over a partition: either `findings()`, once and to its end; or, if another process reads the segments,
-    `beside()`, `take` for each segment in order, and `finish()`. These fill the other fields.
+    """One check of a partition. Call `findings()` and use it to its end. If another process reads the segments, call
+    `leftovers()`, then `take()` for each segment in order, then `finish()`. The results are in these fields:
 
-    `bad_at` is (segment number, byte) of the first bad entry, `end_offset` the offset after the last sound entry before
-    it, `log_end` the offset after the last entry of all, None if unknown; `epochs` are those of the entries up to the
-    first bad one, `aborted` the valid transaction index of each segment (by the path of its log). `missing` counts
-    offsets before the current segment that are in no sound entry, `holes` the places.
+    bad_at: segment number and byte position of the first bad entry.
+    end_offset: the offset after the last sound entry before `bad_at`.
+    log_end: the offset after the last entry of the log; None if unknown.
+    epochs: the leader epochs up to `bad_at`.
+    aborted: the valid transaction index of each segment, by the path of its log.
+    missing: the number of offsets before the current segment that are in no sound entry.
+    holes: the number of gaps that these offsets are in.
     """
 
     folder: inspect.PartitionFolder
@@ -106,7 +109,7 @@ class Walk:
 
     def findings(self) -> Iterator[Finding]:
         """Yields all findings, segment by segment. Raises StorageError if a file cannot be read."""
-        yield from self.beside()
+        yield from self.leftovers()
         for number, task in enumerate(self.tasks()):
             yield from self.take(number, segment_events(task, self.files))
         yield from self.finish()
@@ -126,7 +129,7 @@ class Walk:
             )
         return tasks
 
-    def beside(self) -> Iterator[Finding]:
+    def leftovers(self) -> Iterator[Finding]:
         """Yields findings about files that belong to no segment."""
         for name in self.names:
             match = SEGMENT_FILE.fullmatch(name)

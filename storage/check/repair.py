@@ -112,7 +112,7 @@ class Repair:
         for name in CHECKPOINTS:
             yield from self._guarded(name, self._checkpoint(name))
         if self._only is None:
-            yield from self._guarded(META_PROPERTIES, self._beside())
+            yield from self._guarded(META_PROPERTIES, self._other_files())
         self._settle()
         yield from self._guarded(REPAIRING, self._end())
         self._settle()
@@ -226,7 +226,7 @@ class Repair:
         return walk, list(walk.findings())
 
     def _mend(self, folder: inspect.PartitionFolder, walk: Walk, findings: list[Finding]) -> Iterator[Step]:
-        """Mends the log, or if that is sound the files derived from it."""
+        """Repairs the log, or if it is sound the files derived from it."""
         if any(finding.part == "log" for finding in findings):
             yield from self._mend_log(folder, findings)
             return
@@ -450,9 +450,9 @@ class Repair:
                 found[key] = int(match[3])
         return found
 
-    # -- beside the partitions
+    # -- files outside partitions
 
-    def _beside(self) -> Iterator[Step]:
+    def _other_files(self) -> Iterator[Step]:
         for name in sorted(self._files.list(self.root)):
             path = os.path.join(self.root, name)
             if name.endswith(LEFTOVERS):

@@ -1,20 +1,21 @@
 """Log compaction: selects dirty logs and rewrites segments with only the last record of each key.
 
 Follows the rules of Apache Kafka's cleaner. Blocking, without a clock: files in, files out, so that another process can
-do it. `clean` first reads the dirty part of a log to find the last offset of each key (`offset_map`), as far as the
-keys fit into its buffer, then the log from its beginning, and writes `.cleaned` files with the retained records
-(`rewrite`); the caller swaps them in (`swap.swap_in`), one group after the other. A caller that finds the last offsets
+do it. `clean` reads the dirty part of a log to find the last offset of each key (`offset_map`), as far as the keys fit
+into its buffer. It then reads the log from its beginning and writes `.cleaned` files with the retained records
+(`rewrite`). The caller swaps them in (`swap.swap_in`), one group after the other. A caller that finds the last offsets
 differently (`Survivors`) does only the second half, group by group, with `groups`, `Chooser` and `clean_group`. Offsets
-never change. What is retained:
+never change.
 
-* Of a key the last record; records without a key are removed. Everything above the end of the map is retained.
-* A tombstone for another delete.retention.ms, so that consumers see it: from Kafka 3.1 on counted from the first pass
-  that retained nothing else of its key, by the delete horizon then set in the batch (KIP-534); in earlier releases and
-  old formats from the modification time of the newest segment that was already clean.
-* No records of aborted transactions. A transaction marker is retained as long as a batch of its transaction is, and a
-  delete horizon longer; the transaction index entry of an aborted one as long as it has batches.
-* The header of a batch without records if it is the last of an active producer, whose next sequences are checked
-  against it; from Kafka 4.0 on also if it is the last batch below the end of the pass.
+* The last record of each key is retained; records without a key are removed. Above the end of the map everything is
+  retained.
+* A tombstone is retained for delete.retention.ms more, so that consumers see it. From Kafka 3.1 on this time begins
+  with the first pass that removed all earlier records of its key, which sets the delete horizon in the batch (KIP-534).
+  In earlier releases and old formats it begins with the modification time of the newest segment that was already clean.
+* Records of aborted transactions are removed. A transaction marker is retained as long as a batch of its transaction,
+  and then until its delete horizon; the transaction index entry of an aborted transaction as long as it has batches.
+* A batch that lost all records keeps its header if it is the last of an active producer, whose next sequences are
+  checked against it. From Kafka 4.0 on also if it is the last batch below the end of the pass.
 """
 
 from __future__ import annotations
@@ -157,10 +158,13 @@ def active_producers(producers: Mapping[int, Producer]) -> dict[int, tuple[int, 
 
 
 class Clean(NamedTuple):
-    """A cleaning task. `segments`: oldest first, all below `end_offset`, the first offset that no pass may touch (from
-    `dirtiness`). They must be durable: otherwise a power loss could take the newer record for which an older one of its
-    key was dropped. `active_producers` as above. Other fields are configs of their names, or depend on the release: old
-    formats are kept up to 3.9, the delete horizon is set from 3.1 on, and the last batch is retained from 4.0 on."""
+    """A cleaning task.
+
+    The segments are all those below `end_offset` (from `dirtiness`), oldest first. They must be durable: otherwise a
+    power loss could take a record whose predecessor of the same key was already removed. `active_producers` comes from
+    the function of this name. `keep_old_formats` is true up to Kafka 3.9, `delete_horizon` from 3.1 on,
+    `keep_empty_at_end` from 4.0 on. The other fields are the configs of their names.
+    """
 
     directory: str
     segments: tuple[SegmentFacts, ...]

@@ -322,7 +322,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 
 
 class _Output(Segment):
-    """A segment that is being written, with names of its own; its indexes are counted like those of every segment."""
+    """A segment that is being written, under temporary file names."""
 
     __slots__ = ("_pending", "_suffix", "converted", "records")
 
@@ -370,7 +370,7 @@ class _Output(Segment):
             self.first_timestamp_ms = times[first]
         done, since_bytes = first, self._since_index_bytes
         while done < stop:
-            # The batch before which more than the interval lies, counted from the one with the last index entry.
+            # The next batch to get an index entry: more than the interval lies between it and the last entry's batch.
             due = bisect_right(bounds, bounds[done] + self._index_interval_bytes - since_bytes, done, stop)
             until = min(due + 1, stop)
             latest = max(times[done:until])

@@ -22,7 +22,7 @@ PASSING = frozenset(
 )
 
 
-def is_passing(error: OSError) -> bool:
+def is_transient(error: OSError) -> bool:
     """Returns whether the same operation may succeed later, on the same disk."""
     return error.errno in PASSING
 
@@ -32,6 +32,6 @@ def lasting_error(error: BaseException) -> OSError | None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError):
-            return None if is_passing(cause) else cause
+            return None if is_transient(cause) else cause
         cause = cause.__cause__
     return None

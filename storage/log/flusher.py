@@ -57,11 +57,11 @@ class Flusher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything recorded is durable."""
+        """Whether nothing is left to be synced."""
         return not (self._segments or self._names or self._directory_changed)
 
     def wrote(self, segment: Segment, now_ms: int) -> None:
-        """Records a segment that was appended to, before the log end offset rises."""
+        """Adds a segment to those to be synced, because it was appended to. Called before the log end offset rises."""
         with self._lock:
             if self.since_ms is None:
                 self.since_ms = now_ms
@@ -69,7 +69,7 @@ class Flusher:
                 self._segments.append(segment)
 
     def wrote_indexes(self, segment: Segment) -> None:
-        """Records a segment whose index files were written."""
+        """Adds a segment to those to be synced, because its index files were written."""
         with self._lock:
             if segment not in self._segments:
                 self._segments.append(segment)
@@ -87,7 +87,7 @@ class Flusher:
                     raise
 
     def wrote_all(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
-        """Records segments and small files (by name) left by a recovery."""
+        """Adds segments and small files (by name) that a recovery left to those to be synced."""
         with self._lock:
             for segment in segments:
                 segment.doubt_files()
@@ -96,12 +96,12 @@ class Flusher:
             self._directory_changed = bool(self._segments) or self._directory_changed
 
     def wrote_file(self, name: str) -> None:
-        """Records a small file of the folder."""
+        """Adds a small file of the folder to those to be synced, because it was written."""
         with self._lock:
             self._names[name] = None
 
     def changed_directory(self) -> None:
-        """Records that a file was created, renamed or removed."""
+        """Requests a sync of the folder, because a file was created, renamed or removed."""
         with self._lock:
             self._directory_changed = True
 
@@ -113,9 +113,10 @@ class Flusher:
             self._directory_changed = True
 
     def flush(self) -> int:
-        """Makes everything recorded durable and returns the new recovery point. A second caller waits for the first.
+        """Makes everything written so far durable and returns the new recovery point.
 
-        If no descriptor was free for a file, nothing is lost and a later flush tries again. Raises StorageError.
+        A second caller waits for the first. If no descriptor was free for a file, nothing is lost and a later flush
+        tries again. Raises StorageError.
         """
         with self._flushing:
             with self._lock:

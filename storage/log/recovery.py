@@ -304,7 +304,8 @@ def _save_producers(recovered: Recovered, producers: dict[int, Producer] | None,
 
 
 def _has_transactions(files: Files, segments: Sequence[Segment]) -> bool:
-    """Returns whether the segments seem to have a control batch: recording aborts then needs the producers before."""
+    """Returns whether the segments have a control batch. To rebuild the transaction indexes, the producer state before
+    the segments is then needed."""
     for segment in segments:
         with contextlib.suppress(CorruptRecords):  # at the end of the sound entries
             found = entries(files, segment.path(LOG_SUFFIX), segment.size_bytes)

@@ -100,8 +100,8 @@ class Transactions:
             self._take(self._load() if known is None else known)
 
     def note(self, header: BatchHeader, after: Producer, high_watermark: int) -> None:
-        """Applies an appended batch of a transaction; `after` is its producer after it. `know` must be called before
-        the producer state changes."""
+        """Applies an appended batch of a transaction; `after` is the producer's state entry after it. Call `know`
+        before the producer state changes."""
         first_offset = after.transaction_first_offset
         begun = self._open.get(header.producer_id, -1)
         if begun == first_offset:

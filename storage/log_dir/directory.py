@@ -29,7 +29,7 @@ from ..format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META
 from ..format.meta_properties import parse_meta_properties
 from ..format.partition_metadata import encode_id, read_topic_id
 from ..format.properties import format_properties
-from ..io.disk_errors import is_passing, lasting_error
+from ..io.disk_errors import is_transient, lasting_error
 from ..io.files import Files, write_atomically
 from ..log.losses import FOLDER_GONE, Loss
 from ..log.recovery import LogCheckpoints
@@ -289,7 +289,7 @@ class DataDirectory:
         if not existed and checkpoints.end_offset:
             log.losses = [Loss(FOLDER_GONE, 0, checkpoints.end_offset)]
         log.on_failure = self.log_failed
-        self._logs[key] = log  # before it leaves the unopened ones: a checkpoint must have one or the other
+        self._logs[key] = log  # first: a checkpoint written in between must have the partition
         self._unopened.discard(key)
         self._closed_well.discard(key)
         self._as_closed.pop(key, None)
@@ -419,7 +419,8 @@ class DataDirectory:
             self._noted.forget(gone)
 
     def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
-        """Makes log starts durable that logs are about to adopt, which then costs nothing; in any thread."""
+        """Makes log starts durable that logs are about to adopt; adopting them then writes nothing. May run in any
+        thread."""
         self._check_open()
         with self._failing_on_disk_error():
             self._noted.write_log_starts(moves)
@@ -487,7 +488,7 @@ class DataDirectory:
 
     def log_failed(self, log: PartitionLog, error: OSError) -> None:
         """Handles a disk error of a log. A transient one affects only the log, unless it has lost written data."""
-        if log.failure is not None or not is_passing(error):
+        if log.failure is not None or not is_transient(error):
             self.fail(str(error))
 
     @contextlib.contextmanager
@@ -587,5 +588,5 @@ def _close_all(logs: Sequence[PartitionLog], threads: int) -> list[StorageError]
 
 
 def _unusable(path: str, error: OSError) -> StorageError:
-    kind = StorageError if is_passing(error) else DirectoryFailed
+    kind = StorageError if is_transient(error) else DirectoryFailed
     return kind(f"cannot use {path}: {error}")

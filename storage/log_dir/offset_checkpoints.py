@@ -101,7 +101,8 @@ class OffsetCheckpoints:
             self.write_log_starts({log: offset})
 
     def write_log_start(self, key: TopicPartition, offset: int) -> None:
-        """Makes the log start of a partition durable that is not counted yet; the caller holds `writing`."""
+        """Makes the log start of a partition durable that is neither open nor in `unopened`. The caller holds
+        `writing`."""
         self._write_log_starts({**self.log_starts, key: offset})
 
     def _write_log_starts(self, starts: dict[TopicPartition, int]) -> None:

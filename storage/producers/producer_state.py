@@ -98,7 +98,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The batch was already written, as `of`."""
+    """The batch was already written; `of` is the earlier one."""
 
     of: CachedBatch
 
@@ -151,8 +151,8 @@ def _verdict(outcome: RuleOutcome, expected: int) -> Verdict:
 
 
 def at_or_below(sequence: int, last: int) -> bool:
-    """Returns whether a sequence lies at or before `last` on the circle of 2**31 sequences, within the half before
-    it."""
+    """Returns whether a sequence is `last` or an earlier one. Sequences wrap after 2**31, so the half before `last`
+    counts as earlier."""
     return (last - sequence) % SEQUENCE_SPACE < SEQUENCE_SPACE // 2
 
 

@@ -103,7 +103,7 @@ class _Root:
             gaps = _gaps(path)
             self.verification = Verification(path, deep=records, may_have_gaps=gaps)
             # Comes before the logs: what is written meanwhile is in these only.
-            self._beside = list(self.verification.beside())
+            self._beside = list(self.verification.other_findings())
         except (StorageError, OSError) as error:
             raise ReadError(str(error)) from error
         self.partitions = [
@@ -184,7 +184,7 @@ class _Partition:
         self._told = 0
         self._failed = False
         self.is_suspect = False
-        self.findings = list(self.walk.beside())
+        self.findings = list(self.walk.leftovers())
 
     def put(self, number: int, packed: Packed) -> None:
         """What a task said of a segment. They are judged in their order."""

@@ -1,4 +1,4 @@
-"""The simulated disk: it keeps what it must, may lose the rest, and does lose all of that."""
+"""The simulated disk: synced data is always kept, and any part of the rest may be lost, including all of it."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class Names:
 
 
 class Step(NamedTuple):
-    """The next operation: the number of the changing call (from 0), and of a write what it would change."""
+    """The next operation that changes files; `number` counts them from 0. A write has its `content` and `change`."""
 
     number: int
     operation: str
@@ -252,8 +252,11 @@ class Step(NamedTuple):
 
 
 class SimulatedFiles:
-    """`fail_at` is the number of the changing call (from 0) that fails, with `fail_with`, of a write after `portion` of
-    it; `killing` makes it the last one ever. `fail_look_at` counts the reading calls."""
+    """A simulated disk with injected errors.
+
+    The changing call number `fail_at` (from 0) fails with `fail_with`; a write fails after `portion` of its bytes. With
+    `killing` no later call succeeds. `fail_look_at` is the number of the reading call that fails.
+    """
 
     def __init__(self) -> None:
         self._names = Names()
