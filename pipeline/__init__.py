@@ -1,8 +1,9 @@
-"""PySpark over the logs and over the wire.
+"""Spark (PySpark) over log directories and over brokers.
 
-`session()` makes a Spark session that reads Ottla's and Kafka's logs, `register(spark)` teaches that to one that is
-there; `lag` tells how far a stream is behind, `write_exactly_once` writes rows to topics; the others are the jobs. Each
-is imported when it is first used: importing this package needs nothing of the extra `ottla[pipeline]`.
+`session()` makes a Spark session that reads the logs of Ottla and of Apache Kafka; `register(spark)` adds the data
+sources to an existing one. `lag` returns how many offsets a streaming query still has to read, `write_exactly_once`
+writes rows to topics, and the others are the jobs. Each is imported on first use: importing this package needs nothing
+of the extra `ottla[pipeline]`.
 """
 
 from __future__ import annotations
@@ -55,21 +56,21 @@ __all__ = sorted({"MissingExtra", "SetupError", *_EXPORTS})  # pyright: ignore[r
 
 
 def _exported(name: str) -> property:
-    """A function of one of the modules, as an attribute of this package."""
+    """The property that imports the function or class `name` on access."""
 
     def get(_: ModuleType) -> Any:
         with needed():
             return getattr(importlib.import_module(_EXPORTS[name], __name__), name)
 
     def put(_: ModuleType, value: object) -> None:
-        """Importing a module of that name (`session.py`) would put it in the function's place."""
+        """Ignores the assignment: importing a submodule of that name (`session.py`) would replace the function."""
 
     return property(get, put)
 
 
 class _Package(ModuleType):
-    """This package, with the exported functions as properties: they stay what they are also where a module has the
-    name of one, and importing that module comes first."""
+    """This package with its exports as properties, which an import of a submodule of the same name (`session`, `lag`)
+    cannot replace."""
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_EXPORTS})

@@ -1,7 +1,7 @@
-"""What the readers ask of a place where logs are, be it files or brokers, and what crosses to the tasks.
+"""The interface between the data sources and the logs that they read, in files or on brokers.
 
-Owns the words between the parts: which partitions (`Selection`), which offsets (`OffsetRange`), what of each record
-(`Wanted`), and the two protocols that files and brokers fulfil: `Backend` at the driver, `Piece` in a task. Pure: no
+Owns the values of that interface: the partitions (`Selection`), the offsets (`OffsetRange`), the columns and records
+(`Wanted`), and two protocols that files and brokers implement: `Backend` at the driver, `Piece` in a task. Pure: no
 Spark, no I/O.
 """
 
@@ -31,7 +31,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
-    """Records to be read: from offset `start` on, up to but without `end`."""
+    """The offsets of a partition from `start`, inclusive, to `end`, exclusive."""
 
     topic: str
     partition: int
@@ -44,21 +44,21 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets, which may be more than there are records."""
+        """The number of offsets. Compaction and transaction markers leave fewer records."""
         return max(0, self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions: one of Spark's `subscribe`, `subscribePattern` and `assign`; none of them means every topic but
-    the brokers' own."""
+    """The partitions of a query, by one of Spark's `subscribe`, `subscribePattern` and `assign`; without any, all
+    topics but the brokers' internal ones."""
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] | None = None
 
     def of(self, known: Iterable[TopicPartition], internal: frozenset[str]) -> list[TopicPartition]:
-        """Those of the known partitions that are selected, sorted. `internal` topics only where they are named."""
+        """Returns the selected ones of the `known` partitions, sorted. `internal` topics need to be named."""
         if self.assigned is not None:
             return sorted(set(self.assigned) & set(known))
         if self.topics is not None:
@@ -69,14 +69,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of each record is given, and which records.
+    """The columns and the records that a query reads.
 
-    `columns` are names of `columns.FIELDS`, in the order of the rows. `committed`: aborted transactions and what is
-    behind the last stable offset are left out (isolationLevel=read_committed). `control`: markers of transactions are
-    given, too. `from_ms`, `before_ms`: only entries that may have records in these times need to be looked at (epoch
-    milliseconds; a hint: Spark filters again). `on_corrupt`: what becomes of an entry that is damaged.
-    `max_batch_bytes` bounds what one entry may become when it is decompressed. `fail_on_loss`: records that are gone
-    when they are to be read are a DataLoss; else a line in the log, and reading goes on behind them (failOnDataLoss).
+    `columns` are names of `columns.FIELDS`, in the order of the rows. `committed` leaves out aborted transactions and
+    everything from the last stable offset on (isolationLevel=read_committed). `control` includes transaction markers.
+    `from_ms` and `before_ms` (epoch milliseconds) are a hint: batches without records in these times may be skipped,
+    and Spark filters again. `on_corrupt` is the treatment of damaged batches. `max_batch_bytes` bounds the decompressed
+    size of one batch. `fail_on_loss` (failOnDataLoss): records that are deleted before they are read raise DataLoss;
+    without it a warning is logged and reading continues after them.
     """
 
     columns: tuple[str, ...]
@@ -90,44 +90,46 @@ class Wanted:
 
 
 class Piece(Protocol):
-    """Work of one task: a value that can be pickled, of some hundred bytes."""
+    """The work of one task: a picklable value of some hundred bytes."""
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The records, in order of their offsets, with the columns that are wanted. ReadError."""
+        """Yields the records in offset order, with the wanted columns. Raises ReadError."""
         ...
 
 
 class Backend(Protocol):
-    """A place where logs are, seen from the driver. A context manager; every method raises ReadError."""
+    """Logs in one place, as the driver reads them. A context manager; every method raises ReadError."""
 
     def __enter__(self) -> Backend: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """The partitions that there are now, sorted. A topic that was named and is not there is an error."""
+        """Returns the selected partitions that exist, sorted. Raises ReadError for a named topic that does not
+        exist."""
         ...
 
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
-        """The log start offsets. Partitions that are gone are left out."""
+        """Returns the log start offsets, without partitions that no longer exist."""
         ...
 
     def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
-        """The offsets behind what may be read: high watermarks, or last stable offsets. Gone ones are left out."""
+        """Returns the high watermarks, or with `committed` the last stable offsets, without partitions that no longer
+        exist."""
         ...
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is as late as this, or later (epoch milliseconds); None if there is none."""
+        """Returns the first offset whose timestamp is >= the given one (epoch milliseconds), or None."""
         ...
 
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None) -> Sequence[Piece]:
-        """Work that covers the ranges, each offset once. `at_least`: minPartitions."""
+        """Returns the work that covers each offset of the ranges once. `at_least` is minPartitions."""
         ...
 
 
 class ReadError(Exception):
-    """Logs cannot be read as asked: one sentence that names what and where."""
+    """Logs cannot be read. The message is one sentence with the cause and the place."""
 
 
 class DataLoss(ReadError):
-    """Records that were to be read are gone: aged out, truncated, or their topic was deleted (failOnDataLoss)."""
+    """Records of the query are gone: deleted by retention, truncated, or their topic was deleted (failOnDataLoss)."""

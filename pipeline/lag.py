@@ -1,4 +1,4 @@
-"""How far a streaming query is behind, from what Spark reports of its progress. Pure: no Spark, no I/O."""
+"""The lag of a streaming query, from the progress that Spark reports. Pure: no Spark, no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Lag", "lag"]
 
 
 class Lag(dict[TopicPartition, int]):
-    """Offsets that wait to be read, by partition (`str()` of one is `topic-0`), and in all."""
+    """Offsets that are not read yet, by partition (`str()` of a partition is `topic-0`), and in total."""
 
     @property
     def total(self) -> int:
@@ -21,30 +21,30 @@ class Lag(dict[TopicPartition, int]):
 
 
 def lag(progress: Any) -> Lag:
-    """How far the query was behind when it reported this: `query.lastProgress`, its dict, or its JSON.
+    """Returns the lag of a query at one progress report: `query.lastProgress`, its dict, or its JSON.
 
-    Counts, for each partition of each source over logs (Spark's own Kafka source, too), the offsets between the end of
-    the batch and the end of the log as it was then: an upper bound of records, since compaction and markers of
-    transactions leave offsets without one. A partition that several sources read counts as the one that is farthest
-    behind. Empty before the first progress, and of sources that tell no latest offset.
+    Counts, for each partition of each source over logs (Spark's own Kafka source included), the offsets from the end of
+    the batch to the end of the log at that time. This is an upper bound of the records, since compaction and
+    transaction markers leave offsets without one. A partition that several sources read counts with its largest lag.
+    Empty before the first progress and for sources that report no latest offset.
     """
     if isinstance(progress, str):
         progress = json.loads(progress)
-    behind = Lag()
+    found = Lag()
     for source in _get(progress, "sources") or ():
         latest, end = _offsets(_get(source, "latestOffset")), _offsets(_get(source, "endOffset"))
         for key, at in (latest or {}).items():
-            behind[key] = max(behind.get(key, 0), at - (end or {}).get(key, 0))
-    return behind
+            found[key] = max(found.get(key, 0), at - (end or {}).get(key, 0))
+    return found
 
 
 def _get(value: Any, name: str) -> Any:
-    """A field of what is a mapping, or an object of pyspark."""
+    """Returns a field of a mapping, or of an object of pyspark."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _offsets(value: Any) -> Offsets | None:
-    """The offsets that Spark gives as JSON or as what that means; None of a source that is not one over logs."""
+    """Returns the offsets that Spark reports as JSON or as a mapping, or None if the source does not read logs."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -1,7 +1,7 @@
-"""Where a query starts and ends: the JSON that Spark writes offsets in, and the ranges that a batch query reads.
+"""The start and the end of a query: Spark's JSON form of offsets, and the ranges that a batch query reads.
 
-Owns the forms of `startingOffsets`, `assign` and their siblings, and resolving them against what is there. Pure but for
-the backend that is asked; no Spark. Source: JsonUtils and KafkaOffsetReader of Spark's Kafka source.
+Owns the forms of `startingOffsets`, `assign` and related options, and resolves them against the logs of a backend. Pure
+apart from calls to that backend; no Spark. Source: JsonUtils and KafkaOffsetReader of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ LATEST = -1
 EARLIEST = -2
 
 NoMatch = Literal["error", "latest"]
-"""startingOffsetsByTimestampStrategy: what a partition without a record at or after its time does."""
+"""startingOffsetsByTimestampStrategy: how to treat a partition without a record at or after its timestamp."""
 
 _log = logging.getLogger(__name__)
 MAX_PIECES = 1_000_000
-"""So many tasks at most."""
+"""The highest number of tasks."""
 
 
 class OptionError(ReadError):
-    """An option is not as it must be: one sentence that names it."""
+    """An option is invalid. The message is one sentence that names it."""
 
 
 class AtOffset(NamedTuple):
-    """All partitions at their EARLIEST or LATEST offset."""
+    """All partitions at EARLIEST or LATEST."""
 
     offset: int
 
 
 class AtOffsets(NamedTuple):
-    """Each partition at an offset of its own, or EARLIEST, or LATEST. All that are read must be named."""
+    """Each partition at its own offset, at EARLIEST or at LATEST. Every partition that is read must be named."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 class AtTime(NamedTuple):
-    """All partitions at their first record that is as late as this, epoch milliseconds."""
+    """All partitions at their first record whose timestamp is >= `time_ms` (epoch milliseconds)."""
 
     time_ms: int
 
 
 class AtTimes(NamedTuple):
-    """Each partition at its first record that is as late as its time, epoch milliseconds. All must be named."""
+    """Each partition at its first record whose timestamp is >= its own (epoch milliseconds). All must be named."""
 
     times: Mapping[TopicPartition, int]
 
 
 Limit = AtOffset | AtOffsets | AtTime | AtTimes
-"""One end of a query."""
+"""The start or the end of a query."""
 
 End = Literal["starting", "ending"]
 _NAMES: Mapping[type[Limit], str] = {
@@ -66,17 +66,17 @@ _NAMES: Mapping[type[Limit], str] = {
 
 
 def parse_offsets(text: str, name: str) -> Offsets:
-    """`{"topicA": {"0": 23, "1": -1}, "topicB": {"0": -2}}`. Raises OptionError, which says `name`."""
+    """Parses `{"topicA": {"0": 23, "1": -1}, "topicB": {"0": -2}}`. Raises OptionError, which names the option."""
     return _by_partition(text, name, '{"topicA": {"0": 23, "1": -1}, "topicB": {"0": -2}}', EARLIEST)
 
 
 def parse_times(text: str, name: str) -> Offsets:
-    """`{"topicA": {"0": 1000}}`, epoch milliseconds. Raises OptionError, which says `name`."""
+    """Parses `{"topicA": {"0": 1000}}`, in epoch milliseconds. Raises OptionError, which names the option."""
     return _by_partition(text, name, '{"topicA": {"0": 1700000000000, "1": 1700000000000}}', 0)
 
 
 def parse_assignment(text: str, name: str) -> tuple[TopicPartition, ...]:
-    """`{"topicA": [0, 1]}`. Raises OptionError, which says `name`."""
+    """Parses `{"topicA": [0, 1]}`. Raises OptionError, which names the option."""
     wrong = OptionError(f'{name} is {text!r}: it must be like {{"topicA": [0, 1], "topicB": [2]}}')
     value = _object(text, wrong)
     found: list[TopicPartition] = []
@@ -88,17 +88,17 @@ def parse_assignment(text: str, name: str) -> tuple[TopicPartition, ...]:
                 raise wrong
             found.append(TopicPartition(topic, partition))
     if not found:
-        raise OptionError(f"{name} is {text!r}: it names no partition")
+        raise OptionError(f"{name} is {text!r}: it must name at least one partition")
     return tuple(dict.fromkeys(found))
 
 
 def offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
-    """The offsets as Spark writes them, in order; `parse_offsets` is its inverse."""
+    """Returns the offsets in Spark's JSON form, in order; `parse_offsets` is the inverse."""
     return json.dumps(nested(offsets), separators=(",", ":"))
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """{topic: {"0": offset}}, in order of topics and partitions: what a stream's offset is."""
+    """Returns {topic: {"0": offset}} in order of topics and partitions, the form of a stream's offset."""
     found: dict[str, dict[str, int]] = {}
     for key in sorted(offsets):
         found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
@@ -106,12 +106,12 @@ def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def flat(value: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The inverse of `nested`."""
+    """Returns the offsets by partition; the inverse of `nested`."""
     return {TopicPartition(topic, int(part)): offset for topic, of in value.items() for part, offset in of.items()}
 
 
 def assignment_json(keys: Iterable[TopicPartition]) -> str:
-    """`{"topicA":[0,1]}`, in order; `parse_assignment` is its inverse."""
+    """Returns `{"topicA":[0,1]}`, in order; `parse_assignment` is the inverse."""
     found: dict[str, list[int]] = {}
     for topic, partition in sorted(keys):
         found.setdefault(topic, []).append(partition)
@@ -157,30 +157,29 @@ def positions(
     no_match: NoMatch = "latest",
     of: Sequence[TopicPartition] | None = None,
 ) -> Offsets:
-    """The offset of each of the partitions at this end of a query; with `of` only of these, though all of them must be
-    named. Offsets that were given as numbers are not checked against what is there.
-    Partitions that are gone meanwhile are left out.
+    """Returns the offset of each partition at one end of a query. With `of` only of these partitions, though all must
+    be named. Explicit offsets are not checked against the log. Partitions that no longer exist are left out.
 
-    Raises OptionError where the partitions that are named are not those that are read, or where a partition has no
-    record as late as its time and `no_match` is "error"; ReadError of the backend.
+    Raises OptionError if the named partitions are not those that are read, or if `no_match` is "error" and a partition
+    has no record at or after its timestamp; ReadError from the backend.
     """
-    asked: dict[TopicPartition, int]
+    requested: dict[TopicPartition, int]
     name = end + _NAMES[type(limit)]
     if isinstance(limit, AtOffsets | AtTimes):
         _same_partitions(limit[0], keys, name)
     keys = keys if of is None else of
     match limit:
         case AtOffset(offset):
-            asked = dict.fromkeys(keys, offset)
+            requested = dict.fromkeys(keys, offset)
         case AtOffsets(offsets):
-            asked = {key: offsets[key] for key in keys}
+            requested = {key: offsets[key] for key in keys}
         case AtTime(time_ms):
-            asked = _at_times(backend, dict.fromkeys(keys, time_ms), name, committed, no_match)
+            requested = _at_times(backend, dict.fromkeys(keys, time_ms), name, committed, no_match)
         case AtTimes(times):
-            asked = _at_times(backend, {key: times[key] for key in keys}, name, committed, no_match)
-    earliest = [key for key, offset in asked.items() if offset == EARLIEST]
-    latest = [key for key, offset in asked.items() if offset == LATEST]
-    found = {key: offset for key, offset in asked.items() if offset >= 0}
+            requested = _at_times(backend, {key: times[key] for key in keys}, name, committed, no_match)
+    earliest = [key for key, offset in requested.items() if offset == EARLIEST]
+    latest = [key for key, offset in requested.items() if offset == LATEST]
+    found = {key: offset for key, offset in requested.items() if offset >= 0}
     if earliest:
         found |= backend.earliest(earliest)
     if latest:
@@ -203,7 +202,8 @@ def _names(keys: Iterable[TopicPartition]) -> str:
 def _at_times(
     backend: Backend, times: Mapping[TopicPartition, int], name: str, committed: bool, no_match: NoMatch
 ) -> dict[TopicPartition, int]:
-    """The offsets of these times; a record behind what may be read is none, as for a broker that is asked."""
+    """Returns the offsets for these timestamps. Like ListOffsets, ignores records at or after the high watermark or the
+    last stable offset."""
     found = backend.at_times(times)
     ends = backend.latest([key for key, offset in found.items() if offset is not None], committed=committed)
     resolved: dict[TopicPartition, int] = {}
@@ -214,8 +214,8 @@ def _at_times(
             resolved[key] = LATEST
         else:
             raise OptionError(
-                f"{name}: {key} has no record as late as {times[key]}; "
-                "startingOffsetsByTimestampStrategy=latest starts at its end"
+                f"{name}: {key} has no record with a timestamp >= {times[key]}; "
+                "startingOffsetsByTimestampStrategy=latest starts such a partition at its end"
             )
     return resolved
 
@@ -231,33 +231,33 @@ def resolve(
     fail_on_data_loss: bool,
     of: Sequence[TopicPartition] | None = None,
 ) -> list[OffsetRange]:
-    """What a batch query reads of each partition, in order; empty ranges are left out. With `of` only of these, though
-    offsets and times must name all.
+    """Returns the range of each partition that a batch query reads, in order, without empty ones. With `of` only of
+    these partitions, though explicit offsets and times must name all.
 
-    An offset that is given as a number and lies before the log's start or behind its end, and a partition that is gone
-    meanwhile, are lost data: DataLoss, or, without `fail_on_data_loss`, the range is cut to what is there, with a
-    warning in the log. A start behind its end is an OptionError. Raises ReadError of the backend as well.
+    Data is lost if an explicit offset is below the log start offset or above the end of the log, or if a partition no
+    longer exists: raises DataLoss, or, without `fail_on_data_loss`, logs a warning and reads what exists. A start after
+    the end raises OptionError. Raises ReadError from the backend as well.
     """
     starts = positions(backend, keys, starting, committed=committed, no_match=no_match, of=of)
     ends = positions(backend, keys, ending, end="ending", committed=committed, of=of)
     keys = keys if of is None else of
     given = [key for key in keys if _is_number(starting, key) or _is_number(ending, key)]
     first = backend.earliest(given) if given else {}
-    # What a number is held against is asked after the ends: a log that grows meanwhile is not in the way.
+    # Read after the ends, so that a log that grows meanwhile does not look too short.
     last = backend.latest(given, committed=committed) if given else {}
     found: list[OffsetRange] = []
     for key in keys:
         if key not in starts or key not in ends or (key in given and (key not in first or key not in last)):
-            _lost(f"{key} is gone", fail_on_data_loss)
+            _lost(f"{key} no longer exists", fail_on_data_loss)
             continue
         start, end = starts[key], ends[key]
         if start > end and _backwards(key, starting, ending):
-            raise OptionError(f"the query of {key} starts at offset {start}, behind its end, {end}")
+            raise OptionError(f"the query of {key} starts at offset {start}, which is after its end, {end}")
         if key in given and start < first[key] and start < end:
-            _lost(f"{key} begins at offset {first[key]}: what is from {start} on is gone", fail_on_data_loss)
+            _lost(f"{key} begins at offset {first[key]}: those from {start} on are deleted", fail_on_data_loss)
             start = first[key]
         if key in given and end > last[key]:
-            _lost(f"{key} ends at offset {last[key]}, but {end} was asked for", fail_on_data_loss)
+            _lost(f"{key} ends at offset {last[key]}, before the requested end, {end}", fail_on_data_loss)
             end = last[key]
         if start < end:
             found.append(OffsetRange(key.topic, key.partition, start, end))
@@ -269,26 +269,27 @@ def _is_number(limit: Limit, key: TopicPartition) -> bool:
 
 
 def _backwards(key: TopicPartition, starting: Limit, ending: Limit) -> bool:
-    """Whether a start behind its end was asked for: by a number, or by two times. Else the log was cut, or aged out,
-    between the look at its start and the look at its end, and has nothing to read."""
+    """Returns whether the options put the start after the end, by an offset or by two timestamps. Otherwise the log was
+    truncated or deleted between reading its start and its end, and nothing is left to read."""
     times = isinstance(starting, AtTime | AtTimes) and isinstance(ending, AtTime | AtTimes)
     return times or _is_number(starting, key) or _is_number(ending, key)
 
 
 def _lost(what: str, fail: bool) -> None:
     if fail:
-        raise DataLoss(f"records may be lost: {what}; with failOnDataLoss=false what is there is read")
+        raise DataLoss(f"records may be lost: {what}; failOnDataLoss=false reads the remaining ones")
     _log.warning("records may be lost: %s", what)
 
 
 def split(ranges: Sequence[OffsetRange], max_records: int | None) -> list[OffsetRange]:
-    """The ranges in pieces of at most so many offsets (maxRecordsPerPartition), all of a range about the same. Raises
-    OptionError where these are too many for a plan."""
+    """Splits ranges into parts of at most `max_records` offsets (maxRecordsPerPartition), those of a range of about
+    equal size. Raises OptionError for more than MAX_PIECES parts."""
     if max_records is None:
         return list(ranges)
     counts = [-(-of.size // max_records) for of in ranges]
     if sum(counts) > MAX_PIECES:
-        raise OptionError(f"maxRecordsPerPartition is {max_records}: it makes {sum(counts)} tasks, over {MAX_PIECES}")
+        tasks = sum(counts)
+        raise OptionError(f"maxRecordsPerPartition is {max_records}: {tasks} tasks, at most {MAX_PIECES} are allowed")
     return [
         OffsetRange(of.topic, of.partition, of.start + of.size * i // parts, of.start + of.size * (i + 1) // parts)
         for of, parts in zip(ranges, counts, strict=True)

@@ -1,8 +1,8 @@
-"""The options of the data sources: names, defaults and what is refused, as Spark's own Kafka source has them.
+"""The options of the data sources: names, defaults and checks, as in Spark's own Kafka source.
 
-Owns every option's name. Pure: texts in, one value out that all readers share; no Spark, no I/O. Names are read without
-regard to case, since Spark hands them on in lower case. Source of what Spark's options mean: its Structured Streaming +
-Kafka Integration Guide, and the checks of its KafkaSourceProvider.
+Owns every option's name. Pure: strings in, one value for all readers out; no Spark, no I/O. Names are case-insensitive,
+since Spark passes them in lower case. Source of Spark's own options: its Structured Streaming + Kafka Integration
+Guide, and the checks of its KafkaSourceProvider.
 """
 
 from __future__ import annotations
@@ -68,28 +68,29 @@ OPTIONS: tuple[str, ...] = (
     "maxBatchBytes",
     "pushdown",
 )
-"""What is acted on, besides `kafka.*`."""
+"""The options with an effect, besides `kafka.*`."""
 
 NOT_ACTED_ON: Mapping[str, str] = {
     "groupIdPrefix": "no consumer group is used for reading",
     "kafka.group.id": "no consumer group is used for reading; commitGroup names one that offsets are committed to",
-    "kafkaConsumer.pollTimeoutMs": "the client waits as long as kafka.default.api.timeout.ms says",
-    "fetchOffset.numRetries": "the client asks again until kafka.default.api.timeout.ms is over",
-    "fetchOffset.retryIntervalMs": "the client asks again after kafka.retry.backoff.ms",
+    "kafkaConsumer.pollTimeoutMs": "the client waits up to kafka.default.api.timeout.ms",
+    "fetchOffset.numRetries": "the client retries until kafka.default.api.timeout.ms is over",
+    "fetchOffset.retryIntervalMs": "the client retries after kafka.retry.backoff.ms",
 }
-"""Options of Spark's Kafka source that are taken, so that code ports, and why they do nothing here."""
+"""Options of Spark's Kafka source that are accepted, for code written for it, with the reason why they have no effect
+here."""
 
 _ONLY_RECORDS = ("includeHeaders", "includeControlRecords", "metadata")
 _ONLY_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ONLY_BATCH = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
-# What Spark itself puts among the options of a source, or a table of its catalog keeps there.
+# Options that Spark itself adds for a source, or that a table of its catalog keeps there.
 _SPARKS_OWN = ("checkpointlocation", "serialization.format", "schema", "streamname", "queryname")
 _UNSUPPORTED_KAFKA: Mapping[str, str] = {
-    "auto.offset.reset": "startingOffsets says where to start",
-    "key.deserializer": "keys are given as bytes",
-    "value.deserializer": "values are given as bytes",
+    "auto.offset.reset": "startingOffsets sets where to start",
+    "key.deserializer": "keys are returned as bytes",
+    "value.deserializer": "values are returned as bytes",
     "enable.auto.commit": "commitGroup commits offsets",
-    "interceptor.classes": "records are given as they are",
+    "interceptor.classes": "records are returned unchanged",
 }
 _DURATION = re.compile(r"(-?[0-9]+)([a-z]*)")
 _DURATION_US = {
@@ -106,12 +107,12 @@ _DURATION_US = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query asks of a source; can be pickled.
+    """The parsed options of a query; picklable.
 
-    `kafka` are the `kafka.*` options without their prefix. `columns` is None where the option is not given.
-    `committed`: isolationLevel=read_committed. `notes`: sentences on options that do nothing here, for the log.
-    `max_offsets_per_trigger` and its siblings are None where they are not given, but for the delay. `pushdown`: whether
-    filters say where to look; None leaves it to the reader.
+    `kafka` has the `kafka.*` options without their prefix. `columns` is None if the option is missing. `committed`:
+    isolationLevel=read_committed. `notes`: sentences for the log on options without effect. `max_offsets_per_trigger`,
+    `min_offsets_per_trigger` and the limits on partitions are None if missing; the delay has a default. `pushdown`:
+    whether filters narrow the query; None leaves that to the reader.
     """
 
     source: Source
@@ -140,7 +141,7 @@ class SourceOptions:
     notes: tuple[str, ...]
 
     def wanted(self, columns: tuple[str, ...], *, from_ms: int | None = None, before_ms: int | None = None) -> Wanted:
-        """What of each record a piece gives: these columns, in this order, by these options."""
+        """Returns what a piece reads of each record: these columns, in this order, with these options."""
         return Wanted(
             columns=columns,
             committed=self.committed,
@@ -154,7 +155,7 @@ class SourceOptions:
 
 
 class _Given:
-    """The options as they are given, by names in lower case; each reading names the option in its error."""
+    """The options by lower-case name; each accessor names its option in the error."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {key.lower(): value for key, value in options.items()}
@@ -182,7 +183,7 @@ class _Given:
         if text is None:
             return None
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not at_least <= int(text) <= at_most:
-            bounds = f"from {at_least} on" if at_most == INT64_MAX else f"from {at_least} to {at_most}"
+            bounds = f">= {at_least}" if at_most == INT64_MAX else f"from {at_least} to {at_most}"
             raise OptionError(f"{name} is {text!r}: it must be a number {bounds}")
         return int(text)
 
@@ -200,13 +201,13 @@ class _Given:
             return None
         items = tuple(item.strip() for item in text.split(",") if item.strip())
         if not items:
-            raise OptionError(f"{name} is {text!r}: it names no {what}")
+            raise OptionError(f"{name} is {text!r}: it must name at least one {what}")
         return items
 
 
 def parse(options: Mapping[str, str], source: Source, streaming: bool | None) -> SourceOptions:
-    """The options of a query. `streaming` is None where it is not known yet: then only what holds for both is checked.
-    Raises OptionError, in one sentence."""
+    """Parses the options of a query. `streaming` is None as long as it is not known: then only the checks for both
+    kinds run. Raises OptionError with one sentence."""
     given = _Given(options)
     kafka = _kafka(given)
     notes = _check_names(given, source)
@@ -252,23 +253,21 @@ def _kafka(given: _Given) -> dict[str, str]:
 
 
 def _check_names(given: _Given, source: Source) -> list[str]:
-    """Names that nobody knows are refused; of those that do nothing here, a note is given back."""
+    """Refuses unknown names. Returns notes on options without effect."""
     known = {name.lower(): name for name in OPTIONS}
     idle = {name.lower(): name for name in NOT_ACTED_ON}
     notes: list[str] = []
     for name in given.names():
         if name in idle:
-            notes.append(f"option {idle[name]} does nothing here: {NOT_ACTED_ON[idle[name]]}")
+            notes.append(f"option {idle[name]} has no effect here: {NOT_ACTED_ON[idle[name]]}")
         elif name not in known and not name.startswith("kafka.") and name not in _SPARKS_OWN:
             near = difflib.get_close_matches(name, [*known, *idle], n=1, cutoff=0.6)
-            hint = (
-                f"; did you mean {(known | idle)[near[0]]}?" if near else f"; it has {', '.join(OPTIONS)} and kafka.*"
-            )
+            hint = f"; did you mean {(known | idle)[near[0]]}?" if near else f"; use {', '.join(OPTIONS)} or kafka.*"
             raise OptionError(f"{source} has no option {name}{hint}")
     if source == "ottla_batches":
         for name in _ONLY_RECORDS:
             if name in given:
-                raise OptionError(f"{name} is no option of ottla_batches, whose rows are batches; ottla_log has it")
+                raise OptionError(f"ottla_batches has no option {name}, since its rows are batches; ottla_log has it")
     return notes
 
 
@@ -277,11 +276,11 @@ def _check_kafka(kafka: Mapping[str, str], source: Source) -> None:
         if name in kafka:
             raise OptionError(f"kafka.{name} is not supported: {instead}")
     if source == "ottla" and not kafka.get(BOOTSTRAP):
-        raise OptionError("kafka.bootstrap.servers must be given: the brokers to ask first, as host:port,host:port")
+        raise OptionError("kafka.bootstrap.servers must be given: brokers to connect to, as host:port,host:port")
 
 
 def _check_kind(given: _Given, source: Source, streaming: bool) -> list[str]:
-    """What goes with a stream only, or with a batch query only."""
+    """Refuses options of batch queries in a stream, and the reverse. Returns notes on options without effect."""
     if streaming:
         for name in _ONLY_BATCH:
             if name in given:
@@ -289,11 +288,12 @@ def _check_kind(given: _Given, source: Source, streaming: bool) -> list[str]:
         return []
     if "commitGroup" in given:
         raise OptionError("commitGroup is not valid in a batch query: a streaming query commits what it has processed")
-    return [f"option {name} does nothing in a batch query" for name in _ONLY_STREAMS if name in given]
+    return [f"option {name} has no effect in a batch query" for name in _ONLY_STREAMS if name in given]
 
 
 def _paths(given: _Given, source: Source) -> tuple[str, ...]:
-    """`path`, several by comma, and `paths`: what `load([a, b])` becomes, a JSON list."""
+    """Returns the directories of `path`, separated by commas, and of `paths`, the JSON list that Spark makes of
+    `load([a, b])`."""
     found = [*(given.listed("path", "directory") or ())]
     if (listed := given.text("paths")) is not None:
         try:
@@ -307,17 +307,17 @@ def _paths(given: _Given, source: Source) -> tuple[str, ...]:
         if found:
             raise OptionError("ottla reads from brokers and takes no path; ottla_log reads directories")
     elif not found:
-        raise OptionError("path must be given: the log directory, or the folder of one partition; several by comma")
+        raise OptionError("path must be given: log directories or folders of partitions, separated by commas")
     return tuple(dict.fromkeys(_local(path) for path in found))
 
 
 def _local(path: str) -> str:
-    """The path on the file system, also of a file: URL, which Spark may have made of it."""
+    """Returns the local path of a path or a file: URL, which Spark may have made of it."""
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
         return path
     url = urlsplit(path)
     if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
-        raise OptionError(f"path {path!r}: only directories that are mounted where the tasks run can be read")
+        raise OptionError(f"path {path!r}: only directories that are mounted on every worker can be read")
     return unquote(url.path)
 
 
@@ -332,7 +332,7 @@ def _selection(given: _Given) -> Selection:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise OptionError(f"subscribePattern is {pattern!r}, which is no regular expression: {error}") from None
+            raise OptionError(f"subscribePattern is {pattern!r}, which is not a regular expression: {error}") from None
     assigned = given.text("assign")
     return Selection(
         topics=given.listed("subscribe", "topic"),
@@ -342,7 +342,8 @@ def _selection(given: _Given) -> Selection:
 
 
 def _limit(given: _Given, end: Literal["starting", "ending"], default: Limit) -> Limit:
-    """One end of a query: a time for all, else times by partition, else offsets, as Spark prefers them."""
+    """Returns one end of a query: one time for all partitions, else times by partition, else offsets, in the order of
+    precedence of Spark's Kafka source."""
     if (time_ms := given.number(f"{end}Timestamp", at_least=0)) is not None:
         return AtTime(time_ms)
     if (times := given.text(f"{end}OffsetsByTimestamp")) is not None:
@@ -355,7 +356,7 @@ def _limit(given: _Given, end: Literal["starting", "ending"], default: Limit) ->
 
 
 def _check_batch_limits(found: SourceOptions) -> None:
-    """A batch query does not start at the end, and does not end at the start."""
+    """Refuses a batch query that starts at the end or ends at the start."""
     both = (
         ("startingOffsets", found.starting, LATEST, "latest"),
         ("endingOffsets", found.ending, EARLIEST, "earliest"),
@@ -380,20 +381,20 @@ def _check_together(found: SourceOptions) -> None:
 
 
 def _committed(given: _Given, kafka: Mapping[str, str]) -> bool:
-    """isolationLevel, which is the same as kafka.isolation.level."""
+    """Returns isolationLevel, for which kafka.isolation.level is another name."""
     choices = ("read_uncommitted", "read_committed")
-    asked: str | None = given.choice("isolationLevel", choices, "") or None
+    own: str | None = given.choice("isolationLevel", choices, "") or None
     of_client: str | None = given.choice(f"kafka.{ISOLATION}", choices, "") or None if ISOLATION in kafka else None
-    if asked and of_client and asked != of_client:
-        raise OptionError(f"isolationLevel is {asked}, but kafka.{ISOLATION} is {of_client}: they are the same")
-    return (asked or of_client) == "read_committed"
+    if own and of_client and own != of_client:
+        raise OptionError(f"isolationLevel is {own}, but kafka.{ISOLATION} is {of_client}: give one of them")
+    return (own or of_client) == "read_committed"
 
 
 def _duration_ms(text: str, name: str) -> int:
-    """As Spark reads durations: "15m", "100ms", "2h"; a number alone is of milliseconds."""
+    """Parses a duration as Spark does: "15m", "100ms", "2h"; a number alone is in milliseconds."""
     found = _DURATION.fullmatch(text.lower())
     if not found or found[2] not in _DURATION_US or len(found[1]) > 18:
         raise OptionError(f"{name} is {text!r}: it must be a duration such as 15m, 90s or 500ms")
     if (lasts := int(found[1]) * _DURATION_US[found[2]] // 1_000) < 0:
-        raise OptionError(f"{name} is {text!r}: it can't be less than nothing")
+        raise OptionError(f"{name} is {text!r}: it must not be negative")
     return lasts

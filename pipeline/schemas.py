@@ -1,6 +1,6 @@
-"""The schema of a query: the columns that its options ask for, and schemas that users bring, in Spark's types.
+"""The schema of a query in Spark's types: from its options, or from a schema that the user gives.
 
-Owns which columns a query gives, in which order. The columns themselves are `readers/columns.py`'s. No I/O.
+Owns the columns of a query and their order. `readers/columns.py` defines the columns. No I/O.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ CRC_OK = "crcOk"
 
 
 def fields(options: SourceOptions) -> Mapping[str, pa.Field]:
-    """All columns that the source has."""
+    """Returns all columns of the source."""
     return BATCH_FIELDS if options.source == "ottla_batches" else FIELDS
 
 
 def columns(options: SourceOptions) -> tuple[str, ...]:
-    """The columns that the options ask for, in order. Raises OptionError for one that there is not."""
+    """Returns the columns that the options select, in order. Raises OptionError for an unknown one."""
     known = fields(options)
     if options.columns is not None:
         for name in options.columns:
             if name not in known:
                 raise OptionError(f"columns: {_unknown(name, options)}")
         if len(set(options.columns)) != len(options.columns):
-            raise OptionError(f"columns is {','.join(options.columns)!r}: each may be there once")
+            raise OptionError(f"columns is {','.join(options.columns)!r}: each column may be named once")
         return options.columns
     if options.source == "ottla_batches":
         return BATCH_COLUMNS
@@ -42,40 +42,40 @@ def columns(options: SourceOptions) -> tuple[str, ...]:
 
 
 def schema(options: SourceOptions) -> StructType:
-    """What Spark is told the rows are, where the user brings no schema. Raises OptionError."""
+    """Returns the schema of the rows for Spark when the user gives none. Raises OptionError."""
     chosen = columns(options)
     _check_needs(options, chosen)
     return _struct(chosen, fields(options))
 
 
 def ddl(found: StructType) -> str:
-    """A schema as SQL writes it: "key binary, offset bigint"."""
+    """Returns a schema in SQL's form: "key binary, offset bigint"."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.fields)
 
 
 def checked(given: StructType, options: SourceOptions) -> tuple[str, ...]:
-    """The columns of the schema that a query has: the options' own, or one that the user brings, which chooses among
-    all columns by name. Raises OptionError, which names the column that is wrong."""
+    """Returns the columns of a query: those of the options, or those of the user's schema, which selects among all
+    columns by name. Raises OptionError, which names the wrong column."""
     known = fields(options)
     names = tuple(given.fieldNames())
     if not names:
-        raise OptionError(f"a schema needs one column of {options.source} at least: {', '.join(known)}")
+        raise OptionError(f"the schema is empty: it needs at least one column of {options.source}: {', '.join(known)}")
     if len(set(names)) != len(names):
         raise OptionError(f"the schema has a column twice: {', '.join(names)}")
     for field in given.fields:
         if field.name not in known:
             raise OptionError(f"schema: {_unknown(field.name, options)}")
-        is_, asked = from_arrow_type(known[field.name].type).simpleString(), field.dataType.simpleString()
-        if is_ != asked:
-            raise OptionError(f"schema: column {field.name} is {is_}, not {asked}")
+        is_, given_type = from_arrow_type(known[field.name].type).simpleString(), field.dataType.simpleString()
+        if is_ != given_type:
+            raise OptionError(f"schema: column {field.name} is {is_}, not {given_type}")
     if options.columns is not None and names != columns(options):
-        raise OptionError("the option columns and a schema of your own say the same thing: give one of them")
+        raise OptionError("the option columns and a schema both select columns: give one of them")
     _check_needs(options, names)
     return names
 
 
 def _check_needs(options: SourceOptions, chosen: Sequence[str]) -> None:
-    """Rows that are no plain records must be told from these."""
+    """Rows that are not plain records (markers, damaged batches) need a column that distinguishes them."""
     if options.include_control_records and CONTROL not in chosen:
         raise OptionError(f"includeControlRecords needs the column {CONTROL}, which metadata=true gives")
     if options.on_corrupt == "emit" and CRC_OK not in chosen:

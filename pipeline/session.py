@@ -1,4 +1,4 @@
-"""Spark sessions that read logs: what a local one needs set, and the three data sources made known to it."""
+"""Spark sessions with the data sources: the settings of a local session, and the registration of the sources."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ with needed():
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # is set where spark-submit has started the JVM, and then this process
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set if spark-submit started the JVM, which then started this process
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _starting = threading.Lock()
-_taught: WeakSet[SparkSession] = WeakSet()
+_registered: WeakSet[SparkSession] = WeakSet()
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
-    """A Spark session that knows `ottla_log`, `ottla_batches` and `ottla`: a new one, or the one that there is.
+    """Returns a Spark session with the formats `ottla_log`, `ottla_batches` and `ottla`: a new one, or the active one.
 
-    `master` is by default what `spark-submit` was told, else `local[*]`. `conf` are Spark's settings, as in
-    `session(**{"spark.driver.memory": "4g"})`; they come before what is set here, which is for a local master:
-    loopback addresses, no web interface, a progress bar if stderr is a terminal, and errors only in the log. With
-    every master filters may be pushed down (whether they are is up to the option `pushdown`), and the Python of tasks
-    is that of this process unless PYSPARK_PYTHON names another. The heap is Spark's own default, 1 GiB. SetupError
-    where there is no Java.
+    `master` defaults to that of `spark-submit`, else to `local[*]`. `conf` are settings of Spark, as in
+    `session(**{"spark.driver.memory": "4g"})`. They override the settings for a local master: loopback addresses, no
+    web interface, a progress bar if stderr is a terminal, and only errors in the log. With every master, filter
+    pushdown is enabled (the option `pushdown` decides whether a source applies it), and tasks run in this process's
+    Python unless PYSPARK_PYTHON names another. The heap is Spark's default, 1 GiB. Raises SetupError if there is no
+    Java.
     """
     given = settings(master, conf, os.environ, terminal=sys.stderr is not None and sys.stderr.isatty())
     builder = SparkSession.builder
@@ -48,33 +48,33 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `ottla_log`, `ottla_batches` and `ottla` known to a session, which needs it where Spark does not find the
-    modules `pyspark_ottla...` itself, as with an editable install."""
+    """Registers `ottla_log`, `ottla_batches` and `ottla` with a session. Needed if Spark does not find the modules
+    `pyspark_ottla...` itself, as in an editable install."""
     from .sources.batches import BatchesSource
     from .sources.log import LogSource
     from .sources.wire import WireSource
 
-    if spark in _taught:
+    if spark in _registered:
         return
     for source in (LogSource, BatchesSource, WireSource):
         spark.dataSource.register(source)
-    _taught.add(spark)
+    _registered.add(spark)
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and tasks are one JVM here: local, local[2], local[*,3], but not local-cluster[...]."""
+    """Returns whether driver and tasks run in one local JVM: local, local[2], local[*,3], but not local-cluster."""
     return master == "local" or master.startswith("local[")
 
 
 def _text(value: object) -> str:
-    """A setting as Spark reads it."""
+    """Returns a setting in Spark's form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def settings(
     master: str | None, conf: Mapping[str, object], environ: Mapping[str, str], *, terminal: bool
 ) -> dict[str, str]:
-    """What a session is told: the caller's settings, and those of ours that they leave open."""
+    """Returns the settings of a session: the caller's, and our defaults for the others."""
     chosen = {key: _text(value) for key, value in conf.items()}
     if master is not None:
         chosen["spark.master"] = master
@@ -88,27 +88,27 @@ def settings(
         if not any(place and Path(place, "log4j2.properties").exists() for place in places):
             options = chosen.pop("spark.driver.extraJavaOptions", "")
             logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
-            ours["spark.driver.extraJavaOptions"] = f"{logging} {options}".strip()  # what comes later counts
+            ours["spark.driver.extraJavaOptions"] = f"{logging} {options}".strip()  # the last of two equal options wins
     return ours | chosen
 
 
 def variables(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What Spark is to find in the environment while it starts, as far as that is not set. NoJava."""
+    """Returns the environment variables for the start of Spark that are not set yet. Raises NoJava."""
     if SUBMITTED in environ:
         return {}
     python = environ.get("PYSPARK_PYTHON", sys.executable)
     wanted = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": environ.get("PYSPARK_DRIVER_PYTHON", python)}
     if is_local(given["spark.master"]) and "SPARK_LOCAL_IP" not in environ:
         wanted["SPARK_LOCAL_IP"] = LOOPBACK
-    if SparkContext._gateway is None:  # the JVM that a process has started stays for all its sessions
+    if SparkContext._gateway is None:  # a process keeps its JVM for all its sessions
         wanted["JAVA_HOME"] = str(java.spark_home(environ))
     return wanted
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until the JVM has started; a second one does not. PySpark would leave a JVM that is starting to
-    itself, and that stays for ever, as it finds nobody to tell where it listens."""
+    """Delays the first Ctrl-C until the JVM has started; a second one interrupts at once. PySpark would abandon a
+    starting JVM, which then runs forever, since no process reads its port."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -124,7 +124,7 @@ def _undisturbed() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is note:  # a context that was started has a handler of its own
+        if signal.getsignal(signal.SIGINT) is note:  # a context that was started has its own handler
             signal.signal(signal.SIGINT, before)
     if pressed:
         raise KeyboardInterrupt
@@ -132,7 +132,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables for the start of the JVM, which inherits them; then this process has its own again."""
+    """Sets environment variables for the start of the JVM, which inherits them, and restores them afterwards."""
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -1,23 +1,24 @@
-"""A stream over logs, without Spark: where it begins, how far each batch goes, and what is read for it.
+"""A stream over logs, without Spark: its start, the end of each batch, and the ranges of each batch.
 
-Owns the arithmetic of positions: the first one, the next one under a limit, new partitions, partitions that are gone,
-lost records, and the ends that are fixed for `Trigger.AvailableNow`. Asks a `Backend` and a clock that are given; knows
-no Spark, no files and no sockets. A position is what Spark keeps in its checkpoint, and has the form of Spark's own
-Kafka source: `{"topic": {"0": 5}}`, 5 being the next offset to be read.
+Owns the arithmetic of positions: the first one, the next one under a limit, new partitions, deleted partitions, lost
+records, and the ends that are fixed for `Trigger.AvailableNow`. Calls an injected `Backend` and clock; no Spark, no
+files, no sockets. A position is the value in Spark's checkpoint, in the form of Spark's own Kafka source: `{"topic":
+{"0": 5}}`, 5 being the next offset to read.
 
-As Spark's Kafka source: new partitions are read from their earliest offset; a limit is shared out in proportion to what
-each partition has left; partitions that are gone, offsets that went back and records that aged out unread are lost data
-(`failOnDataLoss`). Otherwise than there:
+As in Spark's Kafka source, new partitions are read from their earliest offset; a limit is shared out in proportion to
+the backlog of each partition; deleted partitions, log ends that moved back and records that retention deleted unread
+are lost data (`failOnDataLoss`). Differences:
 
-* Lost data is found out before the batch is planned, too, so that a query that fails of it has written nothing down
-  that would make it fail again when the records are back.
-* An end that is lower than what was read already is waited for (`Rules.patience_ms`): a broker that was killed comes
-  back with a high watermark that is some seconds old, which is no loss.
-* The first batch ends where the logs ended when the start was determined. Spark writes down the end of each batch but
-  not the start of the first, and asks again for it if the query died in the first batch. What was `latest` then is
-  later now; as the first batch has nothing of such a partition, nothing is missed.
-* A limit is never exceeded; where it is smaller than the number of partitions that have something, they take turns.
-* `minOffsetsPerTrigger` does not hold back `Trigger.AvailableNow`, which would end with records left.
+* Data loss is also detected before a batch is planned. A query that fails then has written no offsets to the
+  checkpoint, so it can continue once the records are back.
+* A log end below the offset that was read already is retried for `Rules.patience_ms`: a broker that was killed restarts
+  from a checkpointed high watermark that is some seconds old, and loses no records.
+* The first batch ends at the log ends of the time when the start was determined. Spark's checkpoint has the end of each
+  batch but not the start of the first, and Spark calls `initialOffset` again if the query died in the first batch.
+  `latest` is a higher offset by then; since the first batch has no records of such a partition, no records are lost.
+* A limit is never exceeded. If it is smaller than the number of partitions with records, each batch serves the next
+  ones in rotation.
+* `minOffsetsPerTrigger` does not hold back `Trigger.AvailableNow`, which would end with records left to read.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from .options import DEFAULT_MAX_TRIGGER_DELAY_MS
 
 Position = dict[str, dict[str, int]]
 
-PATIENCE_MS = 30_000  # several times what a broker takes between two writes of its high watermarks (5 s)
+PATIENCE_MS = 30_000  # several times the interval at which a broker checkpoints its high watermarks (5 s)
 
 
 def offsets_of(position: Position | None) -> Offsets:
-    """The offsets of a position. ReadError if it is none: the checkpoint of some other source."""
+    """Returns the offsets of a position. Raises ReadError for a position of another source's checkpoint."""
     try:
         return flat(position or {})
     except (AttributeError, TypeError, ValueError) as error:
@@ -45,7 +46,7 @@ def offsets_of(position: Position | None) -> Offsets:
 
 
 class Limit(NamedTuple):
-    """How many offsets a batch takes: at most, and at least (else it waits). None: no bound."""
+    """The bounds of a batch in offsets; below `at_least` the batch is held back. None: no bound."""
 
     at_most: int | None = None
     at_least: int | None = None
@@ -55,10 +56,10 @@ NO_LIMIT = Limit()
 
 
 def share(limit: int, sizes: Mapping[TopicPartition, int], turn: int = 0) -> Offsets:
-    """`limit` offsets, or all if there are fewer, shared out in proportion to `sizes`, which are positive.
+    """Shares out `limit` offsets, or all if there are fewer, in proportion to `sizes`, which are positive.
 
-    Each partition gets at least one while the limit lasts; a limit below their number goes to so many of them,
-    beginning at one that moves with `turn`.
+    Each partition gets at least one while the limit lasts. A limit below the number of partitions gives one to each of
+    `limit` partitions, beginning at the one that `turn` selects.
     """
     total = sum(sizes.values())
     if total <= limit:
@@ -68,12 +69,12 @@ def share(limit: int, sizes: Mapping[TopicPartition, int], turn: int = 0) -> Off
         return {keys[(turn + step) % len(keys)]: 1 for step in range(limit)}
     shares = {key: max(1, limit * sizes[key] // total) for key in keys}
     left = limit - sum(shares.values())
-    if left < 0:  # those lifted to one take it from the largest
+    if left < 0:  # partitions that were raised to one offset take it from the largest shares
         for key in sorted(keys, key=lambda key: -shares[key]):
             given = min(shares[key] - 1, -left)
             shares[key] -= given
             left += given
-    # What the rounding left over goes to the largest remainders of those that were not lifted; there are enough.
+    # The remainder of the rounding goes to the largest fractions of the partitions that were not raised.
     whole = (key for key in keys if limit * sizes[key] >= total)
     most = sorted(whole, key=lambda key: -(limit * sizes[key] % total))
     for key in most[: max(0, left)]:
@@ -83,12 +84,12 @@ def share(limit: int, sizes: Mapping[TopicPartition, int], turn: int = 0) -> Off
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a stream reads and how.
+    """The settings of a stream.
 
-    `start` resolves the starting offsets of a new query. `wanted.fail_on_loss` is failOnDataLoss. `limit` is what the
-    options ask for; a batch that is too small for it is held back for `max_delay_ms` at most. `min_pieces` is
-    minPartitions, `max_records` maxRecordsPerPartition. `patience_ms`: see the module; where nothing else can be done
-    meanwhile, it is looked again every `pause_ms`.
+    `start` resolves the starting offsets of a new query. `wanted.fail_on_loss` is failOnDataLoss. `limit` has the
+    bounds of the options; a batch below the lower bound is held back for at most `max_delay_ms`. `min_pieces` is
+    minPartitions, `max_records` is maxRecordsPerPartition. `patience_ms`: see the module; while the stream can only
+    wait, it polls every `pause_ms`.
     """
 
     selection: Selection
@@ -105,7 +106,7 @@ class Rules:
 class Stream:
     """One stream of one query, in the process that plans its batches. Every method may raise ReadError or DataLoss.
 
-    `now_ms` is a clock that only goes forward, `pause` waits for so many milliseconds, `warn` gets a sentence.
+    `now_ms` is a monotonic clock, `pause` sleeps for milliseconds, `warn` receives a sentence for the log.
     """
 
     def __init__(
@@ -123,30 +124,30 @@ class Stream:
         self._pause = pause
         self._warn = warn
         self._initial: Offsets | None = None
-        self._first_ends: Offsets | None = None  # the ends when the start was determined, until the first batch
+        self._first_ends: Offsets | None = None  # the log ends when the start was determined, until the first batch
         self._fixed: Offsets | None = None  # the ends for Trigger.AvailableNow
         self._seen: Offsets | None = None  # the newest ends, for the query's progress
-        self._given: Offsets | None = None  # what latest() answered last
+        self._given: Offsets | None = None  # the last result of latest()
         self._lower_since_ms: Offsets = {}
         self._triggered_ms: int | None = None
-        self._warned = ""  # once, however often a waiting query looks
+        self._warned = ""  # the last warning: a waiting query polls often and logs it once
 
     def initial(self) -> Position:
-        """Where a new query begins."""
+        """Returns the start of a new query."""
         self._first_ends = self._look(None)
         self._initial = self.rules.start(self.backend)
-        # A partition may have grown in between: it must not begin behind the end of the first batch.
+        # A partition may have grown in between: its start must not be after its end of the first batch.
         self._first_ends |= {key: max(self._first_ends.get(key, at), at) for key, at in self._initial.items()}
         if self._fixed is not None:
             self._fixed = self._initial | self._fixed
         return nested(self._initial)
 
     def fix_ends(self) -> None:
-        """Nothing that comes from now on is read (Trigger.AvailableNow)."""
+        """Fixes the current log ends as the end of the query (Trigger.AvailableNow)."""
         self._fixed = self._look(None)
 
     def latest(self, start: Position, limit: Limit) -> Position:
-        """Where the batch that begins at `start` ends; `start` itself if there is nothing to do."""
+        """Returns the end of the batch that begins at `start`; `start` itself if the batch is empty or held back."""
         begun = offsets_of(start)
         ends = self._ends(begun)
         self._seen = dict(ends)
@@ -156,17 +157,17 @@ class Stream:
             return nested(begun)
         if limit.at_most is not None and sum(sizes.values()) > limit.at_most:
             shares = share(limit.at_most, sizes, sum(begins.values()))
-            # Those that get nothing stay where they are; a new one is known from now on.
+            # Partitions without a share stay at their offset; a new partition becomes part of the position.
             ends = {key: begins[key] + shares.get(key, 0) if key in sizes else end for key, end in ends.items()}
         self._given = ends
         return nested(ends)
 
     def reported(self) -> Position | None:
-        """The ends that were seen last, whatever the limit: what the query's progress calls its latest offset."""
+        """Returns the last seen log ends regardless of the limit: the latest offset in the query's progress."""
         return nested(self._seen) if self._seen else None
 
     def pieces(self, start: Position, end: Position) -> Sequence[Piece]:
-        """Work that covers what is between two positions, also of a batch that was planned before a restart."""
+        """Returns the work between two positions, also for a batch that was planned before a restart."""
         begun, until = offsets_of(start), offsets_of(end)
         if begun == until:
             return []
@@ -189,7 +190,8 @@ class Stream:
         return self.backend.pieces(ranges, rules.wanted, at_least=rules.min_pieces)
 
     def _ends(self, begun: Offsets) -> Offsets:
-        """The ends of all partitions, none of them below where the stream is but for good."""
+        """Returns the ends of all partitions. An end below the stream's offset is replaced by that offset until
+        `patience_ms` is over."""
         if self._fixed is not None:
             ends = dict(self._fixed)
             if any(begun.get(key, 0) > end for key, end in ends.items()):
@@ -204,12 +206,13 @@ class Stream:
         for key, end in lower.items():
             if now_ms - self._lower_since_ms[key] < self.rules.patience_ms:
                 if self._lower_since_ms[key] == now_ms:
-                    self._warn(f"{key} ends at {end} for now, though it was read up to {begun[key]}")
+                    self._warn(f"{key} ends at offset {end} for now, but was read up to {begun[key]}")
                 ends[key] = begun[key]
         return ends
 
     def _wait_for(self, wanted: Offsets) -> Offsets:
-        """Where partitions end that are to be readable up to `wanted`: there, or below it where that never comes."""
+        """Waits at most `patience_ms` until the partitions are readable up to `wanted`. Returns those offsets, or the
+        lower ends."""
         since_ms = self._now_ms()
         while True:
             found = self.backend.latest(sorted(wanted), committed=self.rules.wanted.committed)
@@ -219,12 +222,12 @@ class Stream:
             self._pause(self.rules.pause_ms)
 
     def _reachable(self, begun: Offsets, until: Offsets) -> Offsets:
-        """The end of a batch that was planned by an earlier process, as far as it can be read now."""
+        """Returns the end of a batch that an earlier process planned, lowered to the offsets that can be read now."""
         moving = {key: to for key, to in until.items() if to > begun.get(key, -1)}
         found = self._wait_for(moving) if moving else {}
         self._report(
             [
-                f"{key} ends at {found[key]} where {to} was planned"
+                f"{key} ends at offset {found[key]}, but the batch was planned up to {to}"
                 for key, to in moving.items()
                 if found.get(key, to) < to
             ]
@@ -232,7 +235,8 @@ class Stream:
         return until | found
 
     def _begins(self, begun: Offsets, ends: Offsets) -> Offsets:
-        """Where each partition's part of the next batch begins. Those that have gone meanwhile leave `ends`."""
+        """Returns the first offset of each partition in the next batch. Removes partitions deleted meanwhile from
+        `ends`."""
         moving = sorted(key for key, end in ends.items() if key not in begun or end > begun[key])
         lowest = self.backend.earliest(moving) if moving else {}
         self._report(self._gone_or_back(begun, ends))
@@ -245,19 +249,19 @@ class Stream:
         return {key: max(begun.get(key, 0), lowest.get(key, 0)) for key in ends}
 
     def _gone_or_back(self, begun: Offsets, ends: Offsets) -> list[str]:
-        gone = [f"{key} is gone" for key in begun if key not in ends]
+        gone = [f"{key} no longer exists" for key in begun if key not in ends]
         return gone + [
-            f"{key} went back from {at} to {ends[key]}" for key, at in begun.items() if ends.get(key, at) < at
+            f"{key} went back from offset {at} to {ends[key]}" for key, at in begun.items() if ends.get(key, at) < at
         ]
 
     def _aged_out(self, begun: Offsets, moving: Sequence[TopicPartition], lowest: Offsets) -> list[str]:
         lost: list[str] = []
         for key in moving:
             if key not in lowest:
-                lost.append(f"{key} is gone")
+                lost.append(f"{key} no longer exists")
             elif lowest[key] > begun.get(key, 0):
                 new = "" if key in begun else ", which is new,"
-                lost.append(f"{key}{new} begins at {lowest[key]}, behind {begun.get(key, 0)}")
+                lost.append(f"{key}{new} begins at offset {lowest[key]}, after {begun.get(key, 0)}")
         return lost
 
     def _report(self, lost: list[str]) -> None:
@@ -265,13 +269,13 @@ class Stream:
             return
         what = "; ".join(lost[:5]) + (f"; and {len(lost) - 5} more" if len(lost) > 5 else "")
         if self.rules.wanted.fail_on_loss:
-            raise DataLoss(f"records may have been lost: {what}. failOnDataLoss=false goes on with what there is")
+            raise DataLoss(f"records may have been lost: {what}. failOnDataLoss=false reads the remaining ones")
         if what != self._warned:
             self._warn(f"records may have been lost: {what}")
             self._warned = what
 
     def _held_back(self, limit: Limit, size: int) -> bool:
-        """Whether the batch waits until there is more (minOffsetsPerTrigger), which the first never does."""
+        """Returns whether the batch waits for more records (minOffsetsPerTrigger). The first batch never waits."""
         if limit.at_least is None or self._fixed is not None:
             return False
         now_ms = self._now_ms()
@@ -283,12 +287,13 @@ class Stream:
         return False
 
     def _look(self, begun: Offsets | None) -> Offsets:
-        """The ends of the partitions that there are."""
+        """Returns the current log ends of the selected partitions."""
         keys = self._partitions(begun)
         return self.backend.latest(keys, committed=self.rules.wanted.committed) if keys else {}
 
     def _partitions(self, begun: Offsets | None) -> list[TopicPartition]:
-        """The selected partitions. A named topic that vanishes while it is read is lost data, not a wrong name."""
+        """Returns the selected partitions. A named topic that is deleted while it is read is lost data, not a wrong
+        name."""
         selection = self.rules.selection
         try:
             return self.backend.partitions(selection)
@@ -301,7 +306,7 @@ class Stream:
                 or any(name.startswith("__") for name in named)
             ):
                 raise
-            # By a pattern nothing has to be there; whether the place answers at all shows here, too.
+            # A pattern may match no topic, so only a place that cannot be read raises here.
             pattern = "|".join(re.escape(name) for name in sorted(named))
             found = self.backend.partitions(replace(selection, topics=None, assigned=None, pattern=pattern))
             return [key for key in found if selection.assigned is None or key in selection.assigned]

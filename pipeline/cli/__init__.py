@@ -1,10 +1,11 @@
 """`ottla pipeline JOB ...`: the jobs as commands, on this machine or on any Spark cluster.
 
-Owns the command line: a job is the folder of its name in `pipeline/jobs/`, and only the one that is asked for is
-imported. The report is printed on stdout, the plan and progress on stderr. Exit code 0; 1 where the audit found
-anything, or a job left something undone; 2, with one line on stderr, for a mistake.
+Owns the command line. A job is a folder of `pipeline/jobs/`, and only the requested one is imported. The report goes to
+stdout, the plan and progress to stderr. Exit code 0; 1 if the audit has findings or a job left work undone; 2, with one
+line on stderr, for a usage error.
 
-Run by `spark-submit`, Spark's own flags say where: `spark-submit --master M $(ottla pipeline --script) census PATH`.
+With `spark-submit`, Spark's own flags select the cluster: `spark-submit --master M $(ottla pipeline --script) census
+PATH`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ __all__ = ["complain", "pipeline"]
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
 MODULES = ("census", "audit", "upgrade", "compact", "export", "import_", "replay")
-"""The folders of the jobs, in the order of the help; the command has the name less the `_` of what is a keyword."""
+"""The folders of the jobs, in the order of the help. A trailing `_`, which avoids a keyword, is not part of the
+command."""
 
 
 def pipeline(arguments: Sequence[str]) -> int:
-    """`ottla pipeline`: the exit code."""
+    """Runs `ottla pipeline` and returns its exit code."""
     parsed = _parser(arguments).parse_args(list(arguments))
     program = f"{PROGRAM} {parsed.job}"
     try:
@@ -46,7 +48,7 @@ def pipeline(arguments: Sequence[str]) -> int:
 
 
 def _job(name: str) -> Job:
-    """The job of that name, its module imported."""
+    """Imports a job's module and returns the job."""
     (module,) = (module for module in MODULES if _command(module) == name)
     return import_module(f"..jobs.{module}.cli", __name__).JOB
 
@@ -56,21 +58,22 @@ def _command(module: str) -> str:
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of these arguments: of jobs that they do not ask for it knows only the names.
+    """Returns the parser for these arguments. It has the flags of the requested job only, so that no other job is
+    imported.
 
-    What comes before the job are flags without a value, so the first other argument is the job.
+    The options before the job take no value, so the first argument without a dash is the job.
     """
     names = [_command(module) for module in MODULES]
-    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    requested = next((argument for argument in arguments if not argument.startswith("-")), None)
     parser = Parser(
         prog=PROGRAM,
         description="Jobs on Spark over the log directories and topics of Ottla and of Apache Kafka.",
-        epilog=f"{PROGRAM} JOB --help says what a job takes.",
+        epilog=f"{PROGRAM} JOB --help lists the options of a job.",
     )
-    parser.add_argument("--script", action="version", version=str(SCRIPT), help="print what spark-submit is given")
+    parser.add_argument("--script", action="version", version=str(SCRIPT), help="print the path for spark-submit")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="|".join(names))
     for name in names:
-        if asked is None or name == asked:
+        if requested is None or name == requested:
             job = _job(name)
             add_arguments(jobs.add_parser(name, description=job.words, help=job.words), job)
         else:
@@ -79,19 +82,19 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def add_arguments(parser: argparse.ArgumentParser, job: Job) -> None:
-    """Those of a job: its own, and what all have."""
+    """Adds the arguments of a job: its own, and those of all jobs."""
     job.add_arguments(parser)
     if job.picks_topics:
-        parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may come several times")
-        parser.add_argument("--topics", metavar="REGEX", help="only topics whose whole name matches")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan, and change nothing")
-    parser.add_argument("--master", help="where Spark runs; by default local[*], or what spark-submit says")
-    parser.add_argument("--conf", action="append", type=setting, metavar="K=V", default=[], help="a setting of Spark")
-    parser.add_argument("--report", metavar="FILE.json", help="write the whole report there")
+        parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
+        parser.add_argument("--topics", metavar="REGEX", help="only topics whose full name matches")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
+    parser.add_argument("--master", help="the Spark master; default local[*], or that of spark-submit")
+    parser.add_argument("--conf", action="append", type=setting, metavar="K=V", default=[], help="a Spark setting")
+    parser.add_argument("--report", metavar="FILE.json", help="write the full report to this file")
     parser.set_defaults(plot=None)
     if job.plots:
-        parser.add_argument("--plot", metavar="FILE.png|html", help="draw it there (extra: plot)")
-    parser.add_argument("--quiet", action="store_true", help="no plan and no progress on stderr")
+        parser.add_argument("--plot", metavar="FILE.png|html", help="draw the report (extra: ottla[plot])")
+    parser.add_argument("--quiet", action="store_true", help="print no plan and no progress on stderr")
 
 
 def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
@@ -99,36 +102,37 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
     try:
         job.check(parsed)
     except Exception as error:
-        return complain(program, _one_line(_told_by(error)))
+        return complain(program, _one_line(_message_of(error)))
     from ..jobs.spark_tasks import Meter
     from .spark_start import hushed, start
 
     quiet = parsed.quiet or sys.stderr is None
-    told: list[str] = []
+    plan: list[str] = []
 
-    def tell(line: str) -> None:
-        told.append(line)
-        if not quiet and not parsed.dry_run:  # then it is what stdout has
+    def on_plan(line: str) -> None:
+        plan.append(line)
+        if not quiet and not parsed.dry_run:  # in a dry run the plan goes to stdout
             print(f"{program}: {line}", file=sys.stderr, flush=True)
 
     spark = start(program, parsed.master, dict(parsed.conf))
     try:
-        report, code = job.run(spark, parsed, tell, None if quiet else Meter(program))
+        report, code = job.run(spark, parsed, on_plan, None if quiet else Meter(program))
     except Exception as error:
-        return complain(program, _one_line(_told_by(error)), FAILED)
+        return complain(program, _one_line(_message_of(error)), FAILED)
     finally:
         with hushed():
             spark.stop()
-    return write(parsed, program, report, told, code)
+    return write(parsed, program, report, plan, code)
 
 
 def _one_line(message: object) -> str:
-    """The message without line breaks, which Spark puts into its own."""
+    """Returns the message on one line; Spark's messages contain line breaks."""
     return " ".join(str(message).split())
 
 
-def _told_by(error: Exception) -> str:
-    """What an error of ours, or of the disk, says. Any other is raised again, and so is one that `pipeline` tells."""
+def _message_of(error: Exception) -> str:
+    """Returns the message of an error of Ottla or of the operating system. Raises any other error again, and
+    SetupError, which `pipeline` reports."""
     if isinstance(error, SetupError):
         raise error
     if isinstance(error, OSError):

@@ -1,6 +1,6 @@
-"""What a command prints and writes: the report on stdout and in files, mistakes in one line on stderr.
+"""The output of a command: the report on stdout and in files, errors in one line on stderr.
 
-Owns the looks at those files before Spark starts, too.
+Owns the checks of those files before Spark starts, too.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ PLOT_SUFFIXES = (".png", ".html")
 
 
 def check_files(parsed: argparse.Namespace) -> None:
-    """Whether what is to be written can be. Nothing is created yet."""
+    """Checks that the output files can be written, without creating them. Raises UsageError."""
     for path in (parsed.report, parsed.plot):
         if path is None:
             continue
         folder = os.path.dirname(os.path.abspath(path))
         if os.path.isdir(path) or not os.path.isdir(folder):
-            raise UsageError(f"cannot write {path}: {'a folder' if os.path.isdir(path) else 'there is no such folder'}")
+            problem = "it is a folder" if os.path.isdir(path) else "its folder does not exist"
+            raise UsageError(f"cannot write {path}: {problem}")
         if not os.access(path if os.path.exists(path) else folder, os.W_OK):
             raise UsageError(f"cannot write {path}: Permission denied")
     if parsed.plot is not None:
         if parsed.dry_run:
-            raise UsageError("--plot: a dry run finds nothing that could be drawn")
+            raise UsageError("--plot cannot be used with --dry-run: there is no report to draw")
         if os.path.splitext(parsed.plot)[1].lower() not in PLOT_SUFFIXES:
-            raise UsageError(f"--plot {parsed.plot}: a file whose name ends in {' or '.join(PLOT_SUFFIXES)}")
+            raise UsageError(f"--plot {parsed.plot}: the file name must end in {' or '.join(PLOT_SUFFIXES)}")
         require("matplotlib", "--plot")
 
 
-def write(parsed: argparse.Namespace, program: str, report: Report | None, told: Sequence[str], code: int) -> int:
-    """Writes the files and prints the report; before it, in a dry run, the plan as it was told. The exit code."""
-    plan = told if parsed.dry_run else ()
+def write(parsed: argparse.Namespace, program: str, report: Report | None, plan: Sequence[str], code: int) -> int:
+    """Writes the files and prints the report, in a dry run after the plan. Returns the exit code."""
+    plan = plan if parsed.dry_run else ()
     try:
         if parsed.report is not None:
             put(parsed.report, (_document(plan) if report is None else report.to_json()).encode())
@@ -61,8 +62,8 @@ def _document(plan: Sequence[str]) -> str:
 
 
 def put(path: str, data: bytes) -> None:
-    """Writes a file, whole or not at all: who reads it meanwhile has the old one. OSError."""
-    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):  # a pipe, or /dev/stdout
+    """Writes a file atomically: a concurrent reader gets the old content or the new. Raises OSError."""
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):  # such as a pipe or /dev/stdout
         Path(path).write_bytes(data)
         return
     unfinished = f"{path}.{os.getpid()}.tmp"
@@ -79,7 +80,8 @@ def put(path: str, data: bytes) -> None:
 
 
 def _print(program: str, text: str, code: int) -> int:
-    """Prints, also where the reader goes away early or the terminal lacks letters."""
+    """Prints text and returns the exit code, even if the reader closes the pipe or the terminal's encoding lacks a
+    character."""
     if sys.stdout is None:
         return complain(program, "cannot write: stdout is closed", FAILED)
     reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
@@ -89,7 +91,7 @@ def _print(program: str, text: str, code: int) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer would fail again when the interpreter ends.
+        # Output left in the buffer would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

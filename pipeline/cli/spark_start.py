@@ -1,4 +1,4 @@
-"""Spark for a command: started, and stopped, without a word of its own on stderr."""
+"""Starts and stops Spark for a command, with Spark's own output on stderr suppressed."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ if TYPE_CHECKING:
 
 
 def start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSession:
-    """A session for the command of that name. What Spark said is told where it does not start: UsageError."""
+    """Returns a session for the command `name`. Raises UsageError with the JVM's message if Spark does not start."""
     from ..session import session
 
     settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **conf}
-    with hushed() as said:
+    with hushed() as output:
         try:
             return session(master, **settings)
         except SetupError:
             raise
         except Exception as error:
             problem = str(getattr(error, "desc", None) or error).strip().partition("\n")[0] or type(error).__name__
-            raise UsageError(f"Spark does not start: {_reason(said()) or problem}") from error
+            raise UsageError(f"Spark does not start: {_reason(output()) or problem}") from error
 
 
-def _reason(said: str) -> str:
-    """The line of what the JVM said that tells why it ended."""
-    lines = [line.strip() for line in said.splitlines()]
-    telling = [line for line in lines if re.match(r"(Error|Exception|Caused by|.*Exception: )", line)]
-    # What was caught says less than why it was thrown: "Exception thrown in awaitResult:".
-    causes = [line.removeprefix("Caused by: ") for line in telling if line.startswith("Caused by: ")]
-    return (causes or telling or [""])[0]
+def _reason(output: str) -> str:
+    """Returns the line of the JVM's output that names the cause."""
+    lines = [line.strip() for line in output.splitlines()]
+    causal = [line for line in lines if re.match(r"(Error|Exception|Caused by|.*Exception: )", line)]
+    # The caught exception names less than its cause: "Exception thrown in awaitResult:".
+    causes = [line.removeprefix("Caused by: ") for line in causal if line.startswith("Caused by: ")]
+    return (causes or causal or [""])[0]
 
 
 @contextlib.contextmanager
 def hushed() -> Iterator[Callable[[], str]]:
-    """Sends stderr into a file, which the JVM, if it is started here, goes on to write to; gives what is in it.
+    """Redirects stderr to a file, for the JVM started meanwhile as well, and yields a function that reads that file.
 
-    Everything that matters comes back as an exception.
+    Every error that matters is raised as an exception.
     """
     with tempfile.TemporaryFile() as file:
 
-        def said() -> str:
+        def output() -> str:
             file.seek(0)
             return file.read().decode(errors="replace")
 
         try:
             kept = os.dup(2)
-        except OSError:  # it is closed
-            yield said
+        except OSError:  # stderr is closed
+            yield output
             return
         if sys.stderr is not None:
             sys.stderr.flush()
         os.dup2(file.fileno(), 2)
         try:
-            yield said
+            yield output
         finally:
             if sys.stderr is not None:
                 sys.stderr.flush()

@@ -1,8 +1,8 @@
-"""The jobs on Spark: what reads, rewrites, exports, imports and replays logs at scale.
+"""The jobs on Spark: read, rewrite, export, import and replay logs at scale.
 
-Spark carries paths, keys and facts; the bytes of records stay in the Python tasks. What a task does is in packages
-without Spark (in the folder of its name, beside `in_place`); here is what hands it out and
-puts the answers together. `pipeline/cli/` has the same jobs as commands.
+Spark moves paths, keys and facts; the bytes of records stay in the Python tasks. The work of a task is in the packages
+without Spark (the folder of each job, and `in_place`); a `job.py` distributes the tasks and merges their results.
+`pipeline/cli/` has the same jobs as commands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a job's module gives, and what such modules share: a few flags, looks before Spark starts, and two errors.
+"""The interface of a job's command module, and shared parts: arguments, checks before Spark starts, and errors.
 
-A module of this package that is a job has a `JOB`. It imports nothing of the extras at its top, nor what takes long
-to import: the commands' help reads all of them.
+A command module has a `JOB`. Its top-level imports need no extras and are fast, since the help of the commands imports
+all of them.
 """
 
 from __future__ import annotations
@@ -16,64 +16,66 @@ from ..extras import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .spark_tasks import Say
+    from .spark_tasks import ProgressCallback
 
 
-Tell = Callable[[str], object]
+PlanCallback = Callable[[str], object]
 
 
 class UsageError(SetupError):
-    """What was asked for cannot be done: one sentence. Exit code 2."""
+    """The command cannot be run as given. The message is one sentence. Exit code 2."""
 
 
 class Report(Protocol):
-    """What a job has done; in a dry run, what it would do."""
+    """The result of a job; in a dry run, its plan."""
 
     def to_text(self) -> str:
-        """For people: lines, each with its end."""
+        """Returns lines for people, each with its end."""
         ...
 
     def to_json(self) -> str:
-        """One document, for programs."""
+        """Returns one JSON document."""
         ...
 
 
 class Job(NamedTuple):
     """A job as a command.
 
-    `add_arguments` adds its own arguments; `--master`, `--conf`, `--report`, `--dry-run` and `--quiet` are everyone's,
-    `--topic` and `--topics` are there if `picks_topics`, `--plot` if `plots`. `check` looks at what is asked for before
-    Spark starts, and may put into the parsed arguments what it finds: an error ends it there, with exit code 2.
-    `run(spark, parsed, tell, say)` does it: `tell` takes the lines of the plan, `say` progress (None: nobody wants it);
-    it gives the report and the exit code. An error ends it with 1, SetupError (UsageError is one) with 2. Errors are
-    those of this project, which are sentences (JobError, ReadError, StorageError ...), and OSError.
+    `add_arguments` adds its own arguments; every job has `--master`, `--conf`, `--report`, `--dry-run` and `--quiet`,
+    `--topic` and `--topics` if `picks_topics`, and `--plot` if `plots`. `check` checks the arguments before Spark
+    starts, and may store results in them: an error ends the command with exit code 2.
 
-    In a dry run (`parsed.dry_run`) it makes only its plan, and changes nothing: what it tells and the report, which
-    may then be None, are what stdout has.
+    `run(spark, parsed, on_plan, on_progress)` does the work: `on_plan` receives the lines of the plan, `on_progress`
+    the progress (None with --quiet); it returns the report and the exit code. An error ends the command with 1,
+    SetupError (UsageError is one) with 2. Errors with a message for users are those of this project (JobError,
+    ReadError, StorageError ...), and OSError.
+
+    In a dry run (`parsed.dry_run`) it makes only its plan, and changes nothing: stdout gets the lines of the plan and
+    the report, which may be None then.
     """
 
     name: str
     words: str
     add_arguments: Callable[[argparse.ArgumentParser], object]
     check: Callable[[argparse.Namespace], object]
-    run: Callable[[SparkSession, argparse.Namespace, Tell, Say | None], tuple[Report | None, int]]
+    run: Callable[[SparkSession, argparse.Namespace, PlanCallback, ProgressCallback | None], tuple[Report | None, int]]
     picks_topics: bool = True
     plots: bool = False
 
 
-# -- arguments that several jobs have
+# -- arguments of several jobs
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
-    """PATH..., as `parsed.paths`."""
+    """Adds PATH..., as `parsed.paths`."""
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a log directory, or the folder of a partition")
 
 
 def setting(text: str) -> tuple[str, str]:
-    """The type of an argument K=V."""
+    """The argparse type of an argument K=V."""
     key, equals, value = text.partition("=")
     if not (equals and key):
-        raise argparse.ArgumentTypeError(f"{text!r} is no setting, which is KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting: it must be KEY=VALUE")
     return key, value
 
 
@@ -81,7 +83,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def pattern(parsed: argparse.Namespace) -> re.Pattern[str] | None:
-    """What `--topics` says, None if it is not there. UsageError."""
+    """Returns the compiled `--topics`, or None. Raises UsageError."""
     try:
         return None if parsed.topics is None else re.compile(parsed.topics)
     except re.error as error:
@@ -89,14 +91,14 @@ def pattern(parsed: argparse.Namespace) -> re.Pattern[str] | None:
 
 
 def chosen_topics(parsed: argparse.Namespace) -> list[str] | None:
-    """The topics in `parsed.paths` that `--topic` and `--topics` mean, None if neither is there.
+    """Returns the topics in `parsed.paths` that `--topic` and `--topics` select, None without either.
 
-    Raises UsageError if there is nothing to be looked at, ReadError for paths that hold no logs and unknown topics.
+    Raises UsageError if no partition is left, ReadError for paths without logs and for unknown topics.
     """
     from .partitions import chosen
 
     like = pattern(parsed)
     found = chosen(parsed.paths, topics=parsed.topic, like=like)
     if not found:
-        raise UsageError(f"there is no partition to be looked at in {', '.join(parsed.paths)}")
+        raise UsageError(f"no partition is selected in {', '.join(parsed.paths)}: check --topic and --topics")
     return None if parsed.topic is None and like is None else sorted({folder.topic for folder in found})

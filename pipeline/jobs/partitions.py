@@ -1,4 +1,4 @@
-"""Which partitions of log directories a job works on, and how their topics are configured."""
+"""The partitions of a job in log directories, and the configs of their topics."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..backend import ReadError
 def chosen(
     paths: Sequence[str], *, topics: Sequence[str] | None = None, like: re.Pattern[str] | None = None
 ) -> list[inspect.PartitionFolder]:
-    """The partitions that are meant, by topic and number, each folder once.
+    """Returns the selected partitions, by topic and number, each folder once.
 
-    Raises ReadError for a path that is neither a log directory nor a partition's folder, and for a topic that was named
-    and is nowhere.
+    Raises ReadError for a path that is neither a log directory nor a partition's folder, and for a named topic that
+    does not exist.
     """
     found = {folder.path: folder for path in paths for folder in folders(path)}
     known = {folder.topic for folder in found.values()}
@@ -34,7 +34,7 @@ def chosen(
 
 
 def folders(path: str) -> list[inspect.PartitionFolder]:
-    """The partitions of a log directory, or the one whose folder this is. ReadError."""
+    """Returns the partitions of a log directory, or the one of a partition's folder. Raises ReadError."""
     try:
         path = inspect.followed(path)
         folder = inspect.partition_folder(path)
@@ -44,8 +44,8 @@ def folders(path: str) -> list[inspect.PartitionFolder]:
 
 
 def topic_configs(paths: Sequence[str]) -> Configs | None:
-    """What is set for topics, by the metadata logs in these directories, or beside these partitions; None if there is
-    none, as with ZooKeeper."""
+    """Returns the topic configs from the metadata logs in these directories, or next to these partitions; None without
+    any, as with ZooKeeper."""
     configs: Configs | None = None
     for path in map(inspect.followed, paths):
         above = [path] if inspect.partition_of(os.path.basename(path)) is None else [path, os.path.dirname(path)]

@@ -1,8 +1,7 @@
-"""Pictures of the reports: what lies where, how large, from when; and what is wrong.
+"""Plots of the reports: amounts, sizes and times of a census, findings of an audit.
 
-Owns the drawing by matplotlib, without a display, and the page around it. A `.png` is the picture alone; a `.html` has
-it inside, as SVG, with the tables that it was made of. Needs the extra `plot`, which is imported when something is to
-be drawn.
+Owns the drawing with matplotlib, without a display, and the HTML page around it. A `.png` is the picture alone; a
+`.html` embeds it as SVG, with the tables of its data. Needs the extra `plot`, imported on use.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from .census.facts import Facts, Sizes
 from .census.report import CensusReport, TopicCensus, codec_name
 
 SUFFIXES = (".png", ".html")
-TOPICS_MAX = 25  # the largest; the others are summed up
+TOPICS_MAX = 25  # the largest ones; the others are left out
 FINDINGS_MAX = 500
 _MS = 1000.0
-_TIMES_MS = (0, 253_402_300_799_000)  # 1970 to 9999: what a calendar has
+_TIMES_MS = (0, 253_402_300_799_000)  # 1970 to 9999: the range of Python's datetime
 _COLOURS = {0: "Reds", 1: "Oranges", 2: "Blues"}  # by format
 _STYLE = """
 body { font: 14px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 70em; color: #222 }
@@ -36,23 +35,23 @@ th { text-align: left } td.n { text-align: right; font-variant-numeric: tabular-
 
 
 def draw(report: CensusReport | AuditReport, path: str) -> None:
-    """Writes the picture of a report to a file, by its suffix. Raises as `drawn`, and OSError."""
+    """Writes the plot of a report to a file, in the format of its suffix. Raises the errors of `drawn`, and OSError."""
     data = drawn(report, path)
     with open(path, "wb") as file:
         file.write(data)
 
 
 def drawn(report: CensusReport | AuditReport, path: str) -> bytes:
-    """The picture of a report as a file of this name has it, by its suffix. Raises MissingExtra, and ValueError for
-    another suffix."""
+    """Returns the plot of a report in the format of the path's suffix. Raises MissingExtra, and ValueError for another
+    suffix."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
-        raise ValueError(f"{path}: a picture's name ends in {' or '.join(SUFFIXES)}")
+        raise ValueError(f"{path}: the file name must end in {' or '.join(SUFFIXES)}")
     with needed():
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     out = io.BytesIO()
-    # Names are shown as they are, and letters in SVG stay letters.
+    # Topic names are not parsed as math, and text in SVG stays text.
     with rc_context({"text.parse_math": False, "svg.fonttype": "none", "axes.axisbelow": True, "font.size": 9}):
         figure = Figure(layout="constrained")
         if isinstance(report, CensusReport):
@@ -66,7 +65,7 @@ def drawn(report: CensusReport | AuditReport, path: str) -> bytes:
     return data
 
 
-# -- pictures
+# -- plots
 
 
 def _census(figure: Any, report: CensusReport) -> None:
@@ -82,7 +81,7 @@ def _census(figure: Any, report: CensusReport) -> None:
 
 
 def _by_topic(axes: Any, topics: Sequence[TopicCensus], others: int) -> None:
-    """Stored bytes of each topic, by format and codec."""
+    """Draws the stored bytes of each topic, by format and codec."""
     from matplotlib import colormaps
 
     kinds = sorted({kind for topic in topics for kind in topic.facts.formats})
@@ -102,17 +101,17 @@ def _by_topic(axes: Any, topics: Sequence[TopicCensus], others: int) -> None:
 
 
 def _unit(size_bytes: int) -> tuple[str, float]:
-    """The unit that suits a size, and its bytes."""
+    """Returns a suitable unit for a size, and its bytes."""
     units = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)]
     return next(((unit, scale) for unit, scale in units if size_bytes >= scale), ("bytes", 1.0))
 
 
 def _histogram(axes: Any, sizes: Sizes, what: str) -> None:
-    """How many are of which size, by powers of two."""
-    told = {high: (low, high, number) for low, high, number in sizes.octaves()}
-    bits = [high.bit_length() for high in told]
+    """Draws a histogram of sizes by powers of two."""
+    by_end = {high: (low, high, number) for low, high, number in sizes.octaves()}
+    bits = [high.bit_length() for high in by_end]
     ends = [(1 << bit) - 1 for bit in range(min(bits, default=0), max(bits, default=-1) + 1)]
-    octaves = [told.get(high, (high + 1 >> 1, high, 0)) for high in ends]
+    octaves = [by_end.get(high, (high + 1 >> 1, high, 0)) for high in ends]
     axes.bar(range(len(octaves)), [number for *_, number in octaves], color="tab:blue")
     names = [str(low) if low == high else f"{low}-{high}" for low, high, _ in octaves]
     axes.set_xticks(range(len(octaves)), names, rotation=60, ha="right", fontsize=7)
@@ -122,7 +121,7 @@ def _histogram(axes: Any, sizes: Sizes, what: str) -> None:
 
 
 def _times(axes: Any, topics: Sequence[TopicCensus]) -> None:
-    """From when to when each topic has records."""
+    """Draws the time range of each topic's records."""
     from matplotlib import dates
 
     for row, topic in enumerate(topics):
@@ -149,7 +148,7 @@ def _audit(figure: Any, report: AuditReport) -> None:
 
 
 def _named(axes: Any, names: Sequence[str]) -> None:
-    """Rows of bars, the first at the top."""
+    """Labels the rows of bars, the first at the top."""
     axes.set_yticks(range(len(names)), [name if len(name) <= 40 else name[:37] + "..." for name in names])
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.3)
@@ -161,7 +160,7 @@ def _span_of(facts: Facts) -> tuple[int, int] | None:
 
 
 def _calendar(first_ms: int | None, last_ms: int | None) -> tuple[int, int] | None:
-    """These times, as far as a calendar has them."""
+    """Returns these times, clamped to the range of datetime, or None."""
     if first_ms is None or last_ms is None or first_ms > _TIMES_MS[1] or last_ms < _TIMES_MS[0]:
         return None
     return max(first_ms, _TIMES_MS[0]), min(last_ms, _TIMES_MS[1])
@@ -177,7 +176,7 @@ def _moment(time_ms: int) -> Any:
 
 
 def page(report: CensusReport | AuditReport, svg: str) -> str:
-    """The picture and its tables, as a page that needs nothing else."""
+    """Returns a self-contained page with the plot and its tables."""
     title = "Census" if isinstance(report, CensusReport) else "Audit"
     picture = svg[svg.index("<svg") :]
     body = _census_tables(report) if isinstance(report, CensusReport) else _audit_tables(report)

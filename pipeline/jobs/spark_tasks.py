@@ -1,11 +1,11 @@
-"""Many pieces of work through Spark: handed out in bundles of about the same size, answered in order of completion.
+"""Runs many pieces of work through Spark, in bundles of similar size, and yields results in order of completion.
 
-Owns the bundling, the one Spark job that does it, and the progress that is told meanwhile. Only items and results
-travel, both small and picklable; the task is a function at the top of a module that the workers can import. Works in
-the classic mode of Spark, on one machine and on a cluster.
+Owns the bundles, the single Spark job, and its progress. Only items and results are transferred, both small and
+picklable; the task is a top-level function of a module that the workers can import. Works with classic Spark, on one
+machine and on a cluster.
 
-The results come through an accumulator: Spark brings the updates of a task to the driver when that task ends, once
-however often it was tried, which makes them the one thing of a job that arrives before its end.
+The results come through an accumulator: Spark delivers the updates of a task to the driver when the task ends, once
+whatever the number of attempts. Nothing else of a job arrives before its end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WAVES = 8
-"""So many bundles for each core: the last ones end at about the same time, though they are not of the same size."""
+"""Bundles per core: with several, cores finish at about the same time although bundles differ in size."""
 
 LEAST_BYTES = 4 << 20
 MOST_BYTES = 64 << 20
-"""A bundle has about as much, between what is worth a task and what is worth telling progress of."""
+"""The size of a bundle: worth the start of a task, and small enough for regular progress."""
 
 ITEM_BYTES = 64 << 10
-"""What an item counts beside its bytes: a file is opened, and facts come back."""
+"""The cost of an item besides its bytes: opening a file, returning facts."""
 
 TICK_S = 0.5
 LINE_S = 5.0
@@ -45,15 +45,15 @@ SENTENCE_LETTERS = 500
 
 _OF_SPARK = re.compile(r"^.*\(TID [0-9]+\) \([^()]*\): |[a-z]+(\.[a-z]+)+\.SparkException: ")
 
-Say = Callable[["Progress"], None]
+ProgressCallback = Callable[["Progress"], None]
 
 
 class JobError(Exception):
-    """A job did not come to its end: one sentence, which names the item."""
+    """A job failed. The message is one sentence, which names the item."""
 
 
 class Progress(NamedTuple):
-    """How far a job is. `ended`: nothing more will be told."""
+    """The progress of a job. `ended` marks the last report."""
 
     items: int
     all_items: int
@@ -64,7 +64,7 @@ class Progress(NamedTuple):
 
     @property
     def left_s(self) -> float | None:
-        """How long it will take from now on; None before anything is known."""
+        """The estimated remaining seconds; None without any progress."""
         return self.seconds * (self.all_bytes - self.bytes) / self.bytes if self.bytes else None
 
     def __str__(self) -> str:
@@ -78,24 +78,24 @@ class Progress(NamedTuple):
 
 
 def _elapsed(seconds: float) -> str:
-    """To the second."""
+    """Returns the duration rounded to seconds."""
     return text.elapsed(round(seconds) * 1000)
 
 
 class Meter:
-    """Tells progress: on a terminal one line that is rewritten, else a line every few seconds, and the last one."""
+    """Prints progress: on a terminal one line that is rewritten, else a line every few seconds, and the last one."""
 
     def __init__(self, what: str, stream: TextIO | None = None) -> None:
         self._what = what
         self._stream = stream if stream is not None else sys.stderr
         self._on_terminal = self._stream is not None and self._stream.isatty()
-        self._told_s = 0.0
+        self._printed_s = 0.0
 
     def __call__(self, progress: Progress) -> None:
         if self._stream is None or not (self._on_terminal or self._is_due(progress)):
             return
         line = f"{self._what}: {progress}"
-        with contextlib.suppress(OSError, ValueError):  # who closed stderr wants no progress
+        with contextlib.suppress(OSError, ValueError):  # stderr may be closed
             if self._on_terminal:
                 self._stream.write(f"\r\x1b[K{line}" + ("\n" if progress.ended else ""))
             else:
@@ -103,14 +103,14 @@ class Meter:
             self._stream.flush()
 
     def _is_due(self, progress: Progress) -> bool:
-        if not progress.ended and progress.seconds < self._told_s + LINE_S:
+        if not progress.ended and progress.seconds < self._printed_s + LINE_S:
             return False
-        self._told_s = progress.seconds
+        self._printed_s = progress.seconds
         return True
 
 
 def bundles(sizes: Sequence[int], cores: int) -> list[list[int]]:
-    """Which items, by their index, go to one task each: the large ones alone and first, the small ones together."""
+    """Returns the indexes of the items of each task: large items alone and first, small ones together."""
     costs = [max(size, 0) + ITEM_BYTES for size in sizes]
     aim = min(max(sum(costs) // max(cores * WAVES, 1), LEAST_BYTES), MOST_BYTES)
     found: list[list[int]] = []
@@ -125,7 +125,7 @@ def bundles(sizes: Sequence[int], cores: int) -> list[list[int]]:
 
 
 def tasks(spark: SparkSession, items: Iterable[Item], *, bytes_of: Callable[[Item], int]) -> int:
-    """How many tasks `run` makes of these items."""
+    """Returns the number of tasks of `run` for these items."""
     return len(bundles([bytes_of(item) for item in items], spark.sparkContext.defaultParallelism))
 
 
@@ -135,13 +135,14 @@ def run(
     task: Callable[[Item], Result],
     *,
     bytes_of: Callable[[Item], int],
-    say: Say | None = None,
+    on_progress: ProgressCallback | None = None,
     name: str = "ottla",
 ) -> Iterator[tuple[Item, Result]]:
-    """`task(item)` for every item, in Spark's workers; each item with its result, as soon as its bundle is done.
+    """Runs `task(item)` for every item in Spark's workers, and yields each item with its result once its bundle is
+    done.
 
-    `bytes_of` says how much an item is. `say` hears of progress, `Meter` for one. `name` is the job's, for Spark's own
-    pages. The first item that fails ends it: JobError, the rest is cancelled. So does who stops iterating.
+    `bytes_of` returns the size of an item. `on_progress` receives the progress, for example a `Meter`. `name` is shown
+    in Spark's UI. The first failing item raises JobError and cancels the rest, as does closing the iterator.
     """
     sizes = [bytes_of(item) for item in items]
     context = spark.sparkContext
@@ -155,16 +156,16 @@ def run(
             context.setJobGroup(group, name)
             context.parallelize(parts, len(parts)).foreachPartition(functools.partial(_work, task, results))
             inbox.put(None)
-        except Exception as error:  # it is raised where the results are waited for
+        except Exception as error:  # raised by the thread that waits for results
             inbox.put(error)
 
     began = time.monotonic()
     done: set[int] = set()
     done_bytes, all_bytes = 0, sum(sizes)
 
-    def tell(*, ended: bool) -> None:
-        if say is not None:
-            say(Progress(len(done), len(items), done_bytes, all_bytes, time.monotonic() - began, ended))
+    def report_progress(*, ended: bool) -> None:
+        if on_progress is not None:
+            on_progress(Progress(len(done), len(items), done_bytes, all_bytes, time.monotonic() - began, ended))
 
     thread = InheritableThread(target=drive, daemon=True)
     if parts:
@@ -174,12 +175,10 @@ def run(
             try:
                 found = inbox.get(timeout=TICK_S)
             except queue.Empty:
-                tell(ended=False)
+                report_progress(ended=False)
                 continue
             if found is None:
-                raise JobError(
-                    f"Spark ended the job, but gave no result of {items[min(set(range(len(items))) - done)]}"
-                )
+                raise JobError(f"Spark ended the job without a result for {items[min(set(range(len(items))) - done)]}")
             if isinstance(found, Exception):
                 raise JobError(f"Spark ended the job: {sentence(found)}") from found
             index, result, problem = found
@@ -188,19 +187,19 @@ def run(
             if index not in done:
                 done.add(index)
                 done_bytes += sizes[index]
-                tell(ended=False)
+                report_progress(ended=False)
                 yield items[index], result
     finally:
-        tell(ended=True)
+        report_progress(ended=True)
         if thread.is_alive() and len(done) < len(items):
-            with contextlib.suppress(Exception):  # a session that was stopped has nothing to cancel
+            with contextlib.suppress(Exception):  # a stopped session has nothing to cancel
                 context.cancelJobGroup(group)
         if parts:
             thread.join(timeout=10)
 
 
 class _Inbox(AccumulatorParam[list[Any]]):
-    """Collects results in a task; at the driver, where it knows what to do with them, hands them on."""
+    """Collects results in a task; at the driver, where `deliver` is set, passes them on."""
 
     def __init__(self, deliver: Callable[[Any], None] | None = None) -> None:
         self._deliver = deliver
@@ -221,25 +220,25 @@ class _Inbox(AccumulatorParam[list[Any]]):
 
 
 def _work(task: Callable[[Any], Any], results: Accumulator[list[Any]], parts: Iterable[list[tuple[int, Any]]]) -> None:
-    """One Spark task: (index, result, problem) of each item of its bundle."""
+    """Runs one Spark task: adds (index, result, problem) of each item of its bundle."""
     for part in parts:
         for index, item in part:
             try:
                 found = (index, task(item), None)
-            except Exception as error:  # whatever it is, the driver names the item
+            except Exception as error:  # any error: the driver names the item
                 results.add([(index, None, sentence(error))])
                 return
             results.add([found])
 
 
 def sentence(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Returns the message of an error in one line."""
     if (thrown := getattr(error, "java_exception", None)) is not None:
-        # The rest are Java's frames; what comes before is which task of which stage it was.
+        # The other lines are Java frames; the prefix is the number of the task and stage.
         return _cut(_OF_SPARK.sub("", str(thrown).partition("\n")[0]))
     text = " ".join(str(error).split())
     kind = type(error).__name__
-    # Our own errors are sentences already; of others the kind says more than the words.
+    # Errors of Ottla are complete sentences; of others the type is more informative than the text.
     return _cut(text if type(error).__module__.startswith("ottla.") and text else f"{kind}: {text}" if text else kind)
 
 

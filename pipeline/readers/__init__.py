@@ -1,1 +1,1 @@
-"""Records from where they lie: segment files and brokers, decoded to Arrow."""
+"""Records from segment files and from brokers, decoded to Arrow."""

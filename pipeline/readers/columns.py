@@ -1,7 +1,7 @@
-"""The columns of the data sources: their names, their Arrow types, and rows made of decoded records.
+"""The columns of the data sources: their names, their Arrow types, and rows built from decoded records.
 
-Owns what a row of `ottla`, `ottla_log` and `ottla_batches` consists of. The names and types of records are those of
-Spark's Kafka source; the others follow its way of writing. No Spark, no I/O.
+Owns the rows of `ottla`, `ottla_log` and `ottla_batches`. The names and types of record columns are those of Spark's
+Kafka source; the other columns follow its spelling. No Spark, no I/O.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ FIELDS: dict[str, pa.Field] = _fields(
     crcOk=pa.bool_(),
     file=pa.string(),
 )
-"""What a record has. `timestampType`: -1 none (v0), 0 the producer's, 1 the broker's at append. `headers` is null where
-a record has none. `batchOffset` is the offset field of the record's batch or message. What the old formats lack is -1.
-`file` is the path of the segment; null over the wire."""
+"""The columns of a record. `timestampType`: -1 none (v0), 0 CreateTime, 1 LogAppendTime. `headers` is null for a record
+without headers. `batchOffset` is the offset field of the record's batch or message. Numbers that an old format lacks
+are -1. `file` is the path of the segment; null for records from brokers."""
 
 EXACT_TIME = pa.field("timestampMs", pa.int64())
-"""What jobs read for `timestamp`: epoch milliseconds as they are in the log; the source has no such column."""
+"""The column for jobs in the place of `timestamp`: epoch milliseconds exactly as in the log. The data sources do not
+have it."""
 
 RECORD_COLUMNS: tuple[str, ...] = tuple(list(FIELDS)[:7])
-"""Spark's seven, in its order; `headers` comes behind them with includeHeaders."""
+"""The seven columns of Spark's Kafka source, in its order; includeHeaders adds `headers` after them."""
 
 METADATA_COLUMNS: tuple[str, ...] = tuple(list(FIELDS)[8:])
-"""What metadata=true adds, in this order."""
+"""The columns that metadata=true adds, in this order."""
 
 BATCH_FIELDS: dict[str, pa.Field] = _fields(
     topic=pa.string(),
@@ -82,15 +83,14 @@ BATCH_FIELDS: dict[str, pa.Field] = _fields(
     crc=pa.int64(),
     crcOk=pa.bool_(),
 )
-"""What an entry of a log has by its header: a v2 batch, or a v0/v1 message, which with a codec is a wrapper.
-
-`position` and `sizeBytes` say where in `file` it lies. A wrapper tells its last offset only: `baseOffset` and
-`recordCount` are null there, as only opening it would tell. With `deleteHorizon` the `baseTimestamp` is no record's but
-the time from which on a cleaner drops tombstones (KIP-534). `crc` is what the entry claims, `crcOk` whether that is so:
-of all columns the only one for which more than headers is read."""
+"""The columns of a log entry, read from its header. An entry is a v2 batch or a v0/v1 message; a compressed v0/v1
+message is a wrapper of inner messages. `position` and `sizeBytes` are its place in `file`. The header of a wrapper has
+its last offset only, so its `baseOffset` and `recordCount` are null. With `deleteHorizon`, `baseTimestamp` is the time
+from which a cleaner drops tombstones (KIP-534). `crc` is the stored value and `crcOk` is True if it matches; only
+`crcOk` needs more than the headers."""
 
 BATCH_COLUMNS: tuple[str, ...] = tuple(name for name in BATCH_FIELDS if name != "crcOk")
-"""What is given unless columns are chosen."""
+"""The columns of a query that selects none."""
 
 _DECODED = {
     "key": "key",
@@ -118,24 +118,25 @@ _MS_MAX = INT64_MAX // _US_PER_MS
 
 
 def schema(columns: Sequence[str]) -> pa.Schema:
-    """The schema of rows with these columns of `FIELDS`, or EXACT_TIME. KeyError for a name that is none."""
+    """Returns the schema of rows with these columns of `FIELDS`, or EXACT_TIME. Raises KeyError for an unknown name."""
     return pa.schema([_ALL_FIELDS[name] for name in columns])
 
 
 def batch_schema(columns: Sequence[str]) -> pa.Schema:
-    """The same of `BATCH_FIELDS`."""
+    """Returns the schema of rows with these columns of `BATCH_FIELDS`."""
     return pa.schema([BATCH_FIELDS[name] for name in columns])
 
 
 def decoder_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Which columns of `columnar` these rows are made of: what is to be decoded for them."""
+    """Returns the columns of the decoder (`columnar`) from which these columns are built."""
     return tuple(_DECODED[name] for name in columns if name in _DECODED)
 
 
 def assemble(
     found: pa.RecordBatch, topic: str, partition: int, columns: Sequence[str], file: str | None = None
 ) -> pa.RecordBatch:
-    """Rows with these columns of `FIELDS`, of decoded records that have `decoder_columns(columns)`, and maybe more."""
+    """Returns rows with these columns of `FIELDS`, built from decoded records with at least the columns
+    `decoder_columns(columns)`."""
     count = found.num_rows
     constants: dict[str, Any] = {"topic": topic, "partition": partition, "file": file}
     arrays: list[pa.Array] = []
@@ -150,7 +151,7 @@ def assemble(
 
 
 def rows_of(arrays: Sequence[pa.Array], kinds: pa.Schema, count: int) -> pa.RecordBatch:
-    """A record batch of `count` rows, which it has even without columns."""
+    """Returns a record batch of `count` rows, even without columns."""
     if not arrays:
         empty: Any = pa.Array.from_buffers(pa.struct([]), count, [None])
         return pa.RecordBatch.from_struct_array(empty)
@@ -158,17 +159,17 @@ def rows_of(arrays: Sequence[pa.Array], kinds: pa.Schema, count: int) -> pa.Reco
 
 
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
-    """A column that is the same in all rows."""
+    """Returns a column with the same value in all rows."""
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
 
 def as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column with this type."""
+    """Returns the column cast to this type."""
     return column if column.type == kind else column.cast(kind)
 
 
 def timestamps(milliseconds: pa.Array) -> pa.Array:
-    """Epoch milliseconds as Spark's times, which count microseconds: what does not fit is the first or last one."""
+    """Returns epoch milliseconds as Spark's timestamps in microseconds, clamped to their range."""
     values = milliseconds.to_numpy(zero_copy_only=False)
     if values.size and (values.max() > _MS_MAX or values.min() < -_MS_MAX):
         values = np.clip(values, -_MS_MAX, _MS_MAX)
@@ -176,7 +177,7 @@ def timestamps(milliseconds: pa.Array) -> pa.Array:
 
 
 def codec_names(codecs: pa.Array) -> pa.Array:
-    """Names of codecs by their numbers; a number that means nothing has none."""
+    """Returns the names of codecs by their numbers, null for an unknown number."""
     numbers = codecs.to_numpy(zero_copy_only=False)
     unknown = numbers >= len(_CODECS)
     return _CODECS.take(pa.array(numbers, mask=unknown if unknown.any() else None))
@@ -189,7 +190,7 @@ def _headers(lists: pa.Array) -> pa.Array:
     values = pa.StructArray.from_arrays(
         [pieces.field(0), pieces.field(1)], fields=[HEADERS.value_type.field(0), HEADERS.value_type.field(1)]
     )
-    if offsets.offset:  # of a slice: Arrow takes nulls only with offsets that begin at their buffer
+    if offsets.offset:  # a slice: Arrow accepts a null mask only for offsets at the start of their buffer
         offsets = pa.array(offsets.to_numpy().copy())
     return pa.ListArray.from_arrays(offsets, values, type=HEADERS, mask=pa.array(counts == 0))
 

@@ -1,7 +1,7 @@
-"""Rows cut into batches, one behind the other, and their bytes.
+"""Splits rows into batches and encodes them.
 
-Owns where a batch ends: where the next row would not fit any more. That depends on the rows and their order alone, not
-on how they come together, so a task that is tried again writes the very same batches.
+Owns where a batch ends: before the row that would exceed the limit. That depends on the rows and their order alone, not
+on how they are grouped, so a retried task writes the very same batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .rows import content
 
 __all__ = ["Batch", "cut", "encoded"]
 
-# Its functions are made at import, so a type checker does not know them.
+# pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
 
 RECORD_BYTES = 36
@@ -32,13 +32,13 @@ HEADER_BYTES = 10
 """The most that a header takes besides its key and value."""
 
 MOST_RECORDS = INT32_MAX
-"""Sequences are of 31 bits, and those of one micro-batch and partition must differ."""
+"""Sequences have 31 bits, and must be unique within a micro-batch and partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some rows. `first` is the sequence of the first, `content_bytes` what keys, values and headers take, and
-    `size_bytes` what the records take before they are compressed, at most."""
+    """Some rows. `first` is the sequence of the first row, `content_bytes` the size of keys, values and headers, and
+    `size_bytes` an upper bound of the uncompressed size of the records."""
 
     rows: tuple[pa.RecordBatch, ...]
     first: int
@@ -53,7 +53,7 @@ class Batch:
 
 
 def cut(rows: Iterator[pa.RecordBatch], batch_bytes: int, timestamp_ms: int = -1) -> Iterator[Batch]:
-    """The rows as batches of at most so many bytes, or of one row. Raises SinkError."""
+    """Splits the rows into batches of at most `batch_bytes`, or of a single row. Raises SinkError."""
     first = count = bytes_ = open_bytes = 0
     pieces: list[pa.RecordBatch] = []
     for given in rows:
@@ -77,14 +77,14 @@ def cut(rows: Iterator[pa.RecordBatch], batch_bytes: int, timestamp_ms: int = -1
                 first += count
                 pieces, count, bytes_, open_bytes = [], 0, 0, 0
             if first + count > MOST_RECORDS:
-                raise SinkError(f"more than {MOST_RECORDS} rows go to one partition in one micro-batch")
+                raise SinkError(f"a micro-batch has more than {MOST_RECORDS} rows for one partition")
             position = stop
     if count:
         yield Batch(tuple(pieces), first, count, bytes_, open_bytes)
 
 
 def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """What each row takes: key, value and headers."""
+    """Returns the size of each row's key, value and headers."""
     sizes = _lengths(rows.column("key")) + _lengths(rows.column("value"))
     headers = rows.column("headers")
     if headers.null_count < len(headers):
@@ -101,7 +101,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def encoded(batch: Batch, options: EncodeOptions) -> bytes | bytearray:
-    """The bytes of a batch, of offsets from 0 on, as a producer sends it. Raises SinkError."""
+    """Returns the bytes of a batch as a producer sends it, with offsets from 0 on. Raises SinkError."""
     rows = batch.rows[0] if len(batch.rows) == 1 else pa.concat_batches(list(batch.rows))
     columns = [pa.array(np.arange(batch.records, dtype=np.int64)), *rows.columns]
     numbered = pa.RecordBatch.from_arrays(columns, names=["offset", *rows.schema.names])

@@ -1,6 +1,6 @@
-"""Requests to coordinators, asked again until there is an answer that decides.
+"""Requests to coordinators, retried until a response decides.
 
-Owns the tries and what became of them; what an answer means is the client's table (`transactions.judge`).
+Owns the retries and their record; the client's table (`transactions.judge`) has the meaning of the error codes.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any, TypeVar
 from ...client.net.cluster import TRANSACTION, Cluster
 from ...client.net.connection import Connection
 from ...client.net.errors import ClientError, ConnectionLost, KafkaError
-from ...client.producer.transactions.state_machine import Call, Standing, Verdict, judge
+from ...client.producer.transactions.state_machine import Call, TransactionStatus, Verdict, judge
 from ..backend import ReadError
-from ..readers.wire.connection import START_PATIENCE_S, open_cluster, told
+from ..readers.wire.connection import START_PATIENCE_S, open_cluster, with_brokers
 from ..readers.wire.event_loop import Loop, loop_here
 from .errors import SinkError
 from .options import SinkOptions
 
-__all__ = ["Asker", "Met", "Refused", "ask_until"]
+__all__ = ["ClusterCalls", "Obstacles", "Refused", "call_until_decided"]
 
 SOON_S = 0.02
-"""How long it takes to complete the transaction before, about."""
+"""The usual time to complete the previous transaction."""
 
 T = TypeVar("T")
-Ask = Callable[[Connection], Awaitable[tuple[int, Any]]]
+Request = Callable[[Connection], Awaitable[tuple[int, Any]]]
 
 
 class Refused(Exception):
-    """An answer that no later try mends."""
+    """An error that no retry can change."""
 
     def __init__(self, verdict: Verdict, code: int) -> None:
         super().__init__(str(KafkaError(code)))
@@ -37,16 +37,17 @@ class Refused(Exception):
         self.code = code
 
 
-class Met:
-    """What happened to a request before it was answered as it should be."""
+class Obstacles:
+    """Obstacles that a request met before it succeeded: a lost connection, a transaction that was still completing."""
 
     def __init__(self) -> None:
         self.was_lost = False
         self.was_pending = False
 
 
-class Asker:
-    """A cluster, and a loop to ask it in; opened when it is first used. `patience_s` is for the first broker."""
+class ClusterCalls:
+    """A cluster and the event loop for its calls, opened on first use. `patience_s` is the limit for the first
+    broker."""
 
     def __init__(self, options: SinkOptions, patience_s: float = START_PATIENCE_S) -> None:
         self._options = options
@@ -55,7 +56,8 @@ class Asker:
         self._cluster: Cluster | None = None
 
     def run(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        """What the work gives. Raises SinkError: no broker can be reached; ClientError as the work does."""
+        """Runs `work` and returns its result. Raises SinkError if no broker can be reached, and the ClientError of
+        `work`."""
         if self._loop is None:
             self._loop = loop_here()
         if self._cluster is None:
@@ -65,12 +67,12 @@ class Asker:
                 raise SinkError(str(error)) from error.__cause__
         return self._loop.run(work(self._cluster))
 
-    def told(self, error: ClientError) -> str:
-        """The error with the brokers that it came from."""
-        return str(error) if self._cluster is None else told(error, self._cluster)
+    def with_brokers(self, error: ClientError) -> str:
+        """Returns the error's text with the brokers' addresses."""
+        return str(error) if self._cluster is None else with_brokers(error, self._cluster)
 
     def close(self) -> None:
-        """Ends the connections. May be called again."""
+        """Closes the connections. May be called again."""
         loop, self._loop = self._loop, None
         cluster, self._cluster = self._cluster, None
         if loop is not None:
@@ -81,32 +83,32 @@ class Asker:
                 loop.close()
 
 
-async def ask_until(
+async def call_until_decided(
     cluster: Cluster,
     key: str,
-    ask: Ask,
-    standing: Standing,
+    send: Request,
+    status: TransactionStatus,
     call: Call,
     patience_s: float,
     kind: int = TRANSACTION,
-    met: Met | None = None,
+    obstacles: Obstacles | None = None,
 ) -> Any:
-    """What `ask` found, asked of the coordinator of `key`, however often its answer is lost or says "not now".
+    """Sends a request to the coordinator of `key` until a response decides, and returns its result.
 
-    `met` is told of it: whether a connection was lost, whether the transaction before was being completed. Raises
-    Refused for an answer that decides otherwise, and the last ClientError when patience is over.
+    Retries after a lost response and after retriable errors; `obstacles` records them. Raises
+    Refused for a final error, and the last ClientError after `patience_s`.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     attempt = 0
-    met = met or Met()
+    obstacles = obstacles or Obstacles()
     while True:
         verdict = Verdict.AGAIN
         try:
             left_s = max(0.001, deadline - loop.time())
             connection = await cluster.coordinator(key, kind, timeout_s=left_s)
-            code, found = await ask(connection)
-            verdict = judge(standing, call, code)
+            code, found = await send(connection)
+            verdict = judge(status, call, code)
             if verdict is Verdict.DONE:
                 return found
             error: ClientError = KafkaError(code, call.value)
@@ -116,8 +118,8 @@ async def ask_until(
             if not failure.retriable:
                 raise
             error = failure
-        met.was_lost |= isinstance(error, ConnectionLost)
-        met.was_pending |= verdict is Verdict.SOON
+        obstacles.was_lost |= isinstance(error, ConnectionLost)
+        obstacles.was_pending |= verdict is Verdict.SOON
         if verdict is Verdict.MOVED or isinstance(error, ConnectionLost):
             cluster.expire_coordinator(key, kind)
         attempt += 1

@@ -1,15 +1,15 @@
-"""What the sink raises: one sentence each, that names what and where."""
+"""The errors of the sink; each message is one sentence with the cause and the place."""
 
 from __future__ import annotations
 
 
 class SinkError(Exception):
-    """Rows cannot be written as asked."""
+    """Rows cannot be written."""
 
 
 class SinkFenced(SinkError):
-    """Another query has taken over the transactional id: this one must not go on, and must not begin again."""
+    """Another query has taken over the transactional id: this one must stop, and must not begin a transaction again."""
 
 
 class SinkTimedOut(SinkError):
-    """The brokers have aborted the transaction for its age: nothing of it counts, and another may be begun."""
+    """The brokers have aborted the transaction after its timeout: none of its records count, and another may begin."""

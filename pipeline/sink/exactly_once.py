@@ -1,10 +1,9 @@
-"""A DataFrame into topics, once: Spark shuffles its rows to the partitions they go to, and each task sends its own.
+"""Writes a DataFrame to topics exactly once: Spark shuffles its rows by target partition, and each task sends its own.
 
-Owns the Spark job and the order of the steps around it. A row gets its place (see `order`), the shuffle brings all rows
-of a partition into one task, and that task sorts them by orderBy and by their places: so it has the same rows in the
-same order however often it is tried. The driver begins the transaction before the job, and commits it afterwards if all
-computations of the rows came to the same. An error that a task raised is raised here with the task's sentence in place
-of Spark's report.
+Owns the Spark job and the order of the steps around it. Each row gets its place (see `order`), the shuffle brings all
+rows of a target partition into one task, and that task sorts them by orderBy and by place: every attempt of the task
+has the same rows in the same order. The driver begins the transaction before the job, and commits it afterwards if all
+computations of the rows agree. An error of a task is raised here with the task's message instead of Spark's report.
 """
 
 from __future__ import annotations
@@ -51,17 +50,17 @@ __all__ = [
 ]
 
 ATTEMPTS = 3
-"""So often a micro-batch is written, where a task finds that it cannot go on from what another attempt of it left."""
+"""Attempts to write a micro-batch, if a task cannot continue after the batches of another attempt."""
 
 TASKS_PER_CORE = 4
-"""Of a topic of many partitions a task has several, one behind the other: starting a task takes longer than most of
-what it has to send."""
+"""For topics with many partitions a task has several, one after the other: starting a task takes longer than most of
+its sending."""
 
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 SPECULATION = "spark.speculation"
 ORDER, PLACE, HINT = "order", "place", "hint"
-HINT_BITS = 43  # for the first column of orderBy; the rest are for targets
+HINT_BITS = 43  # for the first column of orderBy; the other bits are for targets
 _FROM_SCRATCH = "has to be written from scratch"
 _OURS = re.compile(r"ottla\.pipeline\.sink\.errors\.(SinkFenced|SinkError): (.*)")
 _RESULT = pa.schema(
@@ -79,22 +78,22 @@ Target = tuple[str, int]
 
 
 def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any]) -> SinkReport:
-    """Writes the rows of `df` in one transaction, each once, unless the micro-batch `batch_id` is committed already.
+    """Writes the rows of `df` exactly once, in one transaction, unless the micro-batch `batch_id` is committed already.
 
     For `foreachBatch`: `lambda df, batch_id: write_exactly_once(df, batch_id, options)`. `options` are those of the
     sink: `kafka.bootstrap.servers` and other `kafka.*` of a producer, `topic` (else the column of that name), `orderBy`
     (columns), and `transactionalId`, by default that of the streaming query. The columns are those of Spark's Kafka
-    sink. Rows that go to one partition keep the order that they have in `df`: by its partitions, and within each; with
-    `orderBy` those that are equal in its columns. Micro-batches of one transactional id come one after the other, with
-    rising ids. Raises SinkError in one sentence, with nothing committed unless it says that this is not known;
-    SinkFenced where another query has taken over.
+    sink. Rows for one partition keep their order in `df`: by its partitions, and within each; with `orderBy` that
+    applies to rows equal in its columns. Micro-batches of one transactional id are written one after the other, with
+    ascending ids. Raises SinkError with one sentence; then nothing is committed unless the message calls the outcome
+    unknown. Raises SinkFenced if another query has taken over.
     """
     spark, began_s = df.sparkSession, time.monotonic()
     given = SinkOptions.read(options)
     _check(df, given)
     refuse_speculation(spark)
     transactional_id = given.transactional_id or _of_query(spark)
-    told = _Told.of(df, given, transactional_id, batch_id)
+    last_write = _LastWrite.of(df, given, transactional_id, batch_id)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             sent = _write(df, batch_id, given, transactional_id)
@@ -102,7 +101,7 @@ def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any])
         except SinkError as error:
             if _FROM_SCRATCH not in str(error) or attempt == ATTEMPTS:
                 raise
-    told.keep()
+    last_write.keep()
     return SinkReport(batch_id, transactional_id, sent is not None, tuple(sent or ()), time.monotonic() - began_s)
 
 
@@ -110,15 +109,16 @@ def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any])
 
 
 def checked(schema: StructType, options: SinkOptions, *, of_all: bool = False) -> list[str]:
-    """The columns that are looked at. Others may be of any type, but where tasks get them `of_all`. Raises SinkError,
-    which names a column."""
+    """Returns the columns that are read. Other columns may have any type, unless tasks receive them (`of_all`). Raises
+    SinkError, which names a column."""
     looked_at = {*COLUMNS, *options.order_by}
     fields = [_arrow_field(field) for field in schema if of_all or field.name in looked_at]
     check_columns(pa.schema(fields), options.topic)
     found = needed(schema.names, options)
     for field in schema:
         if field.name in options.order_by and not _has_order(field.dataType):
-            raise SinkError(f"orderBy names {field.name}, of type {field.dataType.simpleString()}, which has no order")
+            kind = field.dataType.simpleString()
+            raise SinkError(f"orderBy names {field.name}, of type {kind}, which cannot be sorted")
     return found
 
 
@@ -127,7 +127,7 @@ def _arrow_field(field: StructField) -> pa.Field:
         return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
     except (PySparkException, ValueError):
         raise SinkError(
-            f"column {field.name} is of type {field.dataType.simpleString()}, which tasks in Python cannot have"
+            f"column {field.name} is of type {field.dataType.simpleString()}, which PySpark cannot pass to tasks"
         ) from None
 
 
@@ -138,11 +138,11 @@ def _has_order(kind: DataType) -> bool:
 
 
 def _chosen(df: DataFrame, options: SinkOptions) -> DataFrame:
-    """The rows with the columns that are looked at. Raises SinkError."""
+    """Returns the rows with the columns that are read. Raises SinkError."""
     try:
         return df.select(*(_quoted(name) for name in needed(df.columns, options)))
     except AnalysisException as error:
-        raise SinkError(f"which columns are meant Spark cannot tell: {str(error).splitlines()[0]}") from None
+        raise SinkError(f"a column name is ambiguous: {str(error).splitlines()[0]}") from None
 
 
 def _check(df: DataFrame, options: SinkOptions) -> None:
@@ -150,33 +150,33 @@ def _check(df: DataFrame, options: SinkOptions) -> None:
     _chosen(df, options)
     if options.idempotency_key is not None or options.staging_location is not None:
         name = "idempotencyKey" if options.idempotency_key is not None else "stagingLocation"
-        raise SinkError(f"{name} is an option of the format ottla; here transactionalId and the batch id say the same")
+        raise SinkError(f"{name} is an option of the format ottla; here use transactionalId and the batch id")
 
 
 def refuse_speculation(spark: SparkSession) -> None:
-    """Raises SinkError where Spark runs slow tasks twice at once."""
+    """Raises SinkError if Spark runs a second copy of slow tasks."""
     if str(spark.conf.get(SPECULATION, "false")).lower() == "true":
         raise SinkError(
-            f"{SPECULATION} is true: two attempts of a task at once cannot both write what is written once, so it must"
+            f"{SPECULATION} is true: two concurrent attempts of a task would break exactly-once writing, so it must"
             " be false for this sink"
         )
 
 
 def _property(spark: SparkSession, name: str) -> str | None:
-    """What Spark knows of the thread that runs a micro-batch."""
+    """Returns a local property of the thread that runs a micro-batch."""
     return spark.sparkContext.getLocalProperty(name)
 
 
 def _of_query(spark: SparkSession) -> str:
     query = _property(spark, QUERY_ID)
     if query is None:
-        raise SinkError("transactionalId must be given where no streaming query runs: its id is the default")
+        raise SinkError("transactionalId must be given outside a streaming query, whose id is the default")
     return f"ottla-{query}"
 
 
-class _Told:
-    """What a run of a query has written last by a transactional id: a second write of other rows in one `foreachBatch`
-    would be taken for a replay of the first, and be skipped."""
+class _LastWrite:
+    """The last write of a query's run by a transactional id. A second write of other rows in one `foreachBatch` would
+    be taken for a replay of the first, and be skipped."""
 
     _last: ClassVar[dict[tuple[str, str], tuple[str, int, int]]] = {}
 
@@ -184,8 +184,8 @@ class _Told:
         self._key, self._now = key, now
 
     @classmethod
-    def of(cls, df: DataFrame, options: SinkOptions, transactional_id: str, batch_id: int) -> _Told:
-        """Raises SinkError."""
+    def of(cls, df: DataFrame, options: SinkOptions, transactional_id: str, batch_id: int) -> _LastWrite:
+        """Returns the current write. Raises SinkError if this micro-batch was written already with other rows."""
         spark = df.sparkSession
         key = (options.kafka["bootstrap.servers"], transactional_id)
         if _property(spark, QUERY_ID) is None:
@@ -205,11 +205,11 @@ class _Told:
             self._last[self._key] = self._now
 
 
-# -- the driver's steps
+# -- steps of the driver
 
 
 def _write(df: DataFrame, batch_id: int, options: SinkOptions, transactional_id: str) -> list[Sent] | None:
-    """What was written; None where the micro-batch is committed already."""
+    """Writes a micro-batch and returns what was sent, or None if it is committed already."""
     now_ms = time.time_ns() // 1_000_000  # one for all attempts of all tasks
     query = _property(df.sparkSession, QUERY_ID)
     with SinkTransaction(options, transactional_id, query=query) as transaction:
@@ -230,7 +230,8 @@ def _write(df: DataFrame, batch_id: int, options: SinkOptions, transactional_id:
 def _send_to_topics(
     rows: DataFrame, options: SinkOptions, grant: Grant, transaction: SinkTransaction, now_ms: int
 ) -> list[Sent]:
-    """Which topics there are must be known first; so that rows are not computed twice they are kept meanwhile."""
+    """Writes rows whose topics must be found first. Persists the rows meanwhile, so that Spark does not compute them
+    twice."""
     kept = rows.is_cached or rows.storageLevel != StorageLevel.NONE
     if not kept:
         rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -238,7 +239,7 @@ def _send_to_topics(
         with _own_sentences():
             topics = [row[0] for row in rows.select("topic").distinct().collect()]
         if None in topics:
-            raise SinkError("a row has no topic: neither the option topic nor its column topic says where it goes")
+            raise SinkError("a row has no topic: set the option topic, or the column topic of the row")
         return _send(rows, options, grant, transaction, transaction.partitions(topics), now_ms)
     finally:
         if not kept:
@@ -257,9 +258,7 @@ def _send(
     if not targets:
         return []
     if len(targets) > MOST_TARGETS:
-        raise SinkError(
-            f"the topics have {len(targets)} partitions, more than the {MOST_TARGETS} that go into one write"
-        )
+        raise SinkError(f"the topics have {len(targets)} partitions, more than the maximum of {MOST_TARGETS}")
     transaction.add(targets)
     cores = rows.sparkSession.sparkContext.defaultParallelism
     work = Work(
@@ -276,7 +275,7 @@ def _send(
 
 
 def run(rows: DataFrame, work: Work) -> list[Sent]:
-    """The Spark job: to the partitions, into order, and out. Raises SinkError with the sentence of the task."""
+    """Runs the Spark job: place, shuffle, sort, send. Raises SinkError with the message of the task."""
     order = {f"{ORDER}{number}": F.col(_quoted(name)) for number, name in enumerate(work.options.order_by)}
     rows = rows.withColumns(order) if order else rows
     given = to_arrow_schema(rows.schema, timezone="UTC")
@@ -301,8 +300,8 @@ def run(rows: DataFrame, work: Work) -> list[Sent]:
 
 
 def _hint(rows: DataFrame, target: Column) -> Column:
-    """A number that orders rows by target and then by the first column of orderBy, as far as 63 bits hold it. Spark
-    compares the first column in place, but copies the bytes of others for every comparison."""
+    """Returns a number that orders rows by target and then by the first column of orderBy, as far as 63 bits hold it.
+    Spark compares the first sort column in place, but copies the bytes of others for every comparison."""
     by = f"{ORDER}0"
     kind = dict(rows.dtypes)[by]
     if kind in ("tinyint", "smallint", "int", "bigint", "timestamp"):
@@ -319,7 +318,7 @@ def _quoted(name: str) -> str:
 
 
 class _own_sentences:
-    """What a task raised of ours is raised here, in place of Spark's report of it."""
+    """Raises the error of a task instead of Spark's report of it."""
 
     def __enter__(self) -> None:
         pass
@@ -330,7 +329,7 @@ class _own_sentences:
 
 
 def own_error(text: str) -> SinkError | None:
-    """The error of ours in what Spark tells of a task that failed."""
+    """Returns the sink's error in Spark's report of a failed task, or None."""
     found = _OURS.findall(text)
     if not found:
         return None
@@ -338,14 +337,14 @@ def own_error(text: str) -> SinkError | None:
     return (SinkFenced if kind == "SinkFenced" else SinkError)(sentence.strip())
 
 
-# -- what was computed
+# -- digests of the computed rows
 
 _Reports = dict[str, dict[int, set[Computed]]]
-"""What each partition of a DataFrame came to, by the write that it was computed for."""
+"""The digests of each partition of a DataFrame, by the write that it was computed for."""
 
 
 class _ReportsParam(AccumulatorParam[_Reports]):
-    """How reports of tasks come together at the driver."""
+    """Merges the reports of tasks at the driver."""
 
     def zero(self, value: _Reports) -> _Reports:
         return {}
@@ -359,30 +358,30 @@ class _ReportsParam(AccumulatorParam[_Reports]):
 
 
 class _Computations:
-    """The reports of tasks that completed. Spark has received those of a stage before the next one begins. One
-    accumulator serves all writes of a process, for PySpark keeps each one that was ever made."""
+    """The reports of completed tasks. Spark has received those of a stage before the next one begins. One accumulator
+    serves all writes of a process, since PySpark never frees one."""
 
     _all: ClassVar[Accumulator[_Reports] | None] = None
 
     @classmethod
     def of(cls, context: SparkContext) -> Accumulator[_Reports]:
-        """What tasks report to."""
+        """Returns the accumulator that tasks report to."""
         if cls._all is None:
             cls._all = context.accumulator({}, _ReportsParam())
         return cls._all
 
     @classmethod
     def taken(cls, write: str) -> dict[int, set[Computed]]:
-        """What was reported for a write, once."""
+        """Returns the reports of a write, and drops them."""
         return cls._all.value.pop(write, {}) if cls._all is not None else {}
 
 
-# -- the tasks
+# -- tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the tasks are told. `write` names this job among those that report to `computations`."""
+    """The parameters of the tasks. `write` identifies this job in the reports to `computations`."""
 
     options: SinkOptions
     grant: Grant
@@ -400,8 +399,8 @@ class Work:
 
     @property
     def names(self) -> list[str]:
-        """The columns that go from task to task: to lead a list through Spark takes most of the time, so headers only
-        where there are some."""
+        """The columns that pass through the shuffle. Lists are the most expensive ones for Spark, so headers only if
+        the rows have the column."""
         return [name for name in SENT.names if name != "headers" or self.has_headers]
 
 
@@ -411,7 +410,8 @@ class Slice(NamedTuple):
 
 
 def _place_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The place of each row of a partition of the DataFrame, and what is written of it."""
+    """Adds the place of each row to a partition of the DataFrame, with the columns to be written, and reports its
+    digest."""
     context = TaskContext.get()
     assert context is not None
     digest = Digest()
@@ -422,7 +422,7 @@ def _place_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def placed_rows(work: Work, partition: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition of the DataFrame as they go into the shuffle. Raises SinkError."""
+    """Yields the rows of a partition of the DataFrame as they enter the shuffle. Raises SinkError."""
     counts: dict[str, int] = {}
     bases: dict[str, int] = {}
     for number, (topic, target) in enumerate(work.targets):
@@ -445,19 +445,19 @@ def placed_rows(work: Work, partition: int, batches: Iterable[pa.RecordBatch]) -
 
 
 def _send_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of some partitions, one partition behind the other; what became of them."""
+    """Sends the rows of some target partitions, one partition after the other, and yields the results."""
     seen = -1
     with TaskSender(work.options, work.grant) as sender:
         for target, found in groupby(slices(work, batches), key=itemgetter(0)):
             if target <= seen:
-                raise SinkError("Spark did not sort the rows of a task: nothing of this micro-batch is committed")
+                raise SinkError("Spark did not sort the rows of a task: the micro-batch is not committed")
             seen = target
             sent = sender.send(work.targets[target], (one.rows for one in found))
             yield pa.RecordBatch.from_pylist([sent._asdict()], schema=_RESULT)
 
 
 def slices(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
-    """Batches cut where another partition begins."""
+    """Splits batches where the target partition changes."""
     for batch in batches:
         if not batch.num_rows:
             continue

@@ -1,7 +1,8 @@
-"""Rows of many partitions, written by one: what tasks have staged in one transaction, or what a task has at once.
+"""Writes rows of many partitions from one process: the staged rows of all tasks in one transaction, or the rows of one
+task.
 
-Owns the order of the steps. What was staged of a micro-batch is in the driver's memory as a whole; where that is too
-much, rows must be shuffled to the partitions that they go to, as `write_exactly_once` does it. No Spark.
+Owns the order of the steps. All staged rows of a micro-batch are in the driver's memory at once; if they do not fit,
+use `write_exactly_once`, which shuffles rows to tasks. No Spark.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from .transaction import Grant, SinkTransaction, idempotent_grant
 __all__ = ["needed", "send_rows", "write_staged"]
 
 CHUNK_BYTES = 32 << 20
-"""What a task that sends as it goes has in memory."""
+"""The memory of a task that sends without staging."""
 
 Target = tuple[str, int]
 
 
 def needed(names: Sequence[str], options: SinkOptions) -> list[str]:
-    """Which of a query's columns have to be staged. Raises SinkError: orderBy names one that there is not."""
+    """Returns the columns of a query that must be staged. Raises SinkError if orderBy names an unknown column."""
     for name in options.order_by:
         if name not in names:
-            raise SinkError(f"orderBy names {name}, which is no column; there are {', '.join(names)}")
+            raise SinkError(f"orderBy names {name}, which is not a column; use {', '.join(names)}")
     return [name for name in names if name in options.order_by or name in COLUMNS]
 
 
@@ -41,7 +42,7 @@ def write_staged(
     options: SinkOptions, transactional_id: str, batch_id: int, staged: Iterable[Staged], *, query: str | None = None
 ) -> SinkReport:
     """Writes the rows of all tasks in one transaction, unless this micro-batch of the query is committed. `staged` is
-    in the order of the DataFrame's partitions, which the rows keep but for orderBy. Raises SinkError."""
+    in the order of the DataFrame's partitions; apart from orderBy, rows keep that order. Raises SinkError."""
     began_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
     with SinkTransaction(options, transactional_id, query=query) as transaction:
         grant = transaction.begin()
@@ -58,11 +59,11 @@ def write_staged(
 
 
 def send_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
-    """Writes rows as they come, in their order, and tells how many: at least once, for whoever does it again writes
-    them again. Raises SinkError."""
+    """Writes rows in their order and returns their number. At least once: a second call writes the rows again. Raises
+    SinkError."""
     now_ms, records = time.time_ns() // 1_000_000, 0
     counts: dict[str, int] = {}
-    with SinkTransaction(options, "") as brokers:  # which begins none
+    with SinkTransaction(options, "") as brokers:  # only for metadata: begins no transaction
         for chunk in _chunks(batches, CHUNK_BYTES):
             counts |= brokers.partitions(_topics(chunk, options.topic) - counts.keys())
             targets = _by_partition(chunk, options, counts, now_ms)
@@ -87,19 +88,20 @@ def _chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[list
 
 
 def _topics(batches: Iterable[pa.RecordBatch], topic: str | None) -> set[str]:
-    """The topics that rows go to. Raises SinkError: a row has none."""
+    """Returns the topics of the rows. Raises SinkError for a row without one."""
     if topic is not None:
         return {topic}
     found = {name for batch in batches for name in batch.column("topic").unique().to_pylist()}
     if None in found:
-        raise SinkError("a row has no topic: neither the option topic nor its column topic says where it goes")
+        raise SinkError("a row has no topic: set the option topic, or the column topic of the row")
     return found
 
 
 def _by_partition(
     batches: Sequence[pa.RecordBatch], options: SinkOptions, counts: Mapping[str, int], now_ms: int
 ) -> dict[Target, pa.Table]:
-    """The rows of each partition that is written to: by orderBy, and in the order of the batches. Raises SinkError."""
+    """Returns the rows of each target partition, sorted by orderBy and then in the order of the batches. Raises
+    SinkError."""
     if not batches:
         return {}
     order = [f"order {number}" for number in range(len(options.order_by))]
@@ -128,7 +130,7 @@ def _parts(table: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
 
 
 def _send_all(options: SinkOptions, grant: Grant, targets: dict[Target, pa.Table]) -> tuple[Sent, ...]:
-    """Sends what goes to each partition, one after the other. Raises SinkError."""
+    """Sends the rows of each partition, one partition after the other. Raises SinkError."""
     parts = sorted(targets.items(), key=itemgetter(0))
     with TaskSender(options, grant) as sender:
         return tuple(sender.send(target, iter(rows.to_batches())) for target, rows in parts)

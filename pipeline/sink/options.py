@@ -1,8 +1,8 @@
-"""The options of the sink: their names, their defaults, and what is refused.
+"""The options of the sink: names, defaults and checks.
 
-Owns every name. Pure: texts in, one value out, which goes to the tasks. Names are read without regard to case, since
-Spark hands them on in lower case. What an option of Kafka's producer means is that producer's to say, but that what a
-batch holds may depend on its rows alone: nothing waits for more (linger.ms), or for room (buffer.memory).
+Owns every name. Pure: strings in, one value out, which goes to the tasks. Names are case-insensitive, since Spark
+passes them in lower case. Options of Kafka's producer have its meaning, except those that would make a batch depend on
+anything but its rows: no waiting for more records (linger.ms) or for room (buffer.memory).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .errors import SinkError
 __all__ = ["BATCH_BYTES", "IN_FLIGHT", "OPTIONS", "SinkOptions"]
 
 OPTIONS: tuple[str, ...] = ("topic", "transactionalId", "orderBy", "idempotencyKey", "stagingLocation")
-"""What is acted on, besides `kafka.*`."""
+"""The options with an effect, besides `kafka.*`."""
 
 BATCH_BYTES = 256 << 10
-"""What the records of a batch take before they are compressed, at most. Kafka's default of 16 KiB costs three times the
-requests and half as much again of the processor."""
+"""The most that the records of a batch take uncompressed. Kafka's default of 16 KiB needs three times the requests and
+half as much CPU time again."""
 
 TRANSACTION_TIMEOUT_MS = 600_000
-"""Kafka's default of one minute is shorter than many a micro-batch; brokers allow 15 unless they are told otherwise."""
+"""Kafka's default of one minute is shorter than many micro-batches; brokers allow 15 minutes by default."""
 
 IN_FLIGHT = 5
-"""As many batches of a producer as every broker since 1.0 remembers."""
+"""Every broker since 1.0 keeps this many batches of a producer for deduplication."""
 
 TAKEN = frozenset(
     {
@@ -85,16 +85,16 @@ WITHOUT_EFFECT = frozenset(
         "socket.connection.setup.timeout.max.ms",
     }
 )
-"""Options of Kafka's producer that change nothing here: waiting for more records, metrics, buffers of the system.
-`retries`: what can be tried again is, until delivery.timeout.ms."""
+"""Options of Kafka's producer without effect here: waiting for more records, metrics, socket buffers. `retries`:
+retriable errors are retried until delivery.timeout.ms."""
 
 _REFUSED: Mapping[str, str] = {
-    "interceptor.classes": "records are written as they are",
+    "interceptor.classes": "records are written unchanged",
     "key.serializer": "keys are written as bytes or text",
-    "partitioner.class": "a row goes to its column partition, else where its key belongs",
-    "partitioner.ignore.keys": "a row goes to its column partition, else where its key belongs",
-    "transaction.two.phase.commit.enable": "each micro-batch is one transaction, which ends with it",
-    "transactional.id": "the option transactionalId names it",
+    "partitioner.class": "a row goes to its column partition, else to the partition of its key",
+    "partitioner.ignore.keys": "a row goes to its column partition, else to the partition of its key",
+    "transaction.two.phase.commit.enable": "each micro-batch is one transaction",
+    "transactional.id": "use the option transactionalId",
     "value.serializer": "values are written as bytes or text",
 }
 _ONLY: Mapping[str, tuple[str, ...]] = {"acks": ("all", "-1"), "enable.idempotence": ("true", "required", "requested")}
@@ -103,11 +103,11 @@ _SPARKS_OWN = ("checkpointlocation", "path", "queryname", "streamname")
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a query asks of the sink; can be pickled.
+    """The parsed options of a sink; picklable.
 
-    `kafka` are the `kafka.*` options without their prefix, `client` what they mean. `batch_bytes` is what the records
-    of a batch take before they are compressed, about. `topic`, `transactional_id`, `idempotency_key` and
-    `staging_location` are None where they are not given, `order_by` is empty then.
+    `kafka` has the `kafka.*` options without their prefix, `client` the client's options made of them. `batch_bytes` is
+    the approximate uncompressed size of a batch's records. `topic`, `transactional_id`, `idempotency_key` and
+    `staging_location` are None if missing, `order_by` is empty then.
     """
 
     kafka: Mapping[str, str]
@@ -121,18 +121,18 @@ class SinkOptions:
 
     @property
     def codec(self) -> Codec:
-        """How batches are compressed."""
+        """The compression of batches."""
         name = self.client.compression_type or "none"
         return Codec[name.upper()]
 
     @property
     def in_flight(self) -> int:
-        """How many batches may be without an answer."""
+        """The maximum number of batches without a response."""
         return min(self.client.max_in_flight_requests_per_connection, IN_FLIGHT)
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SinkOptions:
-        """The options as a query gives them. Raises SinkError, in one sentence."""
+        """Parses the options of a query. Raises SinkError with one sentence."""
         for name, value in options.items():
             if value is None:
                 raise SinkError(f"{name} has no value")
@@ -144,7 +144,7 @@ class SinkOptions:
         order = given.get("orderby")
         names = tuple(part.strip() for part in (order or "").split(",") if part.strip())
         if order is not None and not names:
-            raise SinkError("orderBy names no column")
+            raise SinkError("orderBy must name at least one column")
         texts = {name: given.get(name.lower()) for name in OPTIONS}
         for name, text in texts.items():
             if text is not None and not text:
@@ -166,21 +166,23 @@ def _check_names(given: Mapping[str, str]) -> None:
     for name in given:
         if name not in known and not name.startswith("kafka.") and name not in _SPARKS_OWN:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-            hint = f"; did you mean {known[near[0]]}?" if near else f"; it has {', '.join(OPTIONS)} and kafka.*"
+            hint = f"; did you mean {known[near[0]]}?" if near else f"; use {', '.join(OPTIONS)} or kafka.*"
             raise SinkError(f"the sink has no option {name}{hint}")
 
 
 def client_options(kafka: Mapping[str, str]) -> ProducerOptions:
-    """What the client is told. Raises SinkError: no brokers, a malformed value, or what this sink cannot do."""
+    """Returns the client's options. Raises SinkError without brokers, for an invalid value, or for an unsupported
+    option."""
     for name, why in _REFUSED.items():
         if name in kafka:
             raise SinkError(f"kafka.{name} is not supported: {why}")
     for name, values in _ONLY.items():
         if name in kafka and kafka[name].lower() not in values:
-            raise SinkError(f"kafka.{name} is {kafka[name]}, with which nothing is written exactly once: leave it out")
+            raise SinkError(f"kafka.{name} is {kafka[name]}, which does not allow exactly-once writing: leave it out")
     idle = WITHOUT_EFFECT | _ONLY.keys()
     try:
-        taken = names_taken(kafka, TAKEN, idle, client="producer", can="this sink cannot speak: it writes to listeners")
+        can = "this sink does not support: it writes to listeners"
+        taken = names_taken(kafka, TAKEN, idle, client="producer", can=can)
         level = taken.get(f"compression.{taken.get('compression.type', '').lower()}.level")
         values = {
             _OWN_NAMES.get(name, name): value
@@ -191,7 +193,7 @@ def client_options(kafka: Mapping[str, str]) -> ProducerOptions:
             values["compression_level"] = level
         if "compression.type" in values:
             values["compression.type"] = values["compression.type"].lower()
-        # To write to a topic must never make one.
+        # Writing to a topic must never create it.
         fixed = {"allow_auto_create_topics": "false", "old_brokers": "false"}
         values.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
         if values.get("max.block.ms", "").isdecimal():
@@ -200,4 +202,4 @@ def client_options(kafka: Mapping[str, str]) -> ProducerOptions:
     except ReadError as error:
         raise SinkError(str(error)) from None
     except ConfigError as error:
-        raise SinkError(f"an option kafka.* is not as it must be: {error}") from None
+        raise SinkError(f"an option kafka.* is invalid: {error}") from None

@@ -1,4 +1,4 @@
-"""What became of a micro-batch: written, or known from before and left out. Owns how that is told. No I/O."""
+"""The result of a micro-batch: written, or skipped because it was committed before. Owns its text and JSON. No I/O."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ __all__ = ["SinkReport"]
 
 @dataclass(frozen=True, slots=True)
 class SinkReport:
-    """A micro-batch that is in the topics: `written` now, or else skipped, since it was committed before.
-
-    `partitions` are those that rows went to, in order; empty if it was skipped. `seconds` is how long it took.
-    """
+    """A micro-batch that is in the topics: `written` now, or skipped, since it was committed before. `partitions` are
+    the target partitions, in order; empty if it was skipped. `seconds` is the duration."""
 
     batch_id: int
     transactional_id: str
@@ -26,19 +24,19 @@ class SinkReport:
 
     @property
     def records(self) -> int:
-        """How many rows were written."""
+        """The number of rows written."""
         return sum(one.records for one in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """What their keys, values and headers take."""
+        """The size of their keys, values and headers."""
         return sum(one.bytes for one in self.partitions)
 
     def to_text(self) -> str:
-        """One line, and one for each partition."""
+        """Returns one line, and one more for each partition."""
         what = f"micro-batch {self.batch_id} of transactional id {self.transactional_id!r}"
         if not self.written:
-            return f"{what}: was committed before, nothing is written"
+            return f"{what}: committed before, nothing is written"
         lines = [f"{what}: {self.records} records, {self.bytes} bytes in {elapsed(self.seconds * 1000)}"]
         lines += [
             f"  {one.topic}-{one.partition}: {one.records} records, offsets {one.first_offset} to {one.last_offset}"

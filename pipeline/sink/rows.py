@@ -1,8 +1,8 @@
-"""Rows as a query gives them: which columns a sink has, where a row goes, and in which order rows are written.
+"""The rows of a query: the columns of a sink, the target partition of a row, and the order of rows.
 
-Owns the columns, which are those of Spark's Kafka sink and `timestamp` besides, the choice of a partition, and orderBy.
-The partition of a row depends on what the row holds, never on where or when: a task that is tried again must come to
-the same. No Spark.
+Owns the columns, which are those of Spark's Kafka sink and `timestamp`, the choice of a partition, and orderBy. The
+partition of a row depends on its content alone, never on place or time: a retried task must choose the same one. No
+Spark.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .errors import SinkError
 
 __all__ = ["COLUMNS", "SENT", "assigned", "check_columns", "content", "ordered", "partitions_of"]
 
-# Its functions are made at import, so a type checker does not know them.
+# pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
 
 COLUMNS: tuple[str, ...] = ("key", "value", "headers", "topic", "partition", "timestamp")
-"""What is looked at; a query must have `value`, and `topic` unless the option names it."""
+"""The columns that are read; a query must have `value`, and `topic` unless the option names it."""
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SENT = pa.schema(
@@ -36,10 +36,10 @@ SENT = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""What is written of a row; the timestamp in milliseconds, -1 for none."""
+"""The columns that are written; the timestamp in milliseconds, -1 for none."""
 
 LONG_BYTES = 512
-"""Of a key, so that it is hashed alone."""
+"""Keys above this size are hashed one by one."""
 
 _NO_TIMESTAMP = -1
 _SEED = 0x9747B28C
@@ -79,21 +79,21 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
 
 
 def check_columns(schema: pa.Schema, topic: str | None) -> None:
-    """Whether rows of this schema can be written, `topic` being the option. Raises SinkError, which names a column."""
+    """Checks that rows of this schema can be written; `topic` is the option. Raises SinkError, which names a column."""
     names = schema.names
     if "value" not in names:
-        raise SinkError("there is no column value, which is what is written")
+        raise SinkError("there is no column value: it holds the record's value")
     if topic is None and "topic" not in names:
-        raise SinkError("where to write to is not said: neither by the option topic nor by a column topic")
+        raise SinkError("no target topic: set the option topic, or add a column topic")
     for name, (fits, wanted) in _KINDS.items():
         if names.count(name) > 1:
-            raise SinkError(f"there are {names.count(name)} columns {name}")
+            raise SinkError(f"there are {names.count(name)} columns {name}: it may occur once")
         if name in names and not fits(schema.field(name).type):
             raise SinkError(f"column {name} is of type {schema.field(name).type}: it must be {wanted}")
 
 
 def content(rows: pa.RecordBatch, timestamp_ms: int = _NO_TIMESTAMP) -> pa.RecordBatch:
-    """What is written of rows, with the columns of `SENT`; a row without a timestamp gets that one. SinkError."""
+    """Returns the columns of `SENT` of these rows; a row without a timestamp gets `timestamp_ms`. Raises SinkError."""
     names, count = rows.schema.names, rows.num_rows
     try:
         columns = [
@@ -132,20 +132,21 @@ def _timestamps(column: pa.Array | None, count: int, otherwise_ms: int) -> pa.Ar
     return pc.fill_null(values, otherwise_ms) if values.null_count else values
 
 
-# -- where a row goes
+# -- target partitions
 
 
 def assigned(rows: pa.RecordBatch, topic: str | None, counts: Mapping[str, int]) -> pa.RecordBatch:
-    """The rows with columns `topic` and `partition` that say where each goes, behind the others.
+    """Returns the rows with the columns `topic` and `partition` of their target added.
 
-    `topic` is the option, which goes before the column; `counts` are the partitions of each topic. A row goes to its
-    column `partition`; else where Kafka's default partitioner puts its key; else where its value's checksum says.
-    Raises SinkError: a row without a topic, one that is not among `counts`, a partition that there is not.
+    `topic` is the option, which overrides the column; `counts` has the number of partitions of each topic. A row goes
+    to its column `partition`; else to the partition that Kafka's default partitioner selects for its key; else to one
+    by the checksum of its value. Raises SinkError for a row without a topic, with one that `counts` lacks, or with an
+    invalid partition.
     """
     names, count = rows.schema.names, rows.num_rows
     topics = pa.repeat(pa.scalar(topic, pa.string()), count) if topic is not None else rows.column("topic")
     if topics.null_count:
-        raise SinkError("a row has no topic: neither the option topic nor its column topic says where it goes")
+        raise SinkError("a row has no topic: set the option topic, or the column topic of the row")
     given = rows.column("partition").cast(pa.int32()) if "partition" in names else pa.nulls(count, pa.int32())
     chosen = np.zeros(count, np.int32)
     encoded: Any = topics.cast(pa.string()).dictionary_encode()
@@ -155,7 +156,7 @@ def assigned(rows: pa.RecordBatch, topic: str | None, counts: Mapping[str, int])
     known = encoded.dictionary.to_pylist()
     for place, name in enumerate(known):
         if name not in counts:
-            raise SinkError(f"a row goes to topic {name!r}, of which the partitions are not known")
+            raise SinkError(f"a row goes to topic {name!r}, whose partitions are unknown")
         where = np.flatnonzero(places == place) if len(known) > 1 else None
         some = (
             (keys, values, given)
@@ -175,12 +176,12 @@ def assigned(rows: pa.RecordBatch, topic: str | None, counts: Mapping[str, int])
 def partitions_of(
     keys: pa.Array, values: pa.Array, given: pa.Array, *, count: int, topic: str
 ) -> npt.NDArray[np.int32]:
-    """The partition of each row among `count` of a topic. SinkError: one is given that there is not."""
+    """Returns the target partition of each row among `count`. Raises SinkError for an invalid one in `given`."""
     if given.null_count < len(given):
         lowest, highest = pc.min(given).as_py(), pc.max(given).as_py()
         if lowest < 0 or highest >= count:
             wrong = lowest if lowest < 0 else highest
-            raise SinkError(f"a row goes to partition {wrong} of topic {topic!r}, which has {count}")
+            raise SinkError(f"a row goes to partition {wrong} of topic {topic!r}, which has {count} partitions")
         if not given.null_count:
             return given.to_numpy(zero_copy_only=False).astype(np.int32)
     hashes = murmur2(keys)
@@ -195,12 +196,12 @@ def partitions_of(
 
 
 def _extents(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The bytes of a binary column, and where each value begins and ends in them; nulls are empty."""
+    """Returns the bytes of a binary column, and the begin and end of each value in them; nulls are empty."""
     _, bounds, data = column.buffers()
     if not len(column) or bounds is None:
         return np.zeros(0, np.uint8), np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
     edges = np.frombuffer(bounds, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    # Of a slice only what is its own: it may be a small one of much.
+    # Only the bytes of a slice: it may be a small part of a large array.
     found = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[edges[0] : edges[-1]]
     edges -= edges[0]
     ends = edges[1:]
@@ -210,19 +211,19 @@ def _extents(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.in
 
 
 def murmur2(column: Any) -> npt.NDArray[np.int64]:
-    """`protocol.murmur2` of every value of a binary column, as unsigned numbers; null as the empty one."""
+    """Returns `protocol.murmur2` of every value of a binary column, as unsigned numbers; null hashes as empty."""
     data, starts, ends = _extents(column)
     sizes = ends - starts
-    long = np.flatnonzero(sizes > LONG_BYTES)  # each of their words would be a round for few
+    long = np.flatnonzero(sizes > LONG_BYTES)  # each of their words would be a round for few values
     sizes[long] = 0
     hashes = np.uint32(_SEED) ^ sizes.astype(np.uint32)
     padded = np.concatenate([data, np.zeros(4, np.uint8)])
-    order = np.argsort(-sizes, kind="stable")  # the longest first: in each round those that are left are a prefix
+    order = np.argsort(-sizes, kind="stable")  # the longest first: in each round the remaining values are a prefix
     ordered_starts, words = starts[order], sizes[order] >> 2
     fewer = -words
     found = hashes[order]
     for number in range(int(words[0]) if words.size else 0):
-        left = int(np.searchsorted(fewer, -number, "left"))  # those with more words than that
+        left = int(np.searchsorted(fewer, -number, "left"))  # values with more words than `number`
         at = ordered_starts[:left] + 4 * number
         word = _word(padded, at)
         word *= _M
@@ -247,7 +248,7 @@ def murmur2(column: Any) -> npt.NDArray[np.int64]:
 
 
 def _word(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """The four bytes at each place, little-endian."""
+    """Returns the four bytes at each place, little-endian."""
     word = data[at].astype(np.uint32)
     for number in (1, 2, 3):
         word |= data[at + number].astype(np.uint32) << np.uint32(8 * number)
@@ -261,20 +262,20 @@ def _checksums(values: pa.Array) -> npt.NDArray[np.int64]:
     return np.fromiter((zlib.crc32(view[start:end]) for start, end in pairs), np.int64, len(values))
 
 
-# -- in which order
+# -- order
 
 
 def ordered(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """The rows by these columns, nulls first, as in Spark. Rows that are equal in them keep their order. SinkError."""
+    """Returns the rows sorted by these columns, nulls first as in Spark, stable. Raises SinkError."""
     for name in by:
         if name not in rows.schema.names:
-            raise SinkError(f"orderBy names {name}, which is no column; there are {', '.join(rows.schema.names)}")
+            raise SinkError(f"orderBy names {name}, which is not a column; use {', '.join(rows.schema.names)}")
     if not by:
         return rows
     keys: list[tuple[str, Any]] = []
     for number, name in enumerate(by):
         column = rows.column(name)
-        if column.null_count:  # how sort_indices is told where nulls go differs among its releases
+        if column.null_count:  # the null placement option of sort_indices differs among pyarrow releases
             keys.append((f"{number} is there", column.is_valid()))
         keys.append((f"{number}", column))
     keys.append(("place", pa.array(np.arange(rows.num_rows))))
@@ -282,5 +283,5 @@ def ordered(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     try:
         order = pc.sort_indices(table, [(name, "ascending") for name, _ in keys])
     except pa.ArrowException as error:
-        raise SinkError(f"rows cannot be put in order: {error}") from None
+        raise SinkError(f"rows cannot be sorted: {error}") from None
     return rows.take(order)

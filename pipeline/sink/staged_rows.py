@@ -1,13 +1,12 @@
-"""Rows on their way from the tasks of a sink to its driver: within the commit message, or in a file between them.
+"""Passes rows from the tasks of a sink to its driver: inside the commit message, or through a file.
 
-Spark's Python sinks cannot shuffle, and one transaction needs one who knows all of it; so what the tasks have is
-brought together. Owns the form (an Arrow IPC stream whose buffers are compressed with lz4), the bound of what goes into
-a message, and the files: what they are called, and that none is left behind. Nothing is synced: a query whose machine
-dies begins the micro-batch anew.
+Spark's Python sinks cannot shuffle, and a transaction needs one process that has all rows; so the rows of all tasks are
+brought together. Owns the format (an Arrow IPC stream with lz4 buffers), the size limit of a message, and the names and
+removal of the files. Nothing is fsynced: a query whose machine dies repeats the micro-batch.
 
 Files are `<stagingLocation>/ottla-staging/<owner>/<unit>-<random>.arrow`: the owner is a query, and the unit the id of
-a micro-batch; or the owner is an idempotencyKey. Whoever has written a micro-batch removes what is of this or of an
-earlier one, which are also the leftovers of tasks and drivers that died.
+a micro-batch; or the owner is an idempotencyKey. After a micro-batch is written, its files and those of earlier ones
+are removed, including leftovers of tasks and drivers that died.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from .errors import SinkError
 
 FOLDER = "ottla-staging"
 MESSAGE_BYTES = 4 << 20
-"""What a task may put into its commit message: the messages of some two hundred tasks are within what Spark lets the
-results of a job be together (`spark.driver.maxResultSize`, 1 GiB)."""
+"""The limit of rows in a commit message: the messages of about two hundred tasks fit into Spark's limit for the results
+of a job (`spark.driver.maxResultSize`, 1 GiB)."""
 
 SMALL_BYTES = 64 << 10
-"""What goes into the message where there is a folder for the rest: the driver's heap is for other things."""
+"""The limit with a staging folder, to spare the driver's heap."""
 
 _NAME = re.compile(r"([0-9]+)-[0-9a-f]{32}\.arrow")
 _FORM = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -41,7 +40,7 @@ _FORM = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the tasks of one micro-batch put what is too large for a message: a folder that driver and tasks see."""
+    """The staging folder of one micro-batch, shared by driver and tasks, for rows that are too large for a message."""
 
     location: str
     owner: str
@@ -49,13 +48,13 @@ class Place:
 
     @property
     def folder(self) -> Path:
-        """The files of the owner."""
+        """The folder with the files of the owner."""
         return Path(folder(self.location), FOLDER, quote(self.owner, safe="") or "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The rows of a task: in `inline`, or in `file`. Can be pickled."""
+    """The rows of a task: in `inline`, or in `file`. Picklable."""
 
     rows: int
     bytes: int
@@ -64,17 +63,18 @@ class Staged:
 
 
 def folder(location: str) -> str:
-    """The path of stagingLocation, also of a file: URL. Raises SinkError for what is not mounted."""
+    """Returns the path of stagingLocation, also for a file: URL. Raises SinkError for a remote one."""
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", location):
         return location
     url = urlsplit(location)
     if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
-        raise SinkError(f"stagingLocation is {location!r}: it must be a folder that is mounted at driver and tasks")
+        raise SinkError(f"stagingLocation is {location!r}: it must be a folder that driver and tasks have mounted")
     return unquote(url.path)
 
 
 def stage(batches: Iterable[pa.RecordBatch], place: Place | None, *, message_bytes: int | None = None) -> Staged:
-    """Takes the rows of a task down. Raises SinkError: they are too many for a message, and there is no other place."""
+    """Stages the rows of a task. Raises SinkError if they are too large for a message and there is no staging
+    folder."""
     if message_bytes is None:
         message_bytes = MESSAGE_BYTES if place is None else SMALL_BYTES
     with _Stage(place, message_bytes) as into:
@@ -93,7 +93,8 @@ def stage(batches: Iterable[pa.RecordBatch], place: Place | None, *, message_byt
 
 
 def staged_rows(staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
-    """The rows of all tasks, in the order that they are given in. Raises SinkError: a file is not as it was written."""
+    """Yields the rows of all tasks, in the given order. Raises SinkError for a file that has changed since it was
+    written."""
     for one in staged:
         if one.inline:
             with pa.ipc.open_stream(one.inline) as reader:
@@ -103,15 +104,15 @@ def staged_rows(staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
 
 
 def remove(staged: Iterable[Staged]) -> None:
-    """Removes the files of these tasks, as far as they are there."""
+    """Removes the existing files of these tasks."""
     for one in staged:
         if one.file is not None:
             _unlink(Path(one.file))
 
 
 def sweep(place: Place) -> None:
-    """Removes what the owner has staged for this unit and earlier ones, whoever wrote it, and the folder if it is
-    empty. What cannot be removed stays for the next time."""
+    """Removes the owner's staged files of this unit and earlier ones, of any task, and the folder if it is empty. Files
+    that cannot be removed stay for the next sweep."""
     with contextlib.suppress(OSError):
         for path in place.folder.iterdir():
             found = _NAME.fullmatch(path.name)
@@ -121,8 +122,8 @@ def sweep(place: Place) -> None:
 
 
 class _Stage(io.RawIOBase):
-    """What an IPC stream is written to: memory up to a bound, then a file. A file that is not asked for at the end is
-    removed."""
+    """The target of an IPC stream: memory up to a limit, then a file. The file is removed unless `staged` was
+    called."""
 
     def __init__(self, place: Place | None, message_bytes: int) -> None:
         self._place, self._most = place, message_bytes
@@ -138,29 +139,29 @@ class _Stage(io.RawIOBase):
         size = memoryview(data).nbytes
         if self._file is None and self._bytes + size > self._most:
             self._file = self._opened()
-            with _told(self._file):
+            with _as_sink_error(self._file):
                 self._file.write(self._memory.getbuffer())
             self._memory = io.BytesIO()
         if self._file is None:
             self._memory.write(data)
         else:
-            with _told(self._file):
+            with _as_sink_error(self._file):
                 self._file.write(data)
         self._bytes += size
         return size
 
     def staged(self, rows: int) -> Staged:
-        """What was written, at the end."""
+        """Returns the staged rows, at the end."""
         if self._file is None:
             return Staged(rows, self._bytes, inline=self._memory.getvalue() if rows else None)
-        with _told(self._file):
+        with _as_sink_error(self._file):
             self._file.close()
         self._done = True
         return Staged(rows, self._bytes, file=self._file.name)
 
     def close(self) -> None:
         if self._file is not None and not self.closed:
-            with contextlib.suppress(OSError):  # on a disk that is full: what is not done is told already
+            with contextlib.suppress(OSError):  # on a full disk: the write has raised already
                 self._file.close()
             if not self._done:
                 _unlink(Path(self._file.name))
@@ -169,8 +170,8 @@ class _Stage(io.RawIOBase):
     def _opened(self) -> IO[bytes]:
         if self._place is None:
             raise SinkError(
-                f"a task of this sink has more than the {self._most} bytes that go into a message to the driver: the"
-                " option stagingLocation must name a folder that driver and tasks see"
+                f"a task of this sink has more than {self._most} bytes, the limit of a message to the driver: the"
+                " option stagingLocation must name a folder that driver and tasks share"
             )
         path = self._place.folder / f"{self._place.unit}-{uuid.uuid4().hex}.arrow"
         try:
@@ -181,8 +182,8 @@ class _Stage(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def _told(file: IO[bytes]) -> Iterator[None]:
-    """Makes a sentence of what the disk says."""
+def _as_sink_error(file: IO[bytes]) -> Iterator[None]:
+    """Turns an error of the disk into a SinkError."""
     try:
         yield
     except OSError as error:
@@ -193,16 +194,16 @@ def _of_file(path: str, size_bytes: int) -> Iterator[pa.RecordBatch]:
     try:
         found = os.stat(path).st_size
         if found != size_bytes:
-            raise SinkError(f"stagingLocation: {path} has {found} bytes where its task wrote {size_bytes}")
+            raise SinkError(f"stagingLocation: {path} has {found} bytes, but its task wrote {size_bytes}")
         with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
             yield from reader
     except OSError as error:
         raise SinkError(
             f"stagingLocation: {path}, which a task wrote, cannot be read: {error.strerror or error}; driver and tasks"
-            " must see the same folder"
+            " must share the folder"
         ) from None
     except pa.ArrowInvalid as error:
-        raise SinkError(f"stagingLocation: {path} is not as its task wrote it: {error}") from None
+        raise SinkError(f"stagingLocation: {path} has changed since its task wrote it: {error}") from None
 
 
 def _unlink(path: Path) -> None:
@@ -211,5 +212,5 @@ def _unlink(path: Path) -> None:
 
 
 def total(staged: Sequence[Staged]) -> tuple[int, int]:
-    """(rows, bytes) of all."""
+    """Returns (rows, bytes) of all."""
     return sum(one.rows for one in staged), sum(one.bytes for one in staged)

@@ -1,15 +1,15 @@
-"""The task's side: the rows of one partition, sent in order, each once whoever else sends the same.
+"""The task's side: sends the rows of one partition in order, each exactly once even if other attempts send the same.
 
-Owns the requests in flight, their retries, and what an answer means. Every attempt of a task has the same batches with
-the same sequences, so what is in the log is one beginning of them, whoever wrote it:
+Owns the requests in flight, their retries, and the meaning of error codes. Every attempt of a task has the same batches
+with the same sequences, so the log has a prefix of them, whichever attempt wrote it:
 
-* First the leader is asked how far that goes (DescribeProducers, since 2.8). What is there is not sent again but for
-  the last batch of it, whose answer comes only when it and all before are replicated.
-* Until a batch is acknowledged it is alone: a broker of 2.5 to 3.5 that knows nothing of a producer takes any sequence
-  as its first, so of two in flight the second could be taken without the first.
-* After a failure all that is unacknowledged is sent once more, in order. A copy of one of the newest five batches is
-  answered as the first was. An older one is out of order (45) or known (46): then another attempt is ahead, and this
-  one goes on behind it.
+* First the progress is read from the leader (DescribeProducers, since 2.8). Batches that are in the log are not sent
+  again, except the last one: its response comes only after it and all before it are replicated.
+* Until the first batch is acknowledged only one is in flight: a broker of 2.5 to 3.5 without state of a producer
+  accepts any sequence as its first, so of two in flight the second could be appended without the first.
+* After a failure all unacknowledged batches are sent again, in order. A duplicate of one of the newest five batches
+  gets the response of the original. For an older one the broker returns OUT_OF_ORDER_SEQUENCE_NUMBER (45) or
+  DUPLICATE_SEQUENCE_NUMBER (46): then another attempt is ahead, and this one continues after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...client.net.connection import Connection
 from ...client.net.errors import ClientError, ConnectionLost, KafkaError, UnsupportedVersion
 from ...client.producer.idempotence import last_version
 from ...client.producer.log_tail import LogTail
-from ...client.producer.produce_requests import answers_in
+from ...client.producer.produce_requests import partitions_in
 from ...client.producer.transactions.requests import PRODUCE_OF_V1
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
@@ -38,7 +38,7 @@ from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ..readers.columnar.encoding import EncodeOptions
 from .batches import Batch, cut, encoded
-from .coordinator_requests import Asker
+from .coordinator_requests import ClusterCalls
 from .errors import SinkError, SinkFenced
 from .options import SinkOptions
 from .transaction import MISSING_ATTEMPTS, Grant
@@ -46,7 +46,7 @@ from .transaction import MISSING_ATTEMPTS, Grant
 __all__ = ["Sending", "Sent", "TaskSender", "send"]
 
 PRODUCE_OF_1_0 = 5
-"""From here on a broker remembers five batches of a producer; before, one."""
+"""From this version on (1.0) a broker keeps five batches of a producer for deduplication; before, one."""
 
 COMPRESSED_HEADROOM = 61
 """Bytes of a batch besides its records."""
@@ -65,10 +65,10 @@ T = TypeVar("T")
 
 
 class Sent(NamedTuple):
-    """What a task's rows became; can be pickled.
+    """The result of a task's sending; picklable.
 
-    `bytes` is what keys, values and headers take. The offsets are those of the first and the last row, -1 where they
-    are not known, which is so where another attempt had written them, or without rows.
+    `bytes` is the size of keys, values and headers. The offsets are those of the first and the last row, -1 if they are
+    unknown because another attempt wrote them, or without rows.
     """
 
     topic: str
@@ -87,22 +87,22 @@ def send(
     *,
     timestamp_ms: int = -1,
 ) -> Sent:
-    """Writes all rows to the partition, and returns when they are in its log.
+    """Writes all rows to the partition, and returns when they are acknowledged.
 
-    `rows` have the columns of `rows.COLUMNS`, of which `topic` and `partition` are not looked at. A row without a
-    timestamp gets `timestamp_ms`, which must be the same for every attempt of the task. Raises SinkError, SinkFenced.
+    `rows` have the columns of `rows.COLUMNS`; `topic` and `partition` are ignored. A row without a timestamp gets
+    `timestamp_ms`, which must be the same for every attempt of the task. Raises SinkError, SinkFenced.
     """
     with TaskSender(options, grant) as sender:
         return sender.send(topic_partition, rows, timestamp_ms=timestamp_ms)
 
 
 class TaskSender:
-    """What a task sends with that has several partitions: one after the other, over the same connections."""
+    """The connections of a task that sends to several partitions, one after the other."""
 
     def __init__(self, options: SinkOptions, grant: Grant) -> None:
         self._options = options
         self._grant = grant
-        self._asker = Asker(options, options.client.delivery_timeout_ms / 1000)
+        self._calls = ClusterCalls(options, options.client.delivery_timeout_ms / 1000)
 
     def __enter__(self) -> Self:
         return self
@@ -110,25 +110,25 @@ class TaskSender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._asker.close()
+        self._calls.close()
 
     def send(self, topic_partition: tuple[str, int], rows: Iterator[pa.RecordBatch], *, timestamp_ms: int = -1) -> Sent:
-        """See the function `send`."""
-        with Sending(self._options, self._grant, topic_partition, self._asker) as sending:
+        """Sends the rows of one partition, see the function `send`."""
+        with Sending(self._options, self._grant, topic_partition, self._calls) as sending:
             for batch in cut(rows, self._options.batch_bytes, timestamp_ms):
                 sending.put(batch)
             return sending.finish()
 
 
 class _Producers(LogCalls):
-    """What leaders know of producers."""
+    """Reads producer states from leaders."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._calls = Calls(cluster)
 
 
-class _Trouble(Exception):
-    """What was sent is to be sent again, after a look at how things are."""
+class _Retry(Exception):
+    """The unacknowledged batches must be sent again, after a look at the log."""
 
     def __init__(self, error: ClientError) -> None:
         super().__init__(str(error))
@@ -143,14 +143,14 @@ class _Ready(NamedTuple):
 
 
 class Sending:
-    """The rows of one partition on their way, over the connections of `asker`."""
+    """The sending of one partition's rows, over the connections of `calls`."""
 
-    def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int], asker: Asker) -> None:
+    def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int], calls: ClusterCalls) -> None:
         self._options = options
         self._grant = grant
         self._topic, self._partition = where
         self._where = f"{where[0]}-{where[1]}"
-        self._asker = asker
+        self._calls = calls
         self._encoding = EncodeOptions(
             codec=options.codec,
             level=options.client.compression_level,
@@ -160,12 +160,12 @@ class Sending:
             transactional=grant.transactional_id is not None,
         )
         self._waiting: deque[_Ready] = deque()  # not acknowledged, in order
-        self._answers: deque[asyncio.Future[Any]] = deque()  # of the first of them, on the present connection
+        self._responses: deque[asyncio.Future[Any]] = deque()  # of the first waiting batches, on the present connection
         self._connection: Connection | None = None
         self._version = 0
-        self._is_asked = False
+        self._has_looked_up = False
         self._has_acked = False
-        self._ahead = -1  # the last sequence that is in the log whoever wrote it, as far as is known
+        self._ahead = -1  # the last known sequence in the log, whichever attempt wrote it
         self._failed_since_s: float | None = None
         self._attempt = 0
         self._missing = 0
@@ -178,24 +178,24 @@ class Sending:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for answer in self._answers:
-            answer.add_done_callback(_seen)
+        for response in self._responses:
+            response.add_done_callback(_mark_retrieved)
 
     def put(self, batch: Batch) -> None:
-        """Sends a batch as soon as there is room."""
+        """Sends a batch once there is room in flight."""
         self._check_size(batch)
         self._records += batch.records
         self._bytes += batch.content_bytes
-        if not self._is_asked:
-            self._run(self._ask_how_far)
+        if not self._has_looked_up:
+            self._run(self._look_up_progress)
         if batch.last < self._ahead:
-            return  # it is there
+            return  # in the log already
         self._check_boundary(batch)
         ready = _Ready(batch, encoded(batch, self._encoding_from(batch.first)))
         self._run(lambda cluster: self._put(cluster, ready))
 
     def finish(self) -> Sent:
-        """Returns when all is acknowledged."""
+        """Waits until all batches are acknowledged."""
         if self._waiting:
             self._run(lambda cluster: self._drain(cluster, 0))
         if self._ahead >= self._records:
@@ -204,11 +204,11 @@ class Sending:
 
     def _run(self, work: Any) -> None:
         try:
-            self._asker.run(work)
+            self._calls.run(work)
         except UnsupportedVersion as error:
             raise SinkError(f"{self._where} cannot be written exactly once: {error}") from error
         except ClientError as error:
-            raise SinkError(f"{self._where} cannot be written: {self._asker.told(error)}") from error
+            raise SinkError(f"{self._where} cannot be written: {self._calls.with_brokers(error)}") from error
 
     def _encoding_from(self, sequence: int) -> EncodeOptions:
         return replace(self._encoding, base_sequence=sequence)
@@ -219,8 +219,8 @@ class Sending:
         most = self._options.client.max_request_size
         if batch.size_bytes + COMPRESSED_HEADROOM > most and batch.records == 1:
             raise SinkError(
-                f"a record of {batch.content_bytes} bytes for {self._where} is larger than kafka.max.request.size"
-                f" allows, {most}"
+                f"a record of {batch.content_bytes} bytes for {self._where} is larger than"
+                f" kafka.max.request.size, {most}"
             )
 
     def _check_boundary(self, batch: Batch) -> None:
@@ -229,8 +229,8 @@ class Sending:
 
     def _differs(self) -> SinkError:
         return SinkError(
-            f"{self._where} has other rows of this task than this attempt of it: rows and their order must be the same"
-            " whenever they are computed; the micro-batch has to be written from scratch"
+            f"{self._where} has other rows from another attempt of this task: rows and their order must be the same"
+            " in every computation; the micro-batch has to be written from scratch"
         )
 
     # -- sending
@@ -238,37 +238,37 @@ class Sending:
     async def _put(self, cluster: Cluster, ready: _Ready) -> None:
         await self._drain(cluster, self._limit() - 1)
         if ready.batch.last < self._ahead:
-            return  # found out on the way
+            return  # detected while draining
         self._check_boundary(ready.batch)
         self._waiting.append(ready)
         try:
             await self._send_waiting(cluster)
-        except (_Trouble, ClientError) as error:
+        except (_Retry, ClientError) as error:
             await self._recover(cluster, error)
-        await asyncio.sleep(0)  # what was queued leaves
+        await asyncio.sleep(0)  # lets the queued requests leave
 
     def _limit(self) -> int:
         return self._options.in_flight if self._has_acked and self._version >= PRODUCE_OF_1_0 else 1
 
     async def _drain(self, cluster: Cluster, most: int) -> None:
-        """Returns when at most so many batches are unacknowledged."""
+        """Waits until at most `most` batches are unacknowledged."""
         while len(self._waiting) > most:
             try:
                 await self._send_waiting(cluster)
-                await self._take_answer()
-            except (_Trouble, ClientError) as error:
+                await self._take_response()
+            except (_Retry, ClientError) as error:
                 await self._recover(cluster, error)
 
     async def _send_waiting(self, cluster: Cluster) -> None:
-        """Sends what has not been sent on this connection."""
+        """Sends the waiting batches that have not been sent on this connection."""
         if self._connection is None:
             self._connection = await self._leader(cluster)
             self._version = self._connection.version_of(ProduceRequest, PRODUCE_OF_V1)
         elif self._connection.is_closed:
-            raise ConnectionLost(f"{self._where}: the connection to its leader has ended")
-        while len(self._answers) < min(len(self._waiting), self._limit()):
-            ready = self._waiting[len(self._answers)]
-            self._answers.append(self._connection.send(self._request(ready.data), self._version))
+            raise ConnectionLost(f"{self._where}: the connection to its leader is closed")
+        while len(self._responses) < min(len(self._waiting), self._limit()):
+            ready = self._waiting[len(self._responses)]
+            self._responses.append(self._connection.send(self._request(ready.data), self._version))
 
     def _request(self, data: bytes | bytearray) -> ProduceRequest:
         topic = ProduceRequest.TopicProduceData
@@ -288,7 +288,7 @@ class Sending:
             self._missing += self._partition not in known.partitions
             if self._missing >= MISSING_ATTEMPTS:
                 count = len(known.partitions)
-                raise SinkError(f"topic {self._topic!r} has {count} partitions, no {self._partition}")
+                raise SinkError(f"topic {self._topic!r} has {count} partitions, no partition {self._partition}")
             cluster.expire(self._topic)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, self._where)
         return await cluster.connection(node_id)
@@ -297,22 +297,22 @@ class Sending:
         client = self._options.client
         return min(client.max_block_ms, client.delivery_timeout_ms) / 1000
 
-    async def _take_answer(self) -> None:
-        """Waits for the answer to the first batch that has none. Raises _Trouble, SinkError, ClientError."""
-        response = await self._answers[0]
-        answer: Any = answers_in(response).get((self._topic, self._partition))
-        self._answers.popleft()
-        if answer is None:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an answer without the partition")
-        code = answer.error_code
+    async def _take_response(self) -> None:
+        """Waits for the oldest pending response. Raises _Retry, SinkError, ClientError."""
+        response = await self._responses[0]
+        result: Any = partitions_in(response).get((self._topic, self._partition))
+        self._responses.popleft()
+        if result is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a response without the partition")
+        code = result.error_code
         if code == ErrorCode.NONE:
-            self._acked(answer.base_offset)
+            self._acked(result.base_offset)
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._acked(-1)
         else:
-            error = KafkaError(code, getattr(answer, "error_message", None))
+            error = KafkaError(code, getattr(result, "error_message", None))
             if error.retriable or code in _ELSEWHERE:
-                raise _Trouble(error)
+                raise _Retry(error)
             self._refused(error, self._waiting[0])
 
     def _acked(self, base_offset: int) -> None:
@@ -325,34 +325,32 @@ class Sending:
         self._last_offset = base_offset + batch.records - 1 if base_offset >= 0 else -1
 
     def _refused(self, error: KafkaError, ready: _Ready) -> NoReturn:
-        """An answer that no later try mends."""
+        """Raises the error of a batch that no retry can change."""
         code, batch = error.number, ready.batch
         if code in _FENCED:
             raise self._fenced()
         if code in _NOT_OPEN:
             raise SinkError(
-                f"{self._where} knows no open transaction of {self._owner()}: it may have been"
-                f" ended for its age ({error})"
+                f"{self._where} has no open transaction of {self._owner()}: it may have been"
+                f" aborted after its timeout ({error})"
             )
         if code in _TOO_LARGE:
             if batch.records == 1:
-                text = f"a record of {batch.content_bytes} bytes for {self._where} is larger than its topic takes"
+                text = f"a record of {batch.content_bytes} bytes for {self._where} is larger than its topic allows"
             else:
                 text = (
-                    f"a batch of {len(ready.data)} bytes for {self._where} is larger than its topic takes: give"
+                    f"a batch of {len(ready.data)} bytes for {self._where} is larger than its topic allows: set"
                     " kafka.batch.size below its max.message.bytes"
                 )
             raise SinkError(f"{text} (max.message.bytes): {error}")
         if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-            raise SinkError(
-                f"{self._where} is kept in an older message format than v2, which holds no producers: {error}"
-            )
+            raise SinkError(f"{self._where} has an older message format than v2, without producer ids: {error}")
         raise SinkError(f"{self._where} refuses rows {batch.first} to {batch.last} of this task: {error}")
 
     def _fenced(self) -> SinkFenced:
         return SinkFenced(
-            f"{self._where} knows a newer owner of {self._owner()}: another query took over, or the transaction was"
-            " ended for its age (kafka.transaction.timeout.ms)"
+            f"{self._where} has a newer owner of {self._owner()}: another query took over, or the transaction was"
+            " aborted after its timeout (kafka.transaction.timeout.ms)"
         )
 
     def _owner(self) -> str:
@@ -364,16 +362,16 @@ class Sending:
     # -- after a failure
 
     async def _recover(self, cluster: Cluster, error: BaseException) -> None:
-        """Waits until nothing is in flight, looks how things are, and lets the waiting batches be sent again. Raises
-        SinkError when that is of no use any more."""
-        cause = error.error if isinstance(error, _Trouble) else error
+        """Waits until no request is in flight, reads the progress from the log, and lets the waiting batches be sent
+        again. Raises SinkError if no retry can help."""
+        cause = error.error if isinstance(error, _Retry) else error
         assert isinstance(cause, ClientError)
         if not cause.retriable and not (isinstance(cause, KafkaError) and cause.code in _ELSEWHERE):
             raise cause
         loop = asyncio.get_running_loop()
-        if self._answers:
-            await asyncio.gather(*self._answers, return_exceptions=True)
-            self._answers.clear()
+        if self._responses:
+            await asyncio.gather(*self._responses, return_exceptions=True)
+            self._responses.clear()
         self._has_acked = False
         if self._failed_since_s is None:
             self._failed_since_s = loop.time()
@@ -386,7 +384,7 @@ class Sending:
             if self._attempt == 1:
                 return
         elif isinstance(cause, ConnectionLost) or (isinstance(cause, KafkaError) and cause.stale_metadata):
-            # Another leader, or the same after a restart: is all there that it has acknowledged?
+            # Another leader, or the same one after a restart: its log may lack acknowledged batches.
             self._connection = None
             cluster.expire(self._topic)
             await self._find_place(cluster, cause, is_refused=False)
@@ -401,12 +399,12 @@ class Sending:
         limit_ms = self._options.client.delivery_timeout_ms
         return SinkError(
             f"{self._where} could not be written within kafka.delivery.timeout.ms, {limit_ms} ms:"
-            f" {self._asker.told(cause)}"
+            f" {self._calls.with_brokers(cause)}"
         )
 
     async def _find_place(self, cluster: Cluster, cause: ClientError, *, is_refused: bool) -> None:
-        """Goes on behind what is there. `is_refused`: the first waiting batch is out of order, so that another attempt
-        is ahead, or what was before it is gone."""
+        """Continues after the batches in the log. `is_refused`: the first waiting batch is out of order, so another
+        attempt is ahead, or the batches before it are lost."""
         last = await self._patiently(cluster, self._last_sequence)
         if last is None and is_refused:
             last = await self._patiently(cluster, self._last_in_log)
@@ -415,35 +413,35 @@ class Sending:
         first = self._waiting[0].batch.first
         if last < first - 1:
             raise SinkError(
-                f"{self._where} lacks rows of this task that were there, up to {first - 1}, or does not know who wrote"
-                f" them any more: the micro-batch has to be written from scratch ({cause})"
+                f"{self._where} lost rows of this task up to {first - 1}, or their producer state"
+                f": the micro-batch has to be written from scratch ({cause})"
             ) from cause
         if last > self._ahead:
             self._ahead = last
             self._failed_since_s = None
         elif is_refused and self._waiting[0].batch.last == last:
-            raise self._differs()  # it is the newest that there is, so a copy of it would not be out of order
+            raise self._differs()  # this batch is the newest in the log, so a duplicate of it would not be out of order
         while self._waiting and self._waiting[0].batch.last < self._ahead:
             self._waiting.popleft()
             self._last_offset = -1
         for ready in self._waiting:
             self._check_boundary(ready.batch)
 
-    # -- what is there already
+    # -- progress in the log
 
-    async def _ask_how_far(self, cluster: Cluster) -> None:
-        self._is_asked = True
+    async def _look_up_progress(self, cluster: Cluster) -> None:
+        self._has_looked_up = True
         last = await self._patiently(cluster, self._last_sequence)
         self._ahead = -1 if last is None else last
 
-    async def _patiently(self, cluster: Cluster, ask: Callable[[Cluster], Awaitable[T]]) -> T:
-        """What is asked, tried again as long as a batch is. Raises ClientError, SinkError."""
+    async def _patiently(self, cluster: Cluster, lookup: Callable[[Cluster], Awaitable[T]]) -> T:
+        """Runs `lookup`, retried until the deadline of a batch. Raises ClientError, SinkError."""
         loop = asyncio.get_running_loop()
         deadline_s = self._deadline_s()
         attempt = 0
         while True:
             try:
-                return await ask(cluster)
+                return await lookup(cluster)
             except ClientError as error:
                 attempt += 1
                 delay_s = cluster.retry_backoff_s(attempt)
@@ -455,7 +453,8 @@ class Sending:
             await asyncio.sleep(delay_s)
 
     async def _last_sequence(self, cluster: Cluster) -> int | None:
-        """The last sequence of this grant in the partition, -1 for none; None where that cannot be asked."""
+        """Returns the last sequence of this grant in the partition, -1 for none, or None if the broker does not report
+        it."""
         connection = await self._leader(cluster)
         if last_version(connection, DescribeProducersRequest) < 0:
             return None
@@ -478,16 +477,16 @@ class Sending:
         return sequence if epoch == self._grant.producer_epoch else -1
 
     async def _last_in_log(self, cluster: Cluster) -> int:
-        """The same, found in the log: it is near its end, or it is not worth the search."""
+        """Returns the same by reading the end of the log; a limit of time bounds the search."""
         try:
             async with asyncio.timeout(self._patience_s()):
                 found = await LogTail(cluster).last_of(self._topic, self._partition, {self._grant.producer_id})
         except TimeoutError:
-            raise SinkError(f"{self._where}: what this task has written was not found in its log in time") from None
+            raise SinkError(f"{self._where}: the batches of this task were not found in its log in time") from None
         return -1 if found is None else self._sequence_of(found.producer_epoch, found.sequence)
 
 
-def _seen(answer: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more, however it comes out."""
-    if not answer.cancelled():
-        answer.exception()
+def _mark_retrieved(response: asyncio.Future[Any]) -> None:
+    """Marks an exception as retrieved: the response may never be awaited."""
+    if not response.cancelled():
+        response.exception()

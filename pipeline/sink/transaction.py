@@ -1,12 +1,12 @@
-"""The driver's side of a transaction: who owns the transactional id, which partitions it is about, how it ends.
+"""The driver's side of a transaction: its ownership of the transactional id, its partitions, and its end.
 
-Owns the requests to the coordinators and what their answers mean to a query. Requests are those of transactions of the
-first version, which brokers of every release since 0.11 take (KIP-98; KIP-890 for what later ones add).
+Owns the requests to the coordinators and the meaning of their error codes for a query. Uses the first version of
+transactions, which brokers of every release since 0.11 accept (KIP-98; KIP-890 for later additions).
 
-* `begin` takes another epoch for every transaction, so that nothing that is late can be of the next one.
-* An abort does the same: it fences in the partitions what tasks may still send. An EndTxn would leave them the epoch.
-* The id of a micro-batch is an offset of the group that is named like the transactional id, committed with the
-  transaction, on partition 0 of each topic that it is about.
+* `begin` raises the epoch for every transaction, so that no late request can reach the next one.
+* An abort raises the epoch, too: it fences tasks that may still send. EndTxn would leave the epoch valid for them.
+* The id of a micro-batch is an offset of the group named like the transactional id, committed with the transaction, on
+  partition 0 of each of its topics.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ...client.net.metadata import topic_of
 from ...client.net.retry import retry
 from ...client.producer.responses import COPIES_LIVE_S
 from ...client.producer.transactions import requests as calls
-from ...client.producer.transactions.state_machine import Call, Standing, Verdict
+from ...client.producer.transactions.state_machine import Call, TransactionStatus, Verdict
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
-from .coordinator_requests import Asker, Met, Refused, ask_until
+from .coordinator_requests import ClusterCalls, Obstacles, Refused, call_until_decided
 from .errors import SinkError, SinkFenced, SinkTimedOut
 from .options import SinkOptions
 
@@ -42,10 +42,12 @@ TopicPartition = tuple[str, int]
 
 MISSING_ATTEMPTS = 3
 ID_ATTEMPTS = 11
-"""So often a topic has to be missing to be gone: a broker that has just started may not know it yet."""
+"""A topic is considered missing after this many lookups: a broker that has just started may not have its metadata
+yet."""
 
 SETTLE_S = 0.3
-"""Until an offset counts whose transaction has just been completed, at most: the broker does it on the side."""
+"""The longest delay until the offset of a completed transaction is visible: the broker materialises it
+asynchronously."""
 
 FETCH_WITHOUT_IDS, FETCH_OF_GROUPS, FETCH_STABLE = 9, 8, 7
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -61,7 +63,7 @@ _WHAT = {
 
 
 class Grant(NamedTuple):
-    """What tasks write with; can be pickled. Without a transactional id what they write counts at once."""
+    """The producer id and epoch for the tasks; picklable. Without a transactional id, records are visible at once."""
 
     transactional_id: str | None
     producer_id: int
@@ -69,8 +71,8 @@ class Grant(NamedTuple):
 
 
 class SinkTransaction:
-    """The transactions of one transactional id, one after the other. A context manager: one that is left open at its
-    end is aborted. Every method raises SinkError, and SinkFenced where another took over the id."""
+    """The transactions of one transactional id, one after the other. A context manager that aborts a transaction left
+    open. Every method raises SinkError, and SinkFenced after another owner took over the id."""
 
     copies_live_s = COPIES_LIVE_S
 
@@ -82,18 +84,18 @@ class SinkTransaction:
         query: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`query` is the id of the query that counts the micro-batches, if one does. `clock` gives seconds: it tells a
-        transaction that timed out from one that was taken over."""
+        """`query` is the id of the query that numbers the micro-batches, if there is one. `clock` returns seconds: by
+        it a transaction that timed out is distinguished from one that was taken over."""
         self.transactional_id = transactional_id
         self._query = query
         self._options = options
         self._clock = clock
-        self._asker = Asker(options)
+        self._cluster_calls = ClusterCalls(options)
         self._grant: Grant | None = None
         self._begun_s = 0.0
         self._added: set[TopicPartition] = set()
         self._homes: tuple[str, ...] = ()
-        self._end_asked = False
+        self._end_requested = False
         self._was_pending = False
         self._patience_s = options.client.max_block_ms / 1000
         self._commit_patience_s = options.client.delivery_timeout_ms / 1000
@@ -113,48 +115,48 @@ class SinkTransaction:
             self.close()
 
     def close(self) -> None:
-        """Ends the connections, whatever is open. May be called again."""
-        self._asker.close()
+        """Closes the connections, without ending a transaction. May be called again."""
+        self._cluster_calls.close()
 
     # -- beginning
 
     def begin(self) -> Grant:
-        """A new epoch: who had the id before is fenced, and what was left open is aborted; nothing is pending then."""
+        """Raises the epoch: fences the previous owner of the id and aborts its open transaction."""
         timeout_ms = self._options.client.transaction_timeout_ms
 
-        async def ask(connection: Connection) -> tuple[int, Any]:
+        async def send(connection: Connection) -> tuple[int, Any]:
             return await calls.init(connection, self.transactional_id, timeout_ms, -1, -1)
 
         self._grant = None
-        met = Met()
-        found = self._coordinator(Call.INIT, ask, Standing(), self._patience_s, met=met)
-        self._was_pending |= met.was_pending
+        obstacles = Obstacles()
+        found = self._coordinator(Call.INIT, send, TransactionStatus(), self._patience_s, obstacles=obstacles)
+        self._was_pending |= obstacles.was_pending
         self._grant = Grant(self.transactional_id, found.producer_id, found.epoch)
         self._added.clear()
-        self._end_asked = False
+        self._end_requested = False
         self._begun_s = self._clock()
         return self._grant
 
     def committed_batch(self) -> int | None:
-        """The id of the micro-batch that was committed last; None if there is none that the brokers remember. Raises
-        SinkError where another query has counted: its micro-batches are not ours, though they have the same ids."""
+        """Returns the id of the last committed micro-batch, or None if the brokers have none. Raises SinkError if
+        another query committed it: its micro-batches have the same ids as ours."""
 
-        async def ask(connection: Connection) -> tuple[int, Any]:
+        async def send(connection: Connection) -> tuple[int, Any]:
             return await _committed(connection, self.transactional_id)
 
         async def work(cluster: Cluster) -> Any:
             key, patience_s = self.transactional_id, self._patience_s
             if self._was_pending:
                 await self._settle(await cluster.coordinator(key, GROUP))
-            return await ask_until(cluster, key, ask, Standing(), Call.OFFSETS, patience_s, GROUP)
+            return await call_until_decided(cluster, key, send, TransactionStatus(), Call.OFFSETS, patience_s, GROUP)
 
-        found: dict[TopicPartition, tuple[int, str]] = self._told("the committed micro-batch", work)
+        found: dict[TopicPartition, tuple[int, str]] = self._run("the committed micro-batch", work)
         newest: int | None = None
         for (topic, partition), (offset, metadata) in found.items():
             if _MARK not in metadata:
                 raise SinkError(
-                    f"group {self.transactional_id!r} has an offset of {topic}-{partition} that no sink has committed: "
-                    "transactionalId must be another name than that of a consumer group"
+                    f"group {self.transactional_id!r} has an offset of {topic}-{partition} that is not from this sink: "
+                    "transactionalId must not be the name of a consumer group"
                 )
             self._check_query(metadata)
             newest = offset - 1 if newest is None else max(newest, offset - 1)
@@ -163,7 +165,7 @@ class SinkTransaction:
         return newest
 
     async def _settle(self, connection: Connection) -> None:
-        """Brokers before 2.5 do not say that an offset of a transaction is just being taken over."""
+        """Waits for brokers before 2.5, which do not report offsets of a transaction that is still completing."""
         if connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS) < FETCH_STABLE:
             await asyncio.sleep(SETTLE_S)
         self._was_pending = False
@@ -175,88 +177,89 @@ class SinkTransaction:
             return
         if query is not None and self._query is not None and query != self._query:
             raise SinkError(
-                f"transactional id {self.transactional_id!r} is that of query {query}, from another checkpoint: query"
-                f" {self._query}, whose micro-batches are others, needs a transactionalId of its own"
+                f"transactional id {self.transactional_id!r} belongs to query {query}, from another checkpoint: query"
+                f" {self._query} has other micro-batches and needs its own transactionalId"
             )
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions the topics have. A topic that is not there is an error: none is made."""
+        """Returns the number of partitions of each topic. Raises SinkError for a missing topic; never creates one."""
         wanted = sorted(set(topics))
-        return self._told("the topics to write to", lambda cluster: _counts(cluster, wanted, self._patience_s))
+        return self._run("the topics to write to", lambda cluster: _counts(cluster, wanted, self._patience_s))
 
     # -- filling
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Takes partitions into the transaction: before any task writes to them."""
+        """Adds partitions to the transaction, before any task writes to them."""
         grant, wanted = self._open(), {(str(topic), int(number)) for topic, number in partitions}
         self._add(grant, wanted - self._added)
 
     def _add(self, grant: Grant, wanted: set[TopicPartition]) -> None:
-        standing = _standing(grant)
+        status = _status_of(grant)
 
-        async def ask(connection: Connection) -> tuple[int, Any]:
-            codes = await calls.add_partitions(connection, self.transactional_id, standing, wanted)
+        async def send(connection: Connection) -> tuple[int, Any]:
+            codes = await calls.add_partitions(connection, self.transactional_id, status, wanted)
             missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return calls.worst(codes.get(where, missing) for where in wanted), True
 
         if wanted:
-            self._coordinator(Call.ADD, ask, standing, self._patience_s)
+            self._coordinator(Call.ADD, send, status, self._patience_s)
             self._added |= wanted
 
     # -- ending
 
     def commit(self, batch_id: int) -> None:
-        """Commits what the tasks wrote, and that this micro-batch is done, both or none.
+        """Commits the records of the tasks together with the id of this micro-batch.
 
-        Asked until it is known; if that takes longer than delivery.timeout.ms, the error says that it is not known,
-        and `committed_batch` tells after the next `begin`.
+        Retries until the outcome is known. If that takes longer than delivery.timeout.ms, the error reports it as
+        unknown, and `committed_batch` returns it after the next `begin`.
         """
         grant = self._open()
         homes = [self._options.topic] if self._options.topic else sorted({topic for topic, _ in self._added})
         homes = homes or list(self._homes)
         if not homes:
-            return  # nothing was written, to no topic
+            return  # no row was written, to no topic
         self._commit_offset(grant, {(topic, 0) for topic in homes}, batch_id)
-        self._end_asked = True
-        standing = _standing(grant)
+        self._end_requested = True
+        status = _status_of(grant)
 
-        async def ask(connection: Connection) -> tuple[int, Any]:
-            return await calls.end(connection, self.transactional_id, standing, is_commit=True)
+        async def send(connection: Connection) -> tuple[int, Any]:
+            return await calls.end(connection, self.transactional_id, status, is_commit=True)
 
-        self._coordinator(Call.COMMIT, ask, standing, self._commit_patience_s)
+        self._coordinator(Call.COMMIT, send, status, self._commit_patience_s)
         self._grant = None
         self._homes = tuple(homes)
 
     def _commit_offset(self, grant: Grant, homes: set[TopicPartition], batch_id: int) -> None:
-        standing, group = _standing(grant), self.transactional_id
+        status, group = _status_of(grant), self.transactional_id
         metadata = {_MARK: batch_id} | ({} if self._query is None else {_QUERY: self._query})
-        told = OffsetAndMetadata(batch_id + 1, json.dumps(metadata))
+        batch_offset = OffsetAndMetadata(batch_id + 1, json.dumps(metadata))
 
         async def add(connection: Connection) -> tuple[int, Any]:
-            return await calls.add_offsets(connection, self.transactional_id, standing, group), True
+            return await calls.add_offsets(connection, self.transactional_id, status, group), True
 
         async def put(connection: Connection) -> tuple[int, Any]:
-            offsets = dict.fromkeys(homes, told)
+            offsets = dict.fromkeys(homes, batch_offset)
             member = GroupMetadata(group)
-            codes = await calls.commit_offsets(connection, self.transactional_id, standing, member, offsets)
+            codes = await calls.commit_offsets(connection, self.transactional_id, status, member, offsets)
             missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return calls.worst(codes.get(where, missing) for where in homes), True
 
-        self._added |= homes  # so that an abort knows that there is something
-        met = Met()
-        self._coordinator(Call.OFFSETS, add, standing, self._patience_s)
-        self._coordinator(Call.OFFSETS, put, standing, self._patience_s, GROUP, met)
-        if met.was_lost:
-            # A copy that came after the end would be of no transaction, and pending until there is another.
-            self._asker.run(lambda _: asyncio.sleep(self.copies_live_s))
+        self._added |= homes  # so that an abort has something to fence
+        obstacles = Obstacles()
+        self._coordinator(Call.OFFSETS, add, status, self._patience_s)
+        self._coordinator(Call.OFFSETS, put, status, self._patience_s, GROUP, obstacles)
+        if obstacles.was_lost:
+            # A late copy of the lost request would be of no transaction, and stay pending until the next one.
+            self._cluster_calls.run(lambda _: asyncio.sleep(self.copies_live_s))
 
     def abort(self) -> None:
-        """Drops what was written, and fences the tasks that may still write. Nothing happens without a transaction,
-        and after a commit was asked for: whether that is done is found out by the next `begin`."""
+        """Drops the written records and fences tasks that may still write. Does nothing without a transaction, or after
+        a commit was requested: its outcome is found by the next `begin`."""
         grant, self._grant = self._grant, None
-        if grant is None or self._end_asked or not self._added:
+        if grant is None or self._end_requested or not self._added:
             return
-        # Whoever has taken over must not be fenced by this: only the owner of the epoch is told that all is there.
+        # Must not fence a query that has taken over: only the owner of the epoch gets a success for partitions that are
+        # in the transaction already.
         checked = {min(self._added)}
         self._added.clear()
         try:
@@ -269,42 +272,45 @@ class SinkTransaction:
         self.begin()
         self._grant = None
 
-    # -- asking
+    # -- requests
 
     def _open(self) -> Grant:
         if self._grant is None:
-            raise SinkError(f"no transaction of {self.transactional_id!r} is open: begin comes first")
-        if self._end_asked:
-            raise SinkError(f"the transaction of {self.transactional_id!r} is being committed: begin comes first")
+            raise SinkError(f"no transaction of {self.transactional_id!r} is open: call begin first")
+        if self._end_requested:
+            raise SinkError(f"the transaction of {self.transactional_id!r} is being committed: call begin first")
         return self._grant
 
     def _coordinator(
         self,
         call: Call,
-        ask: Any,
-        standing: Standing,
+        send: Any,
+        status: TransactionStatus,
         patience_s: float,
         kind: int = TRANSACTION,
-        met: Met | None = None,
+        obstacles: Obstacles | None = None,
     ) -> Any:
         async def work(cluster: Cluster) -> Any:
-            return await ask_until(cluster, self.transactional_id, ask, standing, call, patience_s, kind, met)
+            return await call_until_decided(
+                cluster, self.transactional_id, send, status, call, patience_s, kind, obstacles
+            )
 
         try:
-            return self._told(_WHAT[call], work, is_commit=call is Call.COMMIT)
+            return self._run(_WHAT[call], work, is_commit=call is Call.COMMIT)
         except Refused as refused:
             self._refused(call, refused)
 
-    def _told(self, what: str, work: Any, *, is_commit: bool = False) -> Any:
-        """Runs it, and makes a sentence of what the client raises."""
+    def _run(self, what: str, work: Any, *, is_commit: bool = False) -> Any:
+        """Runs `work`, and turns errors of the client into SinkError."""
         try:
-            return self._asker.run(work)
+            return self._cluster_calls.run(work)
         except UnsupportedVersion as error:
-            raise SinkError(f"the brokers have no transactions, which are there since 0.11: {error}") from error
+            raise SinkError(f"the brokers do not support transactions (Kafka has them since 0.11): {error}") from error
         except ClientError as error:
-            text = f"{what} cannot be had for transactional id {self.transactional_id!r}: {self._asker.told(error)}"
+            cause = self._cluster_calls.with_brokers(error)
+            text = f"cannot get {what} for transactional id {self.transactional_id!r}: {cause}"
             if is_commit:
-                text = f"whether the micro-batch is committed is not known: {text}"
+                text = f"it is unknown whether the micro-batch is committed: {text}"
             raise SinkError(text) from error
 
     def _refused(self, call: Call, refused: Refused) -> NoReturn:
@@ -314,24 +320,25 @@ class SinkTransaction:
             if self._clock() - self._begun_s >= limit_ms / 1000:
                 raise SinkTimedOut(
                     f"the transaction of {owner} took longer than kafka.transaction.timeout.ms, {limit_ms} ms, and was"
-                    " aborted by the brokers: nothing of it counts"
+                    " aborted by the brokers: none of its records count"
                 ) from refused
-            raise SinkFenced(f"another query with {owner} took over: this one writes no more") from refused
+            raise SinkFenced(f"another query with {owner} took over: this one must stop") from refused
         if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise SinkError(
                 f"kafka.transaction.timeout.ms is {limit_ms}, more than the brokers allow (transaction.max.timeout.ms)"
             ) from refused
         if code in _LOST_ID:
-            raise SinkError(f"the brokers do not know {owner} any more: begin anew ({refused})") from refused
+            raise SinkError(f"the brokers have expired {owner}: begin a new transaction ({refused})") from refused
         if call is Call.COMMIT and refused.verdict is Verdict.FATAL:
             raise SinkError(
-                f"whether the micro-batch is committed is not known: it was refused to {owner}: {refused}"
+                f"it is unknown whether the micro-batch is committed: the commit was refused to {owner}: {refused}"
             ) from refused
         raise SinkError(f"{_WHAT[call]} was refused to {owner}: {refused}") from refused
 
 
 def idempotent_grant(options: SinkOptions) -> Grant:
-    """A producer id without transactions, for tasks that share it: each partition has one task. SinkError."""
+    """Returns a producer id without transactions, shared by tasks that write to different partitions. Raises
+    SinkError."""
 
     async def work(cluster: Cluster) -> Grant:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
@@ -344,33 +351,33 @@ def idempotent_grant(options: SinkOptions) -> Grant:
 
         return await retry(attempt, cluster.retry_backoff_s, attempts=ID_ATTEMPTS)
 
-    asker = Asker(options)
+    cluster_calls = ClusterCalls(options)
     try:
-        return asker.run(work)
+        return cluster_calls.run(work)
     except ClientError as error:
-        raise SinkError(f"no producer id is to be had: {asker.told(error)}") from error
+        raise SinkError(f"cannot get a producer id: {cluster_calls.with_brokers(error)}") from error
     finally:
-        asker.close()
+        cluster_calls.close()
 
 
-def _standing(grant: Grant) -> Standing:
-    """What the client's table needs to know: transactions of the first version, begun for all it knows."""
-    return Standing(producer_id=grant.producer_id, epoch=grant.producer_epoch, has_begun=True)
+def _status_of(grant: Grant) -> TransactionStatus:
+    """Returns the producer's state for the client's table: first version of transactions, possibly begun."""
+    return TransactionStatus(producer_id=grant.producer_id, epoch=grant.producer_epoch, has_begun=True)
 
 
 async def _committed(connection: Connection, group: str) -> tuple[int, Mapping[TopicPartition, tuple[int, str]]]:
-    """(error code, offset and metadata of each partition that the group has one of)."""
+    """Returns (error code, offset and metadata of each partition with a committed offset of the group)."""
     version = connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS)
     stable = version >= FETCH_STABLE
     if version >= FETCH_OF_GROUPS:
-        asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-        request = OffsetFetchRequest(groups=[asked], require_stable=stable)
+        group_request = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+        request = OffsetFetchRequest(groups=[group_request], require_stable=stable)
     else:
         request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
     response = await connection.request(request, version)
-    answer = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
-    found = {(topic.name, one.partition_index): one for topic in answer.topics for one in topic.partitions}
-    code = answer.error_code or calls.worst(one.error_code for one in found.values())
+    result = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
+    found = {(topic.name, one.partition_index): one for topic in result.topics for one in topic.partitions}
+    code = result.error_code or calls.worst(one.error_code for one in found.values())
     return code, {
         where: (one.committed_offset, one.metadata or "") for where, one in found.items() if one.committed_offset >= 0
     }
@@ -381,13 +388,13 @@ async def _counts(cluster: Cluster, wanted: list[str], patience_s: float) -> dic
 
     async def attempt() -> dict[str, int]:
         number = next(attempts)
-        told = (await cluster.metadata(wanted)).topics if wanted else []
-        topics = {one.name: topic_of(one) for one in told if one.name is not None}
+        described = (await cluster.metadata(wanted)).topics if wanted else []
+        topics = {one.name: topic_of(one) for one in described if one.name is not None}
         for name in wanted:
             topic = topics.get(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and number >= MISSING_ATTEMPTS:
-                raise SinkError(f"topic {name!r} does not exist: the sink makes no topics")
+                raise SinkError(f"topic {name!r} does not exist: the sink creates no topics")
             if code:
                 raise KafkaError(code, f"topic {name!r}")
         return {name: len(topics[name].partitions) for name in wanted}

@@ -1,4 +1,4 @@
-"""`ottla_batches`: the headers of the batches in log directories, one row each."""
+"""`ottla_batches`: the headers of the batches in log directories, one row per batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Batch queries: one reader for all three sources, over whatever `Backend` their options name.
+"""Batch queries: one reader for all three sources, over the `Backend` of their options.
 
-Owns the order of planning: filters, partitions, ranges, pieces. What a piece is and how it is read is the backend's.
-Errors are one sentence: Spark shows them behind a traceback, so the last line has to say it all.
+Owns the order of planning: filters, partitions, ranges, pieces. The backend defines the pieces and reads them. An error
+is one sentence without a traceback of ours, since Spark shows it as the last line of its own traceback.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..offsets import resolve, split
 from ..options import SourceOptions
 
 SCANS_ARE_APART = hasattr(DataSourceReader, "pushLimit")
-"""Whether each query of Spark has a plan of its own. Up to 4.3 all queries of one `load()` share the last plan that was
-made: once a filter is pushed down, the next query without one, or the other side of a union, would miss rows. What came
-with `pushLimit` parts them."""
+"""Whether Spark plans each query by itself. Up to Spark 4.3 all queries of one `load()` share the last plan: once a
+filter is pushed down, the next query without one, or the other side of a union, would miss rows. The release that added
+`pushLimit` separates the plans."""
 
 BackendFactory = Callable[[], Backend]
 
 
 class _Pushdown:
-    """The reader's `pushFilters`, of which Spark believes that it is not overridden.
+    """The reader's `pushFilters`, in a form that Spark takes for the method that was not overridden.
 
-    A reader that overrides it fails in every session in which `spark.sql.python.filterPushdown.enabled` is false, its
-    default. Nothing is lost where this one is not called: Spark then evaluates all filters itself.
+    Spark fails for a reader that overrides it in every session in which `spark.sql.python.filterPushdown.enabled` is
+    false, the default. If Spark does not call this one, it evaluates all filters itself.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -49,7 +49,7 @@ class _Pushdown:
 
 
 class LogsReader(DataSourceReader):
-    """Plans a batch query, and reads its pieces in the tasks; can be pickled if `backend` can."""
+    """Plans a batch query and reads its pieces in the tasks; picklable if `backend` is."""
 
     def __init__(self, options: SourceOptions, backend: BackendFactory, schema: StructType) -> None:
         self.options = options
@@ -60,28 +60,28 @@ class LogsReader(DataSourceReader):
         vars(self)["pushFilters"] = _Pushdown(self)
 
     def narrowed_by(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Takes over what filters say of where to look; gives those back that Spark must evaluate again: all of them
-        where that is not safe, unless the option `pushdown` vouches that each query has a `load()` of its own."""
+        """Narrows the query by its filters and returns those that Spark must evaluate again: all of them if narrowing
+        is unsafe, unless the option `pushdown` asserts that each query has its own `load()`."""
         if not (SCANS_ARE_APART if self.options.pushdown is None else self.options.pushdown):
             return list(filters)
         if self.options.source == "ottla_batches":
             self.narrowed, again = narrow_batches(filters)
         else:
-            # The row of an entry that cannot be decoded has one offset for all that the entry had, and a time that may
-            # be what is damaged.
+            # The row of a batch that cannot be decoded has one offset for all offsets of the batch, and a timestamp
+            # that may itself be damaged.
             exact = self.options.on_corrupt != "emit"
             self.narrowed, again = narrow(filters, exact=exact, times=exact)
         return again
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each piece."""
+        """Plans the query: one partition for each piece."""
         try:
             return [InputPartition(piece) for piece in self.pieces()]
         except ReadError as error:
             raise error.with_traceback(None) from None
 
     def pieces(self) -> Sequence[Piece]:
-        """What is to be read, as it is now. Raises ReadError."""
+        """Returns the work of the query with the present state of the logs. Raises ReadError."""
         options, narrowed = self.options, self.narrowed
         with self._backend() as backend:
             known = backend.partitions(options.selection)
@@ -100,24 +100,25 @@ class LogsReader(DataSourceReader):
             return backend.pieces(ranges, wanted, at_least=options.min_partitions) if ranges else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a piece, as Arrow record batches. Where there is no piece, Spark asks for the rows of nothing."""
+        """Yields the rows of a piece as Arrow record batches. Without any piece, Spark reads one partition with the
+        value None."""
         piece: Piece | None = partition.value
         if piece is None:
             return
         try:
             for found in piece.read():
-                yield as_asked(found, self.arrow)
+                yield with_schema(found, self.arrow)
         except ReadError as error:
             raise error.with_traceback(None) from None
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """How Spark wants the rows of a schema."""
+    """Returns the Arrow schema that Spark expects for the rows."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def as_asked(found: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with exactly this schema: the user's may say of a column that it is never null."""
+def with_schema(found: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the rows with exactly this schema: a user's schema may declare a column as never null."""
     if found.schema.equals(schema):
         return found
     return pa.RecordBatch.from_arrays([found.column(field.name).cast(field.type) for field in schema], schema=schema)

@@ -1,4 +1,4 @@
-"""What the three data sources have in common: options, schema, and the readers of queries and streams."""
+"""The common base of the three data sources: options, schema, and the readers of queries and streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_backend(options: SourceOptions) -> Backend:
-    """Where the records are that the options name. Raises ReadError. Each source imports only what it needs."""
+    """Returns the backend for the options. Imports only the modules of that source. Raises ReadError."""
     if options.source == "ottla":
         from ..readers.wire import WireBackend
 
@@ -36,24 +36,24 @@ def open_backend(options: SourceOptions) -> Backend:
 
 
 class LogsSource(DataSource):
-    """What the three sources have in common: their options make a schema, a reader, and a reader of a stream."""
+    """The base of the three sources: makes schema, batch reader and stream reader from the options."""
 
     SOURCE: ClassVar[Source]
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
+        """Returns the name for `format`."""
         return cls.SOURCE
 
     def schema(self) -> StructType:
-        """The columns by the options. Whether it is for a stream Spark does not say yet."""
+        """Returns the columns of the options. Spark does not report here whether the query is a stream."""
         try:
             return schemas.schema(parse(self.options, self.SOURCE, None))
         except ReadError as error:
             raise error.with_traceback(None) from None
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For a batch query."""
+        """Returns the reader of a batch query."""
         try:
             options = self._options(streaming=False)
             return LogsReader(options, partial(open_backend, options), schema)
@@ -61,7 +61,7 @@ class LogsSource(DataSource):
             raise error.with_traceback(None) from None
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For a streaming query."""
+        """Returns the reader of a streaming query."""
         from .stream import stream_reader
 
         try:
@@ -72,12 +72,12 @@ class LogsSource(DataSource):
             raise error.with_traceback(None) from None
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Refused: Spark would show a traceback of its own."""
-        raise ReadError(f"{self.SOURCE} only reads; the format ottla writes to brokers")
+        """Raises ReadError; without this method Spark would show a traceback of its own."""
+        raise ReadError(f"{self.SOURCE} cannot be written to; the format ottla writes to brokers")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """As `writer`."""
-        raise ReadError(f"{self.SOURCE} only reads; the format ottla writes to brokers")
+        """Raises ReadError, like `writer`."""
+        raise ReadError(f"{self.SOURCE} cannot be written to; the format ottla writes to brokers")
 
     def _options(self, *, streaming: bool) -> SourceOptions:
         options = parse(self.options, self.SOURCE, streaming)

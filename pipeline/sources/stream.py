@@ -1,13 +1,13 @@
-"""Streaming queries: one reader for all three sources, over whatever `Backend` their options name.
+"""Streaming queries: one reader for all three sources, over the `Backend` of their options.
 
-Owns the words between Spark and `streams.Stream`, and committing to a consumer group (`commitGroup`). Spark keeps one
-process with one reader for each query, which plans the batches, and another short-lived reader from which the tasks
-have `read`: so places are opened when they are first asked, and none is carried along when a reader is pickled.
+Adapts `streams.Stream` to Spark, and commits to a consumer group (`commitGroup`). Spark keeps one process with one
+reader for each query, which plans the batches; tasks unpickle another short-lived reader and call its `read`. So
+backends are opened on first use and are not pickled.
 
-What is processed is known by Spark's checkpoint alone; the group is told for others to see. Spark says that a batch is
-done (`commit`) only when it has found records for the next one, which may be never. But it asks for the next one from
-where the last that is done ended, so that this is told already then. A commit that fails does not stop the query: it is
-in the log, and is tried again with what is processed next, or when the query stops.
+Only Spark's checkpoint has the progress of the query; the offsets in the group are for monitoring. Spark calls `commit`
+for a batch only after it has found records for the next one, which may be never. But it calls `latestOffset` with the
+end of the last finished batch, so the offsets are committed then already. A failed commit does not stop the query: it
+is logged, and tried again with the next progress and when the query stops.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from ..backend import Backend, Offsets, Piece, ReadError
 from ..offsets import positions
 from ..options import SourceOptions
 from ..streams import Limit, Position, Rules, Stream, offsets_of
-from .reader import BackendFactory, arrow_schema, as_asked
+from .reader import BackendFactory, arrow_schema, with_schema
 
 _log = logging.getLogger(__name__)
 
 COMMIT_TIMEOUT_MS = 5_000  # the query waits for its commits
-COMMIT_REST = 9  # after a failure, nine times as long as it took: waiting for dead brokers costs a tenth of the time
+COMMIT_REST = 9  # pause after a failed commit, times its duration: dead brokers cost a tenth of the time
 
 T = TypeVar("T")
 Commit = Callable[[Offsets], None]
 
 
 def stream_reader(options: SourceOptions, backend: BackendFactory, schema: StructType) -> LogsStreamReader:
-    """What a source gives Spark for a streaming query."""
+    """Returns the reader of a streaming query."""
     return LogsStreamReader(options, backend, schema)
 
 
 class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of a streaming query, and reads their pieces in the tasks; can be pickled if `backend` can."""
+    """Plans the batches of a streaming query and reads their pieces in the tasks; picklable if `backend` is."""
 
     def __init__(self, options: SourceOptions, backend: BackendFactory, schema: StructType) -> None:
         self.options = options
@@ -65,59 +65,61 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**vars(self), "_open": None, "_stream": None, "_group": None}
 
     def initialOffset(self) -> Position:
-        """Where a query begins that has no checkpoint, or died in its first batch."""
+        """Returns the start of a query that has no checkpoint, or that died in its first batch."""
         self._initial = self._plainly(self._streaming().initial)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark can be told one limit only: of two it is told the upper, and the lower holds all the same."""
+        """Returns the read limit of the options. Spark takes one limit only: with two it gets the upper, and
+        `latestOffset` applies the lower as well."""
         limit = self._rules().limit
         if limit.at_most is not None:
             return ReadMaxRows(limit.at_most)
         return ReadAllAvailable() if limit.at_least is None else ReadMinRows(limit.at_least)
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
-        """Where the batch that begins at `start` ends."""
+        """Returns the end of the batch that begins at `start`."""
         default = self._rules().limit
         match limit:
             case ReadAllAvailable():
-                asked = Limit()
+                effective = Limit()
             case ReadMaxRows(at_most):
-                asked = default._replace(at_most=at_most)
+                effective = default._replace(at_most=at_most)
             case ReadMinRows(at_least):
-                asked = default._replace(at_least=at_least)
+                effective = default._replace(at_least=at_least)
             case _:
-                asked = default
+                effective = default
         self._processed(start)
-        return self._plainly(lambda: self._streaming().latest(start, asked))
+        return self._plainly(lambda: self._streaming().latest(start, effective))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends with what there is now."""
+        """Fixes the current log ends as the end of the query."""
         self._plainly(self._streaming().fix_ends)
 
     def reportLatestOffset(self) -> Position | None:
-        """How far the logs go, whatever the limit: `latestOffset` in the query's progress, and what `lag` needs."""
+        """Returns the log ends regardless of the limit: `latestOffset` in the query's progress, from which `lag` is
+        computed."""
         return self._streaming().reported()
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
-        """One for each piece of what is between two positions."""
+        """Returns one partition for each piece between two positions."""
         return [InputPartition(piece) for piece in self._plainly(lambda: self._streaming().pieces(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a piece, as Arrow record batches."""
+        """Yields the rows of a piece as Arrow record batches."""
         piece: Piece = partition.value
         try:
             for found in piece.read():
-                yield as_asked(found, self.arrow)
+                yield with_schema(found, self.arrow)
         except ReadError as error:
             raise error.with_traceback(None) from None
 
     def commit(self, end: Position) -> None:
-        """Everything before `end` is processed."""
+        """Commits the offsets before `end` to the consumer group."""
         self._processed(end)
 
     def stop(self) -> None:
-        """The query is over."""
+        """Closes the group and the backend at the end of the query."""
         if self._group is not None:
             self._group.close()
         if self._open is not None:
@@ -164,7 +166,8 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _log.warning("%s: %s", self.options.source, sentence)
 
     def _plainly(self, work: Callable[[], T]) -> T:
-        """Spark shows an error behind a traceback: it is kept short, so that the last line is found."""
+        """Runs `work` and drops the traceback of its error: Spark prints the message after a traceback, and short ones
+        keep it visible."""
         try:
             return work()
         except ReadError as error:
@@ -172,24 +175,24 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Group:
-    """A consumer group that is told how far the query is. Failures are told in the log, and never raised."""
+    """A consumer group that receives the progress of a query. Failed commits are logged, never raised."""
 
     def __init__(self, name: str, commit: Commit, *, now_ms: Callable[[], int]) -> None:
         self.name = name
         self._commit = commit
         self._now_ms = now_ms
-        self._told: Offsets = {}
+        self._committed: Offsets = {}
         self._owed: Offsets | None = None
         self._rests_until_ms: int | None = None
 
     def processed(self, offsets: Offsets) -> None:
-        """Commits these offsets, unless they are known, or the last try has failed a short while ago."""
-        self._owed = offsets if offsets != self._told else None
+        """Commits these offsets, unless they are committed already or the last attempt failed a short while ago."""
+        self._owed = offsets if offsets != self._committed else None
         if self._owed and (self._rests_until_ms is None or self._now_ms() >= self._rests_until_ms):
             self._try(self._owed)
 
     def close(self) -> None:
-        """A last try, where something is owed."""
+        """Tries once more to commit offsets whose commit failed."""
         if self._owed:
             self._try(self._owed)
 
@@ -200,13 +203,13 @@ class Group:
         except ReadError as error:
             now_ms = self._now_ms()
             self._rests_until_ms = now_ms + COMMIT_REST * (now_ms - begun_ms)
-            _log.warning("not committed to group %s, tried again later: %s", self.name, error)
+            _log.warning("commit to group %s failed, retried later: %s", self.name, error)
         else:
-            self._told, self._owed, self._rests_until_ms = owed, None, None
+            self._committed, self._owed, self._rests_until_ms = owed, None, None
 
 
 def committing(options: SourceOptions) -> Commit:
-    """Commits offsets by the `kafka.*` options, with less patience than they have by default."""
+    """Returns a function that commits offsets with the `kafka.*` options, with shorter default timeouts."""
     from ..readers.wire import commit_offsets
 
     limits = {"default.api.timeout.ms": str(COMMIT_TIMEOUT_MS), "request.timeout.ms": str(COMMIT_TIMEOUT_MS)}

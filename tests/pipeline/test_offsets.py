@@ -1,4 +1,4 @@
-"""Offsets in Spark's JSON, and what a batch query reads of logs that grow, age out and vanish."""
+"""Offsets in Spark's JSON, and the ranges of a batch query over logs that grow, expire and disappear."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ keys = st.builds(TopicPartition, st.text(min_size=1), st.integers(0, 2**31 - 1))
 
 
 class Logs:
-    """Three logs: where they begin, end, end for who reads committed, and the time of each record, 10 ms apart."""
+    """Three logs: start, end, last stable offset, and the timestamp of each record, 10 ms apart."""
 
     def __init__(self) -> None:
         self.begins: Offsets = {A0: 0, A1: 10, B0: 5}
         self.ends: Offsets = {A0: 100, A1: 20, B0: 5}
         self.stable: Offsets = {A0: 90, A1: 20, B0: 5}
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __enter__(self) -> Logs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.asked.append("closed")
+        self.calls.append("closed")
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         return selection.of(self.begins, frozenset())
 
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
-        self.asked.append(f"earliest {len(of)}")
+        self.calls.append(f"earliest {len(of)}")
         return {key: self.begins[key] for key in of if key in self.begins}
 
     def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
-        self.asked.append(f"latest {len(of)}")
+        self.calls.append(f"latest {len(of)}")
         return {key: (self.stable if committed else self.ends)[key] for key in of if key in self.ends}
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -81,13 +81,13 @@ def read(starting: Limit = START, ending: Limit = END, *, of: Any = ALL, logs: L
 
 
 @given(st.dictionaries(keys, st.integers(EARLIEST, 2**63 - 1)))
-def test_offsets_there_and_back(offsets: Offsets) -> None:
+def test_offsets_json_round_trip(offsets: Offsets) -> None:
     assert parse_offsets(offsets_json(offsets), "x") == offsets
     assert flat(json.loads(json.dumps(nested(offsets)))) == offsets
 
 
 @given(st.sets(keys, min_size=1))
-def test_assignments_there_and_back(assigned: set[TopicPartition]) -> None:
+def test_assignment_json_round_trip(assigned: set[TopicPartition]) -> None:
     assert parse_assignment(assignment_json(assigned), "x") == tuple(sorted(assigned))
 
 
@@ -100,25 +100,25 @@ def test_json_as_spark_writes_it() -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "[]", '{"a": 5}', '{"a": {"0": "5"}}', '{"a": {"-1": 5}}', '{"a": {"٣": 5}}']
 )
-def test_json_that_is_none(text: str) -> None:
+def test_invalid_json_refused(text: str) -> None:
     for parse in (parse_offsets, parse_times):
         with pytest.raises(OptionError, match="startingX is"):
             parse(text, "startingX")
 
 
-def test_whole_logs() -> None:
+def test_resolve_earliest_to_latest() -> None:
     assert read() == [("a-0", 0, 100), ("a-1", 10, 20)]
     assert read(committed=True) == [("a-0", 0, 90), ("a-1", 10, 20)]
     assert read(of=[]) == []
 
 
-def test_a_plain_query_asks_twice() -> None:
+def test_resolve_plain_query_makes_two_calls() -> None:
     logs = Logs()
     read(logs=logs)
-    assert logs.asked == ["earliest 3", "latest 3"]
+    assert logs.calls == ["earliest 3", "latest 3"]
 
 
-def test_offsets_that_are_given() -> None:
+def test_resolve_explicit_offsets() -> None:
     given = AtOffsets({A0: 5, A1: EARLIEST, B0: EARLIEST})
     assert read(given, AtOffsets({A0: 7, A1: LATEST, B0: LATEST})) == [("a-0", 5, 7), ("a-1", 10, 20)]
     assert read(given, of=ALL, committed=True)[0] == ("a-0", 5, 90)
@@ -130,13 +130,13 @@ def test_offsets_that_are_given() -> None:
         read(AtTimes({A0: 5}))
 
 
-def test_partitions_that_filters_leave_out_must_be_named_and_are_not_asked_for() -> None:
+def test_resolve_filtered_partitions_must_be_named_and_are_not_read() -> None:
     logs = Logs()
     given = AtOffsets({A0: 5, A1: EARLIEST, B0: 10**9})
     assert resolve(logs, ALL, given, END, no_match="error", committed=False, fail_on_data_loss=True, of=[A1]) == [
         OffsetRange("a", 1, 10, 20)
     ]
-    assert all(asked.endswith(" 1") for asked in logs.asked)
+    assert all(calls.endswith(" 1") for calls in logs.calls)
     with pytest.raises(OptionError, match="lacks b-0"):
         resolve(
             logs,
@@ -150,19 +150,19 @@ def test_partitions_that_filters_leave_out_must_be_named_and_are_not_asked_for()
         )
 
 
-def test_times() -> None:
+def test_resolve_timestamps() -> None:
     assert read(AtTime(55), AtTime(100), of=[A0]) == [("a-0", 6, 10)]
     assert read(AtTimes({A0: 60, A1: 0}), of=[A0, A1]) == [("a-0", 6, 100), ("a-1", 10, 20)]
     assert read(AtTime(60), AtTime(10**6), of=[A0]) == [("a-0", 6, 100)]
-    with pytest.raises(OptionError, match=r"startingTimestamp: a-1 has no record as late as 201; .*=latest"):
+    with pytest.raises(OptionError, match=r"startingTimestamp: a-1 has no record with a timestamp >= 201; .*=latest"):
         read(AtTime(201), of=[A0, A1])
     assert read(AtTime(201), of=[A0, A1], no_match="latest") == [("a-0", 21, 100)]
     assert positions(Logs(), ALL, AtTime(201), committed=False) == {A0: 21, A1: 20, B0: 5}
 
 
-def test_a_time_behind_the_last_stable_offset_has_no_record_for_who_reads_committed() -> None:
+def test_resolve_timestamp_after_last_stable_offset_has_no_match() -> None:
     assert read(AtTime(900), of=[A0]) == [("a-0", 90, 100)]
-    with pytest.raises(OptionError, match="no record as late as 900"):
+    with pytest.raises(OptionError, match="no record with a timestamp >= 900"):
         read(AtTime(900), of=[A0], committed=True)
     assert read(AtTime(0), AtTime(950), of=[A0], committed=True) == [("a-0", 0, 90)]
 
@@ -177,25 +177,25 @@ def test_a_time_behind_the_last_stable_offset_has_no_record_for_who_reads_commit
         (START, AtOffsets({A1: 9})),
     ],
 )
-def test_a_start_behind_the_end(starting: Limit, ending: Limit) -> None:
+def test_resolve_start_after_end_refused(starting: Limit, ending: Limit) -> None:
     of = [A1] if ending == AtOffsets({A1: 9}) else [A0]
-    with pytest.raises(OptionError, match=r"starts at offset \d+, behind its end, \d+"):
+    with pytest.raises(OptionError, match=r"starts at offset \d+, which is after its end, \d+"):
         read(starting, ending, of=of)
 
 
-def test_a_log_that_is_cut_meanwhile_has_nothing_left() -> None:
+def test_resolve_log_deleted_meanwhile_is_empty() -> None:
     logs = Logs()
-    logs.begins[A0] = 120  # aged out, and the end was seen before
+    logs.begins[A0] = 120  # deleted by retention after the end was read
     assert read(of=[A0, A1], logs=logs) == [("a-1", 10, 20)]
 
 
-def test_lost_data(caplog: pytest.LogCaptureFixture) -> None:
+def test_resolve_data_loss(caplog: pytest.LogCaptureFixture) -> None:
     begun = AtOffsets({A1: 3})
-    with pytest.raises(DataLoss, match="a-1 begins at offset 10: what is from 3 on is gone; with failOnDataLoss=false"):
+    with pytest.raises(DataLoss, match="a-1 begins at offset 10: those from 3 on are deleted; failOnDataLoss=false"):
         read(begun, of=[A1])
     assert read(begun, of=[A1], fail_on_data_loss=False) == read(of=[A1])
     assert read(AtOffsets({A1: 12}), of=[A1]) == [("a-1", 12, 20)]
-    with pytest.raises(DataLoss, match="a-0 ends at offset 100, but 101 was asked for"):
+    with pytest.raises(DataLoss, match="a-0 ends at offset 100, before the requested end, 101"):
         read(ending=AtOffsets({A0: 101}), of=[A0])
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -204,10 +204,10 @@ def test_lost_data(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage()[:22] for record in caplog.records] == ["records may be lost: a"] * 2
 
 
-def test_a_partition_that_is_gone() -> None:
+def test_resolve_deleted_partition_is_data_loss() -> None:
     gone = TopicPartition("gone", 0)
     for starting in (START, AtOffsets({A0: 5, gone: 5}), AtTime(5)):
-        with pytest.raises(DataLoss, match="gone-0 is gone"):
+        with pytest.raises(DataLoss, match="gone-0 no longer exists"):
             read(starting, of=[A0, gone])
         assert [name for name, *_ in read(starting, of=[A0, gone], fail_on_data_loss=False)] == ["a-0"]
 

@@ -1,4 +1,4 @@
-"""Options of the data sources: defaults, precedence and refusals as Spark's Kafka source has them, in one sentence."""
+"""Options of the data sources: defaults, precedence and refusals as in Spark's Kafka source, each in one sentence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_defaults() -> None:
     assert parse(DIRECTORY, "ottla_log", None).streaming is False
 
 
-def test_all_that_can_be_given() -> None:
+def test_all_options() -> None:
     found = parse(
         {
             "PATH": " /a , /b/t-0 ",
@@ -98,7 +98,7 @@ def test_all_that_can_be_given() -> None:
         ),
     ],
 )
-def test_which_start_comes_first(given: dict[str, str], expected: object) -> None:
+def test_starting_option_precedence(given: dict[str, str], expected: object) -> None:
     assert stream(**given).starting == expected
     if given != {"startingOffsets": "latest"}:
         assert batch(**given).starting == expected
@@ -122,13 +122,13 @@ def test_selection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"subscribe": "a", "assign": "{}"}, "only one of subscribe, subscribePattern and assign"),
-        ({"subscribe": " , "}, "it names no topic"),
+        ({"subscribe": " , "}, "it must name at least one topic"),
         ({"subscribePattern": " "}, "subscribePattern is empty"),
-        ({"subscribePattern": "a("}, "no regular expression"),
-        ({"assign": "{}"}, "it names no partition"),
+        ({"subscribePattern": "a("}, "not a regular expression"),
+        ({"assign": "{}"}, "it must name at least one partition"),
         ({"assign": "t"}, 'must be like {"topicA": [0, 1]'),
         ({"assign": '{"t": [-1]}'}, "must be like"),
         ({"assign": '{"t": 0}'}, "must be like"),
@@ -142,36 +142,36 @@ def test_selection() -> None:
         ({"endingOffsets": "earliest"}, "endingOffsets can't be earliest"),
         ({"endingOffsets": '{"t": {"0": -2}}'}, "endingOffsets of t-0 can't be -2, earliest"),
         ({"startingTimestamp": "today"}, "startingTimestamp is 'today': it must be a number"),
-        ({"startingTimestamp": "-1"}, "from 0 on"),
+        ({"startingTimestamp": "-1"}, ">= 0"),
         ({"startingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "startingOffsetsByTimestamp"),
         ({"startingOffsetsByTimestampStrategy": "first"}, "it must be error or latest"),
         ({"failOnDataLoss": "1"}, "failOnDataLoss is '1': it must be true or false"),
         ({"minPartitions": "0"}, "minPartitions is '0'"),
         ({"maxRecordsPerPartition": "-5"}, "maxRecordsPerPartition"),
         ({"isolationLevel": "committed"}, "read_uncommitted or read_committed"),
-        ({"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "they are the same"),
+        ({"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "give one of them"),
         ({"onCorrupt": "ignore"}, "fail or skip or emit"),
-        ({"columns": ","}, "it names no column"),
+        ({"columns": ","}, "it must name at least one column"),
         ({"commitGroup": "g", "kafka.bootstrap.servers": "h:1"}, "not valid in a batch query"),
         ({"maxBatchBytes": "2147483648"}, "from 1 to 2147483647"),
         ({"startingOfsets": "earliest"}, "did you mean startingOffsets?"),
         ({"groupIdPrefi": "x"}, "did you mean groupIdPrefix?"),
-        ({"nonsense": "x"}, "ottla_log has no option nonsense; it has path"),
-        ({"kafka.auto.offset.reset": "latest"}, "startingOffsets says where to start"),
-        ({"kafka.value.deserializer": "x"}, "values are given as bytes"),
+        ({"nonsense": "x"}, "ottla_log has no option nonsense; use path"),
+        ({"kafka.auto.offset.reset": "latest"}, "startingOffsets sets where to start"),
+        ({"kafka.value.deserializer": "x"}, "values are returned as bytes"),
         ({"kafka.enable.auto.commit": "true"}, "not supported"),
         ({"path": "hdfs://h/x"}, "mounted"),
         ({"path": "file://h/x"}, "mounted"),
-        ({"path": ","}, "it names no directory"),
+        ({"path": ","}, "it must name at least one directory"),
         ({"paths": "/a"}, "JSON list"),
     ],
 )
-def test_refusals(given: dict[str, str], said: str) -> None:
-    assert said in refusal(DIRECTORY | given)
+def test_refusals(given: dict[str, str], message: str) -> None:
+    assert message in refusal(DIRECTORY | given)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"endingOffsets": "latest"}, "endingOffsets is not valid in a streaming query"),
         ({"endingOffsetsByTimestamp": "{}"}, "endingOffsetsByTimestamp is not valid"),
@@ -179,37 +179,37 @@ def test_refusals(given: dict[str, str], said: str) -> None:
         ({"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}, "more than maxOffsetsPerTrigger, 5"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is '0'"),
         ({"maxTriggerDelay": "15 minutes"}, "such as 15m"),
-        ({"maxTriggerDelay": "-1s"}, "less than nothing"),
+        ({"maxTriggerDelay": "-1s"}, "must not be negative"),
         ({"commitGroup": "g"}, "commitGroup needs kafka.bootstrap.servers"),
         ({"commitGroup": " ", "kafka.bootstrap.servers": "h:1"}, "commitGroup is empty"),
     ],
 )
-def test_refusals_of_streams(given: dict[str, str], said: str) -> None:
-    assert said in refusal(DIRECTORY | given, streaming=True)
-    if "ending" in said:  # not known yet, so not refused yet
+def test_refusals_of_streams(given: dict[str, str], message: str) -> None:
+    assert message in refusal(DIRECTORY | given, streaming=True)
+    if "ending" in message:  # the kind is not known yet, so it is not refused yet
         parse(DIRECTORY | given, "ottla_log", None)
 
 
-def test_each_source_says_what_it_needs() -> None:
+def test_required_options_by_source() -> None:
     assert "path must be given" in refusal({}, "ottla_log")
     assert "path must be given" in refusal(BROKERS, "ottla_batches")
     assert "kafka.bootstrap.servers must be given" in refusal({}, "ottla")
     assert "takes no path" in refusal(DIRECTORY | BROKERS, "ottla")
-    assert "whose rows are batches" in refusal(DIRECTORY | {"metadata": "true"}, "ottla_batches")
+    assert "since its rows are batches" in refusal(DIRECTORY | {"metadata": "true"}, "ottla_batches")
     assert parse(BROKERS, "ottla", False).kafka == {"bootstrap.servers": "localhost:9092"}
     assert parse(BROKERS | DIRECTORY, "ottla_log", False).paths == ("/data",)
 
 
-def test_what_does_nothing_here_is_said() -> None:
+def test_options_without_effect_noted() -> None:
     given = dict.fromkeys(NOT_ACTED_ON, "1")
     found = batch(**given, maxOffsetsPerTrigger="1", maxTriggerDelay="1m", checkpointLocation="/c")
     assert len(found.notes) == len(NOT_ACTED_ON) + 2
-    assert any("maxTriggerDelay does nothing in a batch query" in note for note in found.notes)
-    assert all(re.match("option [a-zA-Z.]+ does nothing", note) for note in found.notes)
+    assert any("maxTriggerDelay has no effect in a batch query" in note for note in found.notes)
+    assert all(re.match("option [a-zA-Z.]+ has no effect", note) for note in found.notes)
     assert found.kafka == {"group.id": "1"}
     assert stream(maxOffsetsPerTrigger="1").notes == ()
 
 
-def test_names_are_unique_without_case() -> None:
+def test_option_names_unique_ignoring_case() -> None:
     names = [name.lower() for name in (*OPTIONS, *NOT_ACTED_ON)]
     assert len(set(names)) == len(names)

@@ -1,7 +1,7 @@
-"""Whether what lies in log directories is sound: segments looked over in tasks, put together by partition, told.
+"""Audits log directories: checks segments in tasks, merges the results by partition, and reports findings.
 
-Owns no Spark and no processes. What is looked at is `storage/check/`'s, and what both find they say in the same words;
-here are the quick ways, what producers' sequences and transactions tell, and the report.
+Owns no Spark and no processes. `storage/check/` has the checks and the words of findings; this package has fast paths
+with equal results, the checks of producers' sequences and transactions, and the report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ottla pipeline audit`: exit code 1 if anything is wrong."""
+"""`ottla pipeline audit`: exit code 1 with any finding."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.mistakes import FAILED
-from ..command import Job, Report, Tell, add_paths, chosen_topics
+from ..command import Job, PlanCallback, Report, add_paths, chosen_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..spark_tasks import Say
+    from ..spark_tasks import ProgressCallback
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_paths(parser)
-    words = "check batches, not the records inside of them"
+    words = "check batches without the records in them"
     parser.add_argument("--no-records", dest="records", action="store_false", help=words)
 
 
@@ -24,19 +24,21 @@ def check(parsed: argparse.Namespace) -> None:
     parsed.chosen = chosen_topics(parsed)
 
 
-def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+def run(
+    spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
+) -> tuple[Report | None, int]:
     from . import job
 
-    tell(job.plan_text(spark, parsed.paths, topics=parsed.chosen, records=parsed.records))
+    on_plan(job.plan_text(spark, parsed.paths, topics=parsed.chosen, records=parsed.records))
     if parsed.dry_run:
         return None, 0
-    report = job.audit(spark, parsed.paths, topics=parsed.chosen, records=parsed.records, say=say)
+    report = job.audit(spark, parsed.paths, topics=parsed.chosen, records=parsed.records, on_progress=on_progress)
     return report, FAILED if report.findings else 0
 
 
 JOB = Job(
     name="audit",
-    words="Check batches, indexes, sequences and transactions; exit code 1 if anything is wrong.",
+    words="Check batches, indexes, sequences and transactions; exit code 1 with any finding.",
     add_arguments=add_arguments,
     check=check,
     run=run,

@@ -1,11 +1,11 @@
-"""What a partition's batches tell of their producers: sequences that do not follow, epochs that go back, transactions.
+"""The producers of a partition by its batches: gaps and repetitions in sequences, epochs that go back, transactions.
 
-Pure: fed with runs of batches, in order of the log, it gives findings and keeps facts. Memory grows with the number of
-producers and of transactions that are open; of those that were aborted some are kept.
+Pure: takes runs of batches in the order of the log, returns findings and keeps facts. Memory grows with the number of
+producers and open transactions; a bounded number of aborted ones is kept.
 
-A gap is no finding where offsets are missing since the producer's batch before: compaction, retention or another fault,
-told elsewhere, took what lay there. Nor is one in front of a producer's first batch: a broker that knows nothing of a
-producer takes any sequence.
+A sequence gap is no finding if offsets are missing since the producer's previous batch: compaction, retention or
+another fault, which is reported separately, removed the batches. A gap before a producer's first batch is none either:
+a broker without state of a producer accepts any sequence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PART = "producers"
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction without an end in the log; `since_ms` is the time of its first batch."""
+    """A transaction without an end in the log; `since_ms` is the timestamp of its first batch."""
 
     producer_id: int
     epoch: int
@@ -33,7 +33,7 @@ class OpenTransaction(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """One that was aborted: its first offset, -1 if the log does not tell, and that of its marker."""
+    """An aborted transaction: its first offset, -1 if the log does not contain it, and that of its marker."""
 
     producer_id: int
     epoch: int
@@ -42,12 +42,12 @@ class EndedTransaction(NamedTuple):
 
 
 class _Open(NamedTuple):
-    told: OpenTransaction
+    transaction: OpenTransaction
     missing: int
 
 
 class _Written(NamedTuple):
-    """Sequences that are in the log, and at which offsets."""
+    """Sequences in the log, and their offsets."""
 
     first: int
     last: int
@@ -56,15 +56,15 @@ class _Written(NamedTuple):
 
 
 class _Known:
-    """What is known of a producer. Sequences are -1 where there are none yet."""
+    """The state of a producer. Sequences are -1 as long as there are none."""
 
-    __slots__ = ("epoch", "is_told", "last", "missing", "newest", "old", "written")
+    __slots__ = ("epoch", "is_reported", "last", "missing", "newest", "old", "written")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.newest = self.last = -1
-        self.is_told = False  # the last run was written before, and that was said
-        self.old: tuple[int, int] | None = None  # (epoch, last sequence) of a run of an old epoch that was told
+        self.is_reported = False  # the last run repeated earlier sequences, and was reported
+        self.old: tuple[int, int] | None = None  # (epoch, last sequence) of a reported run of an old epoch
         self.missing = 0
         self.written: deque[_Written] = deque(maxlen=RUNS_KEPT)
 
@@ -78,7 +78,7 @@ def _span(first: int, last: int) -> str:
 
 
 class Producers:
-    """The producers of one partition. `from_start`: the log holds all that was ever written to it."""
+    """The producers of one partition. `from_start`: the log still has everything that was written to it."""
 
     def __init__(self, log_start_offset: int, *, from_start: bool) -> None:
         self._log_start = log_start_offset
@@ -94,13 +94,13 @@ class Producers:
         return len(self._known)
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """Those without an end, oldest first."""
-        return sorted((one.told for one in self._open.values()), key=lambda one: one.first_offset)
+        """Returns the transactions without an end, oldest first."""
+        return sorted((one.transaction for one in self._open.values()), key=lambda one: one.first_offset)
 
     def take(self, file: str, run: Run, missing: int) -> Iterator[Finding]:
-        """One run more. `missing`: how many offsets in front of it are in no sound batch."""
+        """Takes the next run. `missing` is the number of offsets before it that no sound batch has."""
         if run.last_offset < self._log_start:
-            return  # it may have been forgotten, and have begun anew
+            return  # its producer state may have expired and started again
         what = self._what(run, missing)
         if what is not None:
             words, wrong = what
@@ -114,7 +114,7 @@ class Producers:
         hanging = None if is_old else self._transaction(run, missing)
         if known is None:
             known = self._known[run.producer_id] = _Known(run.epoch)
-            words = self._late(run, missing, "nothing before it is in the log")
+            words = self._late(run, missing, "the log has nothing from it before that")
         elif run.epoch < known.epoch:
             return self._old(run, known)
         elif run.first_sequence < 0:
@@ -127,15 +127,15 @@ class Producers:
         return (hanging, True) if hanging else words
 
     def _old(self, run: Run, known: _Known) -> tuple[str, bool] | None:
-        goes_on = known.old is not None and known.old[0] == run.epoch and run.first_sequence == _after(known.old[1])
+        continues = known.old is not None and known.old[0] == run.epoch and run.first_sequence == _after(known.old[1])
         known.old = (run.epoch, run.last_sequence)
-        what = f"epoch {run.epoch} goes back, {known.epoch} was written before: it was fenced then, and must not write"
-        return None if goes_on else (what, True)
+        what = f"epoch {run.epoch} goes back after {known.epoch}: a fenced producer has written"
+        return None if continues else (what, True)
 
     def _late(self, run: Run, missing: int, why: str) -> tuple[str, bool] | None:
         if run.first_sequence <= 0 or not self._from_start or missing:
             return None
-        what = f"begins with sequence {run.first_sequence}, {why}: its first batches never came, or were to another log"
+        what = f"begins with sequence {run.first_sequence}, {why}: its first batches are lost, or in another log"
         return f"{what} of this name", False
 
     def _sequences(self, run: Run, known: _Known, missing: int) -> tuple[str, bool] | None:
@@ -148,15 +148,15 @@ class Producers:
                 return f"epoch {epoch} -> {run.epoch} begins with sequence {first} instead of 0: {_LOST}", True
             return None
         if known.newest < 0:
-            return None if removed else self._late(run, missing, "of its epoch there is only a marker before it")
+            return None if removed else self._late(run, missing, "with only a marker of its epoch before it")
         if first == _after(known.newest):
-            known.is_told = False
+            known.is_reported = False
             return None
-        if known.is_told and first == _after(known.last):
+        if known.is_reported and first == _after(known.last):
             return None
-        known.is_told = False
+        known.is_reported = False
         if at_or_below(first, known.newest):
-            known.is_told = True
+            known.is_reported = True
             return self._again(run, known)
         if removed:
             return None
@@ -164,13 +164,13 @@ class Producers:
         are = (
             f"sequence {gap} is" if gap == _after(known.newest) else f"sequences {_span(_after(known.newest), gap)} are"
         )
-        return f"{are} missing in front of {_span(first, last)}, although no offset is: {_LOST}", True
+        return f"{are} missing before {_span(first, last)}, although no offset is: {_LOST}", True
 
     def _again(self, run: Run, known: _Known) -> tuple[str, bool]:
         first, last = run.first_sequence, run.last_sequence
         if not at_or_below(last, known.newest):
             what = f"sequences {_span(first, known.newest)} of {_span(first, last)} were written before"
-            return f"{what}: some of these records are duplicates", True
+            return f"{what}: some records are duplicates", True
         for one in known.written:
             if at_or_below(one.first, first) and at_or_below(last, one.last):
                 at = f"in offsets {_span(one.base_offset, one.last_offset)}"
@@ -203,39 +203,39 @@ class Producers:
         else:
             self.aborts += 1
             if len(self.aborted) < ABORTED_KEPT:
-                first = ended.told.first_offset if ended else -1
+                first = ended.transaction.first_offset if ended else -1
                 self.aborted.append(EndedTransaction(run.producer_id, run.epoch, first, run.base_offset))
         if known is None:
             known = self._known[run.producer_id] = _Known(run.epoch)
         elif run.epoch < known.epoch:
-            return f"a marker of epoch {run.epoch}, although {known.epoch} was written before", True
+            return f"a marker of epoch {run.epoch}, although epoch {known.epoch} was written before", True
         elif run.epoch > known.epoch:
             known.epoch, known.newest, known.last = run.epoch, -1, -1
             known.written.clear()
         return None
 
     def _transaction(self, run: Run, missing: int) -> str | None:
-        """Notes that one begins; what cannot be while one is open."""
+        """Records the start of a transaction. Returns a problem with the open one, or None."""
         held = self._open.get(run.producer_id)
         if held is None:
-            if run.transactional and run.records:  # one without records is what a cleaner leaves of an ended one
-                told = OpenTransaction(run.producer_id, run.epoch, run.base_offset, run.base_ms)
-                self._open[run.producer_id] = _Open(told, missing)
+            if run.transactional and run.records:  # one without records is left by a cleaner of an ended one
+                transaction = OpenTransaction(run.producer_id, run.epoch, run.base_offset, run.base_ms)
+                self._open[run.producer_id] = _Open(transaction, missing)
             return None
-        told = held.told
-        if run.epoch <= told.epoch and run.transactional:
+        transaction = held.transaction
+        if run.epoch <= transaction.epoch and run.transactional:
             return None
         del self._open[run.producer_id]
         if run.transactional and run.records:
             begun = OpenTransaction(run.producer_id, run.epoch, run.base_offset, run.base_ms)
             self._open[run.producer_id] = _Open(begun, missing)
-        if missing > held.missing or run.epoch < told.epoch:
+        if missing > held.missing or run.epoch < transaction.epoch:
             return None
-        goes_on = f"goes on with epoch {run.epoch}" if run.epoch > told.epoch else "goes on outside of it"
-        begun = f"the transaction of epoch {told.epoch} from offset {told.first_offset} on"
-        return f"{begun} has no end, although the producer {goes_on}: its marker is missing"
+        continues = f"writes with epoch {run.epoch}" if run.epoch > transaction.epoch else "writes outside of it"
+        begun = f"the transaction of epoch {transaction.epoch} from offset {transaction.first_offset} on"
+        return f"{begun} has no end, although the producer {continues}: its marker is missing"
 
 
 _LOST = (
-    "batches were lost, or the broker had forgotten the producer (expired, or its snapshots removed) and took what came"
+    "batches were lost, or the broker had no producer state (expired, or snapshots removed) and accepted any sequence"
 )

@@ -1,7 +1,7 @@
-"""The records of many entries checked at once, by arrays: as many as each header says, at such offsets, as late.
+"""Checks the records of many entries at once, with arrays: their number, offsets and timestamps against the headers.
 
-Owns the quick way to what `verify_entry.record_problem` says of one entry. Where an entry is not as it should be, that
-one is asked: so both say the same, in the same words, and only sound entries are quick.
+Owns the fast path to the result of `verify_entry.record_problem`. That function is called for each entry that fails
+here, so both give the same findings in the same words, and only sound entries take the fast path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _REFUSED = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 
 
 def together(source: inspect.Source, entries: Entries, task: SegmentTask) -> Opened:
-    """An Opener: each entry with what is wrong with its records, some megabytes behind `entries`. StorageError."""
+    """Yields each entry with the problem of its records, or None, some megabytes after `entries`. Raises
+    StorageError."""
     chunk = _Chunk(source, task)
     try:
         for found in entries:
@@ -48,7 +49,7 @@ def together(source: inspect.Source, entries: Entries, task: SegmentTask) -> Ope
 
 
 class _Window:
-    """Reads ahead: entries come in order."""
+    """A read-ahead window; entries are read in order."""
 
     def __init__(self, source: inspect.Source) -> None:
         self._source = source
@@ -64,8 +65,8 @@ class _Window:
 
 
 class _Chunk:
-    """Entries of one kind, v2 or the old formats, that are checked together. `places` are those of the entries whose
-    payloads are collected; of the others, `alone`, each is looked at for itself."""
+    """Entries of one format family, v2 or v0/v1, that are checked together. `places` are the indexes of entries with a
+    collected payload; those in `alone` are checked one by one."""
 
     def __init__(self, source: inspect.Source, task: SegmentTask) -> None:
         self._source = source
@@ -92,7 +93,7 @@ class _Chunk:
         self.is_new = is_new
         try:
             if found.size_bytes > inspect.ENTRY_BYTES_MAX or header.record_count > batches.MAX_ROWS:
-                raise InvalidRecords("too large")  # to be decoded at once
+                raise InvalidRecords("too large")  # to decode at once
             data = self._window.get(found.position, found.size_bytes)
             if is_new:
                 payload = batch.payload(data, 0, header, max_bytes=MAX_DECOMPRESSED_BYTES)
@@ -116,9 +117,9 @@ class _Chunk:
             except _REFUSED:
                 self.alone.update(self.places)
         for place, found in enumerate(self.entries):
-            yield self._told_alone(found) if place in self.alone else (found, None)
+            yield self._checked_alone(found) if place in self.alone else (found, None)
 
-    def _told_alone(self, found: inspect.BatchFacts) -> tuple[inspect.BatchFacts, str | None]:
+    def _checked_alone(self, found: inspect.BatchFacts) -> tuple[inspect.BatchFacts, str | None]:
         if found.is_wrapper:
             opened = inspect.entry_at(self._source, found.position, open_wrappers=True)
             if isinstance(opened, inspect.Damage) or opened.problem is not None:
@@ -127,13 +128,13 @@ class _Chunk:
         return found, record_problem(self._source, found, self._task.segment.path, self._task.gaps)
 
     def _check(self) -> None:
-        """Notes entries that are to be looked at alone; fills in what opened wrappers tell."""
+        """Adds suspect entries to `alone`, and completes the facts of opened wrappers."""
         crc_ok = [True] * len(self.headers)
         if not self.is_new:
             self._check_old(old.rows(self.headers, self.payloads, crc_ok))
             return
         parts = list(batches.rows(self.headers, self.payloads, crc_ok))
-        if len(parts) > 1:  # an entry is in several of them
+        if len(parts) > 1:  # an entry is split over several
             self.alone.update(self.places)
             return
         rows, headers, gaps = parts[0], self.headers, self._task.gaps
@@ -148,10 +149,10 @@ class _Chunk:
         if not gaps:
             suspect[some] |= (last < lasts[some]) | (rows.offsets[firsts[some]] != bases[some])
             bits = np.array([header.attributes for header in headers], np.int64)[some]
-            told = np.array([header.max_timestamp for header in headers], np.int64)[some]
+            header_times = np.array([header.max_timestamp for header in headers], np.int64)[some]
             if some.size:
                 largest = np.maximum(np.maximum.reduceat(rows.timestamps, firsts[some]), -1)
-                suspect[some] |= (bits & LOG_APPEND_TIME_BIT == 0) & (largest != told)
+                suspect[some] |= (bits & LOG_APPEND_TIME_BIT == 0) & (largest != header_times)
         self.alone.update(self.places[index] for index in np.flatnonzero(suspect).tolist())
 
     def _check_old(self, rows: Rows) -> None:
@@ -169,13 +170,13 @@ class _Chunk:
 
 
 def _bounds(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Where the records of each entry begin and end."""
+    """Returns the index of the first record of each entry, and of its end."""
     ends = np.cumsum(rows.counts)
     return ends - rows.counts, ends
 
 
 def _unordered(rows: Rows, firsts: np.ndarray) -> np.ndarray:
-    """Of each entry: whether offsets in it do not rise."""
+    """Returns for each entry whether its offsets are not ascending."""
     suspect = np.zeros(rows.counts.size, np.bool_)
     falls = np.flatnonzero(rows.offsets[1:] <= rows.offsets[:-1]) + 1
     if falls.size:

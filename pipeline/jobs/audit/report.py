@@ -1,12 +1,12 @@
-"""The report of an audit: findings, notes and facts, as JSON and as a page of text.
+"""The report of an audit: findings, notes and facts, as JSON and as text.
 
 Owns the words. The document of `to_dict` and `to_json`, sizes in bytes and times in epoch milliseconds:
 
-    sound                        true or false: whether there is no finding
-    records                      whether the records inside of batches were checked
+    sound                        true or false: true without any finding
+    records                      whether the records in the batches were checked
     seconds, partitions, segments, bytes, batches, record_count
-    findings, notes              [{directory, file, byte, offset, part, what}]: what is wrong, what is worth a word;
-                                 file is relative to directory; byte and offset are null where there are none
+    findings, notes              [{directory, file, byte, offset, part, what}]: faults, and remarks without a fault;
+                                 file is relative to directory; byte and offset may be null
     directories                  [{path, clean, partitions}], where partitions are
                                  [{topic, partition, folder, segments, bytes, batches, records, log_start_offset,
                                    first_offset, end_offset (null: not known), last_stable_offset, missing_offsets,
@@ -14,9 +14,8 @@ Owns the words. The document of `to_dict` and `to_json`, sizes in bytes and time
     transactions                 {commits, aborts, open: [{producer_id, epoch, first_offset, since, age_ms}],
                                   aborted: [{producer_id, epoch, first_offset, marker_offset}]}; the first 100 of each
 
-`batches` counts what is stored as one: of the old formats messages and wrappers. Offsets are missing where no batch has
-them: compacted, or lost. A part is log, index, snapshot, transactions, epochs, checkpoint, identity, leftover or
-producers.
+`batches` counts log entries: for the old formats messages and wrappers. An offset is missing if no batch has it:
+compacted, or lost. A part is log, index, snapshot, transactions, epochs, checkpoint, identity, leftover or producers.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _SHOWN = 8  # open transactions of a partition in the text
 
 @dataclass(slots=True)
 class PartitionFacts:
-    """What lies in one partition's folder. `end_offset` is None where the log does not tell it."""
+    """The facts of one partition's folder. `end_offset` is None if the log does not determine it."""
 
     topic: str
     partition: int
@@ -61,11 +60,11 @@ class PartitionFacts:
 
     @property
     def last_stable_offset(self) -> int | None:
-        """Where readers of committed records have to stop."""
+        """The last stable offset."""
         return self.open[0].first_offset if self.open else self.end_offset
 
     def to_dict(self, now_ms: int) -> dict[str, Any]:
-        """The partition in the document."""
+        """Returns the partition's object of the document."""
         begun = [
             {
                 "producer_id": one.producer_id,
@@ -103,7 +102,7 @@ class PartitionFacts:
 
 @dataclass(slots=True)
 class DirectoryAudit:
-    """One data directory, or the one around the partition folders that were asked for."""
+    """The audit of one data directory, or of the one that contains the named partition folders."""
 
     path: str
     clean: bool
@@ -117,7 +116,7 @@ class DirectoryAudit:
 
 @dataclass(slots=True)
 class AuditReport:
-    """What was found in these directories."""
+    """The findings in these directories."""
 
     directories: list[DirectoryAudit]
     records: bool
@@ -126,22 +125,22 @@ class AuditReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """True without any finding."""
         return not any(directory.findings for directory in self.directories)
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is wrong."""
+        """1 with any finding, else 0."""
         return 0 if self.sound else 1
 
     @property
     def findings(self) -> list[Finding]:
-        """What is wrong, of all directories."""
+        """The faults of all directories."""
         return [finding for directory in self.directories for finding in directory.findings]
 
     @property
     def notes(self) -> list[Finding]:
-        """What is worth a word."""
+        """The remarks without a fault."""
         return [finding for directory in self.directories for finding in directory.notes]
 
     @property
@@ -149,7 +148,7 @@ class AuditReport:
         return [partition for directory in self.directories for partition in directory.partitions]
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that this module's docstring describes."""
+        """Returns the document that this module's docstring describes."""
         found = self.partitions
         return {
             "sound": self.sound,
@@ -160,8 +159,8 @@ class AuditReport:
             "bytes": sum(partition.bytes for partition in found),
             "batches": sum(partition.batches for partition in found),
             "record_count": sum(partition.records for partition in found),
-            "findings": [_told(one, finding) for one in self.directories for finding in one.findings],
-            "notes": [_told(one, finding) for one in self.directories for finding in one.notes],
+            "findings": [_finding_fields(one, finding) for one in self.directories for finding in one.findings],
+            "notes": [_finding_fields(one, finding) for one in self.directories for finding in one.notes],
             "directories": [
                 {
                     "path": directory.path,
@@ -173,15 +172,15 @@ class AuditReport:
         }
 
     def to_json(self) -> str:
-        """The same as text."""
+        """Returns the document as JSON."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def to_text(self) -> str:
-        """Each directory with what was found, the transactions that are open, and a summary."""
+        """Returns each directory with its findings and open transactions, and a summary."""
         return "\n".join(_lines(self)) + "\n"
 
 
-def _told(directory: DirectoryAudit, finding: Finding) -> dict[str, Any]:
+def _finding_fields(directory: DirectoryAudit, finding: Finding) -> dict[str, Any]:
     return {
         "directory": directory.path,
         "file": finding.file,
@@ -193,7 +192,7 @@ def _told(directory: DirectoryAudit, finding: Finding) -> dict[str, Any]:
 
 
 def text_of(finding: Finding) -> str:
-    """One line about a finding."""
+    """Returns one line about a finding."""
     return visible(f"{finding.where}: {finding.what}")
 
 
@@ -204,7 +203,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
             for finding in found[:TEXT_MAX]:
                 yield f"{mark} {text_of(finding)}"
             if len(found) > TEXT_MAX:
-                yield f"{mark} and {len(found) - TEXT_MAX} more, which the report file has"
+                yield f"{mark} and {len(found) - TEXT_MAX} more in the report file"
         for partition in directory.partitions:
             yield from _open_lines(partition, report.now_ms)
     found = report.partitions
@@ -220,13 +219,13 @@ def _lines(report: AuditReport) -> Iterator[str]:
     commits, aborts = sum(one.commits for one in found), sum(one.aborts for one in found)
     begun = sum(len(one.open) for one in found)
     if commits or aborts or begun:
-        yield f"transactions: {commits} committed, {aborts} aborted, {begun} open (a count for each partition)"
+        yield f"transactions: {commits} committed, {aborts} aborted, {begun} open (counted in each partition)"
     missing = [one for one in found if one.missing_offsets]
     if missing:
         amount = sum(one.missing_offsets for one in missing)
-        yield f"{amount} offsets in {len(missing)} partitions are in no batch: compacted, deleted, or see above"
+        yield f"{amount} offsets in {len(missing)} partitions are in no batch: compacted, deleted, or reported above"
     if not report.records:
-        yield "the records inside of the batches were not checked"
+        yield "the records in the batches were not checked"
     wrong = Counter(finding.part for finding in report.findings)
     kinds = ", ".join(f"{part} {count}" for part, count in wrong.most_common())
     yield f"{wrong.total()} wrong: {kinds}" if wrong else "nothing is wrong"

@@ -1,8 +1,8 @@
-"""An audit from the plan to the report, with somebody else to run the tasks.
+"""The steps of an audit from the plan to the report; the caller runs the tasks.
 
-Owns the order: what lies beside the partitions, which is older than what is read after it; all segments, in any order,
-in tasks; each partition put together from what they say, as it comes; and once more those that look faulty in a
-directory that a broker may be writing to.
+Owns the order. Files outside the partitions come first, since they must be older than the logs that are read after
+them; then all segments, in tasks, in any order; each partition is evaluated as its results arrive; and partitions with
+findings are checked once more if a broker may be writing to the directory.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .report import AuditReport, DirectoryAudit, PartitionFacts
 from .tasks import FINDINGS_MAX, Packed, SegmentItem, look_over
 
 Runner = Callable[[Sequence[SegmentItem]], Iterable[tuple[SegmentItem, Packed]]]
-"""Has the task done for each item, in any order; each item with what came of it."""
+"""Runs the task of each item, in any order, and yields each item with its result."""
 
 
-def one_after_the_other(items: Sequence[SegmentItem]) -> Iterator[tuple[SegmentItem, Packed]]:
-    """The Runner of this process."""
+def run_here(items: Sequence[SegmentItem]) -> Iterator[tuple[SegmentItem, Packed]]:
+    """Runs the tasks in this process."""
     for item in items:
         yield item, look_over(item)
 
 
 class Amounts(NamedTuple):
-    """How much a plan is."""
+    """The size of a plan."""
 
     partitions: int
     segments: int
@@ -41,8 +41,8 @@ class Amounts(NamedTuple):
 
 
 class Audit:
-    """Plans when it is made; `report` does the rest, once. Raises ReadError for a path that cannot be audited, or a
-    topic that was named and is nowhere."""
+    """Makes its plan on creation; `report` does the rest, once. Raises ReadError for a path that cannot be audited, and
+    for a named topic that does not exist."""
 
     def __init__(self, paths: Sequence[str], *, topics: Sequence[str] | None = None, records: bool = True) -> None:
         self._records = records
@@ -54,17 +54,17 @@ class Audit:
 
     @property
     def amounts(self) -> Amounts:
-        """What is to be read."""
+        """The amount of data to read."""
         items = self.items()
         partitions = sum(len(root.partitions) for root in self._roots)
         return Amounts(partitions, len(items), sum(item.size_bytes for item in items))
 
     def items(self) -> list[SegmentItem]:
-        """All segments."""
+        """Returns all segments."""
         return [item for number, root in enumerate(self._roots) for item in root.items(number)]
 
-    def report(self, runner: Runner = one_after_the_other, *, now_ms: int) -> AuditReport:
-        """Runs it. `now_ms` is what the age of open transactions counts to."""
+    def report(self, runner: Runner = run_here, *, now_ms: int) -> AuditReport:
+        """Runs the audit. `now_ms` is the reference for the age of open transactions."""
         for item, packed in runner(self.items()):
             self._roots[item.directory].partitions[item.partition].put(item.number, packed)
         again: list[SegmentItem] = []
@@ -73,11 +73,11 @@ class Audit:
             again += root.again(number)
         for item, packed in runner(again) if again else ():
             self._roots[item.directory].partitions[item.partition].put(item.number, packed)
-        return AuditReport([root.told() for root in self._roots], self._records, now_ms)
+        return AuditReport([root.result() for root in self._roots], self._records, now_ms)
 
 
 def _roots(paths: Sequence[str]) -> dict[str, set[str] | None]:
-    """Data directories, and of each the folders that were named; None for all. ReadError."""
+    """Returns the data directories with their named partition folders, None for all. Raises ReadError."""
     found: dict[str, set[str] | None] = {}
     for path in paths:
         try:
@@ -102,7 +102,7 @@ class _Root:
         try:
             gaps = _gaps(path)
             self.verification = Verification(path, deep=records, may_have_gaps=gaps)
-            # Comes before the logs: what is written meanwhile is in these only.
+            # Read before the logs: writes made meanwhile are then in the logs only.
             self._beside = list(self.verification.other_findings())
         except (StorageError, OSError) as error:
             raise ReadError(str(error)) from error
@@ -125,7 +125,7 @@ class _Root:
             partition.end_look()
 
     def again(self, directory: int) -> list[SegmentItem]:
-        """What is to be looked at a second time."""
+        """Returns the segments to check a second time."""
         if self.verification.report.clean:
             return []
         found: list[SegmentItem] = []
@@ -135,7 +135,7 @@ class _Root:
                 found += [SegmentItem(directory, at, number, task) for number, task in enumerate(tasks)]
         return found
 
-    def told(self) -> DirectoryAudit:
+    def result(self) -> DirectoryAudit:
         audit = self._audit
         for finding in self._beside if self._is_whole else ():
             audit.add(finding)
@@ -151,20 +151,21 @@ class _Root:
 
 
 def _gaps(root: str) -> MayHaveGaps:
-    """Where a cleaner may have been at work, by the topics' configs; anywhere, if these are not known."""
+    """Returns a function that tests by a topic's cleanup.policy whether a cleaner may have left gaps; always true
+    without known configs."""
     configs = topic_configs([root])
     return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
 
 
 class _Partition:
-    """One partition, put together from its segments as they come."""
+    """One partition, evaluated from the results of its segments."""
 
     def __init__(self, verification: Verification, folder: inspect.PartitionFolder) -> None:
         self.folder = folder
         self.is_there = True
         self.findings: list[Finding] = []
         self._verification = verification
-        self._before: list[Finding] | None = None  # what a first look found
+        self._before: list[Finding] | None = None  # the findings of a first check
         self._begin()
 
     def _begin(self) -> None:
@@ -181,13 +182,13 @@ class _Partition:
             log_start_offset=start,
         )
         self._is_open = True
-        self._told = 0
+        self._producer_findings = 0
         self._failed = False
         self.is_suspect = False
         self.findings = list(self.walk.leftovers())
 
     def put(self, number: int, packed: Packed) -> None:
-        """What a task said of a segment. They are judged in their order."""
+        """Takes the result of a segment's task. Segments are evaluated in order."""
         self._waiting[number] = packed
         while self._next in self._waiting:
             self._judge(self._next, self._waiting.pop(self._next))
@@ -213,11 +214,11 @@ class _Partition:
             self._fail(str(error))
 
     def _add_bounded(self, finding: Finding) -> None:
-        """What is said of producers: where nothing follows anything the first ones are enough."""
-        self._told += 1
-        if self._told <= FINDINGS_MAX:
+        """Adds a finding about producers, up to a limit: in a log out of order every batch would have one."""
+        self._producer_findings += 1
+        if self._producer_findings <= FINDINGS_MAX:
             self.findings.append(finding)
-        elif self._told == FINDINGS_MAX + 1:
+        elif self._producer_findings == FINDINGS_MAX + 1:
             self.findings.append(finding._replace(what=f"{finding.what}; more findings like this are not listed"))
 
     def _fail(self, problem: str) -> None:
@@ -225,7 +226,7 @@ class _Partition:
         self.findings.append(Finding(os.path.basename(self.folder.path), None, None, problem))
 
     def end_look(self) -> None:
-        """Behind the last segment."""
+        """Completes the check after the last segment."""
         if not self._is_open:
             return
         self._is_open = False
@@ -240,7 +241,7 @@ class _Partition:
         self.is_suspect = any(finding.wrong for finding in self.findings)
 
     def begin_again(self) -> bool:
-        """Whether it is still there, to be looked at a second time."""
+        """Prepares a second check. Returns False if the partition was deleted."""
         folder = inspect.partition_folder(self.folder.path)
         if folder is None:
             self.is_there = False
@@ -252,7 +253,7 @@ class _Partition:
         return True
 
     def facts(self) -> PartitionFacts:
-        """What there is to tell beside the findings."""
+        """Returns the facts besides the findings."""
         facts, walk = self._facts, self.walk
         facts.bytes = walk.bytes_read
         facts.first_offset, facts.end_offset = walk.first_offset, walk.log_end

@@ -1,6 +1,6 @@
-"""What a task does: looks over one segment, and packs what there is to say of it into some kilobytes.
+"""The work of a task: checks one segment and packs the result into some kilobytes.
 
-Owns the packing and the bound on findings: of a file that is nothing but garbage the first ones are enough.
+Owns the packing and the limit on findings: for a file of garbage the first ones suffice.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ....storage.errors import StorageError
 from .records import together
 
 FINDINGS_MAX = 1000
-"""Of one segment; how many more there are is told."""
+"""The limit for one segment; the number of further findings is reported."""
 
 
 class SegmentItem(NamedTuple):
-    """One segment of a plan: which directory, which of its partitions, which segment of that."""
+    """One segment of a plan: indexes of the directory, of its partition, and of the segment there."""
 
     directory: int
     partition: int
@@ -39,19 +39,19 @@ class SegmentItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What was seen. `problem`: why the file could not be read; `is_gone`: because it is no longer there."""
+    """The result of a segment. `problem`: why the file could not be read; `is_gone`: because it was deleted."""
 
     data: bytes = b""
     problem: str | None = None
     is_gone: bool = False
 
     def events(self) -> list[Event]:
-        """In the order of the log."""
+        """Returns the events in the order of the log."""
         return pickle.loads(zlib.decompress(self.data)) if self.data else []
 
 
 def look_over(item: SegmentItem) -> Packed:
-    """The task. Raises nothing for files that are bad, unreadable or gone."""
+    """Checks a segment. Raises nothing for damaged, unreadable or deleted files."""
     try:
         events = list(bounded(segment_events(item.task, opener=together), item.task))
     except (StorageError, OSError) as error:
@@ -60,12 +60,12 @@ def look_over(item: SegmentItem) -> Packed:
 
 
 def bounded(events: Iterable[Event], task: SegmentTask) -> Iterable[Event]:
-    """Without the findings beyond FINDINGS_MAX, whose number the last one says."""
-    told = more = 0
+    """Drops the findings beyond FINDINGS_MAX; the last finding has their number."""
+    findings = more = 0
     for event in events:
         if isinstance(event, (Bad, Finding)):
-            told += 1
-            if told > FINDINGS_MAX:
+            findings += 1
+            if findings > FINDINGS_MAX:
                 more += 1
                 continue
         yield event

@@ -1,1 +1,1 @@
-"""The census: what lies in log directories, counted piece by piece in tasks, added up, and reported."""
+"""The census: counts the contents of log directories piece by piece in tasks, and adds them up to a report."""

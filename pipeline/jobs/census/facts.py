@@ -1,7 +1,7 @@
-"""What is counted of a piece of a log, and how that is added up.
+"""The counts of a piece of a log, and their sums.
 
-Owns the numbers and their sums: a value of a few hundred bytes whatever it was counted of, but for the ids of
-producers. However a log is cut into pieces, in whatever order they come, their sum is the same. Pure.
+Owns the numbers and their addition: a value of a few hundred bytes, whatever the size of the piece, plus the producer
+ids. The sum does not depend on how a log is split or in which order the pieces arrive. Pure.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-EXACT_SIZES = 16  # these have a bin each
+EXACT_SIZES = 16  # sizes with a bin of their own
 OCTAVE_BINS = 8
-_EXACT_BITS = EXACT_SIZES.bit_length()  # of the first size that shares a bin: 5
-_STEP_BITS = OCTAVE_BINS.bit_length()  # a bin is as wide as the bits below these: 4
+_EXACT_BITS = EXACT_SIZES.bit_length()  # bits of the first size that shares a bin: 5
+_STEP_BITS = OCTAVE_BINS.bit_length()  # the width of a bin is that of the bits below these: 4
 
 DAMAGED_MAX = 100
-"""So many places of damage are kept, the first ones; the others are only counted."""
+"""The first places of damage that are kept; further ones are only counted."""
 
 
 @dataclass(slots=True)
 class Amount:
-    """What there is of one format and codec. `bytes` are stored; `raw_bytes` are what they would be uncompressed, in
-    the same format. An entry is a v2 batch, or a v0/v1 message, plain or compressed. Markers of transactions are in
-    entries and bytes, but are no records."""
+    """The amount of one format and codec. `bytes` is the stored size, `raw_bytes` the uncompressed size in the same
+    format. An entry is a v2 batch, or a v0/v1 message, plain or compressed. Transaction markers count as entries and
+    bytes, but not as records."""
 
     entries: int = 0
     records: int = 0
@@ -39,7 +39,7 @@ class Amount:
 
 @dataclass(slots=True)
 class Sizes:
-    """The sizes of many keys or values: how many, how many are null, and a histogram.
+    """The sizes of many keys or values: number, nulls, and a histogram.
 
     `bins` counts by `bin_of`: sizes below 16 bytes are exact, above that each octave has eight bins, so that a
     percentile is at most an eighth too large.
@@ -66,7 +66,7 @@ class Sizes:
         return self.total / self.count if self.count else None
 
     def percentile(self, percent: float) -> int | None:
-        """A size that so many percent do not exceed; None if there is none."""
+        """Returns the size that `percent` of the sizes do not exceed, or None without sizes."""
         if self.most is None:
             return None
         rank = max(percent / 100 * self.count, 1)
@@ -78,7 +78,7 @@ class Sizes:
         return self.most
 
     def octaves(self) -> list[tuple[int, int, int]]:
-        """(from, to, how many) by powers of two, both ends included: 0, 1, 2-3, 4-7, ..."""
+        """Returns (from, to, count) by powers of two, both ends inclusive: 0, 1, 2-3, 4-7, ..."""
         found: dict[int, int] = {}
         for index, number in self.bins.items():
             bits = bounds_of(index)[0].bit_length()
@@ -87,7 +87,7 @@ class Sizes:
 
 
 def bin_of(size: int) -> int:
-    """The bin of the histogram that a size belongs to."""
+    """Returns the bin of a size in the histogram."""
     if size < EXACT_SIZES:
         return size
     bits = size.bit_length()
@@ -95,7 +95,7 @@ def bin_of(size: int) -> int:
 
 
 def bounds_of(index: int) -> tuple[int, int]:
-    """The least and the largest size of a bin."""
+    """Returns the smallest and the largest size of a bin."""
     if index < EXACT_SIZES:
         return index, index
     octave, step = divmod(index - EXACT_SIZES, OCTAVE_BINS)
@@ -105,7 +105,7 @@ def bounds_of(index: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Times:
-    """Timestamps of one kind: how many records, the earliest and the latest (epoch milliseconds)."""
+    """Timestamps of one kind: number of records, the earliest and the latest (epoch milliseconds)."""
 
     records: int = 0
     first_ms: int | None = None
@@ -118,10 +118,10 @@ class Times:
 
 
 class Damaged(NamedTuple):
-    """Bytes that were not counted: an entry, or all that follows where no entry can be told from the next.
+    """Bytes that were not counted: an entry, or the rest of the file if no further entry is recognisable.
 
-    `kind` is "damaged", "cut" where the file ends inside an entry or in zeros, and "open end" where that is the newest
-    segment's, for a write under way looks the same. `what` is a sentence.
+    `kind` is "damaged"; "cut" if the file ends inside an entry or in zeros; or "open end" if that is the newest
+    segment, where a write in progress looks the same. `what` is a sentence.
     """
 
     file: str
@@ -133,12 +133,12 @@ class Damaged(NamedTuple):
 
 @dataclass(slots=True)
 class Facts:
-    """Everything that is counted. Sums of pieces are `merge`'s.
+    """All counts of a piece; `merge` adds up pieces.
 
-    `formats` is by (magic, codec). `create`, `append`: timestamps that the producers, or the broker, gave;
-    `untimed` records have none: all of v0, and -1. `first_offset` is the first one that an entry begins with,
-    `end_offset` the one behind the last. `producers` are the ids of those that number their batches, `numbered` what
-    they wrote, `transactional` what is in transactions. `damage` has the first places, `damaged` counts all.
+    `formats` is by (magic, codec). `create` and `append` are timestamps of the types CreateTime and LogAppendTime;
+    `untimed` records have none: all of v0, and -1. `first_offset` is that of the first entry, `end_offset` the one
+    after the last. `producers` are the producer ids, `numbered` the amount with sequences, `transactional` the amount
+    in transactions. `damage` has the first places, `damaged` counts all.
     """
 
     formats: dict[tuple[int, int], Amount] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class Facts:
 
     @property
     def bytes(self) -> int:
-        """Of what was counted; damage is not in it."""
+        """The counted bytes, without damage."""
         return sum(amount.bytes for amount in self.formats.values())
 
     @property
@@ -185,7 +185,7 @@ class Facts:
         return self.formats.setdefault((magic, codec), Amount())
 
     def add(self, other: Facts) -> None:
-        """Adds what was counted elsewhere."""
+        """Adds the counts of another piece."""
         for key, amount in other.formats.items():
             self.amount(*key).add(amount)
         self.keys.add(other.keys)
@@ -218,13 +218,13 @@ class Facts:
             self.damage = sorted(self.damage)[:DAMAGED_MAX]
 
     def add_range(self, first: int, end: int) -> None:
-        """Entries with offsets from `first` on, up to but without `end`."""
+        """Adds entries with offsets from `first` (inclusive) to `end` (exclusive)."""
         self.first_offset = _least(self.first_offset, first)
         self.end_offset = _most(self.end_offset, end)
 
 
 def merge(parts: Iterable[Facts]) -> Facts:
-    """The sum of these, which stay as they are."""
+    """Returns the sum of these, which stay unchanged."""
     total = Facts()
     for part in parts:
         total.add(part)

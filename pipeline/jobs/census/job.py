@@ -1,4 +1,4 @@
-"""The census through Spark: a task for each part of a segment, the report put together at the driver."""
+"""The census with Spark: a task for each part of a segment; the driver builds the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from ....protocol.text import size as size_text
 from ...backend import ReadError
 from .. import spark_tasks
-from ..spark_tasks import Say
+from ..spark_tasks import ProgressCallback
 from .facts import Facts
 from .plan import Plan, SegmentPiece, plan
 from .report import CensusReport, report
@@ -23,34 +23,38 @@ def census(
     paths: str | Sequence[str],
     *,
     topics: Sequence[str] | None = None,
-    tell: Callable[[str], object] | None = None,
-    say: Say | None = None,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> CensusReport:
-    """Counts what lies in log directories or partition folders of Ottla and of Apache Kafka.
+    """Counts the contents of log directories or partition folders of Ottla and of Apache Kafka.
 
-    `topics`: only these; all, those of the brokers included, if None. `tell` hears the plan in one line, `say`
-    progress (`running.Meter`). What is damaged, or deleted meanwhile, is in the report. Raises ReadError for paths that
-    hold no logs, and for logs that the workers do not see; JobError if Spark fails.
+    `topics`: only these; all, internal ones included, if None. `on_plan` receives the plan in one line, `on_progress`
+    the progress (`spark_tasks.Meter` prints it). Damage and segments deleted meanwhile are in the report. Raises
+    ReadError for paths without logs and for logs that the workers do not see; JobError if Spark fails.
     """
     made = plan([paths] if isinstance(paths, str) else paths, topics=topics)
-    return counted(spark, made, tell=tell, say=say)
+    return counted(spark, made, on_plan=on_plan, on_progress=on_progress)
 
 
 def counted(
-    spark: SparkSession, made: Plan, *, tell: Callable[[str], object] | None = None, say: Say | None = None
+    spark: SparkSession,
+    made: Plan,
+    *,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> CensusReport:
-    """The census of a plan that is made already."""
-    if tell is not None:
-        tell(plan_text(spark, made))
+    """Runs the census of an existing plan."""
+    if on_plan is not None:
+        on_plan(plan_text(spark, made))
     began = time.monotonic()
-    found = spark_tasks.run(spark, made.pieces, count, bytes_of=_bytes_of, say=say, name="ottla census")
+    found = spark_tasks.run(spark, made.pieces, count, bytes_of=_bytes_of, on_progress=on_progress, name="ottla census")
     finished = report(made, _seen(found))
     finished.seconds = time.monotonic() - began
     return finished
 
 
 def plan_text(spark: SparkSession, made: Plan) -> str:
-    """What will be done, in one line."""
+    """Returns the plan in one line."""
     tasks = spark_tasks.tasks(spark, made.pieces, bytes_of=_bytes_of)
     return (
         f"{len(made.folders)} partitions, {made.segments} segments, {size_text(made.bytes)}: "
@@ -63,8 +67,8 @@ def _bytes_of(piece: SegmentPiece) -> int:
 
 
 def _seen(found: Iterator[tuple[SegmentPiece, Facts]]) -> Iterator[tuple[SegmentPiece, Facts]]:
-    """The same, if what a worker says to be gone is gone here, too."""
+    """Yields the results unchanged, but raises ReadError if a file that a worker did not find exists at the driver."""
     for piece, facts in found:
         if facts.gone and os.path.lexists(piece.path):
-            raise ReadError(f"{piece.path} is here, but not where a task ran: the workers must see the same files")
+            raise ReadError(f"{piece.path} exists here, but not at a worker: the workers must see the same files")
         yield piece, facts

@@ -1,7 +1,7 @@
-"""What a census goes through: the segments of the partitions that are chosen, large ones in parts.
+"""The plan of a census: the segments of the chosen partitions, large ones in parts.
 
-Owns the plan, which is made by looking at names, sizes, indexes, and the entries that these point at: an index that
-lies makes no wrong parts.
+Owns the plan, which is made from names, sizes, indexes and the entries that the index points to; a wrong index cannot
+cause wrong parts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ...readers.files.windows import Gone, LogFile
 from ..partitions import chosen, topic_configs
 
 PIECE_BYTES = 64 << 20
-"""A part of a segment has about as much: a second or so of work."""
+"""The size of a part of a segment: about a second of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """A segment from byte `start` up to `end`, where entries begin or the file did end. `is_newest`: its end is the
-    partition's, which a broker may be writing."""
+    """A segment from byte `start` to `end`, each the start of an entry or the end of the file. `is_newest`: the end is
+    the partition's end, to which a broker may be writing."""
 
     topic: str
     partition: int
@@ -49,8 +49,7 @@ class SegmentPiece:
 
 @dataclass(slots=True)
 class Plan:
-    """What will be looked at. `configs` are those of topics, as `__cluster_metadata-0` has them; None where it is not
-    here."""
+    """The segments to count. `configs` are the topic configs from `__cluster_metadata-0`; None if that is missing."""
 
     paths: list[str]
     folders: list[inspect.PartitionFolder]
@@ -73,8 +72,8 @@ def plan(
     like: re.Pattern[str] | None = None,
     piece_bytes: int = PIECE_BYTES,
 ) -> Plan:
-    """The pieces of these log directories and partition folders: of these topics, of those whose whole name is like
-    this, or of all. Raises as `chosen`."""
+    """Returns the pieces of these log directories and partition folders: of `topics`, of topics whose full name matches
+    `like`, or of all. Raises the errors of `chosen`."""
     picked = chosen(paths, topics=topics, like=like)
     made = Plan(list(paths), picked, configs=topic_configs(paths))
     for folder in picked:
@@ -94,8 +93,8 @@ def _pieces(folder: inspect.PartitionFolder, segment: inspect.SegmentFile, piece
 
 
 def _cuts(segment: inspect.SegmentFile, piece_bytes: int) -> list[int]:
-    """Where a segment may be cut into parts of about this size: where entries begin, by its index as far as the log
-    confirms it, else by the headers."""
+    """Returns the positions at which a segment may be split into parts of about this size: starts of entries, by the
+    index as far as the log confirms it, else by the headers."""
     cuts: list[int] = []
     if segment.size_bytes <= piece_bytes:
         return cuts
@@ -104,7 +103,7 @@ def _cuts(segment: inspect.SegmentFile, piece_bytes: int) -> list[int]:
         mark = None
         while segment.size_bytes - (mark.position if mark is not None else 0) > piece_bytes:
             least = (mark.position if mark is not None else 0) + piece_bytes
-            mark = indexes.behind_position(file, segment.base_offset, least, mark, entries)
+            mark = indexes.at_or_after(file, segment.base_offset, least, mark, entries)
             if mark is None or mark.position >= segment.size_bytes:
                 break
             cuts.append(mark.position)

@@ -1,12 +1,11 @@
-"""The report of a census: facts by partition, by topic and of all, as JSON and as a page of text.
+"""The report of a census: counts by partition, by topic and in total, as JSON and as text.
 
-Owns the putting together and the words; what Kafka 4.0 does is `storage/log_dir/readiness.py`'s. Pure.
+Owns the aggregation and the words; `storage/log_dir/readiness.py` has the rules of Kafka 4.0. Pure. The document of
+`to_dict` and `to_json`, all sizes in bytes and all times in epoch milliseconds:
 
-The document of `to_dict` and `to_json`, all sizes in bytes and all times in epoch milliseconds:
-
-    paths, seconds, partitions, segments, file_bytes   what was looked at
+    paths, seconds, partitions, segments, file_bytes   the scope
     topic_configs_known, old_formats                   true or false
-    on_4_0                                             sentences about what 4.0 does, whatever a topic holds
+    on_4_0                                             sentences about 4.0 that hold for every topic
     total                                              facts
     topics                                             one by name: topic, configs (null: not known), on_4_0, notes,
                                                        facts, and its partitions: partition, folder, segments,
@@ -14,7 +13,7 @@ The document of `to_dict` and `to_json`, all sizes in bytes and all times in epo
 
 where facts are
 
-    records, entries, bytes, raw_bytes                 raw: as it would be uncompressed
+    records, entries, bytes, raw_bytes                 raw: uncompressed
     formats                                            [{format, codec, entries, records, bytes, raw_bytes}]
     keys, values                                       {count, nulls, bytes, min, mean, max, p50, p90, p99, p999,
                                                        histogram: [{from, to, count}]}; null where there are none
@@ -24,7 +23,7 @@ where facts are
     producers                                          {ids, numbered, transactional: {entries, records, bytes}}
     markers                                            {commits, aborts, other}
     damage                                             {places, bytes, first: [{file, byte, bytes, kind, what}]}
-    gone_segments                                      deleted while they were to be read
+    gone_segments                                      deleted before they were read
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from ....storage.log_dir import readiness
 from .facts import Amount, Damaged, Facts, Sizes, Times
 from .plan import Plan, SegmentPiece
 
-NOTES_MAX = 20  # of one topic, in the text
+NOTES_MAX = 20  # notes of one topic in the text
 PERCENTILES = (("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9))
 
 
 @dataclass(slots=True)
 class PartitionCensus:
-    """What lies in one partition's folder."""
+    """The counts of one partition's folder."""
 
     partition: int
     folder: str
@@ -59,8 +58,8 @@ class PartitionCensus:
 
 @dataclass(slots=True)
 class TopicCensus:
-    """What lies in a topic. `configs` are those set for it, None if they are not known. `notes` say what was not
-    counted, and what was counted twice."""
+    """The counts of a topic. `configs` are its own ones, None if unknown. `notes` name what was not counted, or counted
+    twice."""
 
     topic: str
     partitions: list[PartitionCensus]
@@ -80,7 +79,7 @@ class TopicCensus:
 
 @dataclass(slots=True)
 class CensusReport:
-    """What lies in these log directories and partition folders."""
+    """The counts of these log directories and partition folders."""
 
     paths: list[str]
     topics: list[TopicCensus]
@@ -91,12 +90,12 @@ class CensusReport:
 
     @property
     def old_formats(self) -> bool:
-        """Whether anything is stored in v0 or v1."""
+        """Whether any record is stored in v0 or v1."""
         return any(magic < 2 for magic, _ in self.facts.formats)
 
     @property
     def counted(self) -> list[TopicCensus]:
-        """The topics of the totals: all but the metadata log, which is the cluster's and holds no messages."""
+        """The topics of the totals: all but the metadata log, which holds no messages of clients."""
         return [topic for topic in self.topics if topic.topic != METADATA_TOPIC]
 
     @property
@@ -112,7 +111,7 @@ class CensusReport:
         return sum(topic.bytes for topic in self.counted)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that this module's docstring describes."""
+        """Returns the document that this module's docstring describes."""
         return {
             "paths": self.paths,
             "seconds": round(self.seconds, 3),
@@ -127,16 +126,16 @@ class CensusReport:
         }
 
     def to_json(self) -> str:
-        """The same as text."""
+        """Returns the document as JSON."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def to_text(self) -> str:
-        """A page about each topic, the totals, and what 4.0 does."""
+        """Returns each topic, the totals, and the behaviour of 4.0 as text."""
         return "\n".join(_lines(self)) + "\n"
 
 
 def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: float = 0.0) -> CensusReport:
-    """The report of what was counted; the pieces may come in any order."""
+    """Returns the report of the counts; the pieces may arrive in any order."""
     by_folder = {
         folder.path: PartitionCensus(
             folder.partition,
@@ -176,7 +175,7 @@ def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: f
 def _notes(facts: Facts, partitions: list[PartitionCensus]) -> Iterator[str]:
     numbers = [partition.partition for partition in partitions]
     for number in sorted({number for number in numbers if numbers.count(number) > 1}):
-        yield f"partition {number} lies in {numbers.count(number)} folders, and all are counted: replicas?"
+        yield f"partition {number} is in {numbers.count(number)} folders, all of them counted: replicas?"
     if facts.gone:
         yield f"{plural(facts.gone, 'part')} of segments deleted meanwhile"
     shown = facts.damage[:NOTES_MAX]
@@ -186,9 +185,10 @@ def _notes(facts: Facts, partitions: list[PartitionCensus]) -> Iterator[str]:
 
 
 def damage_text(damaged: Damaged) -> str:
-    """One line about bytes that were not counted."""
+    """Returns one line about bytes that were not counted."""
     name = os.sep.join(damaged.file.split(os.sep)[-2:])
-    kind = {"cut": "the end is cut", "open end": "the end is cut, or being written"}.get(damaged.kind, damaged.kind)
+    kinds = {"cut": "the end is truncated", "open end": "the end is truncated, or being written"}
+    kind = kinds.get(damaged.kind, damaged.kind)
     return f"{name} at byte {damaged.position}: {kind}; {damaged.bytes} bytes are not counted: {damaged.what}"
 
 
@@ -271,7 +271,7 @@ def _sizes(sizes: Sizes) -> dict[str, Any]:
 
 
 def codec_name(codec: int) -> str:
-    """What a codec is called."""
+    """Returns the name of a codec."""
     return CODEC_NAMES.get(codec, f"codec {codec}")
 
 

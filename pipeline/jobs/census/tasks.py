@@ -1,8 +1,8 @@
 """Counts one piece of a log: a segment, or a part of one.
 
-Owns the reading in windows and the counting by arrays: nothing per record in Python, little per entry. A file is read,
-never mapped: a broker may cut it. Damage is counted with its place and ends nothing but what cannot be told apart any
-more; the codecs, the decoder and their bounds are `columnar`'s.
+Owns reading in windows and counting with arrays: no Python work per record, little per entry. A file is read, never
+mapped, since a broker may truncate it. Damage is counted with its place; counting ends only if no further entry is
+recognisable. `columnar` has the decoder and its limits.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .facts import Amount, Damaged, Facts, Sizes, Times, bin_of, merge
 from .plan import SegmentPiece
 
 WINDOW_BYTES = 8 << 20
-"""Read at once; two chunks of the decoder. An entry that is larger is read alone."""
+"""Bytes per read: two chunks of the decoder. A larger entry is read alone."""
 
-_SMALL = 4096  # sizes below are counted one by one, and then put into their bins
+_SMALL = 4096  # sizes below this are counted exactly before they are put into bins
 _BINS_OF_SMALL = np.array([bin_of(size) for size in range(_SMALL)], np.int64)
 _SIZE = struct.Struct(">i")
 _LEAST_BYTES = 14
@@ -39,7 +39,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def count(piece: SegmentPiece) -> Facts:
-    """What lies in a piece. A file that is gone is told as gone, one that cannot be read as damage: raises nothing."""
+    """Counts a piece. A deleted file counts as gone, an unreadable one as damage. Raises nothing."""
     counter = _Counter(piece)
     try:
         with inspect.FileSource(piece.path) as source, _no_collecting():
@@ -47,15 +47,15 @@ def count(piece: SegmentPiece) -> Facts:
     except (StorageError, OSError) as error:
         if os.path.lexists(piece.path):
             counter.lost(piece.start, piece.size_bytes, str(error))
-        else:  # retention or the cleaner, meanwhile
+        else:  # deleted by retention or the cleaner
             counter.facts.gone += 1
-    return merge([counter.facts])  # which sorts the damage: what the decoder finds comes after wrong CRCs
+    return merge([counter.facts])  # merge sorts the damage: the decoder's findings come after wrong CRCs
 
 
 @contextlib.contextmanager
 def _no_collecting() -> Iterator[None]:
-    """Without the collector of cycles, of which there are none: it would go through all headers of a chunk, again and
-    again, for a quarter of the time where batches are tiny."""
+    """Disables the garbage collector. There are no cycles here, and it would scan all headers of a chunk repeatedly,
+    for a quarter of the time with tiny batches."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -66,7 +66,7 @@ def _no_collecting() -> Iterator[None]:
 
 
 class _Counter:
-    """The facts of a piece while it is read."""
+    """The counts of a piece while it is read."""
 
     def __init__(self, piece: SegmentPiece) -> None:
         self.facts = Facts()
@@ -77,11 +77,11 @@ class _Counter:
         self.facts.add_damage(Damaged(self._piece.path, position, size_bytes, kind, what))
 
     def read(self, source: inspect.FileSource) -> None:
-        """Counts window by window. OSError."""
+        """Counts window by window. Raises OSError."""
         position = self._piece.start
-        source.size = min(source.size, self._piece.end)  # what is appended meanwhile is not looked at
+        source.size = min(source.size, self._piece.end)  # ignores later appends
         if source.size < self._piece.end and source.size <= position:
-            self.lost(position, self._piece.end - position, "the file became shorter", is_end=True)
+            self.lost(position, self._piece.end - position, "the file was truncated", is_end=True)
             return
         while position < source.size:
             data = source.read(position, min(WINDOW_BYTES, source.size - position))
@@ -102,7 +102,7 @@ class _Counter:
             position += size
 
     def _count(self, data: memoryview, position: int) -> bool:
-        """Counts whole entries; whether what follows can be told from them."""
+        """Counts whole entries. Returns whether a following entry is recognisable."""
         ended: list[int] = []
 
         def damaged(damage: columnar.Damage) -> None:
@@ -119,7 +119,7 @@ class _Counter:
 
 
 def _whole(data: bytes) -> int:
-    """How many bytes of this are whole entries, by their sizes."""
+    """Returns how many bytes are whole entries, by their sizes."""
     unpack = _SIZE.unpack_from
     position, end = 0, len(data)
     with contextlib.suppress(struct.error):
@@ -135,7 +135,7 @@ def _whole(data: bytes) -> int:
 
 
 def add(facts: Facts, rows: Rows) -> None:
-    """Adds what lies in these rows."""
+    """Adds the counts of these rows."""
     entries = rows.entries
     attributes = np.array([header.attributes for header in entries], np.int64)
     magics = np.array([header.magic for header in entries], np.int64)
@@ -143,11 +143,11 @@ def add(facts: Facts, rows: Rows) -> None:
     if control.any():
         _add_markers(facts, rows, control)
     new = np.ones(len(entries), np.bool_)
-    new[0] = not rows.goes_on
+    new[0] = not rows.continues
     records = np.where(control, 0, rows.counts)
     old_plain = (magics < 2) & (attributes & CODEC_BITS == 0)
     raw = _raw_bytes(rows) + np.where(new & (magics == 2), HEADER_BYTES, 0)
-    # A run of plain messages is one entry here; each of them is one there.
+    # A run of plain messages is one entry in the rows, but each message counts as an entry.
     stored = np.where(old_plain, raw, np.array([header.size_bytes for header in entries], np.int64) * new)
     number = np.where(old_plain, records, new)
     amounts = np.stack((number, records, stored, raw))
@@ -179,21 +179,21 @@ def _sum(amounts: Int64s, of: Bools) -> Amount:
 
 
 def _raw_bytes(rows: Rows) -> Int64s:
-    """How much of the payload the records of each entry take."""
-    behind = np.cumsum(rows.counts)
+    """Returns the bytes of each entry's records in the payload."""
+    ends = np.cumsum(rows.counts)
     found = np.zeros(len(rows.counts), np.int64)
     some = rows.counts > 0
-    found[some] = rows.ends[behind[some] - 1] - rows.begins[(behind - rows.counts)[some]]
+    found[some] = rows.ends[ends[some] - 1] - rows.begins[(ends - rows.counts)[some]]
     return found
 
 
 def _add_markers(facts: Facts, rows: Rows, control: Bools) -> None:
-    """Counts the records of control batches by what they say: a version and a type, two bytes each."""
+    """Counts the records of control batches by type: the key has a version and a type, two bytes each."""
     of_control = np.repeat(control, rows.counts)
     starts, sizes = rows.keys.starts[of_control], rows.keys.sizes[of_control]
     payload = np.frombuffer(rows.payload, np.uint8)
-    told = starts[sizes >= 4]
-    kinds = payload[told + 2].astype(np.int64) << 8 | payload[told + 3]
+    complete = starts[sizes >= 4]
+    kinds = payload[complete + 2].astype(np.int64) << 8 | payload[complete + 3]
     commits, aborts = int((kinds == _COMMIT).sum()), int((kinds == _ABORT).sum())
     facts.commits += commits
     facts.aborts += aborts
@@ -221,7 +221,7 @@ def _add_range(facts: Facts, rows: Rows, magics: Int64s) -> None:
 
 
 def _add_times(facts: Facts, rows: Rows, kinds: Int64s, control: Bools) -> None:
-    """Adds timestamps by whose they are: -1 of v0, 0 the producer's, 1 the broker's."""
+    """Adds timestamps by type: -1 for v0, 0 CreateTime, 1 LogAppendTime."""
     kinds = np.where(control, -2, kinds)
     for kind, times in ((-1, None), (0, facts.create), (1, facts.append)):
         if not (kinds == kind).any():
@@ -236,10 +236,10 @@ def _add_times(facts: Facts, rows: Rows, kinds: Int64s, control: Bools) -> None:
 
 
 def sizes_of(sizes: npt.NDArray[np.integer]) -> Sizes:
-    """The facts of these sizes; -1 is null."""
+    """Returns the statistics of these sizes; -1 is null."""
     if not sizes.size:
         return Sizes()
-    # From -1 on, and all that are large together.
+    # From -1 on, with all large sizes in one bin.
     numbers = np.bincount(np.minimum(sizes, _SMALL) + 1, minlength=_SMALL + 2)
     nulls = int(numbers[0])
     found = Sizes(count=sizes.size - nulls, nulls=nulls, total=int(sizes.sum(dtype=np.int64)) + nulls)

@@ -6,12 +6,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.mistakes import FAILED
-from ..command import Job, Report, Tell, UsageError, pattern, setting
+from ..command import Job, PlanCallback, Report, UsageError, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..spark_tasks import Say
+    from ..spark_tasks import ProgressCallback
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="compact what --topic names whatever its cleanup.policy says: what has no key goes",
+        help="compact the topics of --topic whatever their cleanup.policy; drops records without a key",
     )
     parser.add_argument(
         "--config",
@@ -27,27 +27,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=setting,
         metavar="K=V",
         default=[],
-        help="delete.retention.ms, min.compaction.lag.ms, segment.bytes and the like, for topics that do not set it",
+        help="delete.retention.ms, min.compaction.lag.ms, segment.bytes and the like, for topics without an own value",
     )
     parser.add_argument(
         "--min-dirty-ratio",
         type=_ratio,
         metavar="R",
         default=0.0,
-        help="leave logs alone that are dirty by no more than this, from 0 to 1; by default 0",
+        help="skip logs with a dirty ratio up to this, from 0 to 1; default 0",
     )
-    parser.add_argument("--keep-old-formats", action="store_true", help="v0 and v1 stay, as up to Kafka 3.9")
+    parser.add_argument("--keep-old-formats", action="store_true", help="keep v0 and v1, as up to Kafka 3.9")
     parser.add_argument(
         "--no-delete-horizon",
         dest="delete_horizon",
         action="store_false",
-        help="tombstones and markers go by the time of files, as up to Kafka 3.0",
+        help="expire tombstones and markers by file times, as Kafka does up to 3.0",
     )
     parser.add_argument(
         "--no-empty-at-end",
         dest="keep_empty_at_end",
         action="store_false",
-        help="the last batch of the clean part goes if it is empty, as up to Kafka 3.9",
+        help="drop an empty last batch of the clean part, as Kafka does up to 3.9",
     )
 
 
@@ -57,7 +57,7 @@ def _ratio(text: str) -> float:
     except ValueError:
         ratio = -1
     if not 0 <= ratio <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return ratio
 
 
@@ -69,7 +69,7 @@ def check(parsed: argparse.Namespace) -> None:
 
     like = pattern(parsed)
     if parsed.force and not parsed.topic:
-        raise UsageError("--force is for topics that --topic names")
+        raise UsageError("--force needs --topic: it applies to the named topics only")
     parsed.settings = CompactSettings(
         topics=parsed.topic,
         like=like,
@@ -85,7 +85,9 @@ def check(parsed: argparse.Namespace) -> None:
     chosen_topics(holdings, parsed.settings)
 
 
-def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+def run(
+    spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
+) -> tuple[Report | None, int]:
     from .job import compact
 
     report = compact(
@@ -93,15 +95,15 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
         parsed.paths,
         parsed.settings,
         dry_run=parsed.dry_run,
-        tell=None if parsed.dry_run else tell,  # then the report tells the same
-        say=say,
+        on_plan=None if parsed.dry_run else on_plan,  # in a dry run the report has the plan
+        on_progress=on_progress,
     )
     return report, FAILED if report.problems else 0
 
 
 JOB = Job(
     name="compact",
-    words="Compact what lies in data directories, as a broker's cleaner does; of each key the last record stays.",
+    words="Compact data directories like a broker's cleaner: keep the last record of each key.",
     add_arguments=add_arguments,
     check=check,
     run=run,

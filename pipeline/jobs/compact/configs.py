@@ -1,8 +1,8 @@
-"""Which topics are compacted, and by which settings: what a data directory says of them, and what is told besides.
+"""The topics to compact, and their settings: from the metadata of a data directory, and from the caller.
 
-Owns the defaults, which are Apache Kafka's, and the choice of topics. A topic is compacted if its cleanup.policy says
-so in `__cluster_metadata-0`; where that is not in the directory, as before KRaft, if the cleaner has worked on it, by
-its checkpoint. The brokers' own two topics, of offsets and of transactions, always are.
+Owns the defaults, which are Apache Kafka's, and the choice of topics. A topic is compacted if `__cluster_metadata-0`
+has a cleanup.policy with compact for it; without that log in the directory, as before KRaft, if the cleaner's
+checkpoint has it. The internal topics of offsets and transactions always are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...backend import ReadError
 
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
 NEVER = {metadata_values.TOPIC}
-"""Snapshots take the place of compaction there."""
+"""The metadata log, which has snapshots instead of compaction."""
 
 _POLICY = "cleanup.policy"
 _INTERNAL_SEGMENT_BYTES = str(100 << 20)  # offsets.topic.segment.bytes, transaction.state.log.segment.bytes
@@ -31,12 +31,12 @@ _DEFAULTS = {
 }
 _LEAST = {"segment.bytes": 14, "segment.index.bytes": 4}
 NAMES = tuple(_DEFAULTS)
-"""The configs that a compaction goes by, besides cleanup.policy."""
+"""The configs that affect a compaction, besides cleanup.policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a topic's configs of these names say."""
+    """The values of a topic's configs of these names."""
 
     segment_bytes: int = _DEFAULTS["segment.bytes"]
     segment_index_bytes: int = _DEFAULTS["segment.index.bytes"]
@@ -46,23 +46,24 @@ class Settings:
 
 
 def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]) -> Settings:
-    """The settings of a topic: its own configs, then `defaults`, as a broker's configuration would have them, then
-    Kafka's. Raises ReadError for a value that is no number, or too small."""
+    """Returns the settings of a topic: its own configs, then `defaults` (a broker's configuration), then Kafka's.
+    Raises ReadError for a value that is not a number, or too small."""
     own = (configs or {}).get(topic, {})
     given = {"segment.bytes": _INTERNAL_SEGMENT_BYTES, **defaults} if topic in INTERNAL else defaults
     found: dict[str, int] = {}
     for name, default in _DEFAULTS.items():
         text = own.get(name, given.get(name, str(default)))
         if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) < _LEAST.get(name, 0):
-            raise ReadError(f"{f'topic {topic}: ' if topic else ''}{name}={text} is not what that may be")
+            where = f"topic {topic}: " if topic else ""
+            raise ReadError(f"{where}{name}={text} is invalid: it must be a number >= {_LEAST.get(name, 0)}")
         found[name.replace(".", "_")] = min(int(text), INT64_MAX)
     return Settings(**found)
 
 
 def check_defaults(defaults: Mapping[str, str]) -> None:
-    """Raises ReadError for a name that is none of NAMES, and for a value that cannot be."""
+    """Raises ReadError for a name outside NAMES, and for an invalid value."""
     if unknown := sorted(set(defaults) - set(NAMES)):
-        raise ReadError(f"{', '.join(unknown)}: a compaction goes by {', '.join(NAMES)}")
+        raise ReadError(f"{', '.join(unknown)} has no effect on a compaction: use {', '.join(NAMES)}")
     settings_of("", None, defaults)
 
 
@@ -76,12 +77,11 @@ def compacted_topics(
     force: bool = False,
     defaults: Mapping[str, str] | None = None,
 ) -> dict[str, Settings]:
-    """The topics to be compacted, of those that are there, with their settings: all that are known to be compacted, or
-    of these those that are named in `topics`, or whose whole name is like this. `cleaned` are those that the cleaner
-    has worked on.
+    """Returns the topics to compact, out of `there`, with their settings: all compacted topics, or of these the ones in
+    `topics`, or with a full name that matches `like`. `cleaned` are the topics in the cleaner's checkpoint.
 
-    Raises ReadError for a topic that is named and is not there, or not known to be compacted; with `force` what is
-    named is compacted all the same.
+    Raises ReadError for a named topic that does not exist, or is not compacted; with `force` named topics are compacted
+    all the same.
     """
     check_defaults(defaults or {})
     if missing := sorted(set(topics or ()) - set(there)):
@@ -100,11 +100,11 @@ def compacted_topics(
     if refused:
         never = [topic for topic in refused if topic in NEVER]
         if never:
-            raise ReadError(f"{never[0]} is not compacted: its snapshots say what its records said")
-        why = "as far as can be told" if configs is None else "by its cleanup.policy"
+            raise ReadError(f"{never[0]} is not compacted: it has snapshots instead")
+        why = "according to the cleaner's checkpoint" if configs is None else "by its cleanup.policy"
         raise ReadError(
             f"topic {', '.join(refused)} is not compacted, {why}: force drops all but the last record of each key, "
-            "and what has no key"
+            "and records without a key"
         )
     return {
         topic: settings_of(topic, configs, defaults or {})

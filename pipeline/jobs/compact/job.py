@@ -1,16 +1,15 @@
-"""Compaction of whole data directories with Spark, as the broker's cleaner does it: of each key the last record stays.
+"""Compacts data directories with Spark, like the broker's cleaner: the last record of each key is kept.
 
     report = compact(spark, "/var/lib/kafka")
     print(report.to_text())
 
-Owns the handing out: a task for each segment that notes the last offset of each key in it, a shuffle of these by their
-hashes, which says what is superseded, and a task for each group of segments that are written anew together. What is
-done to which partition, and the order in which the driver puts it in place, is `compact/steps.py`'s; nothing but
-plain names and offsets crosses to the workers, which must see the directories at the same paths as the driver.
+Owns the distribution of the work: a task for each segment lists the last offset of each of its keys, a shuffle of these
+by key hash finds the superseded ones, and a task for each group of segments rewrites it. `compact/steps.py` has the
+rules for each partition, and the order in which the driver puts results in place. Only names and offsets are sent to
+the workers, which must see the directories at the same paths as the driver.
 
-Memory: a task has ROWS keys (1 Mi, of 24 bytes) a few times over, or eight bytes for each record that stays in the
-group that it writes; the shuffle spills to the disk by itself. Beside the logs there is room needed for what is written
-anew, and for 24 bytes for each key of each segment.
+Memory: a task holds ROWS keys (1 Mi, of 24 bytes) several times, or eight bytes for each record kept in its group; the
+shuffle spills to disk. Disk: room for the rewritten segments, and 24 bytes for each key of each segment.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ...backend import ReadError
 from .. import spark_tasks
 from ..in_place.directory_hold import Held, distinct, held
 from ..partitions import topic_configs
-from ..spark_tasks import JobError, Say
+from ..spark_tasks import JobError, ProgressCallback
 from .configs import Settings, compacted_topics
 from .last_offsets import ROWS, KeysItem, Part, keys_of, settle, split, write_settled
 from .report import CompactReport, report_of
@@ -38,7 +37,7 @@ from .tasks import GroupItem, rewrite_group
 
 __all__ = ["CompactReport", "CompactSettings", "compact"]
 
-Tell = Callable[[str], object]
+PlanCallback = Callable[[str], object]
 
 
 def compact(
@@ -47,15 +46,15 @@ def compact(
     settings: CompactSettings | None = None,
     *,
     dry_run: bool = False,
-    tell: Tell | None = None,
-    say: Say | None = None,
+    on_plan: PlanCallback | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> CompactReport:
-    """Compacts what lies in data directories of Ottla or of Apache Kafka whose brokers are stopped. A `dry_run` changes
-    nothing. `tell` receives the plan line by line, `say` progress.
+    """Compacts data directories of Ottla or of Apache Kafka whose brokers are stopped. A `dry_run` changes nothing.
+    `on_plan` receives the plan line by line, `on_progress` the progress.
 
-    A partition with damage is left as it is, as a broker does: `report.problems` say where. Raises ReadError for
-    directories that are in use, were not closed or lack room, and for topics that are not there or not compacted;
-    JobError if Spark or a disk fails. What was put in place until then stays, and another run goes on.
+    A partition with damage is left unchanged, as by a broker; `report.problems` has the places. Raises ReadError for
+    directories that are in use, were not closed or lack space, and for topics that do not exist or are not compacted;
+    JobError if Spark or a disk fails. Results that were put in place stay, and another run continues.
     """
     began = time.monotonic()
     roots = distinct([paths] if isinstance(paths, str) else paths)
@@ -88,11 +87,11 @@ def compact(
         space = check_space(plans, spark.sparkContext.defaultParallelism)
         rooms = [f"{root}: {size_text(need)} needed, {size_text(left)} free" for root, need, left in space]
         for line in (*plan_lines(plans), *rooms):
-            if tell is not None:
-                tell(line)
+            if on_plan is not None:
+                on_plan(line)
         outcomes = [Outcome(plan.segments, plan.bytes) for plan in plans]
         if not dry_run:
-            outcomes = _done(spark, plans, say)
+            outcomes = _done(spark, plans, on_progress)
         report = report_of(roots, list(chosen), plans, outcomes, unplanned)
     report.dry_run = dry_run
     report.seconds = time.monotonic() - began
@@ -100,7 +99,7 @@ def compact(
 
 
 def chosen_topics(holdings: Sequence[Held], settings: CompactSettings) -> dict[str, Settings]:
-    """The topics in these directories that are meant, with what their configs say. ReadError."""
+    """Returns the selected topics of these directories with their settings. Raises ReadError."""
     return compacted_topics(
         {folder.topic for holding in holdings for folder in holding.partitions},
         topic_configs([holding.root for holding in holdings]),
@@ -113,7 +112,7 @@ def chosen_topics(holdings: Sequence[Held], settings: CompactSettings) -> dict[s
 
 
 def plan_lines(plans: Sequence[PartitionPlan]) -> list[str]:
-    """What will be done, a line for each topic."""
+    """Returns the plan, a line for each topic."""
     lines: list[str] = []
     for topic in dict.fromkeys(plan.topic for plan in plans):
         own = [plan for plan in plans if plan.topic == topic]
@@ -127,25 +126,30 @@ def plan_lines(plans: Sequence[PartitionPlan]) -> list[str]:
             f"{sum(len(plan.task.segments) for plan in due)} segments, {size_text(dirty)} of it dirty, to be "
             f"{sum(len(plan.groups) for plan in due)} groups"
         )
-    return lines or ["no topic here is compacted"]
+    return lines or ["no selected topic is compacted"]
 
 
-def _done(spark: SparkSession, plans: Sequence[PartitionPlan], say: Say | None) -> list[Outcome]:
+def _done(spark: SparkSession, plans: Sequence[PartitionPlan], on_progress: ProgressCallback | None) -> list[Outcome]:
     work = Compaction(DiskFiles(), plans)
     if not any(plan.groups for plan in plans):
         return work.outcomes
     try:
         for item, found in spark_tasks.run(
-            spark, work.keys_items(), keys_of, bytes_of=_size_of, say=say, name="ottla compact: keys"
+            spark, work.keys_items(), keys_of, bytes_of=_size_of, on_progress=on_progress, name="ottla compact: keys"
         ):
             work.found(item, found)
         _shuffle(spark, work)
         for group, done in spark_tasks.run(
-            spark, work.group_items(), rewrite_group, bytes_of=_size_of, say=say, name="ottla compact: segments"
+            spark,
+            work.group_items(),
+            rewrite_group,
+            bytes_of=_size_of,
+            on_progress=on_progress,
+            name="ottla compact: segments",
         ):
             work.put(group, done)
     except BaseException:
-        with contextlib.suppress(ReadError):  # what ends the job is to be told, not this
+        with contextlib.suppress(ReadError):  # must not hide the error that ends the job
             work.clear()
         raise
     work.clear()
@@ -159,11 +163,11 @@ def _size_of(item: KeysItem | GroupItem) -> int:
 # -- the shuffle
 
 Keyed = tuple[int, tuple[int, int, Part]]
-"""The number of the task, and of what it gets: the index among `Buckets`, the number of the bucket, its part."""
+"""The number of the task, and its input: the index in the list of `Buckets`, the number of the bucket, its part."""
 
 
 def _shuffle(spark: SparkSession, work: Compaction) -> None:
-    """Brings all rows of a bucket together, small buckets several to a task, and settles each."""
+    """Brings all rows of a bucket together, several small buckets to a task, and settles each."""
     made = work.buckets()
     if not made:
         return
@@ -200,7 +204,7 @@ def _shuffle(spark: SparkSession, work: Compaction) -> None:
 
 
 def _bins(made: Sequence[Buckets], rows: int = ROWS) -> tuple[list[list[int]], int]:
-    """Which task each bucket goes to, so that each has about so many rows, and how many tasks there are."""
+    """Returns the task of each bucket, so that each task has about `rows` rows, and the number of tasks."""
     bins: list[list[int]] = []
     task, filled = 0, 0
     for buckets in made:

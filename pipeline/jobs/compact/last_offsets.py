@@ -1,17 +1,17 @@
-"""Which records are the last of their keys: what a segment says of that, and what all of a partition's say together.
+"""Finds the last record of each key: per segment, and then for a whole partition.
 
-Owns the two halves of compaction's look for survivors, and the files between its steps. In a task per segment `keys_of`
-notes the last offset of each key that the segment has, keys as hashes of 16 bytes (those of
-`storage/compaction/offset_map.py`, so that two keys are one here exactly where they are one for the broker's cleaner),
-with what is to be known of transactions. `split` cuts that into buckets by hash, for a shuffle; `settle` says of a
-bucket which offsets stay.
+Owns the two halves of compaction's search for surviving records, and the files between them. In a task per segment
+`keys_of` lists the last offset of each key in the segment, with keys as hashes of 16 bytes (those of
+`storage/compaction/offset_map.py`, so that two keys are equal here exactly if they are for the broker's cleaner), and
+the state of transactions. `split` divides that list into buckets by hash, for a shuffle; `settle` determines for a
+bucket which offsets are kept.
 
-Below `first_dirty_offset` a partition was cleaned before: records there are dropped if a later one, at that offset or
-behind, has their key, and for nothing else, also where a key comes twice. So what is noted of them is every record, and
-what is told of them is what goes; of those behind it is what stays.
+Below `first_dirty_offset` a partition was cleaned before: a record there is dropped only if a later one, at or after
+that offset, has its key, even if a key occurs twice. So every clean record is listed, and the result for clean records
+are those to drop; for dirty records it is those to keep.
 
-Memory: a task of `keys_of` has a window and ROWS rows of 24 bytes, a few times over while they are sorted; one of
-`settle` the rows of its bucket, which the caller makes of about ROWS.
+Memory: a task of `keys_of` holds a window and ROWS rows of 24 bytes, several times while they are sorted; one of
+`settle` holds the rows of its bucket, about ROWS.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from ...readers.columnar.varints import Int64s
 from ..in_place.directory_hold import COMPACTED, own_suffix
 
 ROWS = 1 << 20
-"""So many keys are sorted at once, and make a bucket."""
+"""Keys that are sorted at once, and the size of a bucket."""
 
 WINDOW_BYTES = 8 << 20
 
-# What a block of a file holds: keys of dirty records, keys of clean ones (hashes and offsets), clean records without a
+# The kinds of blocks in a file: keys of dirty records, keys of clean ones (hashes and offsets), clean records without a
 # key, tombstones (offsets).
 DIRTY, CLEAN, KEYLESS, TOMBSTONES = range(4)
 
@@ -59,13 +59,13 @@ _ENTRY_SIZE = struct.Struct(">i")
 _KIND = struct.Struct(">xxh")
 _LEAST_BYTES = 14
 _HASH_BYTES = 16
-_ROW_WORDS = 3  # two of the hash, the offset
+_ROW_WORDS = 3  # two for the hash, one for the offset
 
 
 @dataclass(frozen=True, slots=True)
 class KeysItem:
-    """A segment to be gone through: the `index`-th of the partition with number `partition` in the plan. Its offsets
-    lie below `end_offset`. `aborted` are the aborted transactions that may have batches in it."""
+    """A segment to read: the `index`-th of the partition with number `partition` in the plan. Its offsets are below
+    `end_offset`. `aborted` are the aborted transactions that may have batches in it."""
 
     partition: int
     index: int
@@ -85,10 +85,9 @@ class KeysItem:
 
 
 class KeysFound(NamedTuple):
-    """What a segment holds: the name of the file with its keys, how many rows that has, its records but for markers,
-    those of them below the first dirty offset that were not aborted, and its tombstones that were not; and of each
-    producer with transactions in it, whether a batch is left of the one that it is in at the end. Of a segment that is
-    damaged nothing but the problem."""
+    """The result of a segment: the name of the file with its keys and its number of rows, the records without markers,
+    the clean ones of these that were not aborted, and the tombstones that were not; and for each producer with
+    transactions in it, whether a batch of its last transaction is left. For a damaged segment only the problem."""
 
     name: str
     rows: int
@@ -100,8 +99,8 @@ class KeysFound(NamedTuple):
 
 
 def keys_of(item: KeysItem, files: Files | None = None) -> KeysFound:
-    """Goes through a segment and writes what it found beside it, under a name that no other attempt has. Every checksum
-    is compared; damage is told as the problem. OSError."""
+    """Reads a segment and writes its keys to a file beside it, with a name unique to this attempt. Verifies every CRC;
+    damage is returned as the problem. Raises OSError."""
     try:
         return _keys_of(item, files or DiskFiles())
     except StorageError as error:
@@ -126,8 +125,8 @@ def _keys_of(item: KeysItem, files: Files) -> KeysFound:
 
 
 def windows(path: str, size_bytes: int, files: Files) -> Iterator[tuple[int, memoryview]]:
-    """(position, bytes) of the first `size_bytes` of a log, in pieces of whole entries. Raises StorageError,
-    CorruptRecords where there is no whole entry."""
+    """Yields (position, bytes) of the first `size_bytes` of a log, in windows of whole entries. Raises StorageError,
+    and CorruptRecords if no whole entry follows."""
     looking = inspect.INSPECTION_FILES if isinstance(files, DiskFiles) else files
     with inspect.FileSource(path, looking) as source:
         position = 0
@@ -136,19 +135,19 @@ def windows(path: str, size_bytes: int, files: Files) -> Iterator[tuple[int, mem
             size = _whole(data)
             if not size:
                 if len(data) < PREFIX_BYTES:
-                    raise CorruptRecords(f"{len(data)} bytes where an entry begins")
+                    raise CorruptRecords(f"{len(data)} bytes, too few for an entry")
                 size = _ENTRY_SIZE.unpack_from(data, LENGTH_AT)[0] + PREFIX_BYTES
                 if not _LEAST_BYTES <= size <= min(size_bytes - position, inspect.ENTRY_BYTES_MAX):
-                    raise CorruptRecords(f"an entry of {size} bytes where {size_bytes - position} are left")
+                    raise CorruptRecords(f"an entry of {size} bytes, but only {size_bytes - position} are left")
                 data = source.read(position, size)
                 if len(data) < size:
-                    raise CorruptRecords("the file became shorter")
+                    raise CorruptRecords("the file was truncated")
             yield position, memoryview(data)[:size]
             position += size
 
 
 def _whole(data: bytes) -> int:
-    """How many bytes of this are whole entries, by their sizes."""
+    """Returns how many bytes are whole entries, by their sizes."""
     unpack, position, end = _ENTRY_SIZE.unpack_from, 0, len(data)
     while position + PREFIX_BYTES <= end:
         size = unpack(data, position + LENGTH_AT)[0] + PREFIX_BYTES
@@ -159,7 +158,7 @@ def _whole(data: bytes) -> int:
 
 
 class _Blocks:
-    """The file that a task writes: blocks of numbers, each told by its kind and its count. Removed if it fails."""
+    """The file of a task: blocks of numbers, each with its kind and count. Removed after an error."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files, self._path = files, path
@@ -172,11 +171,11 @@ class _Blocks:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._file.close()
         if kind is not None:
-            with contextlib.suppress(OSError):  # it is swept later
+            with contextlib.suppress(OSError):  # swept later
                 self._files.remove(self._path)
 
     def add(self, kind: int, *columns: Int64s) -> None:
-        """Adds a block, if it has anything."""
+        """Adds a block, unless it is empty."""
         if not columns[0].size:
             return
         for data in (_BLOCK.pack(kind, columns[0].size), *(column.tobytes() for column in columns)):
@@ -185,7 +184,7 @@ class _Blocks:
 
 
 def blocks(files: Files, path: str, kinds: Sequence[int]) -> Iterator[tuple[int, Int64s]]:
-    """The blocks of these kinds in a file: (kind, columns), of rows or of offsets. OSError."""
+    """Yields the blocks of these kinds in a file: (kind, columns), of rows or of offsets. Raises OSError."""
     file = files.open(path)
     try:
         position, size = 0, file.size()
@@ -202,7 +201,7 @@ def blocks(files: Files, path: str, kinds: Sequence[int]) -> Iterator[tuple[int,
 
 
 class _Rows:
-    """Rows that are collected until there are many."""
+    """A buffer of rows, flushed when it is large."""
 
     def __init__(self, kind: int, blocks: _Blocks) -> None:
         self._kind, self._blocks = kind, blocks
@@ -211,7 +210,7 @@ class _Rows:
         self.written = 0
 
     def add(self, hashes: bytes, codes: Int64s | None, offsets: Int64s) -> None:
-        """Adds rows: hashes one behind the other, for each row the number of one (or its own), and offsets."""
+        """Adds rows: concatenated hashes, for each row the index of its hash (or its own), and offsets."""
         words = np.frombuffer(hashes, np.int64).reshape(-1, 2)
         if codes is not None:
             words = words[codes]
@@ -221,7 +220,7 @@ class _Rows:
             self.flush()
 
     def flush(self) -> None:
-        """Writes them, by their hashes; of dirty ones the last of each key."""
+        """Writes the rows sorted by hash; of dirty rows only the last of each key."""
         if not self._parts:
             return
         rows = np.concatenate(self._parts, axis=1)
@@ -235,7 +234,7 @@ class _Rows:
 
 
 class _Offsets:
-    """The same for offsets, which rise."""
+    """The same for ascending offsets."""
 
     def __init__(self, kind: int, blocks: _Blocks) -> None:
         self._kind, self._blocks = kind, blocks
@@ -257,24 +256,24 @@ class _Offsets:
 
 
 def by_hash(first: Int64s, second: Int64s) -> Int64s:
-    """The order by hash; what has the same stays as it was."""
+    """Returns the order by hash, stable."""
     order = np.argsort(first.view(np.uint64), kind="stable")
     sorted_first, sorted_second = first[order], second[order]
     same = sorted_first[1:] == sorted_first[:-1]
-    if (same & (sorted_second[1:] != sorted_second[:-1])).any():  # half a hash in common: hardly ever
+    if (same & (sorted_second[1:] != sorted_second[:-1])).any():  # rows that share half a hash: very rare
         return np.lexsort((second, first.view(np.uint64)))
     return order
 
 
 def _last_of_runs(first: Int64s, second: Int64s) -> np.ndarray:
-    """Which of these, in order, are the last of their hash."""
+    """Returns which of these sorted rows are the last of their hash."""
     last = np.ones(first.size, np.bool_)
     np.logical_or(first[1:] != first[:-1], second[1:] != second[:-1], out=last[:-1])
     return last
 
 
 class _Keys:
-    """What was found in a segment so far."""
+    """The keys of a segment while it is read."""
 
     def __init__(self, item: KeysItem, blocks: _Blocks) -> None:
         self._first_dirty = item.first_dirty_offset
@@ -286,7 +285,7 @@ class _Keys:
         self._records = self._clean_records = 0
 
     def add(self, rows: Rows) -> None:
-        """Takes in the next rows."""
+        """Takes the next rows."""
         self._check_offsets(rows)
         included = self._included(rows)
         offsets = rows.offsets
@@ -313,7 +312,8 @@ class _Keys:
         self._add_dirty(keys.filter(pa.array(dirty)), offsets[dirty])
 
     def _check_offsets(self, rows: Rows) -> None:
-        """No checksum covers the offsets of entries, and what is damaged must not decide what goes. CorruptRecords."""
+        """Checks that offsets ascend: no CRC covers them, and damage must not decide which records are dropped. Raises
+        CorruptRecords."""
         first = 0
         for number, (header, count) in enumerate(zip(rows.entries, rows.counts.tolist(), strict=True)):
             begin, last = header.base_offset, header.last_offset
@@ -321,18 +321,18 @@ class _Keys:
                 own = rows.offsets[first : first + count]
                 begin, last = min(begin, int(own[0])), max(last, int(own[-1]))
                 if count > 1 and not (own[1:] > own[:-1]).all():
-                    raise CorruptRecords(f"offsets do not rise behind {begin}")
-            if begin < self._next_offset and not (rows.goes_on and not number):
-                raise CorruptRecords(f"offset {begin} where {self._next_offset} is next")
+                    raise CorruptRecords(f"offsets do not ascend after {begin}")
+            if begin < self._next_offset and not (rows.continues and not number):
+                raise CorruptRecords(f"offset {begin}, but {self._next_offset} is the lowest possible")
             if last >= self._end_offset:
-                raise CorruptRecords(f"offset {last} where {self._end_offset} is the end")
+                raise CorruptRecords(f"offset {last}, but the segment ends at {self._end_offset}")
             self._next_offset = last + 1
             first += count
 
     def _add_dirty(self, keys: pa.Array, offsets: Int64s) -> None:
         hashes, codes, offsets = _hashed(keys, offsets)
         last = np.empty(len(hashes) // _HASH_BYTES, np.int64)
-        last[codes] = offsets  # of those with one number the last one is left
+        last[codes] = offsets  # for rows with equal codes the last assignment wins
         self._dirty.add(hashes, None, last)
 
     def _add_clean(self, keys: pa.Array, offsets: Int64s) -> None:
@@ -340,7 +340,7 @@ class _Keys:
         self._clean.add(hashes, codes, offsets)
 
     def _included(self, rows: Rows) -> np.ndarray | None:
-        """Which rows are of batches with data that was not aborted; None for all of them."""
+        """Returns which rows are in data batches that were not aborted; None for all."""
         attributes = np.array([header.attributes for header in rows.entries], np.int64)
         special = np.flatnonzero(attributes & (CONTROL_BIT | TRANSACTIONAL_BIT))
         if not special.size:
@@ -362,7 +362,7 @@ class _Keys:
         return np.repeat(included, rows.counts)
 
     def _on_control(self, rows: Rows, header: BatchHeader, row: int) -> None:
-        """Notes a marker, as `CleanedTransactions` and `txn_index.read_marker` do."""
+        """Records a marker, like `CleanedTransactions` and `txn_index.read_marker`."""
         if not header.record_count or header.producer_id < 0 or rows.keys.sizes[row] < _KIND.size:
             return
         (kind,) = _KIND.unpack_from(rows.payload, int(rows.keys.starts[row]))
@@ -371,7 +371,7 @@ class _Keys:
             self._left[header.producer_id] = False
 
     def finish(self, name: str) -> KeysFound:
-        """Writes what is left."""
+        """Writes the remaining rows."""
         for part in (self._dirty, self._clean, self._keyless, self._tombstones):
             part.flush()
         return KeysFound(
@@ -385,7 +385,7 @@ class _Keys:
 
 
 def _hashed(keys: pa.Array, offsets: Int64s) -> tuple[bytes, Int64s, Int64s]:
-    """The hashes of the different keys, and for each record that has one its number among them, and its offset."""
+    """Returns the hashes of the distinct keys, and for each record with a key the index of its hash, and its offset."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices
     if codes.null_count:
@@ -398,8 +398,8 @@ def _hashed(keys: pa.Array, offsets: Int64s) -> tuple[bytes, Int64s, Int64s]:
 
 
 class Part(NamedTuple):
-    """Rows of a bucket that come from one block of one segment: the segment's index in its partition, the number of the
-    block, its kind, and the columns."""
+    """Rows of a bucket from one block of one segment: the segment's index in its partition, the number of the block,
+    its kind, and the columns."""
 
     segment: int
     block: int
@@ -408,7 +408,7 @@ class Part(NamedTuple):
 
 
 def split(files: Files, path: str, segment: int, buckets: int) -> Iterator[tuple[int, Part]]:
-    """The rows of a segment by bucket, of so many, by their hashes. OSError."""
+    """Yields the rows of a segment by bucket, `buckets` of them by hash. Raises OSError."""
     bounds = np.array([(number << 64) // buckets for number in range(1, buckets)], np.uint64)
     for number, (kind, rows) in enumerate(blocks(files, path, (DIRTY, CLEAN))):
         cuts = [0, *np.searchsorted(rows[0].view(np.uint64), bounds).tolist(), rows.shape[1]]
@@ -419,9 +419,9 @@ def split(files: Files, path: str, segment: int, buckets: int) -> Iterator[tuple
 
 
 def settle(parts: Iterable[Part]) -> dict[int, Int64s]:
-    """Of each segment, by its index, the offsets of a bucket's dirty records that stay and of its clean ones that go,
-    rising. `parts` are all that have the hashes of the bucket."""
-    # Clean ones first, then in the order of offsets: so the last of a hash is the last of its key, if any is dirty.
+    """Returns for each segment, by its index, the offsets of a bucket's dirty records to keep and clean records to
+    drop, ascending. `parts` are all rows with the hashes of the bucket."""
+    # Clean rows first, then by offset: the last row of a hash is the last record of its key, if any is dirty.
     ordered = sorted(parts, key=lambda part: (part.kind == DIRTY, part.segment, part.block))
     if not ordered:
         return {}
@@ -433,12 +433,12 @@ def settle(parts: Iterable[Part]) -> dict[int, Int64s]:
     order = by_hash(rows[0], rows[1])
     last = _last_of_runs(rows[0][order], rows[1][order])
     dirty = dirty[order]
-    told = last & dirty
+    chosen = last & dirty
     if not dirty.all():
         ends = np.flatnonzero(last)
         superseded = np.repeat(dirty[ends], np.diff(ends, prepend=-1))
-        told |= superseded & ~dirty
-    segments, offsets = segments[order][told], rows[2][order][told]
+        chosen |= superseded & ~dirty
+    segments, offsets = segments[order][chosen], rows[2][order][chosen]
     order = np.lexsort((offsets, segments))
     segments, offsets = segments[order], offsets[order]
     cuts = np.flatnonzero(np.diff(segments)) + 1
@@ -450,7 +450,7 @@ def settle(parts: Iterable[Part]) -> dict[int, Int64s]:
 
 
 def write_settled(files: Files, directory: str, found: dict[int, Int64s]) -> str:
-    """Writes what was settled of a bucket; the name of the file. OSError."""
+    """Writes the settled offsets of a bucket and returns the name of the file. Raises OSError."""
     name = f"kept{own_suffix(COMPACTED)}"
     table = b"".join(_BLOCK.pack(segment, offsets.size) for segment, offsets in found.items())
     file = files.open(os.path.join(directory, name), create=True)
@@ -462,7 +462,7 @@ def write_settled(files: Files, directory: str, found: dict[int, Int64s]) -> str
 
 
 def read_settled(files: Files, directory: str, names: Iterable[str], segments: Sequence[int]) -> list[Int64s]:
-    """What was settled of these segments, a piece for each file and segment that has something. OSError."""
+    """Returns the settled offsets of these segments, one array for each file and segment. Raises OSError."""
     pieces: list[Int64s] = []
     for name in names:
         file = files.open(os.path.join(directory, name))

@@ -1,16 +1,15 @@
-"""The report of a compaction: by topic what there was and what is left, as JSON and as a page of text.
+"""The report of a compaction: amounts before and after by topic, as JSON and as text.
 
-Owns the putting together and the words. Pure. The document of `to_dict` and `to_json`, all sizes in bytes:
+Owns the aggregation and the words. Pure. The document of `to_dict` and `to_json`, all sizes in bytes:
 
-    paths, seconds, dry_run, topics     one topic by name: topic, partitions (all that there are), and
-
-    compacted                           partitions with something to do; in a dry run, those that would be
+    paths, seconds, dry_run, topics     one topic by name: topic, partitions (all of them), and
+    compacted                           partitions with work; in a dry run, those that would be compacted
     segments, bytes                     {before, after}: of all partitions
-    records, tombstones                 {before, after}: of the part that was gone over; markers do not count
-    rewritten_bytes                     of the segments that were, or would be, read and written anew
-    problems                            why partitions were left as they are, a sentence for each
+    records, tombstones                 {before, after}: of the part that was read, without markers
+    rewritten_bytes                     of the segments that were, or would be, rewritten
+    problems                            why partitions were left unchanged, a sentence for each
 
-`after` is null in a dry run, and so is what only reading could tell.
+`after` is null in a dry run, as are values that need the records to be read.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .steps import Outcome, PartitionPlan
 
 @dataclass(slots=True)
 class TopicCompaction:
-    """What was done to a topic."""
+    """The result for a topic."""
 
     topic: str
     partitions: int = 0
@@ -43,7 +42,7 @@ class TopicCompaction:
     problems: list[str] = field(default_factory=list)
 
     def add(self, plan: PartitionPlan, outcome: Outcome) -> None:
-        """Adds a partition."""
+        """Adds the result of a partition."""
         self.partitions += 1
         if outcome.problem is not None:
             self.problems.append(outcome.problem)
@@ -62,7 +61,7 @@ class TopicCompaction:
 
 @dataclass(slots=True)
 class CompactReport:
-    """What a compaction did; in a dry run, what it would do."""
+    """The result of a compaction; in a dry run, its plan."""
 
     paths: list[str]
     topics: list[TopicCompaction] = field(default_factory=list)
@@ -71,11 +70,11 @@ class CompactReport:
 
     @property
     def problems(self) -> list[str]:
-        """Why partitions were left as they are."""
+        """Why partitions were left unchanged."""
         return [problem for topic in self.topics for problem in topic.problems]
 
     def to_dict(self) -> dict[str, Any]:
-        """The document that this module's docstring describes."""
+        """Returns the document that this module's docstring describes."""
         return {
             "paths": self.paths,
             "seconds": round(self.seconds, 3),
@@ -104,21 +103,21 @@ class CompactReport:
         }
 
     def to_json(self) -> str:
-        """`to_dict` as JSON."""
+        """Returns `to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def to_text(self) -> str:
-        """For people."""
+        """Returns the report as lines for people."""
         lines: list[str] = []
         for topic in self.topics:
-            lines += [f"left as it is: {problem}" for problem in topic.problems]
+            lines += [f"left unchanged: {problem}" for problem in topic.problems]
             if not topic.compacted:
                 lines.append(f"{topic.topic}: {topic.partitions} partitions, nothing to compact")
                 continue
             where = f"{topic.topic}: {topic.compacted} of {topic.partitions} partitions"
             if self.dry_run:
                 lines.append(
-                    f"{where} would be compacted: {size(topic.rewritten_bytes)} read and written anew, "
+                    f"{where} would be compacted: {size(topic.rewritten_bytes)} rewritten, "
                     f"of {size(topic.bytes_before)} in {topic.segments_before} segments"
                 )
                 continue
@@ -129,7 +128,7 @@ class CompactReport:
                 f"{size(topic.bytes_before)} -> {size(topic.bytes_after)}"
             )
         if not self.topics:
-            lines.append("no topic here is compacted")
+            lines.append("no selected topic is compacted")
         elif not self.dry_run:
             before, after = (sum(getattr(topic, f"bytes_{when}") for topic in self.topics) for when in _WHEN)
             lines.append(f"{size(before)} -> {size(after)} in {elapsed(self.seconds * 1000)}")
@@ -146,8 +145,8 @@ def report_of(
     outcomes: Sequence[Outcome],
     unplanned: Sequence[tuple[str, str]] = (),
 ) -> CompactReport:
-    """The report on these topics; of a dry run the outcomes are what there is now. `unplanned` are partitions for which
-    there could be no plan: the topic, and why."""
+    """Returns the report of these topics; for a dry run the outcomes are the present state. `unplanned` are partitions
+    without a plan: the topic, and the reason."""
     found = {topic: TopicCompaction(topic) for topic in topics}
     for topic, problem in unplanned:
         found[topic].partitions += 1

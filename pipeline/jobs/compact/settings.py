@@ -1,4 +1,4 @@
-"""Which topics a compaction takes, and how it judges their records: `CompactSettings`."""
+"""The topics of a compaction, and the rules for their records: `CompactSettings`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .steps import Release
 class CompactSettings:
     """The topics that a compaction of data directories cleans, and its rules.
 
-    It cleans the topics whose policy is compact; `topics` and `like` (a regular expression that whole names match)
-    choose from them. With `force` the chosen topics are compacted whatever their policy is. `configs` are values of
-    `configs.NAMES` for topics that have none of their own. Logs that are dirty by no more than `min_dirty_ratio`, from
-    0 to 1, are left alone. `release` is what the cleaners of releases differ in. Deletes are judged by the time
-    `now_ms`, the clock's if None.
+    It cleans the topics with the policy compact; `topics` and `like` (a regular expression for full names) restrict
+    them. With `force` the selected topics are compacted whatever their policy. `configs` are values of `configs.NAMES`
+    for topics without an own value. Logs with a dirty ratio up to `min_dirty_ratio`, from 0 to 1, are skipped.
+    `release` has the differences between the cleaners of releases. `now_ms` is the time for the deletion of tombstones,
+    the clock's if None.
     """
 
     topics: Sequence[str] | None = None

@@ -1,14 +1,14 @@
-"""Compaction of whole directories in steps that can be handed out: the plan, the tasks, and what the driver does.
+"""The steps of a compaction of whole directories: the plan, the tasks, and the work of the driver.
 
-Owns which partitions are compacted and by which settings, the rewriting of one group of segments, and the order in
-which the driver puts groups in place. The rules are those of the broker's cleaner (`storage/compaction/compaction.py`),
-which are called here, not told again: a partition becomes what one pass of the cleaner with room for all keys makes of
-it. Only what stays is found in another way, see `last_offsets`. No Spark.
+Owns which partitions are compacted with which settings, the rewriting of a group of segments, and the order in which
+the driver puts groups in place. The rules are those of the broker's cleaner (`storage/compaction/compaction.py`), which
+is called here: a partition gets the result of one cleaner pass with room for all keys. Only the surviving records are
+found differently, see `last_offsets`. No Spark.
 
-In a partition the oldest group is put in place first, and each when it is its turn: else a tombstone could go before
-the value that it deletes. The cleaner's checkpoint says before the first that offsets may be missing, and after the
-last up to where the log is clean; whatever interrupts the work, the next run begins the partition anew, and what was
-put in place stays.
+Within a partition groups are put in place in order, the oldest first: otherwise a tombstone could be dropped before the
+value that it deletes. The cleaner's checkpoint is written before the first group, since offsets may be missing from
+then on, and after the last one with the end of the clean part. After an interruption the next run starts the partition
+again, and finished groups stay in place.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from .tasks import GroupDone, GroupItem
 
 @dataclass(slots=True)
 class PartitionPlan:
-    """What is to be done to a partition: `task` as the cleaner would get it, `groups` of its segments, and of the log
-    as it is the aborted transactions, and the bytes of all segments. Nothing is done if there are no groups."""
+    """The plan for a partition: `task` as for the cleaner, `groups` of its segments, and for the present log the
+    aborted transactions, the number of segments and their bytes. Without groups there is nothing to do."""
 
     topic: str
     partition: int
@@ -76,8 +76,7 @@ class PartitionPlan:
 
 
 class Checkpoints(NamedTuple):
-    """The checkpoints of a directory, by topic and partition. Of one that cannot be read nothing is known, as for a
-    broker."""
+    """The checkpoints of a directory, by topic and partition. An unreadable one counts as empty, as for a broker."""
 
     recovery_points: dict[tuple[str, int], int]
     log_starts: dict[tuple[str, int], int]
@@ -86,7 +85,7 @@ class Checkpoints(NamedTuple):
 
 
 def checkpoints(held: Held) -> Checkpoints:
-    """Reads them."""
+    """Reads the checkpoints of a held directory."""
     found: list[dict[tuple[str, int], int]] = []
     for name in (
         checkpoint.RECOVERY_POINT,
@@ -103,7 +102,7 @@ def checkpoints(held: Held) -> Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What depends on the release whose cleaner this one is like; the defaults are Ottla's own, and those of 4.0."""
+    """The differences between the cleaners of releases; the defaults are Ottla's, and those of 4.0."""
 
     keep_old_formats: bool = False
     delete_horizon: bool = True
@@ -121,8 +120,8 @@ def plan_partition(
     min_dirty_ratio: float = 0.0,
     known: Checkpoints | None = None,
 ) -> PartitionPlan:
-    """What a pass over a partition would do, without changing anything. `min_dirty_ratio`: nothing is done to a log
-    that is dirty by no more than this part. `known` are the directory's checkpoints, if they were read already. Raises
+    """Returns the plan of a pass over a partition, without changing anything. A log with a dirty ratio up to
+    `min_dirty_ratio` has nothing to do. `known` are the directory's checkpoints, if they were read already. Raises
     ReadError."""
     known = known or checkpoints(held)
     directory = os.path.join(held.root, f"{topic}-{partition}")
@@ -141,7 +140,7 @@ def plan_partition(
 def _opened(
     files: Files, known: Checkpoints, directory: str, key: tuple[str, int], settings: Settings, now_ms: int
 ) -> PartitionLog:
-    """The log as its broker knows it. What opening changes stays above the disk."""
+    """Opens the log as its broker would. The changes of opening stay in an overlay above the disk."""
     config = LogConfig(
         segment_bytes=settings.segment_bytes,
         segment_index_bytes=settings.segment_index_bytes,
@@ -174,7 +173,8 @@ def _plan(
 ) -> PartitionPlan:
     key = (log.topic, log.partition)
     facts = [_facts(segment, with_times=settings.min_compaction_lag_ms > 0) for segment in log.segments]
-    # A replica that was not shut down as a leader may have records behind it that its leader will not have.
+    # The log of a replica that was shut down as a follower may have records after the high watermark that its leader
+    # lacks.
     committed = known.watermarks.get(key, log.log_end_offset)
     dirty = dirtiness(
         facts,
@@ -212,7 +212,7 @@ def planned(
     *,
     is_due: bool,
 ) -> PartitionPlan:
-    """The plan for a task. Raises StorageError."""
+    """Returns the plan for a task. Raises StorageError."""
     return PartitionPlan(
         *key,
         root,
@@ -233,8 +233,8 @@ def _facts(segment: Segment, *, with_times: bool) -> SegmentFacts:
 
 
 def check_space(plans: Sequence[PartitionPlan], parallel: int, free: Free = free_bytes) -> list[Room]:
-    """The room in each directory that has something to be done, for so many tasks at a time, if all stays. Raises
-    ReadError where it does not suffice."""
+    """Checks the space in each directory with work, for `parallel` tasks at a time, if every record is kept. Raises
+    ReadError if it is too small."""
     sizes: dict[str, list[int]] = {}
     for plan in plans:
         for group in plan.groups:
@@ -242,13 +242,13 @@ def check_space(plans: Sequence[PartitionPlan], parallel: int, free: Free = free
     return check_room([(root, under_way(own, parallel)) for root, own in sizes.items()], "compaction", free)
 
 
-# -- what the driver does
+# -- the driver
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a partition; records and tombstones before and after are those below `end_offset`, without what
-    was aborted afterwards. With a problem it was left as it is, from where that says on."""
+    """The result for a partition. Records and tombstones are those below `end_offset`, in `after` without aborted ones.
+    With a problem the partition was left unchanged, from the place in its message on."""
 
     segments: int = 0
     bytes: int = 0
@@ -261,7 +261,7 @@ class Outcome:
 
 
 class _Partition:
-    """A partition under way."""
+    """The state of a partition."""
 
     def __init__(self, plan: PartitionPlan) -> None:
         self.plan = plan
@@ -277,10 +277,10 @@ class _Partition:
 
 
 class Compaction:
-    """The steps of the driver, in order: `keys_items` are done in tasks, and each answer given to `found`; `buckets`
-    say how what was found is shuffled, and `settled` hears of each; `group_items` are done in tasks, and each answer
-    given to `put`. `clear` removes what is left, whatever happened. A partition with a damaged segment is left as it
-    is. Raises ReadError."""
+    """The steps of the driver, in order: the tasks of `keys_items` run, and each result goes to `found`; `buckets` is
+    the layout of the shuffle, and each of its results goes to `settled`; the tasks of `group_items` run, and each
+    result goes to `put`. `clear` removes leftover files in any case. A partition with a damaged segment is left
+    unchanged. Raises ReadError."""
 
     def __init__(self, files: Files, plans: Sequence[PartitionPlan]) -> None:
         self._files = files
@@ -289,13 +289,13 @@ class Compaction:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """What became of each partition."""
+        """The result for each partition."""
         return [partition.outcome for partition in self._partitions]
 
-    # The first step: which keys
+    # Step 1: keys
 
     def keys_items(self) -> list[KeysItem]:
-        """A piece of work for each segment."""
+        """Returns a piece of work for each segment."""
         items: list[KeysItem] = []
         for number, plan in enumerate(self.plans):
             if not plan.groups:
@@ -317,7 +317,7 @@ class Compaction:
         return items
 
     def found(self, item: KeysItem, found: KeysFound) -> None:
-        """Takes what is in a segment."""
+        """Takes the result of a segment."""
         partition = self._partitions[item.partition]
         partition.found[item.index] = found
         if found.problem is not None:
@@ -326,10 +326,10 @@ class Compaction:
         partition.outcome.records_before += found.records
         partition.outcome.tombstones_before += found.tombstones
 
-    # The second: which offsets
+    # Step 2: offsets
 
     def buckets(self, rows: int = ROWS) -> list[Buckets]:
-        """How the rows of each partition are parted by hash, into buckets of about so many."""
+        """Returns the division of each partition's rows by hash, into buckets of about `rows`."""
         found: list[Buckets] = []
         for number, partition in enumerate(self._partitions):
             if partition.rows and not partition.outcome.problem:
@@ -339,13 +339,13 @@ class Compaction:
         return found
 
     def settled(self, partition: int, name: str) -> None:
-        """Takes the file with what was settled of a bucket."""
+        """Takes the file with the settled offsets of a bucket."""
         self._partitions[partition].settled.append(name)
 
-    # The third: new segments
+    # Step 3: new segments
 
     def group_items(self) -> list[GroupItem]:
-        """A piece of work for each group of the partitions that have no problem."""
+        """Returns a piece of work for each group of the partitions without a problem."""
         sound = [number for number, partition in enumerate(self._partitions) if not partition.outcome.problem]
         return [item for number in sound for item in self._groups_of(number)]
 
@@ -383,10 +383,11 @@ class Compaction:
             first += len(group)
 
     def put(self, item: GroupItem, done: GroupDone) -> list[PartitionPlan]:
-        """Takes a group that was rewritten, and puts in place what has its turn now; the partitions that are done."""
+        """Takes a rewritten group, and puts in place the groups that are next in order. Returns the completed
+        partitions."""
         partition = self._partitions[item.partition]
         if done.problem is not None:
-            before = "; what lies before it was compacted" if partition.next_group else ""
+            before = "; the segments before it were compacted" if partition.next_group else ""
             partition.outcome.problem = partition.outcome.problem or f"{partition.plan}: {done.problem}{before}"
         if partition.outcome.problem is not None:
             return []
@@ -415,7 +416,7 @@ class Compaction:
         return True
 
     def _note_offset(self, plan: PartitionPlan, offset: int, *, only_if_none: bool = False) -> None:
-        """Writes up to where a partition is clean, durably."""
+        """Writes the end of the clean part to the cleaner's checkpoint, durably."""
         path = os.path.join(plan.root, checkpoint.CLEANER_OFFSET)
         try:
             try:
@@ -423,7 +424,7 @@ class Compaction:
             except StorageError as error:
                 if isinstance(error.__cause__, OSError):
                     raise
-                known = {}  # as a broker does with one that is damaged
+                known = {}  # a damaged checkpoint counts as empty, as for a broker
             if only_if_none and (plan.topic, plan.partition) in known:
                 return
             checkpoint.write_offsets(self._files, path, {**known, (plan.topic, plan.partition): offset})
@@ -431,7 +432,7 @@ class Compaction:
             raise ReadError(str(error)) from error
 
     def clear(self) -> None:
-        """Removes the files that tasks have left, as of a run that did not come to its end."""
+        """Removes leftover files of tasks, as after an interrupted run."""
         for partition in self._partitions:
             if partition.plan.groups and not partition.outcome.done:
                 sweep(self._files, partition.plan.directory, COMPACTED)
@@ -439,8 +440,8 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """How what was found in a partition is parted: into so many buckets, of so many rows together, from these files,
-    each with the index of its segment."""
+    """The division of a partition's rows into `count` buckets, `rows` in total, from these files, each with the index
+    of its segment."""
 
     partition: int
     directory: str
@@ -450,5 +451,5 @@ class Buckets:
 
 
 def _between(aborted: Sequence[AbortedTransaction], start: int, end: int) -> tuple[AbortedTransaction, ...]:
-    """Those that have anything in a range of offsets."""
+    """Returns the transactions that overlap a range of offsets."""
     return tuple(found for found in aborted if found.first_offset < end and found.last_offset >= start)

@@ -1,11 +1,11 @@
-"""Rewriting one group of segments by the offsets of the records that stay, as the cleaner does by its map of keys.
+"""Rewrites one group of segments by the offsets of the surviving records, as the cleaner does by its map of keys.
 
-Owns what is known of a group (`GroupItem`), the verdict on each of its entries from sorted lists of offsets, and the
-task. Keys are not looked at: an entry of which nothing stays is dropped unread, one that stays as it is copied unread.
-Every checksum was compared when the offsets were found.
+Owns the input of a group (`GroupItem`), the verdict on each of its entries from sorted lists of offsets, and the task.
+Does not read keys: entries without survivors are dropped unread, unchanged ones are copied unread. The CRCs were
+verified when the offsets were listed.
 
-Memory: eight bytes for each record of the group that is listed: its last ones of their keys, its tombstones, and of
-the part that was clean before what goes. A group has no more bytes than segment.bytes, or is one segment.
+Memory: eight bytes for each listed record of the group: the last ones of their keys, tombstones, and dropped ones of
+the clean part. A group has at most segment.bytes, or is one segment.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ....storage.producers.txn_index import AbortedTransaction
 from ....storage.segments.segment import file_name
 from ..in_place.directory_hold import COMPACTED, own_suffix
 from .last_offsets import KEYLESS, TOMBSTONES, blocks, read_settled
-from .thinned_batches import Chosen, Stretches
+from .thinned_batches import Chosen, RunReader
 
 
 @dataclass(frozen=True, slots=True)
 class GroupItem:
-    """A group to be rewritten: the `number`-th of the partition with number `partition` in the plan.
+    """A group to rewrite: the `number`-th of the partition with number `partition` in the plan.
 
-    `task` is the cleaner's with these segments alone, of which the first is the `first_index`-th of the partition.
-    `from_ms`, `aborted` and `left` say what matters of the segments before; `keys` and `settled` are the files of
-    `last_offsets`, `clean_records` counts those below the first dirty offset.
+    `task` is the cleaner's task with these segments only; the first of them is the `first_index`-th of the partition.
+    `from_ms`, `aborted` and `left` carry the state of the segments before; `keys` and `settled` are the files of
+    `last_offsets`, `clean_records` counts the records below the first dirty offset.
     """
 
     partition: int
@@ -61,8 +61,8 @@ class GroupItem:
 
 
 class GroupDone(NamedTuple):
-    """New segments, complete and synced under names that end with `suffix`, and what stays in them: records without
-    markers, and how many of these are tombstones. Of a group that cannot be rewritten nothing but the problem."""
+    """New segments, complete and fsynced under names that end with `suffix`, and what they keep: the number of records
+    without markers, and of tombstones among them. For a group that cannot be rewritten only the problem."""
 
     new: tuple[Rewritten, ...]
     suffix: str
@@ -72,15 +72,15 @@ class GroupDone(NamedTuple):
 
 
 def rewrite_group(item: GroupItem, files: Files | None = None) -> GroupDone:
-    """Rewrites a group beside itself; what is in it that cannot be, is told as the problem. Raises OSError, and
-    StorageError where the disk fails; then nothing of it is left, unless the disk refuses."""
+    """Writes the new segments of a group beside the old ones; damage is returned as the problem. Raises OSError, and
+    StorageError for a disk error; then its files are removed, if the disk allows it."""
     files = files or DiskFiles()
     suffix = own_suffix(COMPACTED)
     survivors = OffsetSurvivors(files, item)
     chooser = Chooser(item.task, survivors, CleanedTransactions(item.aborted, item.left), item.from_ms)
-    stretches = Stretches(chooser, keep_old=item.task.keep_old_formats)
+    reader = RunReader(chooser, keep_old=item.task.keep_old_formats)
     try:
-        made = clean_group(files, item.task, item.task.segments, stretches, suffix=suffix, read=stretches.read)
+        made = clean_group(files, item.task, item.task.segments, reader, suffix=suffix, read=reader.read)
     except StorageError as error:
         if isinstance(error.__cause__, OSError):
             raise
@@ -89,17 +89,17 @@ def rewrite_group(item: GroupItem, files: Files | None = None) -> GroupDone:
 
 
 class OffsetSurvivors:
-    """The `Survivors` of a group; `records` and `tombstones` count what stays, when all entries were shown."""
+    """The `Survivors` of a group; `records` and `tombstones` count the kept ones after all entries were shown."""
 
     def __init__(self, files: Files, item: GroupItem) -> None:
         directory, task = item.task.directory, item.task
         indexes = range(item.first_index, item.first_index + len(task.segments))
-        told = [*read_settled(files, directory, item.settled, indexes)]
+        settled = [*read_settled(files, directory, item.settled, indexes)]
         keyless, tombstones = list[np.ndarray](), list[np.ndarray]()
         for name in item.keys:
             for kind, found in blocks(files, f"{directory}/{name}", (KEYLESS, TOMBSTONES)):
                 (keyless if kind == KEYLESS else tombstones).append(found[0])
-        stays, goes = _parted([*told, *keyless], task.first_dirty_offset)
+        stays, goes = _parted([*settled, *keyless], task.first_dirty_offset)
         self._stays, self._goes = _Cursor(stays), _Cursor(goes)
         self._tombstones = _Cursor(_sorted(tombstones))
         self._first_dirty = task.first_dirty_offset
@@ -109,7 +109,7 @@ class OffsetSurvivors:
     def verdict(
         self, header: BatchHeader, retains_tombstones: bool, keep_empty: bool, delete_horizon_ms: int | None
     ) -> Verdict:
-        """See `storage.compaction.compaction.Survivors`."""
+        """Returns the verdict on an entry, see `storage.compaction.compaction.Survivors`."""
         last = header.last_offset
         stays, goes, tombstones = self._stays.upto(last), self._goes.upto(last), self._tombstones.upto(last)
         records = header.record_count if header.magic == MAGIC or not header.codec else -1
@@ -144,7 +144,7 @@ class OffsetSurvivors:
 
 
 class _Mixed:
-    """Of an entry that the first dirty offset may lie in."""
+    """Selects the records of an entry that may contain the first dirty offset."""
 
     def __init__(self, first_dirty: int, stays: Sequence[int], goes: Sequence[int]) -> None:
         self._first_dirty, self._stays, self._goes = first_dirty, frozenset(stays), frozenset(goes)
@@ -154,14 +154,14 @@ class _Mixed:
 
 
 class _Cursor:
-    """Goes once over offsets that rise."""
+    """A single pass over ascending offsets."""
 
     def __init__(self, offsets: np.ndarray) -> None:
         self._offsets = array("q", offsets.tobytes())
         self._at = 0
 
     def upto(self, last: int) -> list[int]:
-        """The next ones, up to an offset."""
+        """Returns the next offsets, up to `last`."""
         start = self._at
         offsets = self._offsets
         if start == len(offsets) or offsets[start] > last:
@@ -171,7 +171,7 @@ class _Cursor:
 
 
 def _parted(pieces: Iterable[np.ndarray], first_dirty: int) -> tuple[np.ndarray, np.ndarray]:
-    """All of these from an offset on, and those before, rising."""
+    """Returns the offsets from `first_dirty` on, and those before it, each ascending."""
     offsets = _sorted(pieces)
     at = int(np.searchsorted(offsets, first_dirty))
     return offsets[at:], offsets[:at]

@@ -1,12 +1,12 @@
-"""Leaving records out of many v2 batches at once: what `filtering.thinned` does to one, byte for byte.
+"""Drops records from many v2 batches at once; byte-equal to `filtering.thinned`, which handles one batch.
 
-    stretches = Stretches(chooser)
-    rewrite(..., choose=stretches, read=stretches.read)
+    reader = RunReader(chooser)
+    rewrite(..., choose=reader, read=reader.read)
 
-Owns the walk over a segment that asks the chooser about every entry, in their order, and gives what it decides by
-offsets as runs: batches that stay as they are, that go, and that lose records or get a delete horizon, whose records
-are decoded and put together anew by columns; and old messages that become v2 and stay. What is unusual, and what is too
-little to be worth it, is given as it is, with its verdict, to be done alone.
+Owns the walk over a segment that calls the chooser for every entry, in order, and returns its decisions by offset as
+runs: batches that are kept, dropped, or lose records or get a delete horizon, whose records are decoded and reassembled
+by columns; and v0/v1 messages that are kept as v2. Unusual entries, and groups too small to gain, are returned
+unchanged with their verdict, for the slow path.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from ....storage.io.files import Files
 from ...readers.columnar import batches
 from ...readers.columnar.rows import Rows
 from ...readers.columnar.upgrade import PADDING, upgraded
-from ...readers.columnar.varints import Int64s, behind_varints, checked_difference, zigzag_widths, zigzags
+from ...readers.columnar.varints import Int64s, after_varints, checked_difference, zigzag_widths, zigzags
 from .last_offsets import windows
 
 LEAST_RECORDS = 200
-"""Fewer are done one by one: the array operations take as long as so many."""
+"""Fewer records are handled batch by batch: the array operations cost as much as about this number."""
 
 _MOST_RECORDS = batches.MAX_ROWS // 2
 _MOST_BYTES = 32 << 20
-_compute: Any = compute  # its functions are made when it is imported, unknown to type checkers
+_compute: Any = compute  # pyarrow creates its functions at import, so type checkers do not see them
 _EMPTY = pa.scalar(b"", pa.binary())
-_EVERY, _STAY, _GO = range(3)  # what the listed offsets of a batch do
+_EVERY, _STAY, _GO = range(3)  # the meaning of a batch's listed offsets
 
 
 class Chosen:
-    """Keeps a record by its offset alone: those that are in `offsets`, or those that are not."""
+    """Keeps a record by its offset: one of `offsets`, or any other with `is_complement`."""
 
     __slots__ = ("_given", "is_complement", "offsets")
 
     def __init__(self, offsets: Sequence[int], *, is_complement: bool) -> None:
         self.offsets, self.is_complement = offsets, is_complement
-        self._given: frozenset[int] | None = None  # most are never asked one by one
+        self._given: frozenset[int] | None = None  # built on demand; most are never called record by record
 
     def __call__(self, offset: int, key: bytes | None, has_value: bool) -> bool:
         if self._given is None:
@@ -57,7 +57,7 @@ class Chosen:
 
 
 class _Item(NamedTuple):
-    """An entry of a window with its verdict; `horizon_ms` is what is to be noted in it."""
+    """An entry of a window with its verdict; `horizon_ms` is the delete horizon to write into it."""
 
     position: int
     header: BatchHeader
@@ -74,12 +74,12 @@ class _Item(NamedTuple):
 
     @property
     def is_upgraded(self) -> bool:
-        """Whether nothing but its format changes, if that does."""
+        """Whether the entry only changes its format."""
         return self.header.magic != batch.MAGIC and self.verdict.keep is every and self.horizon_ms is None
 
     @property
     def is_thinned(self) -> bool:
-        """Whether it is one of those that are done together."""
+        """Whether the batch is thinned together with others."""
         header, keep = self.header, self.verdict.keep
         return (
             not self.stays
@@ -91,15 +91,15 @@ class _Item(NamedTuple):
 
 
 class _Thinned(NamedTuple):
-    """A batch after records were left out."""
+    """A batch without its dropped records."""
 
     data: bytearray
     max_timestamp: int
     count: int
 
 
-class Stretches:
-    """See the module. For one group, as its chooser is."""
+class RunReader:
+    """Reads a segment as runs, see the module. For one group, like its chooser."""
 
     def __init__(self, chooser: Chooser, *, keep_old: bool = False) -> None:
         self._chooser = chooser
@@ -108,7 +108,7 @@ class Stretches:
 
     @property
     def aborted(self) -> list[bytes]:
-        """The chooser's."""
+        """The chooser's aborted transaction index entries."""
         return self._chooser.aborted
 
     @aborted.setter
@@ -116,13 +116,13 @@ class Stretches:
         self._chooser.aborted = entries
 
     def __call__(self, header: BatchHeader, data: memoryview) -> Verdict:
-        """The verdict on the entry that `read` has just given."""
+        """Returns the verdict on the entry that `read` has just returned."""
         verdict, self._verdict = self._verdict, None
-        assert verdict is not None, "an entry that was not read"
+        assert verdict is not None, "the entry was not read"
         return verdict
 
     def read(self, files: Files, path: str, size_bytes: int) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
-        """See `storage.compaction.rewrite.Read`."""
+        """Reads a segment, see `storage.compaction.rewrite.Read`."""
         for _, window in windows(path, size_bytes, files):
             items: list[_Item] = []
             position = 0
@@ -130,7 +130,7 @@ class Stretches:
                 header = formats.read_header(window, position)
                 size = header.size_bytes
                 verdict = self._chooser(header, window[position : position + size])
-                # A horizon that is there already holds.
+                # An existing delete horizon is kept.
                 horizon_ms = None if header.has_delete_horizon else verdict.delete_horizon_ms
                 items.append(_Item(position, header, verdict, horizon_ms))
                 position += size
@@ -138,7 +138,7 @@ class Stretches:
 
     def _written(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
         thinned = _thinned(window, [item for item in items if item.is_thinned])
-        run = _RunOf(window)
+        run = _RunBuilder(window)
         old: list[_Item] = []
         for item in items:
             made = thinned.get(item.position)
@@ -147,7 +147,7 @@ class Stretches:
             if item.is_upgraded and not self._keep_old:
                 if run.last_offsets:
                     yield run.made()
-                    run = _RunOf(window)
+                    run = _RunBuilder(window)
                 old.append(item)
                 continue
             if old:
@@ -158,7 +158,7 @@ class Stretches:
                 continue
             if run.last_offsets:
                 yield run.made()
-                run = _RunOf(window)
+                run = _RunBuilder(window)
             yield self._alone(window, item)
         if run.last_offsets:
             yield run.made()
@@ -170,7 +170,7 @@ class Stretches:
         return window[item.position : item.position + item.header.size_bytes], item.header
 
     def _upgraded(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
-        """Old entries that follow each other, those between them being gone."""
+        """Upgrades consecutive old entries; those between them were dropped."""
         entries = [window[item.position : item.position + item.header.size_bytes] for item in items]
         places = [0, *accumulate(map(len, entries))]
         by_place = dict(zip(places, items, strict=False))
@@ -179,8 +179,8 @@ class Stretches:
             yield found if isinstance(found, Run) else self._alone(window, by_place[found.position])
 
 
-class _RunOf:
-    """A run that is put together."""
+class _RunBuilder:
+    """Builds a run."""
 
     def __init__(self, window: memoryview) -> None:
         self._window = window
@@ -193,7 +193,7 @@ class _RunOf:
         self.last_offsets: list[int] = []
 
     def add(self, item: _Item, made: _Thinned | None) -> None:
-        """Takes the next entry of the source."""
+        """Adds the next entry of the source."""
         header = item.header
         self._source_bytes += header.size_bytes
         if made is None:
@@ -210,7 +210,7 @@ class _RunOf:
         self._counts.append(count)
 
     def made(self) -> Run:
-        """All of it."""
+        """Returns the run."""
         return Run(
             b"".join(self._parts),
             self._bounds,
@@ -227,7 +227,7 @@ class _RunOf:
 
 
 def _thinned(window: memoryview, items: Sequence[_Item]) -> dict[int, _Thinned]:
-    """What becomes of these batches, by their positions. Those that are missing are to be done alone."""
+    """Returns the thinned batches by position. Missing ones need the slow path."""
     found: dict[int, _Thinned] = {}
     chunk: list[_Item] = []
     payloads: list[bytes | memoryview] = []
@@ -258,12 +258,13 @@ def _together(items: list[_Item], payloads: list[bytes | memoryview], records: i
         rows, *more = batches.rows(headers, payloads, [True] * len(headers))
         made = None if more else _filtered(rows, items)
     except (InvalidRecords, UnsupportedCodec):
-        return {}  # alone it is told which one it is, and why
+        return {}  # the slow path names the batch and the reason
     return {} if made is None else dict(zip((item.position for item in items), made, strict=True))
 
 
 def _filtered(rows: Rows, items: Sequence[_Item]) -> list[_Thinned] | None:
-    """The batches of what stays; None if of one nothing does. InvalidRecords for timestamps that do not fit."""
+    """Returns the batches with their kept records; None if one has none left. Raises InvalidRecords for timestamps that
+    do not fit."""
     kept = np.flatnonzero(_mask(rows, items))
     counts = np.bincount(np.repeat(np.arange(len(items)), rows.counts)[kept], minlength=len(items))
     if not counts.all():
@@ -290,7 +291,7 @@ def _filtered(rows: Rows, items: Sequence[_Item]) -> list[_Thinned] | None:
 
 
 def _mask(rows: Rows, items: Sequence[_Item]) -> np.ndarray:
-    """Which records stay."""
+    """Returns which records are kept."""
     kinds: list[int] = []
     listed: list[int] = []
     for item in items:
@@ -310,13 +311,13 @@ def _mask(rows: Rows, items: Sequence[_Item]) -> np.ndarray:
 def _records(
     rows: Rows, kept: Int64s, times: Int64s, bases: Int64s, is_retimed: np.ndarray
 ) -> tuple[memoryview, np.ndarray]:
-    """The bytes of these records, one behind the other, and where each ends, with a 0 before the first. Those that are
-    retimed count from another base, and are written anew up to their offsets."""
+    """Returns the bytes of these records, concatenated, and the end of each, preceded by 0. Retimed records have
+    another base timestamp; their bytes before the offset delta are written again."""
     data = np.frombuffer(rows.payload, np.uint8)
     begins, ends = rows.begins[kept], rows.ends[kept]
     retimed = np.flatnonzero(is_retimed)
-    # Behind the length and the attributes lies the timestamp, behind that the offset.
-    offsets_at = behind_varints(data, behind_varints(data, begins[retimed]) + 1)
+    # A record begins with its length, attributes and timestamp delta; the offset delta follows.
+    offsets_at = after_varints(data, after_varints(data, begins[retimed]) + 1)
     deltas = checked_difference(times[retimed], bases[retimed], "a timestamp")
     _, delta_widths = zigzag_widths(deltas)
     begins[retimed] = offsets_at
@@ -330,7 +331,7 @@ def _records(
 
 
 def _pieces(payload: bytes, begins: Int64s, ends: Int64s) -> pa.Array:
-    """Pieces of a payload, in rising order: every second element of an array over it."""
+    """Returns spans of a payload, ascending, as every second element of an array over it."""
     count = begins.size
     bounds = np.empty(2 * count + 1, np.int32)
     bounds[0 : 2 * count : 2], bounds[1 : 2 * count : 2] = begins, ends
@@ -340,7 +341,7 @@ def _pieces(payload: bytes, begins: Int64s, ends: Int64s) -> pa.Array:
 
 
 def _scattered(data: np.ndarray, widths: Int64s, at: Int64s, count: int) -> pa.Array:
-    """Elements of these widths at some places of an array of so many, the others empty."""
+    """Returns an array of `count` elements, with these at the places `at` and the others empty."""
     all_widths = np.zeros(count, np.int64)
     all_widths[at] = widths
     bounds = np.zeros(count + 1, np.int32)

@@ -1,8 +1,9 @@
-"""Records of logs as Parquet files in a folder, or as a Delta table: the part of the job `export` that knows no Spark.
+"""Exports records of logs to Parquet files in a folder, or to a Delta table: the parts of the job `export` without
+Spark.
 
-`layout` has the names and columns, `manifest` what was exported already, `planning` what is to be, `writing` what a
-task does, `decoding` what it makes of values, `committing` how files become part of the export, `delta` how they become
-part of a table, `report` what is told of it, `asking` how people say what they want.
+`layout` has the names and columns, `manifest` the record of what was exported, `plan` the choice of what to export,
+`tasks` the work of a task, `value_columns` the decoding of values, `commit` the step by which files become part of the
+export, `delta` that for a table, `report` the report, `arguments` the forms of user input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is asked of an export, as people write it: offsets and times, folders, schemas."""
+"""The arguments of an export as users write them: offsets and times, folders, schemas."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MS = 1000
 
 
 def limit(text: str, name: str) -> Limit:
-    """`earliest`, `latest`, a time (2026-11-21, 2026-11-21T08:00:00Z, UTC unless it says otherwise, or epoch
-    milliseconds), or offsets by partition as JSON. Raises ExportError or OptionError, which say `name`."""
+    """Parses `earliest`, `latest`, a time (2026-11-21, 2026-11-21T08:00:00Z, UTC by default, or epoch milliseconds), or
+    offsets by partition as JSON. Raises ExportError or OptionError, which name the argument `name`."""
     text = text.strip()
     if text.lower() in ("earliest", "latest"):
         return FROM_START if text.lower() == "earliest" else TO_END
@@ -38,26 +38,26 @@ def limit(text: str, name: str) -> Limit:
 
 
 def folder(path: str) -> str:
-    """An absolute path of a folder that is mounted here. Raises ExportError for other file systems."""
+    """Returns the absolute path of a mounted folder. Raises ExportError for remote file systems."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
         url = urlsplit(path)
         if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
-            raise ExportError(f"cannot export to {path}: only folders that are mounted, here and where the tasks run")
+            raise ExportError(f"cannot export to {path}: only folders mounted here and on the workers are supported")
         path = unquote(url.path)
     return os.path.abspath(path)
 
 
 def check_folder(root: str, format: str, paths: Sequence[str]) -> None:
-    """Whether a folder can be exported to from these directories. Raises ExportError."""
+    """Checks that the export folder is outside these data directories. Raises ExportError."""
     for path in map(os.path.realpath, paths):
         if os.path.commonpath([path, os.path.realpath(root)]) == path:
-            raise ExportError(f"cannot export to {root}: it lies in {path}, whose broker would not know what it is")
+            raise ExportError(f"cannot export to {root}: it is in {path}, the data directory of a broker")
     if format == "delta" and "%" in root:
-        raise ExportError(f"cannot export to {root}: the library deltalake takes no % in the path of a table")
+        raise ExportError(f"cannot export to {root}: the library deltalake does not support % in the path of a table")
 
 
 def schema_text(text: str) -> str:
-    """A schema that is given itself, or as @FILE. Raises ExportError."""
+    """Returns a schema given as text or as @FILE. Raises ExportError."""
     if not text.startswith("@"):
         return text
     try:

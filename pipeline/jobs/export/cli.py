@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ....protocol.arguments import add_bootstrap
 from ...extras import require
-from ..command import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
+from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..spark_tasks import Say
+    from ..spark_tasks import ProgressCallback
 
 KINDS = ("json", "avro", "avro-confluent", "avro-single")
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
@@ -20,11 +20,11 @@ CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
-    add_bootstrap(parser, help="read from running brokers, instead of PATH")
+    add_bootstrap(parser, help="read from running brokers instead of PATH")
     parser.add_argument(
-        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a setting of the client"
+        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
     )
-    parser.add_argument("--to", required=True, metavar="FOLDER", help="where to export; a second run adds what is new")
+    parser.add_argument("--to", required=True, metavar="FOLDER", help="export here; a second run adds new records")
     parser.add_argument("--format", choices=("parquet", "delta"), default="parquet", help="delta needs the extra delta")
     parser.add_argument("--from", dest="starting", metavar="WHEN", default="earliest", help="earliest, a time, offsets")
     parser.add_argument("--until", dest="ending", metavar="WHEN", default="latest", help="latest, a time, offsets")
@@ -32,34 +32,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--isolation",
         choices=("read_committed", "read_uncommitted"),
         default="read_committed",
-        help="read_committed leaves out what transactions aborted or have not ended",
+        help="read_committed skips aborted and open transactions",
     )
-    parser.add_argument("--codec", choices=CODECS, default="zstd", help="how the files are compressed")
-    parser.add_argument("--rows-per-file", type=int, metavar="N", help="a file has at most so many rows")
-    parser.add_argument("--file-bytes", type=int, metavar="N", help="a file is full with so many bytes of records")
+    parser.add_argument("--codec", choices=CODECS, default="zstd", help="compression of the files")
+    parser.add_argument("--rows-per-file", type=int, metavar="N", help="most rows of a file")
+    parser.add_argument("--file-bytes", type=int, metavar="N", help="close a file after so many bytes of records")
     parser.add_argument("--decode", choices=KINDS, help="decode values into the column `decoded`")
     parser.add_argument(
         "--schema", metavar="TEXT|@FILE", help="of JSON as in Spark: id BIGINT, name STRING; of Avro its own JSON"
     )
     parser.add_argument(
-        "--undecodable", choices=("null", "fail"), default="null", help="what becomes of a value that does not decode"
+        "--undecodable", choices=("null", "fail"), default="null", help="treatment of values that do not decode"
     )
-    parser.add_argument("--on-corrupt", choices=("fail", "skip"), default="fail", help="what becomes of damage")
+    parser.add_argument("--on-corrupt", choices=("fail", "skip"), default="fail", help="treatment of damaged batches")
     parser.add_argument(
-        "--new-generation", action="store_true", help="export topics that were made anew beside what is there of them"
+        "--new-generation", action="store_true", help="export recreated topics next to their old generation"
     )
     parser.add_argument(
-        "--fail-on-loss", action="store_true", help="end if records were deleted before they were exported"
+        "--fail-on-loss", action="store_true", help="fail if records were deleted before they were exported"
     )
 
 
 def check(parsed: argparse.Namespace) -> None:
     if bool(parsed.paths) == bool(parsed.bootstrap_server):
-        raise UsageError("either PATH or --bootstrap-server says where to read")
+        raise UsageError("give either PATH or --bootstrap-server")
     if parsed.kafka and not parsed.bootstrap_server:
-        raise UsageError("--kafka goes with --bootstrap-server")
+        raise UsageError("--kafka needs --bootstrap-server")
     if parsed.schema is not None and parsed.decode is None:
-        raise UsageError("--schema goes with --decode")
+        raise UsageError("--schema needs --decode")
     if parsed.decode not in (None, "json") and parsed.schema is None:
         raise UsageError(f"--decode {parsed.decode} needs --schema")
     for name in ("rows_per_file", "file_bytes"):
@@ -87,7 +87,7 @@ def check(parsed: argparse.Namespace) -> None:
 
 
 def _decoding(parsed: argparse.Namespace) -> Any:
-    """How values are decoded; JSON by a schema is known when Spark is there to read it."""
+    """Returns how values are decoded; a JSON schema needs Spark and is parsed later."""
     from .value_columns import Decoding
 
     if parsed.decode != "json":
@@ -95,7 +95,9 @@ def _decoding(parsed: argparse.Namespace) -> Any:
     return Decoding.json() if parsed.schema is None else None
 
 
-def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+def run(
+    spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
+) -> tuple[Report | None, int]:
     from . import job
     from .settings import ExportSettings
 
@@ -125,8 +127,8 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
         parsed.to,
         settings,
         dry_run=parsed.dry_run,
-        tell=tell,
-        say=say,
+        on_plan=on_plan,
+        on_progress=on_progress,
     )
     return None if parsed.dry_run else report, 0
 

@@ -1,12 +1,11 @@
-"""How written files become part of an export, all or none, and what is done about an export that was interrupted.
+"""Makes written files part of an export atomically, and recovers an interrupted export.
 
-A group of pieces is committed in this order: `_ottla/pending.json` says what is about to be done; the files get their
-names, and these are made durable; a Delta table adds the files in one transaction, which carries the number of the
-document; `pending.json` is renamed into the manifest. Who finds a `pending.json` undoes it, by removing the files that
-it names, unless the table has that transaction: then it ends what is left to do. So a row is in the export once at
-most, and a document never names a file that is not there.
+A group of pieces is committed in this order: `_ottla/pending.json` lists the planned changes; the files are renamed,
+durably; a Delta table adds the files in one transaction with the number of the document; `pending.json` is renamed into
+the manifest. Recovery from a `pending.json` removes the files that it names, unless the table has that transaction:
+then it completes the commit. So a row is in the export at most once, and a document never names a missing file.
 
-Owns the folder while it is open, by a lock. Everything goes through `storage.io.files.Files`.
+Owns the folder while it is open, by a lock. All access goes through `storage.io.files.Files`.
 """
 
 from __future__ import annotations
@@ -27,35 +26,36 @@ from .tasks import Work, Written
 GROUP_PIECES = 64
 GROUP_FILES = 1000
 GROUP_SECONDS = 10.0
-"""A group is committed when it has so many pieces or files, or is so old: what an interruption costs is done again."""
+"""A group is committed with this number of pieces or files, or at this age: an interruption repeats at most one
+group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is the same for all runs into a folder. `decoding` says how values are decoded, None if they are not."""
+    """The settings that all runs into a folder share. `decoding` describes the decoding of values, None without."""
 
     format: str = "parquet"
     isolation: str = "read_committed"
     decoding: dict[str, str | None] | None = None
 
     def to_json(self) -> bytes:
-        told = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
-        return json.dumps(told, indent=1).encode() + b"\n"
+        read = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
+        return json.dumps(read, indent=1).encode() + b"\n"
 
     def check(self, data: bytes, root: str) -> None:
-        """Compares with what a folder says. Raises ExportError."""
+        """Compares with the settings of a folder. Raises ExportError if they differ."""
         try:
-            told = json.loads(data)
-            version, there = told["version"], Settings(told["format"], told["isolation"], told["decoding"])
+            read = json.loads(data)
+            version, there = read["version"], Settings(read["format"], read["isolation"], read["decoding"])
         except (ValueError, TypeError, KeyError) as error:
-            raise ExportError(f"{root}/{layout.SETTINGS} is not as an export writes it: {error}") from error
+            raise ExportError(f"{root}/{layout.SETTINGS} is not a valid settings file: {error}") from error
         if version != 1:
-            raise ExportError(f"{root}/{layout.SETTINGS} is of version {version}, which this release does not know")
+            raise ExportError(f"{root}/{layout.SETTINGS} has version {version}, this release supports 1")
         for name in ("format", "isolation", "decoding"):
             old, new = getattr(there, name), getattr(self, name)
             if old != new:
                 raise ExportError(
-                    f"{root} was exported to with {name} {_shown(old)}, not {_shown(new)}: all of a table is made alike"
+                    f"{root} has an export with {name} {_shown(old)}, not {_shown(new)}: use the same or another folder"
                 )
 
 
@@ -66,21 +66,21 @@ def _shown(value: Any) -> str:
 
 
 class Table(Protocol):
-    """A table that lists its files itself."""
+    """A table with its own list of files."""
 
     def version(self) -> int | None:
-        """The number of the last document that it has the files of; None if it has none of any."""
+        """Returns the number of the last document whose files the table has, or None."""
         ...
 
     def add(self, commit: Commit) -> None:
-        """Adds the files of a document, and remembers its number, in one transaction."""
+        """Adds the files of a document with its number, in one transaction."""
         ...
 
 
 class Committer:
-    """A folder that is exported to, from `open` to `close`; a context manager.
+    """An export folder from `open` to `close`; a context manager.
 
-    `manifest` is what is there already. Raises ExportError for a folder that is not as it must be, OSError.
+    `manifest` is the record of earlier exports. Raises ExportError for a folder in an invalid state, OSError.
     """
 
     def __init__(self, files: Files, root: str, lock: Lock, table: Table | None) -> None:
@@ -103,7 +103,7 @@ class Committer:
         files: Files | None = None,
         table: Callable[[], Table] | None = None,
     ) -> Committer:
-        """Takes the folder, makes it if it is not there, and ends or undoes what an interruption left."""
+        """Locks the folder, creates it if necessary, and completes or undoes an interrupted commit."""
         disk = files if files is not None else SharedFiles()
         check(root, settings, disk)
         own = os.path.join(root, layout.OWN)
@@ -115,7 +115,7 @@ class Committer:
             raise ExportError(f"{root} is in use by another export") from error
         try:
             place = os.path.join(root, layout.SETTINGS)
-            if disk.exists(place):  # maybe only since it was looked for
+            if disk.exists(place):  # it may have been created since the check
                 settings.check(disk.read_bytes(place), root)
             else:
                 write_atomically(disk, place, settings.to_json())
@@ -135,14 +135,14 @@ class Committer:
         self.close()
 
     def close(self) -> None:
-        """Gives the folder up. What was not committed is not part of the export."""
+        """Releases the folder. Uncommitted files are removed."""
         lock, self._lock = self._lock, None
         if lock is not None:
             with contextlib.suppress(OSError):
                 self._sweep()
             lock.release()
 
-    # -- what an interruption left
+    # -- recovery
 
     def _recover(self) -> None:
         self.manifest = Manifest.read(self._files, self.root)
@@ -151,13 +151,13 @@ class Committer:
         if self._files.exists(place):
             pending = parse(self._files.read_bytes(place), place)
             if pending.number != self.manifest.number + 1:
-                raise ExportError(f"{place} does not follow {document_name(self.manifest.number)}")
+                raise ExportError(f"{place} does not follow document {document_name(self.manifest.number)}")
             if done is not None and done >= pending.number:
                 self._end(pending)
             else:
                 self._undo(pending)
         if done is not None and done > self.manifest.number:
-            raise ExportError(f"{self.root} lacks the manifest up to {document_name(done)}, which its table has")
+            raise ExportError(f"{self.root} lacks manifest documents up to {document_name(done)}, which its table has")
         self._sweep()
 
     def _undo(self, pending: Commit) -> None:
@@ -172,7 +172,7 @@ class Committer:
         self._files.sync_directory(os.path.join(self.root, layout.OWN))
 
     def _sweep(self) -> None:
-        """Removes what tasks left that were not committed."""
+        """Removes the uncommitted files of tasks."""
         folder = os.path.join(self.root, layout.UNFINISHED)
         for name in self._files.list(folder):
             with contextlib.suppress(FileNotFoundError):
@@ -181,11 +181,11 @@ class Committer:
     # -- committing
 
     def skip(self, gone: Sequence[Exported]) -> None:
-        """Notes offsets that cannot be exported any more."""
+        """Records offsets that no longer exist."""
         self._waiting += [(one, ()) for one in gone]
 
     def add(self, work: Work, written: Written, topic_id: str | None) -> Exported:
-        """A piece of work that is done. It is committed with others when there are enough."""
+        """Adds a finished piece of work. It is committed in a group with others."""
         exported = Exported(
             topic=work.topic,
             topic_id=topic_id,
@@ -207,12 +207,11 @@ class Committer:
         return exported
 
     def commit(self) -> None:
-        """Makes everything that was added part of the export. After a failure only the next one who opens the folder
-        can go on."""
+        """Commits everything that was added. After a failure, only opening the folder again can continue."""
         waiting, self._waiting, self._since_s = self._waiting, [], None
         if not waiting or self._is_broken:
             return
-        self._is_broken = True  # until it is done: else what is pending would be forgotten
+        self._is_broken = True  # until the commit succeeds: another one would overwrite the pending document
         commit = Commit(self.manifest.number + 1, tuple(one for one, _ in waiting))
         write_atomically(self._files, os.path.join(self.root, layout.PENDING), commit.to_json())
         changed: dict[str, None] = {}
@@ -234,8 +233,8 @@ class Committer:
             self._files.replace(os.path.join(self.root, layout.UNFINISHED, name), target)
         except FileNotFoundError as error:
             raise ExportError(
-                f"a task wrote {layout.UNFINISHED}/{name}, but {self.root} does not have it here: the folder must be "
-                "mounted at the same path where the tasks run"
+                f"a task wrote {layout.UNFINISHED}/{name}, but it is missing in {self.root}: the folder must be "
+                "mounted at the same path on the workers"
             ) from error
 
     def _end(self, commit: Commit) -> None:
@@ -247,7 +246,7 @@ class Committer:
         self.manifest.take(commit)
 
     def _make(self, folder: str) -> None:
-        """A folder and those above it, their names durable."""
+        """Creates a folder and its parents, durably."""
         if folder not in self._durable_folders:
             self._files.make_directory(folder)
         while folder != self.root and folder not in self._durable_folders:
@@ -257,20 +256,20 @@ class Committer:
 
 
 def check(root: str, settings: Settings, files: Files | None = None) -> Manifest:
-    """Whether a folder can be exported to so, without changing anything; what was exported to it. Raises ExportError,
-    OSError."""
+    """Checks that a folder can be exported to with these settings, without changing anything, and returns its manifest.
+    Raises ExportError, OSError."""
     disk = files if files is not None else SharedFiles()
     try:
         names = disk.list(root)
     except FileNotFoundError:
         return Manifest()
     except NotADirectoryError as error:
-        raise ExportError(f"{root} is no folder") from error
+        raise ExportError(f"{root} is not a folder") from error
     if layout.OWN not in names and names:
-        raise ExportError(f"{root} is not empty, and no export made it")
+        raise ExportError(f"{root} is not empty, and is not an export: name another folder")
     place = os.path.join(root, layout.SETTINGS)
     if disk.exists(place):
         settings.check(disk.read_bytes(place), root)
     elif set(names) - {layout.OWN}:
-        raise ExportError(f"{root} has files, but {layout.SETTINGS} is missing")
+        raise ExportError(f"{root} has files, but no {layout.SETTINGS}: it is not a complete export")
     return Manifest.read(disk, root)

@@ -1,8 +1,8 @@
 """An export as a Delta table: the tasks' files are added to its log, a group of pieces in one transaction.
 
-The transaction carries the number of the manifest's document as the version of an application transaction
-(`txn`, app id `ottla-export`), so that table and manifest cannot disagree, and the offset ranges in its commit info,
-under `ottla.offsets`. Needs the extra `delta`.
+The transaction has the number of the manifest's document as the version of an application transaction (`txn`, app id
+`ottla-export`), so that table and manifest stay consistent, and the offset ranges in its commit info, under
+`ottla.offsets`. Needs the extra `delta`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ APP_ID = "ottla-export"
 
 
 class DeltaTable:
-    """The table in a folder, made if it is not there. Raises ExportError; MissingExtra without deltalake."""
+    """The table in a folder, created if missing. Raises ExportError; MissingExtra without deltalake."""
 
     def __init__(self, root: str, schema: pa.Schema, files: Files | None = None) -> None:
         with needed():
@@ -45,11 +45,11 @@ class DeltaTable:
             raise ExportError(f"the Delta table in {root} cannot be opened: {error}") from error
 
     def version(self) -> int | None:
-        """The number of the last document that the table has the files of."""
+        """Returns the number of the last document whose files the table has, or None."""
         return self._table.transaction_version(APP_ID)
 
     def add(self, commit: Commit) -> None:
-        """Adds the files of a document. A table that others write to meanwhile is no obstacle."""
+        """Adds the files of a document. Concurrent writes to the table do no harm."""
         from deltalake.transaction import AddAction
 
         actions: list[Any] = [
@@ -94,7 +94,7 @@ def _stats(file: ExportedFile) -> str:
 
 
 def _offsets(commit: Commit) -> str:
-    """{topic: {partition: [[start, end], ...]}}"""
+    """Returns {topic: {partition: [[start, end], ...]}} as JSON."""
     found: dict[str, dict[str, list[Range]]] = {}
     for one in commit.exported:
         found.setdefault(one.topic, {}).setdefault(str(one.partition), []).append(one.range)

@@ -1,10 +1,10 @@
-"""Records to Parquet or Delta with Spark: pieces of logs are written in tasks, and committed by the driver.
+"""Exports records to Parquet or Delta with Spark: tasks write pieces of logs, and the driver commits them.
 
     export(spark, "/var/lib/kafka", "/lake/kafka", ExportSettings(topics=["orders"]))
     export(spark, {"bootstrap.servers": "broker:9092"}, "/lake/kafka")
 
-Owns the handing out; see `tasks.py` for what is written. The logs are only read. The folder must be mounted
-at the same path where the tasks run and here. A second run adds what is new, and goes on where the first one stopped.
+Owns the distribution of tasks; `tasks.py` has their work. The logs are only read. The folder must be mounted at the
+same path here and on the workers. A second run adds new records, and continues after an interruption.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from ....protocol.text import size as size_text
 from ...readers.files import FileBackend
 from .. import spark_tasks
-from ..spark_tasks import Say
+from ..spark_tasks import ProgressCallback
 from . import arguments
 from .commit import Committer, check
 from .delta import DeltaTable
@@ -41,14 +41,16 @@ def export(
     settings: ExportSettings | None = None,
     *,
     dry_run: bool = False,
-    tell: Callable[[str], object] | None = None,
-    say: Say | None = None,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> ExportReport:
-    """Exports records that are not in the folder `to` yet; see `pipeline/jobs/export/layout.py` for what is in it then.
+    """Exports the records that the folder `to` does not have yet; `pipeline/jobs/export/layout.py` describes the
+    folder.
 
     `source`: log directories and partition folders, or the `kafka.*` options of running brokers without their prefix.
-    `dry_run` only tells the plan. Raises ExportError and other ReadErrors, JobError, OSError. What was done before an
-    error stays, and is not done again.
+    `dry_run` only makes the plan. `on_plan` receives the plan line by line, `on_progress` the progress. Raises
+    ExportError and other ReadErrors, JobError, OSError. Pieces committed before an error stay, and are not exported
+    again.
     """
     began = time.monotonic()
     settings = settings or ExportSettings()
@@ -59,21 +61,21 @@ def export(
     with _backend(source, settings.file_bytes) as backend:
         if dry_run:
             made = plan(backend, check(root, of_folder), request, root, form)
-            _tell_plan(spark, made, root, tell, every_topic=True)
+            _report_plan(spark, made, root, on_plan, every_topic=True)
             return ExportReport(root, settings.format, made)
         table = partial(DeltaTable, root, form.schema) if form.for_delta else None
-        with _telling(root), Committer.open(root, of_folder, table=table) as committer:
+        with _naming_folder(root), Committer.open(root, of_folder, table=table) as committer:
             made = plan(backend, committer.manifest, request, root, form)
-            _tell_plan(spark, made, root, tell)
+            _report_plan(spark, made, root, on_plan)
             report = ExportReport(root, settings.format, made)
-            _export(spark, made, committer, report, say)
+            _export(spark, made, committer, report, on_progress)
     report.seconds = time.monotonic() - began
     return report
 
 
 @contextlib.contextmanager
-def _telling(root: str) -> Iterator[None]:
-    """What the disk says names the folder, where it names no file: a write to a full one does not."""
+def _naming_folder(root: str) -> Iterator[None]:
+    """Adds the folder to an OSError without a file name, such as that of a write to a full disk."""
     try:
         yield
     except OSError as error:
@@ -82,26 +84,29 @@ def _telling(root: str) -> Iterator[None]:
         raise ExportError(f"cannot export to {root}: {error.strerror}") from error
 
 
-def _export(spark: SparkSession, made: Plan, committer: Committer, report: ExportReport, say: Say | None) -> None:
+def _export(
+    spark: SparkSession, made: Plan, committer: Committer, report: ExportReport, on_progress: ProgressCallback | None
+) -> None:
     try:
         for work, written in spark_tasks.run(
-            spark, made.works, write, bytes_of=_bytes_of, say=say, name="ottla export"
+            spark, made.works, write, bytes_of=_bytes_of, on_progress=on_progress, name="ottla export"
         ):
             report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
-        committer.skip(made.gone)  # noted when there is a report that tells it
+        committer.skip(made.gone)  # committed only after every task has succeeded
     finally:
         committer.commit()
 
 
 def json_schema(ddl: str) -> Decoding:
-    """How JSON is decoded to the columns of a schema as Spark writes it: `id BIGINT, name STRING`. ExportError."""
+    """Returns the decoding of JSON to the columns of a Spark schema, such as `id BIGINT, name STRING`. Raises
+    ExportError."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     try:
         schema: Any = StructType.fromDDL(ddl)
     except Exception as error:
-        raise ExportError(f"it is no schema of Spark: {str(error).partition(chr(10))[0]}") from error
+        raise ExportError(f"it is not a schema in Spark's DDL form: {str(error).partition(chr(10))[0]}") from error
     return Decoding.json(to_arrow_schema(schema, timezone="UTC"))
 
 
@@ -110,32 +115,32 @@ def _backend(source: str | Sequence[str] | Mapping[str, str], file_bytes: int) -
         from ...readers.wire import WireBackend
 
         return WireBackend(source)
-    # What a file holds of Arrow is more than the log has of it.
+    # Records take more space in Arrow than in the log.
     return FileBackend([source] if isinstance(source, str) else source, part_bytes=max(1, file_bytes // 2))
 
 
-def _tell_plan(
+def _report_plan(
     spark: SparkSession,
     made: Plan,
     root: str,
-    tell: Callable[[str], object] | None,
+    on_plan: Callable[[str], object] | None,
     *,
     every_topic: bool = False,
 ) -> None:
-    if tell is None:
+    if on_plan is None:
         return
     if every_topic:
         for topic in made.topics.values():
             offsets = sum(one.size for of in topic.todo.values() for one in of)
             there = sum(topic.skipped.values())
-            tell(f"{topic.topic}: {topic.partitions} partitions, {offsets:,} offsets, {there:,} are there already")
+            on_plan(f"{topic.topic}: {topic.partitions} partitions, {offsets:,} offsets, {there:,} exported before")
     if gone := sum(one.end - one.start for one in made.gone):
-        tell(f"{gone:,} offsets were deleted before they were exported")
+        on_plan(f"{gone:,} offsets were deleted before they were exported")
     tasks = spark_tasks.tasks(spark, made.works, bytes_of=_bytes_of)
-    told = size_text(sum(map(_bytes_of, made.works)))
-    tell(
-        f"{len(made.topics)} topics, {made.offsets:,} offsets to {root}, about {told}: {len(made.works)} pieces in "
-        f"{tasks} tasks; {made.skipped:,} offsets are there already"
+    size = size_text(sum(map(_bytes_of, made.works)))
+    on_plan(
+        f"{len(made.topics)} topics, {made.offsets:,} offsets to {root}, about {size}: {len(made.works)} pieces in "
+        f"{tasks} tasks; {made.skipped:,} offsets exported before"
     )
 
 

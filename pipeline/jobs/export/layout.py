@@ -1,11 +1,11 @@
-"""How exported records lie in a folder: columns, the names of folders and files.
+"""The layout of an export folder: columns, and names of folders and files.
 
     FOLDER/topic=orders/partition=0/date=2026-11-21/00000000000000000000-00000000000000004711.parquet
     FOLDER/_ottla/manifest/00000000000000000001.json
 
-Owns these names, and nothing else. The three columns of the folders are not in the files. Dates are of UTC, by the
-records' timestamps; records without one lie in the folder that Hive, Spark and pyarrow take for a date of null. What
-begins with `_` is no part of the table to any of them.
+Owns only these names. The three columns in folder names are not in the files. Dates are in UTC, by the records'
+timestamps; records without a timestamp are in the folder that Hive, Spark and pyarrow read as a null date. All of them
+ignore names that begin with `_`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 from ...readers.columns import EXACT_TIME, HEADERS
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
-DELTA_TIMESTAMP = pa.timestamp("us", tz="UTC")  # the only unit that Delta has
+DELTA_TIMESTAMP = pa.timestamp("us", tz="UTC")  # the only timestamp unit of Delta
 
 SCHEMA = pa.schema(
     [
@@ -33,20 +33,20 @@ SCHEMA = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""The columns of the files. `timestamp` is null for -1, `timestampType` -1 for the records of v0, which have none;
-`headers` is null where a record has none. A header's key may come several times, and its value may be null."""
+"""The columns of the files. `timestamp` is null for -1; `timestampType` is -1 for v0 records, which have none;
+`headers` is null without headers. A header's key may be repeated, and its value may be null."""
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 READ: tuple[str, ...] = tuple(EXACT_TIME.name if name == "timestamp" else name for name in COLUMNS)
-"""What is read of a log for them."""
+"""The columns that are read from a log for them."""
 
 DECODED = "decoded"
-"""The name of one more column: the decoded value, where decoding was asked for."""
+"""The name of the additional column with decoded values."""
 
 PARTITIONING = pa.schema(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("date", pa.date32())]
 )
-"""The columns of the folders, in their order."""
+"""The columns in folder names, in order."""
 
 OWN = "_ottla"
 MANIFEST = f"{OWN}/manifest"
@@ -59,7 +59,7 @@ NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 FIRST_DAY = (date.min - date(1970, 1, 1)).days
 LAST_DAY = (date.max - date(1970, 1, 1)).days
 NO_DAY = FIRST_DAY - 1
-"""The day of records without a timestamp, or with one outside of the years 1 to 9999, which no reader has dates for."""
+"""The day of records without a timestamp, or with one outside the years 1 to 9999, which no reader supports."""
 
 DAY_MS = 86_400_000
 _SUFFIX = ".parquet"
@@ -68,7 +68,7 @@ _FOLDER = re.compile(r"topic=([^/]+)/partition=([0-9]{1,10})/date=([^/]+)")
 
 
 class FileName(NamedTuple):
-    """What a file's name says: its first and its last offset, and of which making of the topic (0: the first)."""
+    """The parts of a file name: first and last offset, and the generation of the topic (0: the first)."""
 
     first: int
     last: int
@@ -80,7 +80,7 @@ class FileName(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a folder's name says. `day` counts from 1970-01-01 on; NO_DAY: no date."""
+    """The parts of a folder name. `day` counts from 1970-01-01; NO_DAY: no date."""
 
     topic: str
     partition: int
@@ -88,7 +88,7 @@ class Place(NamedTuple):
 
     @property
     def date(self) -> str | None:
-        """As in the folder's name; None for no date."""
+        """The date as in the folder name; None without one."""
         return None if self.day == NO_DAY else (date(1970, 1, 1) + timedelta(self.day)).isoformat()
 
     def __str__(self) -> str:
@@ -96,19 +96,19 @@ class Place(NamedTuple):
 
 
 def schema(decoded: pa.DataType | None = None, *, timestamp: pa.DataType = TIMESTAMP) -> pa.Schema:
-    """The columns of files, with the decoded values if these have a type."""
+    """Returns the columns of the files, with the decoded values if `decoded` is their type."""
     fields = [field.with_type(timestamp) if field.name == "timestamp" else field for field in SCHEMA]
     return pa.schema(fields + ([pa.field(DECODED, decoded)] if decoded is not None else []))
 
 
 def file_name(name: str) -> FileName | None:
-    """What the name of a file says; None if it is none of an export's."""
+    """Parses the name of a file; None if it is not from an export."""
     match = _NAME.fullmatch(name)
     return FileName(int(match[2]), int(match[3]), int(match[1] or 0)) if match else None
 
 
 def place(folder: str) -> Place | None:
-    """What the name of a folder says, relative to the export's; None if it is none of an export's."""
+    """Parses the name of a folder, relative to the export folder; None if it is not from an export."""
     match = _FOLDER.fullmatch(folder)
     if not match:
         return None
@@ -120,7 +120,7 @@ def place(folder: str) -> Place | None:
 
 
 def days(times_ms: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The day of each timestamp (epoch milliseconds; -1: none)."""
+    """Returns the day of each timestamp (epoch milliseconds; -1: none)."""
     found = times_ms // DAY_MS
     unknown = (times_ms == -1) | (found < FIRST_DAY) | (found > LAST_DAY)
     if unknown.any():

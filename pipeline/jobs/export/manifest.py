@@ -1,8 +1,8 @@
-"""What an export has done so far: the manifest, numbered JSON documents under `_ottla/manifest/`.
+"""The manifest of an export: numbered JSON documents under `_ottla/manifest/`.
 
-Each document lists pieces of work that were committed together: the topic, its id if that is known, the partition, the
-offsets that were read, and the files that hold their records, with rows, bytes, first and last offset and least and
-largest timestamp. What is not in a document is no part of the export. Owns their form; writing them is `committing`'s.
+Each document lists pieces of work that were committed together: the topic, its id if known, the partition, the offsets
+that were read, and the files with their records: rows, bytes, first and last offset, smallest and largest timestamp.
+Files outside the manifest are not part of the export. Owns the format; `commit` writes the documents.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAME = re.compile(r"([0-9]{20})\.json")
 
 
 class ExportError(ReadError):
-    """A folder cannot be exported to as asked: one sentence."""
+    """An export cannot run with these arguments or this folder. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """A file of it. `path` is relative to its folder; times are epoch milliseconds, None if no record has any."""
+    """A file of the export. `path` is relative to its folder; times are epoch milliseconds, None without timestamps."""
 
     path: str
     rows: int
@@ -42,11 +42,11 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A piece of work that is done: offsets `start` up to but without `end`, and where their records are.
+    """A finished piece of work: offsets from `start` (inclusive) to `end` (exclusive), and the files of their records.
 
-    `topic_id` as Kafka writes ids, None where none was known. `generation` counts how often the topic was made anew.
-    `undecoded`: so many values did not decode. `gone`: these offsets were deleted before they could be exported; `lost`
-    tells what of the others was gone when it was read.
+    `topic_id` is in Kafka's text form, None if unknown. `generation` counts how often the topic was recreated.
+    `undecoded` is the number of values that did not decode. `gone`: these offsets were deleted before they could be
+    exported; `lost` describes offsets among the others that no longer existed when they were read.
     """
 
     topic: str
@@ -71,55 +71,55 @@ class Exported:
 
 
 class Commit(NamedTuple):
-    """One document."""
+    """One document of the manifest."""
 
     number: int
     exported: tuple[Exported, ...]
 
     def to_json(self) -> bytes:
-        """The document; `parse` is its inverse."""
-        told = {"version": VERSION, "number": self.number, "exported": [asdict(one) for one in self.exported]}
-        return json.dumps(told, indent=1).encode() + b"\n"
+        """Returns the document as JSON; `parse` is the inverse."""
+        document = {"version": VERSION, "number": self.number, "exported": [asdict(one) for one in self.exported]}
+        return json.dumps(document, indent=1).encode() + b"\n"
 
 
 def parse(data: bytes, path: str) -> Commit:
-    """A document's commit. Raises ExportError, which names the path."""
+    """Parses a document. Raises ExportError, which names the path."""
     try:
-        told: Mapping[str, Any] = json.loads(data)
-        if told["version"] != VERSION:
-            raise ExportError(f"{path} is of version {told['version']}, which this release does not know")
-        return Commit(int(told["number"]), tuple(_exported(one) for one in told["exported"]))
+        document: Mapping[str, Any] = json.loads(data)
+        if document["version"] != VERSION:
+            raise ExportError(f"{path} has version {document['version']}, this release supports {VERSION}")
+        return Commit(int(document["number"]), tuple(_exported(one) for one in document["exported"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ExportError(f"{path} is no document of an export: {type(error).__name__}: {error}") from error
+        raise ExportError(f"{path} is not a document of an export: {type(error).__name__}: {error}") from error
 
 
-def _exported(told: Mapping[str, Any]) -> Exported:
-    files = tuple(ExportedFile(**one) for one in told["files"])
+def _exported(document: Mapping[str, Any]) -> Exported:
+    files = tuple(ExportedFile(**one) for one in document["files"])
     for file in files:
-        folder, _, name = file.path.rpartition("/")  # what is undone is removed: nothing outside of the folder may be
+        folder, _, name = file.path.rpartition("/")  # recovery removes these files: none may be outside the export
         if layout.place(folder) is None or layout.file_name(name) is None:
-            raise ValueError(f"{file.path!r} is no file of an export")
-    made = Exported(**{**told, "files": files})
+            raise ValueError(f"{file.path!r} is not a file of an export")
+    made = Exported(**{**document, "files": files})
     if any(type(number) is not int or number < 0 for number in (made.partition, made.start, made.end, made.generation)):
-        raise ValueError("a number is none")
+        raise ValueError("a number is invalid")
     return made
 
 
 @dataclass(slots=True)
 class Topic:
-    """What is known of a topic: its newest generation, and what of that was exported."""
+    """The manifest's state of a topic: its newest generation, and the exported offsets of that."""
 
     generation: int = 0
     topic_id: str | None = None
     ranges: dict[int, list[Range]] = field(default_factory=dict)
 
     def covered(self, partition: int) -> list[Range]:
-        """The offsets that are there already, or gone for good; rising."""
+        """Returns the offsets that are exported or gone, ascending."""
         return self.ranges.get(partition, [])
 
 
 class Manifest:
-    """All documents of an export, as far as the next run needs to know them."""
+    """The state of an export after all its documents."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -127,14 +127,14 @@ class Manifest:
 
     @classmethod
     def read(cls, files: Files, root: str) -> Manifest:
-        """The manifest of a folder; an empty one if there is none. Raises ExportError, OSError."""
+        """Reads the manifest of a folder; an empty one if it has none. Raises ExportError, OSError."""
         made = cls()
         for commit in commits(files, root):
             made.take(commit)
         return made
 
     def take(self, commit: Commit) -> None:
-        """Adds a document, the next one."""
+        """Adds the next document."""
         self.number = commit.number
         for one in commit.exported:
             topic = self._topics.setdefault(one.topic, Topic())
@@ -144,7 +144,7 @@ class Manifest:
             topic.ranges[one.partition] = merged([*topic.covered(one.partition), one.range])
 
     def topic(self, name: str) -> Topic:
-        """What is known of a topic."""
+        """Returns the state of a topic."""
         return self._topics.get(name, Topic())
 
     @property
@@ -153,7 +153,7 @@ class Manifest:
 
 
 def commits(files: Files, root: str) -> Iterator[Commit]:
-    """The documents of a folder, in their order; none if it has none. Raises ExportError, OSError."""
+    """Yields the documents of a folder, in order. Raises ExportError, OSError."""
     folder = os.path.join(root, layout.MANIFEST)
     try:
         names = files.list(folder)
@@ -163,13 +163,13 @@ def commits(files: Files, root: str) -> Iterator[Commit]:
         path = os.path.join(folder, name)
         commit = parse(files.read_bytes(path), path)
         if name != document_name(commit.number) or commit.number != expected:
-            raise ExportError(f"{path} is not where it belongs: {document_name(expected)} is missing before it")
+            raise ExportError(f"{path} is out of order: {document_name(expected)} is missing before it")
         yield commit
 
 
 def exported_files(files: Files, root: str) -> Iterator[tuple[Exported, ExportedFile]]:
-    """Every file that is part of the export in a folder, with the piece of work that it came of, in the order of their
-    making. Raises ExportError, OSError."""
+    """Yields every file of the export in a folder, with its piece of work, in the order of the commits. Raises
+    ExportError, OSError."""
     for commit in commits(files, root):
         for one in commit.exported:
             for file in one.files:
@@ -177,10 +177,10 @@ def exported_files(files: Files, root: str) -> Iterator[tuple[Exported, Exported
 
 
 def document_name(number: int) -> str:
-    """The name of a document in `_ottla/manifest/`."""
+    """Returns the name of a document in `_ottla/manifest/`."""
     return f"{number:020d}.json"
 
 
 def paths(exported: Iterable[Exported]) -> set[str]:
-    """The files of some pieces, relative to the folder."""
+    """Returns the files of some pieces, relative to the folder."""
     return {file.path for one in exported for file in one.files}

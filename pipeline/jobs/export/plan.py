@@ -1,7 +1,7 @@
-"""What an export will read: the offsets that are there, less those that were exported already.
+"""The plan of an export: the existing offsets without those that were exported before.
 
-Owns what is refused: topics that were made anew since, and logs that end before what was exported of them. Asks a
-backend and the manifest; knows no Spark.
+Owns the refusals: topics that were recreated since, and logs that end before their exported offsets. Calls a backend
+and reads the manifest; no Spark.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .ranges import Range, total, without
 from .tasks import Form, Work
 
 WIRE_OFFSETS = 500_000
-"""One task reads at most so many offsets from a broker, of whose bytes nothing is known before."""
+"""The most offsets that one task reads from a broker, whose size in bytes is unknown in advance."""
 
 OFFSET_BYTES = 100
-"""So much an offset counts where nothing else is known: for bundles and progress."""
+"""The assumed size of an offset without better knowledge, for bundles and progress."""
 
 
 FROM_START = AtOffset(EARLIEST)
@@ -33,19 +33,19 @@ TO_END = AtOffset(LATEST)
 
 
 class Source(Backend, Protocol):
-    """A backend that knows the ids of topics."""
+    """A backend that returns topic ids."""
 
     def __enter__(self) -> Source: ...
 
     def topic_id(self, topic: str) -> bytes:
-        """The id of a topic; ZERO_UUID where it has none, or none is told."""
+        """Returns the id of a topic; ZERO_UUID if it has none, or if the broker reports none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be exported. `new_generation`: a topic that was made anew is exported beside what is there of it.
-    `fail_on_loss`: records that were deleted before they were exported end it, with nothing done."""
+    """The scope of an export. `new_generation`: a recreated topic is exported next to its old generation.
+    `fail_on_loss`: records that were deleted before their export raise an error before any work."""
 
     selection: Selection
     starting: Limit = FROM_START
@@ -58,8 +58,8 @@ class Request:
 
 @dataclass(slots=True)
 class TopicPlan:
-    """What will be read of a topic. `todo`, `skipped` and `gone` are by partition: to be exported, there already, and
-    deleted before they could be exported."""
+    """The plan for a topic. `todo`, `skipped` and `gone` are by partition: to export, exported before, and deleted
+    before they could be exported."""
 
     topic: str
     topic_id: str | None
@@ -72,14 +72,14 @@ class TopicPlan:
 
 @dataclass(slots=True)
 class Plan:
-    """All of it: `works` are the tasks' items."""
+    """The plan for all topics: `works` are the items of the tasks."""
 
     topics: dict[str, TopicPlan]
     works: list[Work]
 
     @property
     def gone(self) -> list[Exported]:
-        """What is noted as gone."""
+        """The offsets to record as gone."""
         return [
             Exported(topic.topic, topic.topic_id, topic.generation, partition, *of, gone=True)
             for topic in self.topics.values()
@@ -96,9 +96,9 @@ class Plan:
 
 
 def plan(backend: Source, manifest: Manifest, request: Request, root: str, form: Form) -> Plan:
-    """What is to be done now. Raises ExportError, OptionError, DataLoss, ReadError of the backend."""
+    """Makes the plan. Raises ExportError, OptionError, DataLoss, ReadError of the backend."""
     keys = backend.partitions(request.selection)
-    # The starts first: what is deleted meanwhile the tasks find out.
+    # The starts are read first: tasks detect later deletions.
     first = backend.earliest(keys)
     starts = positions(backend, keys, request.starting, committed=request.committed)
     last = backend.latest(keys, committed=request.committed)
@@ -108,13 +108,13 @@ def plan(backend: Source, manifest: Manifest, request: Request, root: str, form:
     topics: dict[str, TopicPlan] = {}
     for key in keys:
         if key not in first or key not in last or key not in starts or key not in ends:
-            continue  # gone since it was listed
+            continue  # deleted since it was listed
         if key.topic not in topics:
             topics[key.topic] = _topic(backend, manifest, request, key.topic, keys, last)
         known = manifest.topic(key.topic)
         covered = known.covered(key.partition) if topics[key.topic].generation == known.generation else []
-        asked = Range(max(starts[key], first[key]), min(ends[key], last[key]))
-        _add(topics[key.topic], key, asked, covered, _is_gone(request, first[key], covered))
+        requested = Range(max(starts[key], first[key]), min(ends[key], last[key]))
+        _add(topics[key.topic], key, requested, covered, _is_gone(request, first[key], covered))
     _refuse_loss(topics, request)
     return Plan(topics, list(_works(backend, topics, request, root, form)))
 
@@ -122,24 +122,24 @@ def plan(backend: Source, manifest: Manifest, request: Request, root: str, form:
 def _topic(
     backend: Source, manifest: Manifest, request: Request, name: str, keys: Sequence[TopicPartition], last: Offsets
 ) -> TopicPlan:
-    """A topic, and whether it is the one that was exported before."""
+    """Plans a topic, and checks that it is the one that was exported before."""
     raw = backend.topic_id(name)
     topic_id = encode_id(raw) if raw != ZERO_UUID else None
     known = manifest.topic(name)
-    why = _made_anew(known, topic_id, [key for key in keys if key.topic == name], last)
+    why = _recreated(known, topic_id, [key for key in keys if key.topic == name], last)
     if why is None:
         return TopicPlan(name, topic_id or known.topic_id, known.generation)
     if not request.new_generation:
         raise ExportError(
-            f"topic {name} is not what was exported before: {why}; --new-generation (new_generation=True) exports it "
-            "beside what is there"
+            f"topic {name} is not the one that was exported before: {why}; --new-generation (new_generation=True) "
+            "exports it next to the old one"
         )
     return TopicPlan(name, topic_id, known.generation + 1)
 
 
-def _made_anew(known: Topic, topic_id: str | None, keys: Sequence[TopicPartition], last: Offsets) -> str | None:
+def _recreated(known: Topic, topic_id: str | None, keys: Sequence[TopicPartition], last: Offsets) -> str | None:
     if topic_id is not None and known.topic_id is not None and topic_id != known.topic_id:
-        return f"its id is {topic_id}, and was {known.topic_id}"
+        return f"its id is {topic_id}, but was {known.topic_id}"
     for key in keys:
         covered = known.covered(key.partition)
         if covered and key in last and last[key] < covered[-1].end:
@@ -148,20 +148,20 @@ def _made_anew(known: Topic, topic_id: str | None, keys: Sequence[TopicPartition
 
 
 def _is_gone(request: Request, first: int, covered: Sequence[Range]) -> Range | None:
-    """The offsets between what was exported and where the log begins now."""
+    """Returns the offsets between the last exported one and the log start offset."""
     if request.starting != FROM_START or not covered or covered[-1].end >= first:
         return None
     return Range(covered[-1].end, first)
 
 
-def _add(topic: TopicPlan, key: TopicPartition, asked: Range, covered: Sequence[Range], gone: Range | None) -> None:
+def _add(topic: TopicPlan, key: TopicPartition, requested: Range, covered: Sequence[Range], gone: Range | None) -> None:
     topic.partitions += 1
     if gone is not None:
         topic.gone[key.partition] = gone
-    todo = without(asked, covered) if asked.size else []
+    todo = without(requested, covered) if requested.size else []
     if todo:
         topic.todo[key.partition] = todo
-    topic.skipped[key.partition] = asked.size - total(todo)
+    topic.skipped[key.partition] = requested.size - total(todo)
 
 
 def _refuse_loss(topics: Mapping[str, TopicPlan], request: Request) -> None:
@@ -174,7 +174,7 @@ def _refuse_loss(topics: Mapping[str, TopicPlan], request: Request) -> None:
 
 
 def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form) -> Iterator[Work]:
-    """The tasks' items. What a partition lacks in several places is several ranges."""
+    """Yields the items of the tasks. Several gaps of a partition are several ranges."""
     wanted = Wanted(columns=layout.READ, committed=request.committed, on_corrupt=request.on_corrupt)
     ranges = [
         OffsetRange(topic.topic, partition, *one)
@@ -183,7 +183,7 @@ def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, r
         for one in of
     ]
     pieces: Iterable[Piece]
-    if isinstance(backend, FileBackend):  # each piece makes files of its own
+    if isinstance(backend, FileBackend):  # each piece writes its own files
         pieces = joined(backend.pieces(ranges, wanted, at_least=None), form.file_bytes // 2)
     else:
         pieces = backend.pieces(split(ranges, WIRE_OFFSETS), wanted, at_least=None)
@@ -204,7 +204,7 @@ def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, r
 
 
 def _reads(piece: Any) -> tuple[OffsetRange, int]:
-    """The offsets that a piece reads, and about how many bytes these are."""
+    """Returns the offsets of a piece, and their approximate size in bytes."""
     if isinstance(piece, FilePiece):
         return OffsetRange(*piece.key, piece.start, piece.end), piece.size_bytes
     return piece.range, piece.range.size * OFFSET_BYTES

@@ -1,4 +1,4 @@
-"""Ranges of offsets: put together, and taken from each other. Pure."""
+"""Ranges of offsets: union and difference. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Range(NamedTuple):
-    """Offsets from `start` on, up to but without `end`."""
+    """Offsets from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
@@ -21,7 +21,7 @@ class Range(NamedTuple):
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The same offsets in as few ranges as possible, rising."""
+    """Returns the same offsets in as few ranges as possible, ascending."""
     found: list[Range] = []
     for one in sorted(one for one in ranges if one.size):
         if found and one.start <= found[-1].end:
@@ -32,7 +32,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def without(of: Range, covered: Sequence[Range]) -> list[Range]:
-    """What of a range is in none of the others, which are as `merged` gives them."""
+    """Returns the parts of a range outside the others, which are in the form of `merged`."""
     found: list[Range] = []
     start = of.start
     for one in covered:
@@ -49,5 +49,5 @@ def without(of: Range, covered: Sequence[Range]) -> list[Range]:
 
 
 def total(ranges: Iterable[Range]) -> int:
-    """How many offsets."""
+    """Returns the number of offsets."""
     return sum(one.size for one in ranges)

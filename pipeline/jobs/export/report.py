@@ -1,4 +1,4 @@
-"""The report of an export: what was written of each topic, and what was there already. Pure.
+"""The report of an export: the exported and the skipped offsets of each topic. Pure.
 
 The document of `to_json`:
 
@@ -6,8 +6,8 @@ The document of `to_json`:
     total              {records, files, bytes, skipped, undecoded, gone}
     topics             one by name: topic, topic_id (null: not known), generation, records, files, bytes, undecoded,
                        problem (of the first value that did not decode), and its partitions: partition,
-                       offsets [[start, end], ...] and how many are exported now, skipped (how many offsets were there
-                       already), gone [start, end] or null, lost [sentences of tasks]
+                       offsets [[start, end], ...] and how many are exported now, skipped (how many offsets were
+                       exported before), gone [start, end] or null, lost [sentences of tasks]
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .tasks import Written
 
 @dataclass(slots=True)
 class PartitionExport:
-    """What became of one partition. `offsets` were exported now, `skipped` so many are there already, `gone` were
-    deleted before they were exported; `lost`: what tasks found to be gone."""
+    """The result for a partition. `offsets` were exported now, `skipped` offsets were exported before, `gone` were
+    deleted before their export; `lost` are the losses that tasks found."""
 
     partition: int
     offsets: list[Range] = field(default_factory=list)
@@ -36,7 +36,7 @@ class PartitionExport:
 
 @dataclass(slots=True)
 class TopicExport:
-    """What became of one topic; bytes are those of its files."""
+    """The result for a topic; bytes are those of its files."""
 
     topic: str
     topic_id: str | None
@@ -58,7 +58,7 @@ class TopicExport:
 
 
 class ExportReport:
-    """What an export did. `seconds` is how long it took."""
+    """The result of an export. `seconds` is its duration."""
 
     def __init__(self, folder: str, form: str, plan: Plan) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class ExportReport:
                 topic.partitions[number] = PartitionExport(number, skipped=skipped, gone=of.gone.get(number))
 
     def add(self, exported: Exported, written: Written) -> None:
-        """A piece of work that is done."""
+        """Adds a finished piece of work."""
         topic = self.topics[exported.topic]
         topic.records += exported.records
         topic.files += len(exported.files)
@@ -107,7 +107,7 @@ class ExportReport:
         return sum(topic.gone for topic in self.topics.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The document of `to_json`, see the module."""
+        """Returns the document of `to_json`, see the module."""
         names = ("records", "files", "bytes", "skipped", "undecoded", "gone")
         return {
             "folder": self.folder,
@@ -118,15 +118,15 @@ class ExportReport:
         }
 
     def to_json(self) -> str:
-        """One document, indented."""
+        """Returns one document, indented."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def to_text(self) -> str:
-        """For people: a line for each topic, one for each thing that they should know of it, and the sum."""
+        """Returns a line for each topic, one for each remark on it, and the total."""
         lines: list[str] = []
         for _, topic in sorted(self.topics.items()):
-            there = f", {topic.skipped:,} offsets were there already" if topic.skipped else ""
-            again = f", made anew {topic.generation} times" if topic.generation else ""
+            there = f", {topic.skipped:,} offsets exported before" if topic.skipped else ""
+            again = f", recreated {topic.generation} times" if topic.generation else ""
             lines.append(f"{topic.topic}{again}: {_amount(topic)}{there}")
             for partition in topic.partitions.values():
                 if partition.offsets:
@@ -138,7 +138,7 @@ class ExportReport:
                 lines += [f"  ! {lost}" for lost in partition.lost]
             if topic.undecoded:
                 values = "value does" if topic.undecoded == 1 else "values do"
-                lines.append(f"  ! {topic.undecoded:,} {values} not decode, first {topic.problem}")
+                lines.append(f"  ! {topic.undecoded:,} {values} not decode, first at {topic.problem}")
         lines.append(f"{_amount(self)} in {self.folder}")
         return "".join(f"{line}\n" for line in lines)
 

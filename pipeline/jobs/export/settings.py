@@ -1,4 +1,4 @@
-"""What an export takes of logs, and how it writes it: `ExportSettings`."""
+"""The scope and the form of an export: `ExportSettings`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 class ExportSettings:
     """The records that an export reads, and the files that it writes.
 
-    `topics` lists the topics; `like` is a regular expression that whole names match. With neither: all but internal
+    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
     topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`); a later run can
     add the rest. Aborted transactions and records from the last stable offset on are exported only if `isolation` is
     "read_uncommitted".
 
-    `format`: "parquet", or "delta" for a Delta table. `decoding` adds the column `decoded`, where a value that does not
-    decode is null and counted, or ends the export (`on_undecodable="fail"`). All runs into a folder have the same
-    format, isolation and decoding. `codec` and sizes may differ: a file is full with `rows_per_file` rows, or
-    `file_bytes` bytes before they are compressed. `on_corrupt`: "skip" leaves out what is damaged, and logs it.
+    `format`: "parquet", or "delta" for a Delta table. `decoding` adds the column `decoded`; a value that does not
+    decode is null and counted, or fails the export (`on_undecodable="fail"`). All runs into a folder have the same
+    format, isolation and decoding. `codec` and sizes may differ: a file is closed after `rows_per_file` rows, or after
+    `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged batches, and logs them.
 
     A topic that was deleted and created again since its last export is refused; with `new_generation` it is exported
-    beside the old one. The report counts records that were deleted before their export; `fail_on_loss` raises DataLoss
+    next to the old one. The report counts records that were deleted before their export; `fail_on_loss` raises DataLoss
     for them.
     """
 
@@ -54,7 +54,7 @@ class ExportSettings:
     fail_on_loss: bool = False
 
     def form(self) -> Form:
-        """How the tasks write files. Raises ExportError."""
+        """Returns the form of the files that tasks write. Raises ExportError."""
         for name, value, choices in (
             ("format", self.format, FORMATS),
             ("codec", self.codec, CODECS),
@@ -63,20 +63,20 @@ class ExportSettings:
             if value not in choices:
                 raise ExportError(f"{name} is {value!r}: it must be {', '.join(choices[:-1])} or {choices[-1]}")
         if self.file_bytes < 1 or (self.rows_per_file is not None and self.rows_per_file < 1):
-            raise ExportError("a file has one row at least, and one byte")
+            raise ExportError("file_bytes and rows_per_file must be 1 or more")
         for_delta = self.format == "delta"
         return Form(self.codec, self.rows_per_file, self.file_bytes, for_delta, self.decoding, self.on_undecodable)
 
     def of_folder(self) -> FolderSettings:
-        """What all runs into one folder have in common. Raises ExportError."""
+        """Returns the settings that all runs into one folder share. Raises ExportError."""
         if self.isolation not in ISOLATIONS:
             raise ExportError(f"isolation is {self.isolation!r}: it must be {' or '.join(ISOLATIONS)}")
         decoding = self.decoding
-        told = {"kind": decoding.kind, "schema": decoding.schema} if decoding is not None else None
-        return FolderSettings(self.format, self.isolation, told)
+        fields = {"kind": decoding.kind, "schema": decoding.schema} if decoding is not None else None
+        return FolderSettings(self.format, self.isolation, fields)
 
     def request(self) -> Request:
-        """What is read. Raises ExportError, OptionError."""
+        """Returns the scope of the export. Raises ExportError, OptionError."""
         starting, ending = self.starting, self.ending
         return Request(
             selection=_selection(self.topics, self.like),
@@ -93,7 +93,7 @@ def _selection(topics: Sequence[str] | None, like: str | None) -> Selection:
     try:
         matches = re.compile(like).fullmatch if like is not None else None
     except re.error as error:
-        raise ExportError(f"{like!r} is no regular expression: {error}") from error
+        raise ExportError(f"{like!r} is not a regular expression: {error}") from error
     if topics is None:
         return Selection(pattern=like)
     return Selection(tuple(topic for topic in topics if matches is None or matches(topic)))

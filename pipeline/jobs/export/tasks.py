@@ -1,8 +1,8 @@
-"""What a task of an export does: the records of one piece to Parquet files, by the days of their timestamps.
+"""The work of a task of an export: writes the records of one piece to Parquet files, by the day of their timestamps.
 
-The files get their names when they are committed; until then they lie in `_ottla/unfinished` under names that no other
-attempt has. So a task that is killed, or runs twice, leaves nothing that anyone takes for rows. Memory is bounded by
-what waits to become a row group, and by the files that are open at once.
+The files are renamed when they are committed; until then they are in `_ottla/unfinished` under names unique to this
+attempt. So a task that is killed, or runs twice, leaves no rows in the table. Memory is bounded by the rows of
+unfinished row groups, and by the number of open files.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .value_columns import Decoding
 
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 GROUP_BYTES = 32 << 20
-"""A row group holds about so many bytes of Arrow: enough for columns to compress, and few for a reader to hold."""
+"""The size of a row group in Arrow: large enough for columns to compress, small enough for a reader's memory."""
 
 WAITING_BYTES = 2 * GROUP_BYTES
-_LAST_MS = INT64_MAX // 1000  # of Delta: what is later becomes that
+_LAST_MS = INT64_MAX // 1000  # the largest timestamp of Delta: later ones are clamped
 
 OPEN_FILES = 64
-"""So much waits at most, and so many files are open at once, when records of many days lie next to each other."""
+"""The limits of waiting rows and open files, for records of many days side by side."""
 
 FILE_BYTES = 128 << 20
 
-# Values seldom come again. Least and largest are of use where a reader looks for a range.
+# Values are rarely repeated, so no dictionary for them; statistics help readers that search for a range.
 _PARQUET = {
     "use_dictionary": ["timestampType", "key", "headers.list.element.key"],
     "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
@@ -51,8 +51,8 @@ OnUndecodable = Literal["null", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How files are written; can be pickled. A file is full when it has `rows_per_file` rows or `file_bytes` bytes of
-    Arrow. `for_delta`: timestamps in microseconds, the only ones that Delta knows."""
+    """The form of the files; picklable. A file is full with `rows_per_file` rows or `file_bytes` bytes of Arrow.
+    `for_delta`: timestamps in microseconds, the only unit of Delta."""
 
     codec: str = "zstd"
     rows_per_file: int | None = None
@@ -73,8 +73,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One task's work: offsets `start` up to `end` of a partition, which `piece` reads, to files under `root`. Can be
-    pickled. `size_bytes` is an estimate. `fail_on_loss`: offsets that are gone by now end the job."""
+    """The work of one task: offsets from `start` (inclusive) to `end` (exclusive) of a partition, read by `piece`, to
+    files under `root`. Picklable. `size_bytes` is an estimate. `fail_on_loss`: offsets that no longer exist fail the
+    job."""
 
     piece: Piece
     root: str
@@ -93,7 +94,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task has written: `files` by their names in `_ottla/unfinished`. `lost` tells what was gone."""
+    """The result of a task: `files` by their names in `_ottla/unfinished`. `lost` describes lost offsets."""
 
     records: int
     files: tuple[tuple[str, ExportedFile], ...]
@@ -103,8 +104,8 @@ class Written:
 
 
 def write(work: Work, files: Files | None = None) -> Written:
-    """Does the work. Raises ReadError, OSError; then, and whenever it is interrupted, what it wrote is no part of
-    anything."""
+    """Does the work. Raises ReadError, OSError; then, and after any interruption, its files are not part of the
+    export."""
     disk = files if files is not None else SharedFiles()
     try:
         return _written(work, work.piece, disk)
@@ -115,7 +116,7 @@ def write(work: Work, files: Files | None = None) -> Written:
 
 
 def _lenient(piece: Any) -> Piece:
-    """The same piece, of which what is gone is left out."""
+    """Returns the same piece with lost records skipped."""
     return replace(piece, wanted=replace(piece.wanted, fail_on_loss=False))
 
 
@@ -132,7 +133,7 @@ def _written(work: Work, piece: Piece, files: Files) -> Written:
 
 @dataclass(slots=True)
 class _Day:
-    """The rows of one day: those that wait, and the file that is open for them."""
+    """The rows of one day: waiting ones, and the open file for them."""
 
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_bytes: int = 0
@@ -140,7 +141,7 @@ class _Day:
 
 
 class _OpenFile:
-    """A file that is being written; pyarrow's way to write goes through `Files`."""
+    """A file that is being written; adapts `Files` to pyarrow."""
 
     def __init__(self, files: Files, path: str, form: Form) -> None:
         self.name = os.path.basename(path)
@@ -150,7 +151,7 @@ class _OpenFile:
         self.max_ms: int | None = None
         self._file: File | None = files.open(path, create=True)
         self._position = 0
-        options: Any = _PARQUET  # of which pyarrow's own types know less than it takes
+        options: Any = _PARQUET  # pyarrow's type stubs are narrower than its implementation
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self, mode="w"),
             form.schema,
@@ -159,7 +160,7 @@ class _OpenFile:
             **options,
         )
 
-    # What pyarrow asks of a file
+    # The interface of a file for pyarrow
 
     closed = False
 
@@ -170,7 +171,7 @@ class _OpenFile:
         self._position += size
         return size
 
-    def tell(self) -> int:
+    def tell(self) -> int:  # words: quoted
         return self._position
 
     def flush(self) -> None:
@@ -179,10 +180,10 @@ class _OpenFile:
     def close(self) -> None:
         pass
 
-    # The rows
+    # Rows
 
     def add(self, table: pa.Table, arrow_bytes: int) -> None:
-        """A row group."""
+        """Writes a row group."""
         offsets = table.column("offset")
         self.first = offsets[0].as_py() if not self.rows else self.first
         self.last = offsets[-1].as_py()
@@ -197,7 +198,7 @@ class _OpenFile:
         self._writer.write_table(table, row_group_size=table.num_rows)
 
     def finished(self) -> int:
-        """Ends the file and makes it durable; its size."""
+        """Completes the file, durably. Returns its size."""
         assert self._file is not None
         self._writer.close()
         self._file.sync()
@@ -225,7 +226,7 @@ class _Writer:
         self._problem = ""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows of the columns of `layout.READ`, behind those before."""
+        """Adds the next rows, with the columns of `layout.READ`."""
         times = rows.column(EXACT_TIME.name).to_numpy()
         found = self._shaped(rows, times)
         self._records += rows.num_rows
@@ -238,13 +239,13 @@ class _Writer:
             sorted_days = days[order]
             begins = [0, *(np.flatnonzero(np.diff(sorted_days)) + 1).tolist(), len(days)]
             for begin, end in pairwise(begins):
-                # Copied: a few rows that wait must not keep all those alive that they came with.
+                # Copied: a few waiting rows must not keep the whole batch alive.
                 self._wait(int(sorted_days[begin]), found.take(pa.array(order[begin:end])))
         while self._waiting_bytes > WAITING_BYTES:
             self._flush(max(self._days, key=lambda day: self._days[day].waiting_bytes))
 
     def _shaped(self, rows: pa.RecordBatch, times: Int64s) -> pa.RecordBatch:
-        """The rows with the columns of the files."""
+        """Returns the rows with the columns of the files."""
         form = self._work.form
         unknown = times == -1
         whole = np.clip(times, -_LAST_MS, _LAST_MS) * 1000 if form.for_delta else times
@@ -271,7 +272,7 @@ class _Writer:
             self._flush(day)
 
     def _flush(self, day: int) -> None:
-        """What waits of a day becomes a row group, or several where files are full with it."""
+        """Writes the waiting rows of a day as a row group, or as several if files become full."""
         of_day = self._days[day]
         size, of_day.waiting_bytes = of_day.waiting_bytes, 0
         self._waiting_bytes -= size
@@ -309,14 +310,14 @@ class _Writer:
         self._done.append((file.name, ExportedFile(path, file.rows, size, file.first, file.last, *times)))
 
     def finished(self) -> Written:
-        """Everything written and durable."""
+        """Flushes all rows and closes the files durably."""
         for day in sorted(self._days):
             self._flush(day)
             self._close(day)
         return Written(self._records, tuple(self._done), self._undecoded, self._problem)
 
     def discard(self) -> None:
-        """Closes what is open; the files are swept away by who comes next."""
+        """Closes the open files; the next owner of the folder removes them."""
         for of_day in self._days.values():
             if of_day.file is not None:
                 of_day.file.discard()

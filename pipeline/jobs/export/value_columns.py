@@ -1,10 +1,10 @@
-"""Values as columns: JSON by a schema or as text that is checked, and Avro by the schema that it was written with.
+"""Values as columns: JSON by a schema or as validated text, and Avro by its writer's schema.
 
-Owns what counts as a value that does not decode: one that is not of the form, or that holds what its column cannot. A
-null value decodes to null. A value is decoded as a whole or not at all; members of JSON that the schema does not name
-are left out, those that a value lacks are null.
+Owns which values fail to decode: those in another format, and those that do not fit their column. A null value decodes
+to null. A value is decoded as a whole or not at all; JSON members outside the schema are dropped, missing ones are
+null.
 
-pyarrow's own reader of JSON is not used: a document that is only `null` ends its process.
+pyarrow's JSON reader is not used: a document that is only `null` aborts its process.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .manifest import ExportError
 
 Kind = Literal["json", "avro", "avro-confluent", "avro-single"]
 KINDS: tuple[Kind, ...] = ("json", "avro", "avro-confluent", "avro-single")
-"""`avro`: plain binary. `avro-confluent`: behind a zero and four bytes of a schema's id, which is not looked at.
-`avro-single`: Avro's single-object encoding, behind the fingerprint of the schema, which must be the given one's."""
+"""`avro`: plain binary. `avro-confluent`: after a zero byte and a schema id of four bytes, which is ignored.
+`avro-single`: Avro's single-object encoding, after the schema's fingerprint, which must match the given schema."""
 
 _SINGLE = b"\xc3\x01"
 _CONFLUENT_BYTES = 5
@@ -35,7 +35,8 @@ Convert = Callable[[Any], Any]
 
 
 class Decoded(NamedTuple):
-    """Values of a column: null where one did not decode, of which there are `failed`; the row of the first, and why."""
+    """The values of a column, null for each that did not decode; the number of these, the row of the first, and its
+    problem."""
 
     values: pa.Array
     failed: int
@@ -49,7 +50,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How values are decoded; can be pickled. `schema`: of JSON an Arrow type, None for text; of Avro its own JSON."""
+    """The decoding of values; picklable. `schema` is the Arrow type for JSON, None for text, or Avro's own JSON."""
 
     kind: Kind
     type: pa.DataType
@@ -57,19 +58,19 @@ class Decoding:
 
     @classmethod
     def json(cls, schema: pa.Schema | pa.DataType | None = None) -> Decoding:
-        """JSON: structs by the schema, or without one the text of values that are JSON. ExportError for a schema with
-        types that JSON is not decoded to."""
+        """Returns the decoding of JSON: to structs by the schema, or without one to the text of valid JSON. Raises
+        ExportError for a schema with unsupported types."""
         if schema is None:
             return cls("json", pa.string())
         kind = pa.struct(list(schema)) if isinstance(schema, pa.Schema) else schema
         if not pa.types.is_struct(kind):
-            raise ExportError(f"a schema of JSON must be one of columns, not {kind}")
+            raise ExportError(f"a schema for JSON must have columns, but is {kind}")
         of_json(kind)
         return cls("json", kind, str(kind))
 
     @classmethod
     def avro(cls, schema: str, kind: Kind = "avro") -> Decoding:
-        """Avro by a schema in its JSON form. Raises ExportError; MissingExtra without fastavro."""
+        """Returns the decoding of Avro by a schema in JSON form. Raises ExportError; MissingExtra without fastavro."""
         from ...extras import needed
 
         with needed():
@@ -78,29 +79,29 @@ class Decoding:
             plain = json.loads(schema)
             fastavro.parse_schema(plain)
         except Exception as error:
-            raise ExportError(f"it is no schema of Avro: {_told(error)}") from error
+            raise ExportError(f"it is not an Avro schema: {_message(error)}") from error
         return cls(kind, arrow_of(plain), json.dumps(plain, sort_keys=True))
 
     def decoder(self) -> Decoder:
-        """For one task."""
+        """Returns a decoder for one task."""
         if self.kind != "json":
             return _Avro(self)
         return _Json(self.type) if self.schema is not None else _JsonText()
 
 
-# -- all values of a column
+# -- the values of a column
 
 
 def _through(values: pa.Array, decode: Convert, kind: pa.DataType, read_as: pa.DataType) -> Decoded:
-    """Each value by itself, and all of them together to a column; if that fails, by halves."""
+    """Decodes each value by itself, and converts all to a column; if that fails, by halves."""
     found: list[Any] = []
     failed: dict[int, str] = {}
     for row, value in enumerate(values.to_pylist()):
         if value is not None:
             try:
                 value = decode(value)
-            except Exception as error:  # whatever a decoder makes of bytes that are not its own
-                failed[row] = _told(error)
+            except Exception as error:  # a decoder may raise anything for foreign bytes
+                failed[row] = _message(error)
                 value = None
         found.append(value)
     chunks = list(_columns(found, 0, kind, read_as, failed))
@@ -110,13 +111,13 @@ def _through(values: pa.Array, decode: Convert, kind: pa.DataType, read_as: pa.D
 
 
 def _columns(found: Sequence[Any], begin: int, kind: pa.DataType, read_as: pa.DataType, failed: dict[int, str]) -> Any:
-    """The column in parts: none of it is lost but the values that do not fit."""
+    """Yields the column in parts: only the values that do not fit are lost."""
     try:
         column = pa.array(found, read_as)
         yield column if read_as == kind else column.cast(kind)
-    except Exception as error:  # of many kinds: overflows, surrogates, what does not fit
+    except Exception as error:  # overflow, surrogates, values out of range
         if len(found) == 1:
-            failed[begin] = _told(error)
+            failed[begin] = _message(error)
             yield pa.nulls(1, kind)
             return
         half = len(found) // 2
@@ -124,7 +125,7 @@ def _columns(found: Sequence[Any], begin: int, kind: pa.DataType, read_as: pa.Da
         yield from _columns(found[half:], begin + half, kind, read_as, failed)
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
@@ -144,10 +145,10 @@ def _checked_text(value: bytes) -> str:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not of JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
-_loads = json.JSONDecoder(parse_constant=_no_constant).decode  # RFC 8259: no NaN and no Infinity
+_loads = json.JSONDecoder(parse_constant=_no_constant).decode  # RFC 8259: no NaN, no Infinity
 
 
 class _Json:
@@ -161,13 +162,13 @@ class _Json:
     def _one(self, value: bytes) -> Any:
         found = _loads(value.decode())
         if not isinstance(found, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         return self._convert(found)
 
 
 def of_json(kind: pa.DataType) -> Convert:
-    """What makes of something in JSON what pyarrow takes for this type; ValueError where it does not fit. Raises
-    ExportError for types that JSON is not decoded to."""
+    """Returns a function that converts JSON values to this Arrow type and raises ValueError for others. Raises
+    ExportError for unsupported types."""
     types = pa.types
     if types.is_struct(kind):
         return _struct([(field.name, of_json(field.type)) for field in kind])
@@ -190,7 +191,7 @@ def _struct(members: Sequence[tuple[str, Convert]]) -> Convert:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise ValueError(f"{_shown(value)} is no object")
+            raise ValueError(f"{_shown(value)} is not an object")
         get = value.get
         return {name: of(get(name)) for name, of in members}
 
@@ -202,7 +203,7 @@ def _list(of: Convert) -> Convert:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise ValueError(f"{_shown(value)} is no list")
+            raise ValueError(f"{_shown(value)} is not a list")
         return [of(one) for one in value]
 
     return convert
@@ -213,7 +214,7 @@ def _map(of: Convert) -> Convert:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise ValueError(f"{_shown(value)} is no object")
+            raise ValueError(f"{_shown(value)} is not an object")
         return [(key, of(one)) for key, one in value.items()]
 
     return convert
@@ -223,7 +224,7 @@ def _exactly(kind: type, what: str) -> Convert:
     def convert(value: Any) -> Any:
         if value is None or type(value) is kind:
             return value
-        raise ValueError(f"{_shown(value)} is no {what}")
+        raise ValueError(f"{_shown(value)} is not a {what}")
 
     return convert
 
@@ -234,32 +235,32 @@ def _shown(value: Any) -> str:
 
 def _float(value: Any) -> Any:
     if type(value) not in (int, float):
-        raise ValueError(f"{_shown(value)} is no number")
+        raise ValueError(f"{_shown(value)} is not a number")
     return float(value)
 
 
 def _decimal(value: Any) -> Any:
     if type(value) not in (int, float, str):
-        raise ValueError(f"{_shown(value)} is no number")
+        raise ValueError(f"{_shown(value)} is not a number")
     return Decimal(str(value))
 
 
 def _time(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is no time")
+        raise ValueError(f"{_shown(value)} is not a time")
     found = datetime.fromisoformat(value)
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _date(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is no date")
+        raise ValueError(f"{_shown(value)} is not a date")
     return date.fromisoformat(value)
 
 
 def _bytes(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is no base64")
+        raise ValueError(f"{_shown(value)} is not base64")
     return base64.b64decode(value, validate=True)
 
 
@@ -301,16 +302,16 @@ class _Avro:
         def one(value: bytes) -> Any:
             if of.kind == "avro-confluent":
                 if len(value) < _CONFLUENT_BYTES or value[0]:
-                    raise ValueError("it has no id of a schema before it")
+                    raise ValueError("it does not begin with a schema id")
                 value = value[_CONFLUENT_BYTES:]
             elif front:
                 if not value.startswith(front):
-                    raise ValueError("it is not marked with the schema's fingerprint")
+                    raise ValueError("it does not begin with the schema's fingerprint")
                 value = value[len(front) :]
             file = BytesIO(value)
             found = schemaless_reader(file, parsed, None)
             if file.tell() != len(value):
-                raise ValueError(f"{len(value) - file.tell()} bytes are left behind it")
+                raise ValueError(f"{len(value) - file.tell()} bytes are left after the value")
             return shape(found) if shape is not None else found
 
         self._one = one
@@ -320,7 +321,7 @@ class _Avro:
 
 
 _AVRO: dict[str, pa.DataType] = {
-    "null": pa.string(),  # nobody reads columns without a type
+    "null": pa.string(),  # readers do not support columns of type null
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -339,10 +340,10 @@ _DECIMAL_DIGITS = 38
 
 
 def arrow_of(schema: Any, *, raw: bool = False) -> pa.DataType:
-    """The Arrow type of what a schema of Avro describes; `raw`: as it is read, before times have the unit of columns.
+    """Returns the Arrow type of an Avro schema; `raw`: as decoded, before timestamps get the unit of columns.
 
-    Enums are text, fixed is bytes, logical types but dates, times since the epoch and decimals what they are made of.
-    Raises ExportError for what has no such type: unions of several types besides null, recursive records.
+    Enums are strings, fixed is bytes; logical types other than dates, timestamps and decimals have their base type.
+    Raises ExportError for unions of several types besides null, and for recursive records.
     """
     return _arrow(schema, raw, {}, "")
 
@@ -351,7 +352,7 @@ def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None], space: 
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) > 1:
-            raise ExportError("values of Avro are not decoded to unions of several types")
+            raise ExportError("Avro unions of several types cannot be decoded to a column")
         return _arrow(others[0] if others else "null", raw, named, space)
     if isinstance(schema, str):
         if schema in _AVRO:
@@ -359,7 +360,7 @@ def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None], space: 
         name = schema if "." in schema or not space else f"{space}.{schema}"
         found = named.get(name, named.get(schema))
         if found is None:
-            raise ExportError(f"values of Avro are not decoded to the recursive record {schema}")
+            raise ExportError(f"the recursive Avro record {schema} cannot be decoded to a column")
         return found
     kind = schema["type"]
     if isinstance(kind, (dict, list)):
@@ -385,7 +386,7 @@ def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None], space: 
 
 
 def _full_name(schema: Any, space: str) -> tuple[str, str]:
-    """(namespace, full name) of something that has one."""
+    """Returns (namespace, full name) of a named type."""
     name = schema["name"]
     if "." in name:
         return name.rpartition(".")[0], name
@@ -400,7 +401,7 @@ def _named(schema: Any, named: dict[str, pa.DataType | None], space: str, kind: 
 
 
 def _without_logical(schema: Any) -> Any:
-    """The same schema, of which numbers stay numbers: quicker, and no time is too late for Python's own."""
+    """Returns the schema without logical types: faster, and timestamps beyond Python's datetime stay numbers."""
     if isinstance(schema, list):
         return [_without_logical(one) for one in schema]
     if not isinstance(schema, dict):
@@ -423,7 +424,7 @@ def _has_maps(kind: pa.DataType) -> bool:
 
 
 def _pairs(kind: pa.DataType) -> Convert:
-    """Maps as the pairs that pyarrow takes."""
+    """Converts maps to the pairs that pyarrow accepts."""
     if pa.types.is_struct(kind):
         return _struct([(field.name, _pairs(field.type)) for field in kind])
     if pa.types.is_list(kind):

@@ -1,8 +1,8 @@
-"""Records in Parquet on their way back into logs: to topics of brokers, or straight to segments.
+"""Imports records from Parquet into logs: to topics of brokers, or directly as segments.
 
-Owns finding the files (`files`), reading them in the order of a partition (`rows`), cutting the work (`pieces`), and
-the two ways in: `segments`, `staging`, `adding` and `filling` for a data directory whose broker is stopped, `sending`
-for brokers that run. Needs the extra `pipeline`, but no Spark; `job.py` runs it there.
+Owns finding the files (`files`), reading them in the order of a partition (`rows`), dividing the work (`plan`), and the
+two targets: `tasks`, `staging_folder`, `adoption` and `steps` for a data directory whose broker is stopped, `produce`
+and `topics` for running brokers. Needs the extra `pipeline`, but no Spark apart from `job.py`.
 """
 
 from __future__ import annotations

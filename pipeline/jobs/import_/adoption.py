@@ -1,10 +1,9 @@
-"""Partitions that are whole get into a data directory whose broker is stopped.
+"""Moves complete partitions into a data directory whose broker is stopped.
 
-Owns the three ways. Into a folder that is empty, or not there: by one rename of all. Into a directory that has no
-history of Ottla's (a new one, or one of an older Kafka): folder by folder, its lock held; the next start of a broker
-adopts them. Into one with a history (`__cluster_metadata-0`): by the project's own `ottla import-dir --move`, which
-adds each topic in one step. What an interrupted run did is found out first: its folders are known again by any name.
-Raises ReadError.
+Owns the three ways. An empty or missing folder: one rename of everything. A directory without a metadata log of Ottla
+(a new one, or one of an older Kafka): folder by folder, under its lock; the next start of a broker adopts them. A
+directory with a metadata log (`__cluster_metadata-0`): by `ottla import-dir --move`, which adds each topic atomically.
+First the result of an interrupted run is determined, whose folders are recognised under any name. Raises ReadError.
 """
 
 from __future__ import annotations
@@ -36,29 +35,29 @@ _OTHER_FILE_SYSTEM = (errno.EXDEV, errno.EBUSY)
 _COPY_BYTES = 4 << 20
 
 Importer = Callable[[Sequence[str]], tuple[int, str]]
-"""`ottla import-dir` with these arguments: its exit code, and what it said."""
+"""Runs `ottla import-dir` with these arguments; returns its exit code and its output."""
 
 
 def import_dir(arguments: Sequence[str]) -> tuple[int, str]:
-    """The command, in a process of its own: it is the broker's, which nothing here may import."""
+    """Runs `ottla import-dir` as a subprocess: it is part of the broker, which this package must not import."""
     command = [sys.executable, "-m", "ottla.tools", "import-dir", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
 
 class Target:
-    """A data directory that topics are added to; `importer` is how, where it has a history. Paths are absolute."""
+    """A data directory that receives topics; `importer` adds them if it has a metadata log. Paths are absolute."""
 
     def __init__(self, files: Files, path: str, importer: Importer = import_dir) -> None:
         self.path = os.path.abspath(path)
         self.files = files
         self._importer = importer
 
-    # -- what is there
+    # -- the directory
 
     @property
     def is_empty(self) -> bool:
-        """Whether it may become the directory that was prepared, as a whole."""
+        """Whether the prepared directory may replace it as a whole."""
         return not self.files.exists(self.path) or not self._names()
 
     @property
@@ -67,16 +66,16 @@ class Target:
 
     def describe(self) -> str:
         if self.is_empty:
-            return f"{self.path}, which is new"
+            return f"{self.path} (new)"
         if self.has_history:
-            return f"{self.path}, by import-dir, into its history"
-        return f"{self.path}, whose next start adopts them"
+            return f"{self.path}, by import-dir"
+        return f"{self.path}, adopted by the next start of its broker"
 
     def check(self, topics: Sequence[str], ours: Sequence[str] = ()) -> None:
-        """Raises ReadError for a directory that is in use, is a partition's, or has one of the topics already, folders
-        that are `ours` left aside."""
+        """Raises ReadError for a directory that is in use, is a partition's folder, or has one of the topics already,
+        apart from the folders `ours`."""
         if self.files.exists(self.path) and not os.path.isdir(self.path):
-            raise ReadError(f"{self.path} is no folder")
+            raise ReadError(f"{self.path} is not a folder")
         if inspect.partition_of(os.path.basename(self.path)) and any(n.endswith(".log") for n in self._names()):
             raise ReadError(f"{self.path} is the folder of a partition: name its data directory")
         if is_in_use(self.path):
@@ -88,7 +87,7 @@ class Target:
         if not self.is_empty and not self.has_history:
             names = set(self._names())
             if not names & {META_PROPERTIES, LOCK} and not any(map(inspect.partition_of, names)):
-                raise ReadError(f"{self.path} is no data directory: it has {sorted(names)[0]}, and nothing of a broker")
+                raise ReadError(f"{self.path} is not a data directory: it has {sorted(names)[0]}")
 
     def _names(self) -> list[str]:
         try:
@@ -103,10 +102,10 @@ class Target:
     # -- adding
 
     def settle(self, staging: Staging) -> set[str]:
-        """Finds out how far an interrupted run came: the topics that are there. What is not is in the staging again, as
-        far as it is found, for `add`."""
+        """Determines the progress of an interrupted run: returns the topics that were added. The folders of others are
+        moved back to the staging folder, as far as they are found, for `add`."""
         known = staging.read_adding()
-        with self._telling():
+        with self._as_read_error():
             if known is None or not self.has_history:
                 names = list(known) if known is not None else staging.whole_names()
                 missing = {_topic(name) for name in names if not self._is_ours(staging, name)}
@@ -117,36 +116,37 @@ class Target:
             return existing
 
     def existing(self, staging: Staging, topics: Sequence[str]) -> set[str]:
-        """Which of these topics the directory's history knows: `import-dir` is asked what it would do with them."""
+        """Returns which of these topics exist in the directory's metadata log, from a dry run of `import-dir`."""
         probe = os.path.join(staging.path, "probe")
         remove_tree(self.files, probe)
         for topic in topics:
             self.files.make_directory(os.path.join(probe, f"{topic}-0"))
             self.files.open(os.path.join(probe, f"{topic}-0", f"{0:020d}.log"), create=True).close()
-        _, said = self._importer([probe, "--data-dir", self.path, "--dry-run", "--topics", _any_of(topics)])
+        _, output = self._importer([probe, "--data-dir", self.path, "--dry-run", "--topics", _any_of(topics)])
         remove_tree(self.files, probe)
-        lines = said.splitlines()
+        lines = output.splitlines()
         found = {topic for topic in topics if f"{topic}{_NOT_ADDED}{_EXISTS}" in lines}
         if not all(topic in found or any(line.startswith(f"{topic}: would be") for line in lines) for topic in topics):
-            raise ReadError(f"it cannot be told what {self.path} has: {_last(said)}")
+            raise ReadError(f"cannot determine the topics of {self.path}: {_last(output)}")
         return found
 
     def _take_back(self, staging: Staging, known: dict[str, list[int]]) -> None:
-        """Folders of topics that were not added after all, whatever they are called by now."""
+        """Moves folders of topics that were not added back to the staging folder, under any name."""
         self.files.make_directory(staging.data)
         for name in self._names():
             match = _SET_ASIDE.fullmatch(name)
             wanted = match[1] if match else name
             for ours, known_by in known.items():
-                # A name that is too long is cut where it is set aside.
+                # A long name is truncated when it is set aside.
                 if ours.startswith(wanted[: len(ours)][:200]) and known_as(os.path.join(self.path, name), known_by):
                     self.files.replace(os.path.join(self.path, name), os.path.join(staging.data, ours))
         self.files.sync_directory(staging.data)
         self.files.sync_directory(self.path)
 
     def add(self, staging: Staging) -> None:
-        """Adds what the staging has. May be interrupted; then `settle` comes before it is called again. ReadError."""
-        with self._telling():
+        """Adds the contents of the staging folder. After an interruption, `settle` must be called first. Raises
+        ReadError."""
+        with self._as_read_error():
             names = staging.names()
             if self.is_empty and self._become(staging):
                 pass
@@ -158,8 +158,8 @@ class Target:
         staging.remove()
 
     def _become(self, staging: Staging) -> bool:
-        """The one step in which all topics are there, if it can be done: not over the root of a file system. An empty
-        folder gives way to it."""
+        """Adds all topics in one step, by renaming the staging folder to the empty directory; returns False for a mount
+        point."""
         parent = os.path.dirname(self.path)
         self.files.make_directory(parent)
         try:
@@ -187,7 +187,7 @@ class Target:
             lock.release()
 
     def _is_ours(self, staging: Staging, name: str) -> bool:
-        """Whether a partition lies in the directory already, and is the one that was made here."""
+        """Returns whether a partition is in the directory already, with the topic id of this import."""
         path = os.path.join(self.path, name)
         try:
             return self.files.exists(path) and read_topic_id(self.files, path) == staging.ids[_topic(name)]
@@ -195,7 +195,7 @@ class Target:
             return False
 
     def _place(self, source: str, name: str) -> None:
-        """Moves a partition; from another file system it is copied, and gets its name when it is whole."""
+        """Moves a partition; across file systems it is copied, and renamed when it is complete."""
         target = os.path.join(self.path, name)
         try:
             self.files.replace(source, target)
@@ -203,7 +203,7 @@ class Target:
         except OSError as error:
             if error.errno not in _OTHER_FILE_SYSTEM:
                 raise
-        suffix = f".{uuid.uuid4().hex}-delete"  # what the next opening removes
+        suffix = f".{uuid.uuid4().hex}-delete"  # removed by the next opening
         copy = os.path.join(self.path, name[: 255 - len(suffix)] + suffix)
         self.files.make_directory(copy)
         for file in sorted(self.files.list(source)):
@@ -212,17 +212,17 @@ class Target:
         self.files.replace(copy, target)
 
     def _import(self, staging: Staging, topics: Sequence[str]) -> None:
-        code, said = self._importer([staging.data, "--data-dir", self.path, "--move", "--topics", _any_of(topics)])
+        code, output = self._importer([staging.data, "--data-dir", self.path, "--move", "--topics", _any_of(topics)])
         if code == 0:
             return
-        refused = [line for line in said.splitlines() if _NOT_ADDED in line]
+        refused = [line for line in output.splitlines() if _NOT_ADDED in line]
         if refused:
             topic, _, why = refused[0].partition(_NOT_ADDED)
             raise ReadError(f"topic {topic} was not added to {self.path}: {why}")
-        raise ReadError(f"nothing was added to {self.path}: {_last(said)}")
+        raise ReadError(f"nothing was added to {self.path}: {_last(output)}")
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _as_read_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -257,6 +257,6 @@ def _any_of(topics: Sequence[str]) -> str:
     return "|".join(map(re.escape, topics))
 
 
-def _last(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].removeprefix("ottla import-dir: ") if lines else "import-dir said nothing"
+def _last(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    return lines[-1].removeprefix("ottla import-dir: ") if lines else "import-dir printed nothing"

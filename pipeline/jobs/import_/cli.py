@@ -6,34 +6,34 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.arguments import add_bootstrap
-from ..command import Job, Report, Tell, UsageError, pattern, setting
+from ..command import Job, PlanCallback, Report, UsageError, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..spark_tasks import Say
+    from ..spark_tasks import ProgressCallback
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="Parquet files: an export, or any with a column value")
-    add_bootstrap(parser, help="to topics of running brokers")
-    parser.add_argument("--data-dir", metavar="DIR", help="to segments, for a broker that is stopped")
-    parser.add_argument("--to-topic", metavar="NAME", help="write to this topic")
-    parser.add_argument("--partitions", type=int, metavar="N", help="so many at least, of a topic that is made")
-    parser.add_argument("--codec", choices=CODECS, help="how batches are compressed (none)")
+    parser.add_argument("folder", metavar="FOLDER", help="Parquet files: an export, or any with a value column")
+    add_bootstrap(parser, help="import to topics of running brokers")
+    parser.add_argument("--data-dir", metavar="DIR", help="import to segments of a stopped broker")
+    parser.add_argument("--to-topic", metavar="NAME", help="import to this topic")
+    parser.add_argument("--partitions", type=int, metavar="N", help="least number of partitions of a new topic")
+    parser.add_argument("--codec", choices=CODECS, help="compression of batches; default none")
     parser.add_argument("--segment-bytes", type=int, metavar="N", default=1 << 30, help="with --data-dir (1 GiB)")
     parser.add_argument(
-        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a setting of the producer"
+        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the producer"
     )
 
 
 def check(parsed: argparse.Namespace) -> None:
     if (parsed.bootstrap_server is None) == (parsed.data_dir is None):
-        raise UsageError("either --bootstrap-server or --data-dir says where to import to")
+        raise UsageError("give either --bootstrap-server or --data-dir")
     if parsed.data_dir is not None and (parsed.kafka or parsed.partitions is not None):
-        raise UsageError("--kafka and --partitions go with --bootstrap-server")
+        raise UsageError("--kafka and --partitions need --bootstrap-server")
     if parsed.partitions is not None and parsed.partitions < 1:
         raise UsageError(f"--partitions {parsed.partitions}: it must be 1 or more")
     if parsed.segment_bytes < 1 << 16:
@@ -48,7 +48,9 @@ def check(parsed: argparse.Namespace) -> None:
         options_of(parsed.bootstrap_server, dict(parsed.kafka))
 
 
-def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+def run(
+    spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
+) -> tuple[Report | None, int]:
     from .job import import_records
     from .settings import ImportSettings
 
@@ -67,15 +69,15 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
         bootstrap=parsed.bootstrap_server,
         data_dir=parsed.data_dir,
         dry_run=parsed.dry_run,
-        tell=tell,
-        say=say,
+        on_plan=on_plan,
+        on_progress=on_progress,
     )
     return report, 0
 
 
 JOB = Job(
     name="import",
-    words="Bring Parquet back into logs: to topics, or to segments for a broker that is stopped.",
+    words="Import Parquet into logs: to topics, or to segments for a broker that is stopped.",
     add_arguments=add_arguments,
     check=check,
     run=run,

@@ -1,8 +1,8 @@
-"""Which Parquet files there are to be imported, what each holds, and whether it is the same as last time.
+"""The Parquet files of an import: their discovery, their contents, and their identity for repeated runs.
 
-Owns the listing of a folder (hive folders, Delta tables, single files), and the look into each file. A column `value`
-is all that has to be there; `key`, `headers`, `timestamp`, `topic`, `partition` and `offset` are taken where they are,
-from the columns of a file or, topic and partition, from the names of its folders. Raises ReadError.
+Owns the listing of a folder (hive folders, Delta tables, single files), and the inspection of each file. Only the
+column `value` is required; `key`, `headers`, `timestamp`, `topic`, `partition` and `offset` are used if present,
+`topic` and `partition` also from the names of folders.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from crc32c import crc32c
 from ....protocol.limits import INT32_MAX
 from ...backend import ReadError
 
-# Its functions are made at import, so a type checker does not know them.
+# pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
 
 SUFFIX = ".parquet"
 DELTA_LOG = "_delta_log"
 COLUMNS = ("value", "key", "headers", "timestamp", "topic", "partition", "offset")
 _OTHER_ROWS = {"deletionVectors", "columnMapping"}
-"""Features of Delta tables by which rows or columns are not those of the files."""
+"""Features of Delta tables with which the files' rows or columns are not those of the table."""
 
 _HIVE = re.compile(r"(topic|partition)=(.+)")
 _CHECKED_BYTES = 8 << 20
 _BUFFER_BYTES = 1 << 20
-"""So much of a column is in memory as it lies in the file, however large its row group is."""
+"""The memory for a column chunk of a file, whatever the size of its row group."""
 
 DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""What pyarrow makes of a file that is not as it must be: names that are no text among it."""
+"""The errors that pyarrow raises for invalid files; UnicodeDecodeError is for invalid column names."""
 
 
 class ParquetFile(NamedTuple):
-    """A file to be imported: its path, how it is called below the folder that was named, and what its folders say."""
+    """A file to import: its path, its path relative to the import folder, and the topic and partition in its folder
+    names."""
 
     path: str
     name: str
@@ -51,8 +52,8 @@ class ParquetFile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a file holds of one partition. `first` and `last` are offsets, None where the file has none; `rises`: they
-    do so from row to row."""
+    """The rows of one partition in a file. `first` and `last` are offsets, None if the file has none; `rises`: they
+    ascend from row to row."""
 
     topic: str | None
     partition: int | None
@@ -63,7 +64,7 @@ class Part(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a look into a file has told. `mark` is the same as long as its bytes are."""
+    """The result of the inspection of a file. `mark` changes with its bytes."""
 
     file: ParquetFile
     size_bytes: int
@@ -73,19 +74,19 @@ class Found(NamedTuple):
 
 
 def listed(folder: str | os.PathLike[str]) -> list[ParquetFile]:
-    """The Parquet files below a folder, in order of their names; or the one file that is named. Of a Delta table those
-    of its newest version.
+    """Returns the Parquet files below a folder, in order of their names; or the one file that is named. For a Delta
+    table, those of its newest version.
 
-    What begins with `_` or `.` is no data, as everywhere in Spark. Raises ReadError where there is none.
+    Names that begin with `_` or `.` are ignored, as in Spark. Raises ReadError without any file.
     """
     root = os.path.abspath(os.fspath(folder))
     if os.path.isfile(root):
         return [_file(root, os.path.dirname(root))]
     if not os.path.isdir(root):
-        raise ReadError(f"nothing lies at {root}")
+        raise ReadError(f"there is no file or folder {root}")
     found = _of_delta(root) if os.path.isdir(os.path.join(root, DELTA_LOG)) else sorted(_walked(root))
     if not found:
-        raise ReadError(f"{root} has no Parquet file (a name that ends in {SUFFIX})")
+        raise ReadError(f"{root} has no Parquet file (with a name ending in {SUFFIX})")
     return [_file(path, root) for path in found]
 
 
@@ -95,7 +96,7 @@ def _walked(root: str) -> Iterator[str]:
 
     for folder, folders, names in os.walk(root, onerror=failed, followlinks=True):
         if DELTA_LOG in folders:
-            raise ReadError(f"{folder} is a Delta table, which is imported by itself: its files are not all its rows")
+            raise ReadError(f"{folder} is a Delta table: import it alone, since its files may have deleted rows")
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
         yield from (
             os.path.join(folder, name)
@@ -117,14 +118,14 @@ def _of_delta(root: str) -> list[str]:
         features = set(table.protocol().reader_features or ()) & _OTHER_ROWS
         names: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
     except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
-        raise ReadError(f"{root} is no Delta table that can be read: {_line(error)}") from error
+        raise ReadError(f"{root} is not a readable Delta table: {_line(error)}") from error
     if features:
-        raise ReadError(f"{root} is a Delta table with {', '.join(sorted(features))}: its files do not tell its rows")
+        raise ReadError(f"{root} is a Delta table with unsupported features: {', '.join(sorted(features))}")
     return sorted(_path_of(root, name) for name in names)
 
 
 def _path_of(root: str, name: str) -> str:
-    """Where a file lies by its name in a table's log: a URL, of what lies below the table without its front."""
+    """Returns the path of a file in a table's log: a URL, or a path relative to the table."""
     url = urllib.parse.urlsplit(name)
     if url.scheme not in ("", "file"):
         raise ReadError(f"{root} has files elsewhere: {name}")
@@ -132,27 +133,27 @@ def _path_of(root: str, name: str) -> str:
 
 
 def _file(path: str, root: str) -> ParquetFile:
-    told: dict[str, str] = {}
+    named: dict[str, str] = {}
     for name in os.path.dirname(path).split(os.sep):
         if (match := _HIVE.fullmatch(name)) is not None:
-            told[match[1]] = urllib.parse.unquote(match[2])
-    partition = told.get("partition")
+            named[match[1]] = urllib.parse.unquote(match[2])
+    partition = named.get("partition")
     if partition is not None and not (partition.isascii() and partition.isdecimal() and int(partition) <= INT32_MAX):
-        raise ReadError(f"{path}: partition={partition} is no number of a partition")
+        raise ReadError(f"{path}: partition={partition} is not a partition number")
     return ParquetFile(
-        path, os.path.relpath(path, root), told.get("topic"), None if partition is None else int(partition)
+        path, os.path.relpath(path, root), named.get("topic"), None if partition is None else int(partition)
     )
 
 
-# -- a look into a file
+# -- inspection of a file
 
 
 def opened(path: str) -> pq.ParquetFile:
-    """The file, its columns checked. ReadError."""
+    """Opens a file and checks its columns. Raises ReadError."""
     try:
         file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
     except DAMAGE as error:
-        raise ReadError(f"{path} is no Parquet file that can be read: {_line(error)}") from error
+        raise ReadError(f"{path} is not a readable Parquet file: {_line(error)}") from error
     try:
         _check(path, file.schema_arrow)
     except BaseException:
@@ -162,13 +163,13 @@ def opened(path: str) -> pq.ParquetFile:
 
 
 def look(file: ParquetFile) -> Found:
-    """What a file holds, by its columns of topics, partitions and offsets alone; and its mark, for which all of it is
-    read once. ReadError."""
+    """Returns the contents of a file, from its columns of topics, partitions and offsets; the whole file is read once
+    for its mark. Raises ReadError."""
     try:
         size_bytes, mark = _marked(file)
         with opened(file.path) as parquet:
-            told = parquet.metadata
-            plain = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
+            metadata = parquet.metadata
+            plain = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
             parts = _parts(file, parquet)
     except DAMAGE as error:
         raise ReadError(f"{file.path} cannot be read: {_line(error)}") from error
@@ -176,16 +177,17 @@ def look(file: ParquetFile) -> Found:
 
 
 def identity(found: Sequence[Found], *more: object) -> str:
-    """A name for exactly these files with these bytes, wherever they lie, in 16 letters; `more` goes into it."""
-    told = hashlib.sha256()
+    """Returns a name of 16 letters for exactly these files with these bytes, independent of their place; `more` is part
+    of it."""
+    digest = hashlib.sha256()
     for one in sorted(found, key=lambda one: one.file.name):
-        told.update(f"{one.file.name}\0{one.size_bytes}\0{one.mark}\n".encode())
-    told.update(repr(more).encode())
-    return told.hexdigest()[:16]
+        digest.update(f"{one.file.name}\0{one.size_bytes}\0{one.mark}\n".encode())
+    digest.update(repr(more).encode())
+    return digest.hexdigest()[:16]
 
 
 def _marked(file: ParquetFile) -> tuple[int, str]:
-    """Its size, and a checksum of all of it with a digest of its end, where the footer is."""
+    """Returns its size, and a checksum of the whole file with a digest of its end, where the footer is."""
     checked, tail, size = 0, b"", 0
     with open(file.path, "rb") as data:
         while piece := data.read(_CHECKED_BYTES):
@@ -197,12 +199,12 @@ def _marked(file: ParquetFile) -> tuple[int, str]:
 def _check(path: str, schema: pa.Schema) -> None:
     for name in COLUMNS:
         if schema.names.count(name) > 1:
-            raise ReadError(f"{path} has several columns {name}")
+            raise ReadError(f"{path} has several columns {name}: it may occur once")
     if "value" not in schema.names:
         raise ReadError(f"{path} has no column value: its columns are {', '.join(schema.names) or 'none'}")
     for name in COLUMNS:
         if name in schema.names and not _FITS[name](schema.field(name).type):
-            raise ReadError(f"{path}: {name} is of type {schema.field(name).type}, which is no {_WORDS[name]}")
+            raise ReadError(f"{path}: {name} is of type {schema.field(name).type}: it must be {_WORDS[name]}")
 
 
 def _bytes(kind: pa.DataType) -> bool:
@@ -243,18 +245,18 @@ _FITS = {
     "offset": pa.types.is_integer,
 }
 _WORDS = {
-    "value": "string and no binary",
-    "key": "string and no binary",
-    "headers": "list of structs of key and value",
-    "timestamp": "timestamp and no number of milliseconds",
+    "value": "string or binary",
+    "key": "string or binary",
+    "headers": "a list of structs of key and value",
+    "timestamp": "a timestamp, or milliseconds as an integer",
     "topic": "string",
-    "partition": "whole number",
-    "offset": "whole number",
+    "partition": "an integer",
+    "offset": "an integer",
 }
 
 
 def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
-    """Of each partition in the file, in order of their first rows."""
+    """Returns the part of each partition in the file, in order of their first rows."""
     names = set(parquet.schema_arrow.names)
     rows = parquet.metadata.num_rows
     in_columns = [name for name in ("topic", "partition") if name in names and getattr(file, name) is None]
@@ -276,7 +278,7 @@ def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
         topic = group.get("topic", file.topic)
         partition = group.get("partition", file.partition)
         if partition is not None and not 0 <= partition <= INT32_MAX:
-            raise ReadError(f"{file.path}: partition {partition} is no number of a partition")
+            raise ReadError(f"{file.path}: partition {partition} is not a partition number")
         mask = mask_of(table, topic, partition)
         if "offset" in wanted:
             found.append(_part(topic, partition, _numbers(table.filter(mask), "offset")))
@@ -286,7 +288,7 @@ def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
 
 
 def mask_of(table: pa.Table | pa.RecordBatch, topic: str | None, partition: int | None) -> Any:
-    """Which rows are of a topic and a partition, by the columns that there are."""
+    """Returns the rows of a topic and a partition, by the columns that exist."""
     masks = []
     if topic is not None and "topic" in table.schema.names:
         masks.append(pc.equal(table.column("topic").cast(pa.string()), topic))

@@ -1,11 +1,11 @@
-"""Parquet back into logs with Spark: to topics of brokers that run, or to segments for a broker that is stopped.
+"""Imports Parquet with Spark: to topics of running brokers, or to segments for a broker that is stopped.
 
     import_records(spark, "/lake/kafka", bootstrap="broker:9092")
     import_records(spark, "/lake/kafka", data_dir="/var/lib/ottla")
 
-Owns the handing out; see `steps.py` for what is done. Both ways a second run of the same import goes on
-where the first one stopped, and adds nothing that is there. Files, and with `data_dir` the folder beside it where
-segments are made, must be mounted at the same paths where the tasks run and here.
+Owns the distribution of tasks; `steps.py` and `produce.py` have the steps. In both cases a second run of the same
+import continues after an interruption, and adds no record twice. The files, and with `data_dir` the staging folder
+beside it, must be mounted at the same paths here and on the workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ....protocol.text import size as size_text
 from ...backend import ReadError
 from ...sink.task_writer import Sent
 from .. import spark_tasks
-from ..spark_tasks import Progress, Say
+from ..spark_tasks import Progress, ProgressCallback
 from . import files, produce, tasks
 from .adoption import Target
 from .plan import PIECE_BYTES, Plan
@@ -47,26 +47,26 @@ def import_records(
     bootstrap: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
-    tell: Callable[[str], object] | None = None,
-    say: Say | None = None,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> ImportReport:
-    """Imports the records of Parquet files: what `export` wrote, a Delta table, or any files with a column `value`.
+    """Imports the records of Parquet files: an export, a Delta table, or any files with a column `value`. `key`,
+    `headers`, `timestamp`, `topic`, `partition` and `offset` are used if present.
 
-    `key`, `headers`, `timestamp`, `topic`, `partition` and `offset` are taken where they are there.
+    `bootstrap`: to brokers, each record once, in the order of the offsets; missing topics are created. Rows without a
+    partition go to the partition of their key. Or `data_dir`: as segments of format v2, with their offsets, into a data
+    directory that is not in use; an existing topic is refused. Keys, values, headers and timestamps are kept in both
+    cases; a record without a timestamp stays without.
 
-    `bootstrap`: to brokers, each record once, in the order of the offsets; topics that are not there are made. Rows
-    without a partition go where their keys belong. Or `data_dir`: as segments of format v2 into a data directory that
-    nobody uses, with their offsets; a topic that is there already is refused. Keys, values, headers and timestamps are
-    kept both ways; a record without a timestamp has none then, either.
-
-    With `dry_run` nothing is changed: the report says what would be imported. Raises ReadError, SinkError, JobError.
+    With `dry_run` nothing is changed, and the report is the plan. `on_plan` receives the plan line by line,
+    `on_progress` the progress. Raises ReadError, SinkError, JobError.
     """
     if (bootstrap is None) == (data_dir is None):
-        raise ReadError("either bootstrap or data_dir says where to import to")
+        raise ReadError("give either bootstrap or data_dir")
     settings = settings or ImportSettings()
     settings.check()
     began = time.monotonic()
-    found = _looked(spark, folder)
+    found = _inspected(spark, folder)
     plan = planned_import(
         found,
         to_topic=settings.to_topic,
@@ -83,19 +83,20 @@ def import_records(
         if settings.codec is not None:
             configs["compression.type"] = settings.codec
         options = produce.options_of(bootstrap, configs)
-        if tell is not None or dry_run:
+        if on_plan is not None or dry_run:
             there = counts(options, sorted(plan.partitions))
             check_wide(there, plan.partitions)
-            _tell(plan, tell, f"brokers at {bootstrap}", [topic for topic in plan.partitions if topic not in there])
+            new = [topic for topic in plan.partitions if topic not in there]
+            _report_plan(plan, on_plan, f"brokers at {bootstrap}", new)
         if dry_run:
             return _planned(plan, source, bootstrap)
         identity = files.identity(found, *chosen)
-        deliveries = _Deliveries(spark, plan, say)
+        deliveries = _Deliveries(spark, plan, on_progress)
         report = produce.bring(plan, source, options, identity, deliveries, partitions=settings.partitions)
     else:
         assert data_dir is not None
         target = Target(tasks.DiskFiles(), os.fspath(data_dir))
-        _tell(plan, tell, target.describe(), [])
+        _report_plan(plan, on_plan, target.describe(), [])
         if dry_run:
             target.check(list(plan.partitions))
             return _planned(plan, source, target.path)
@@ -103,7 +104,9 @@ def import_records(
         identity = files.identity(found, *chosen, layout)
 
         def run(works: Sequence[Work]) -> Iterator[tuple[Work, Written]]:
-            return spark_tasks.run(spark, works, tasks.write, bytes_of=_bytes_of, say=say, name="ottla import")
+            return spark_tasks.run(
+                spark, works, tasks.write, bytes_of=_bytes_of, on_progress=on_progress, name="ottla import"
+            )
 
         report = fill(plan, source, target, identity, layout, run, now_ms=time.time_ns() // 1_000_000)
     report.seconds = time.monotonic() - began
@@ -114,15 +117,15 @@ def _pattern(like: str | None) -> re.Pattern[str] | None:
     try:
         return None if like is None else re.compile(like)
     except re.error as error:
-        raise ReadError(f"{like!r} is no regular expression: {error}") from error
+        raise ReadError(f"{like!r} is not a regular expression: {error}") from error
 
 
-def _looked(spark: SparkSession, folder: str | os.PathLike[str]) -> list[files.Found]:
-    """What is in each of the files. A few of them are looked into sooner than Spark has begun."""
+def _inspected(spark: SparkSession, folder: str | os.PathLike[str]) -> list[files.Found]:
+    """Returns the contents of each of the files. A few small ones are inspected here, faster than Spark would start."""
     listed = files.listed(folder)
     if len(listed) <= LOOK_HERE_FILES and sum(map(_size_of, listed)) <= LOOK_HERE_BYTES:
         return [files.look(file) for file in listed]
-    found = spark_tasks.run(spark, listed, files.look, bytes_of=_size_of, name="ottla import: a look into the files")
+    found = spark_tasks.run(spark, listed, files.look, bytes_of=_size_of, name="ottla import: inspect files")
     return sorted((of for _, of in found), key=lambda of: of.file.name)
 
 
@@ -137,16 +140,16 @@ def _bytes_of(work: Work) -> int:
     return work.piece.plain_bytes
 
 
-def _tell(plan: Plan, tell: Callable[[str], object] | None, where: str, new: Sequence[str]) -> None:
-    if tell is None:
+def _report_plan(plan: Plan, on_plan: Callable[[str], object] | None, where: str, new: Sequence[str]) -> None:
+    if on_plan is None:
         return
-    tell(
+    on_plan(
         f"{plan.files} files, {plan.rows:,} records, {size_text(plan.file_bytes)}"
-        f" ({size_text(plan.plain_bytes)} before they were compressed),"
-        f" {len(plan.keys)} partitions of {len(plan.partitions)} topics: to {where}"
+        f" ({size_text(plan.plain_bytes)} uncompressed),"
+        f" {len(plan.keys)} partitions of {len(plan.partitions)} topics to {where}"
     )
     if new:
-        tell(f"topics that are made: {', '.join(new)}")
+        on_plan(f"topics to create: {', '.join(new)}")
 
 
 def _planned(plan: Plan, source: str, target: str) -> ImportReport:
@@ -164,11 +167,11 @@ def _plain_bytes(work: Delivery) -> int:
 
 
 class _Deliveries:
-    """The tasks of one transaction after the other, with the progress of all of them."""
+    """Runs the tasks of one transaction after the other, with their common progress."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, say: Say | None) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, on_progress: ProgressCallback | None) -> None:
         self._spark = spark
-        self._say = say
+        self._say = on_progress
         self._left_bytes = plan.plain_bytes
         self._left_items = len(plan.pieces)
         self._began = time.monotonic()
@@ -176,14 +179,14 @@ class _Deliveries:
 
     def __call__(self, works: Sequence[Delivery]) -> Iterator[tuple[Delivery, Sent]]:
         name = "ottla import"
-        # Tasks of rows by key read the same files: each counts its share.
+        # Tasks of rows by key read the same files, and each counts their full size.
         yield from spark_tasks.run(
-            self._spark, works, produce.deliver, bytes_of=_plain_bytes, say=self._told, name=name
+            self._spark, works, produce.deliver, bytes_of=_plain_bytes, on_progress=self._report, name=name
         )
         self._items += len(works)
         self._bytes += sum(map(_plain_bytes, works))
 
-    def _told(self, progress: Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         if self._say is not None:
             done = self._bytes + progress.bytes
             self._say(

@@ -1,7 +1,6 @@
-"""What is to be written of each partition, and by which task: the files in the order of their offsets, cut where they
-allow it.
+"""The plan of an import: the rows of each partition in offset order, divided into tasks at file boundaries.
 
-Owns the choice of topics and their names, the numbering of rows without offsets, and the cuts. Pure.
+Owns the choice and the names of topics, the numbering of rows without offsets, and the division. Pure.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from .files import Found, Part
 from .rows import FilePart
 
 PIECE_BYTES = 256 << 20
-"""A piece ends behind the file with which it has about as much, as the rows take it in memory: each begins a segment,
-so they must not be small."""
+"""A piece ends after the file with which it reaches this size of rows in memory: each piece begins a segment, so pieces
+must not be small."""
 
 HOLES_MAX = 10_000
-"""A broker that starts on a directory makes so many partitions of a topic that are not there, and no more."""
+"""The most missing partitions of a topic that a broker creates when it starts on a directory."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of one partition, offsets `first` to `last`: work of one task. `topic` is the one that is written to."""
+    """The rows of one partition with the offsets `first` to `last`, the work of one task. `topic` is the target."""
 
     topic: str
     partition: int
@@ -50,7 +49,7 @@ class Piece:
         return TopicPartition(self.topic, self.partition)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, see `rows.read`. ReadError."""
+        """Yields the rows, see `rows.read`. Raises ReadError."""
         return rows.read(self.clusters)
 
     def __str__(self) -> str:
@@ -59,7 +58,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What there is to be imported: `partitions` has how many the topics have, those without rows included."""
+    """The pieces to import; `partitions` has the number of partitions of each topic, those without rows included."""
 
     pieces: tuple[Piece, ...]
     files: int
@@ -67,7 +66,7 @@ class Plan:
 
     @property
     def partitions(self) -> dict[str, int]:
-        """{topic: the highest partition and one}."""
+        """{topic: highest partition + 1}."""
         found: dict[str, int] = {}
         for piece in self.pieces:
             found[piece.topic] = max(found.get(piece.topic, 0), piece.partition + 1)
@@ -75,7 +74,7 @@ class Plan:
 
     @property
     def keys(self) -> list[TopicPartition]:
-        """The partitions that have rows."""
+        """The partitions with rows."""
         return sorted({piece.key for piece in self.pieces})
 
     @property
@@ -88,7 +87,7 @@ class Plan:
 
 
 class _Source(NamedTuple):
-    """A part of a file, on its way to a piece."""
+    """A part of a file, before its assignment to a piece."""
 
     found: Found
     part: Part
@@ -108,23 +107,23 @@ def plan(
     piece_bytes: int = PIECE_BYTES,
     no_partition: int = 0,
 ) -> Plan:
-    """The pieces of these files: of these topics, of those whose whole name is like this, or of all but the brokers'
-    own; written to `to_topic`, or to topics of their own names.
+    """Returns the pieces of these files: of `topics`, of topics whose full name matches `like`, or of all but internal
+    topics; for the target `to_topic`, or topics of the same names.
 
-    Rows without a partition are of partition `no_partition`; those without offsets are numbered, in the order of the
-    names of the files. Raises ReadError.
+    Rows without a partition get the partition `no_partition`; rows without offsets are numbered, in the order of the
+    file names. Raises ReadError.
     """
     chosen = _chosen(found, None if topics is None else set(topics), like)
     if to_topic is not None:
         _check_name(to_topic)
         names = sorted({source.part.topic for source in chosen if source.part.topic is not None})
         if len(names) > 1:
-            raise ReadError(f"these are several topics, {', '.join(names[:5])}: choose one of them for {to_topic}")
+            raise ReadError(f"the files have several topics, {', '.join(names[:5])}: choose one of them for {to_topic}")
     by_key: dict[TopicPartition, list[_Source]] = {}
     for source in chosen:
         topic = to_topic if to_topic is not None else source.part.topic
         if topic is None:
-            raise ReadError(f"{source.found.file.path} does not say of which topic it is: name one with --to-topic")
+            raise ReadError(f"{source.found.file.path} has no topic: name one with --to-topic")
         _check_name(topic)
         partition = source.part.partition
         by_key.setdefault(TopicPartition(topic, no_partition if partition is None else partition), []).append(source)
@@ -137,26 +136,24 @@ def plan(
 
 
 def _check_holes(keys: Iterable[TopicPartition]) -> None:
-    """Raises ReadError where a topic would have partitions that no broker makes for the sake of a high one."""
+    """Raises ReadError if a topic would have more missing partitions than a broker creates."""
     there: dict[str, list[int]] = {}
     for key in keys:
         there.setdefault(key.topic, []).append(key.partition)
     for topic, numbers in there.items():
         if (holes := max(numbers) + 1 - len(numbers)) > HOLES_MAX:
-            raise ReadError(f"rows are of partition {max(numbers)} of topic {topic}, but of {holes} below it are none")
+            raise ReadError(f"topic {topic} has rows of partition {max(numbers)}, but none of {holes} below it")
 
 
 def _check_name(topic: str) -> None:
     if topic in (".", "..") or _TOPIC.fullmatch(topic) is None:
-        raise ReadError(
-            f"{topic!r} cannot be the name of a topic: 1 to 249 of the letters a-z, A-Z, 0-9, '.', '_', '-'"
-        )
+        raise ReadError(f"{topic!r} is not a valid topic name: use 1 to 249 characters of a-z, A-Z, 0-9, '.', '_', '-'")
 
 
 def _chosen(found: Sequence[Found], topics: set[str] | None, like: re.Pattern[str] | None) -> list[_Source]:
     known = {part.topic for one in found for part in one.parts if part.topic is not None}
     if topics is not None and (missing := sorted(topics - known)):
-        raise ReadError(f"no file holds records of {', '.join(missing)}")
+        raise ReadError(f"no file has records of {', '.join(missing)}")
     chosen: list[_Source] = []
     for one in sorted(found, key=lambda one: one.file.name):
         for part in one.parts:
@@ -166,22 +163,22 @@ def _chosen(found: Sequence[Found], topics: set[str] | None, like: re.Pattern[st
                 partition = part.partition if several and one.file.partition is None else None
                 chosen.append(_Source(one, part, FilePart(one.file.path, topic, partition, None, part.rises)))
     if not chosen:
-        raise ReadError("there are no rows to be imported")
-    _check_makings(chosen)
+        raise ReadError("there are no rows to import: check the folder, --topic and --topics")
+    _check_generations(chosen)
     return chosen
 
 
-def _check_makings(chosen: Iterable[_Source]) -> None:
-    """Raises ReadError for an export of a topic that was made anew meanwhile: offsets count from 0 in each."""
+def _check_generations(chosen: Iterable[_Source]) -> None:
+    """Raises ReadError for an export with several generations of a topic: each has offsets from 0."""
     found: dict[str, str] = {}
     for source in chosen:
         name = file_name(os.path.basename(source.found.file.path))
         if source.part.topic is not None and name is not None:
-            making = f"g{name.generation}-" if name.generation else "no g"
-            if found.setdefault(source.part.topic, making) != making:
+            generation = f"g{name.generation}-" if name.generation else "no g"
+            if found.setdefault(source.part.topic, generation) != generation:
                 raise ReadError(
-                    f"the files are of several topics {source.part.topic}, for it was made anew (their names begin "
-                    f"with {found[source.part.topic]} and {making}): import those of one from a folder of their own"
+                    f"the files are of several generations of topic {source.part.topic} (their names begin "
+                    f"with {found[source.part.topic]} and {generation}): import one generation from its own folder"
                 )
 
 
@@ -214,13 +211,11 @@ def _pieces(key: TopicPartition, sources: list[_Source], piece_bytes: int) -> It
 
 
 def _clusters(key: TopicPartition, sources: list[_Source]) -> list[list[_Source]]:
-    """The files in order of their offsets, those together that overlap."""
+    """Returns the files in order of their offsets, overlapping ones together."""
     without = [source for source in sources if source.part.first is None]
     if without and len(without) < len(sources):
         with_one = next(source for source in sources if source.part.first is not None)
-        raise ReadError(
-            f"{key}: {without[0].found.file.path} has no offsets, {with_one.found.file.path} has: they have no order"
-        )
+        raise ReadError(f"{key}: {without[0].found.file.path} has no offsets, but {with_one.found.file.path} has")
     if without:
         return [[source] for source in _numbered(sources)]
     found: list[list[_Source]] = []
@@ -228,7 +223,7 @@ def _clusters(key: TopicPartition, sources: list[_Source]) -> list[list[_Source]
     for source in sorted(sources, key=lambda source: (source.part.first or 0, source.found.file.name)):
         first, last = source.part.first or 0, source.part.last or 0
         if first < 0 or last == INT64_MAX:
-            raise ReadError(f"{source.found.file.path}: offset {first if first < 0 else last} cannot be a record's")
+            raise ReadError(f"{source.found.file.path}: offset {first if first < 0 else last} is not a valid offset")
         if found and first <= reached:
             found[-1].append(source)
         else:

@@ -1,13 +1,12 @@
-"""Parquet to topics of brokers that run, exactly once.
+"""Imports Parquet to topics of running brokers, exactly once.
 
-Owns the cutting of an import into transactions, and their order. The transactional id is the import's identity (files,
-topics), and each transaction commits its number with it: a second run finds how far the first came, and goes on there.
-That holds for as long as the brokers remember the number, which is a week unless offsets.retention.minutes says
-otherwise.
+Owns the division of an import into transactions, and their order. The transactional id is the identity of the import
+(files, topics), and each transaction commits its number with it, so a second run continues after the last committed
+one. The brokers keep that number for offsets.retention.minutes, by default a week.
 
-A task writes all that a transaction has for one partition, in the order of the offsets; the records get new ones there.
+A task writes all rows of a transaction for one partition, in the order of the offsets; the brokers assign new ones.
 Keys, values, headers and timestamps are kept; a record without a timestamp is sent without one (-1). Raises ReadError,
-and what the sink raises.
+and the errors of the sink.
 """
 
 from __future__ import annotations
@@ -32,22 +31,21 @@ from .topics import ensure
 
 PIECE_BYTES = 32 << 20
 TRANSACTION_BYTES = 512 << 20
-"""A transaction is about so much, as the rows take it in memory: some seconds of writing. What is uncommitted keeps
-other readers of `read_committed` waiting, and is written anew where a run is interrupted."""
+"""The size of a transaction in memory: some seconds of writing. An open transaction delays other `read_committed`
+readers, and is repeated after an interruption."""
 
 TRANSACTION_TIMEOUT_MS = 15 * 60_000
-"""As much as brokers allow by themselves (transaction.max.timeout.ms)."""
+"""The default of transaction.max.timeout.ms."""
 
 BY_KEY = -1
-"""In a plan: the partition of rows that have none. They go where their keys belong."""
+"""In a plan: the partition of rows without one, which go to the partition of their key."""
 
 _SENT = ("timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a task writes: rows for one partition of `count`. `by_key`: of those that are read only the ones whose keys
-    belong there."""
+    """The work of a task: rows for one partition of `count`. `by_key`: only the read rows whose keys belong to it."""
 
     topic: str
     partition: int
@@ -62,7 +60,7 @@ class Delivery:
         return str(TopicPartition(self.topic, self.partition))
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows as the sink takes them."""
+        """Yields the rows for the sink."""
         for found in rows.read(self.clusters):
             some = found.select(list(_SENT))
             if self.by_key:
@@ -80,22 +78,22 @@ class _Key(NamedTuple):
 
 
 Run = Callable[[Sequence[Delivery]], Iterator[tuple[Delivery, Sent]]]
-"""Does `deliver` for each, anywhere."""
+"""Runs `deliver` for each, anywhere."""
 
 
 def deliver(work: Delivery) -> Sent:
-    """A task's work; whoever does it again, or meanwhile, adds nothing. SinkError, ReadError."""
+    """Does a task's work; repeated or concurrent attempts add no duplicates. Raises SinkError, ReadError."""
     return send(work.options, work.grant, (work.topic, work.partition), work.read())
 
 
 def options_of(bootstrap: str, config: Mapping[str, str]) -> SinkOptions:
-    """The sink's options: `config` are Kafka's names for a producer's. Raises SinkError."""
+    """Returns the sink's options: `config` are configs of Kafka's producer. Raises SinkError."""
     kafka = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), **config, "bootstrap.servers": bootstrap}
     return SinkOptions.read({f"kafka.{name}": str(value) for name, value in kafka.items()})
 
 
 def transactions(plan: Plan, most_bytes: int = TRANSACTION_BYTES) -> list[list[Piece]]:
-    """The pieces of each transaction: the partitions go side by side, each in the order of its offsets."""
+    """Returns the pieces of each transaction: partitions advance together, each in the order of its offsets."""
     found: list[list[Piece]] = []
     size = most_bytes
     for piece in sorted(plan.pieces, key=lambda piece: (piece.number, piece.key)):
@@ -110,7 +108,7 @@ def transactions(plan: Plan, most_bytes: int = TRANSACTION_BYTES) -> list[list[P
 def deliveries(
     pieces: Sequence[Piece], counts: Mapping[str, int], options: SinkOptions, grant: Grant
 ) -> list[Delivery]:
-    """What the tasks of a transaction do: one for each partition that is written to."""
+    """Returns the work of a transaction's tasks: one for each target partition."""
     by_key: dict[_Key, list[Piece]] = {}
     for piece in pieces:
         by_key.setdefault(_Key(*piece.key), []).append(piece)
@@ -137,8 +135,8 @@ def bring(
     partitions: int | None = None,
     most_bytes: int = TRANSACTION_BYTES,
 ) -> ImportReport:
-    """Writes the plan's rows to the topics, which are made where they are not there: with as many partitions as the
-    rows are of, or `partitions` if that is more. Raises as the module says."""
+    """Writes the plan's rows to the topics. A missing topic is created with as many partitions as its rows need, or
+    with `partitions` if that is more. Raises the errors in the module docstring."""
     wanted = {topic: max(count, 1) for topic, count in plan.partitions.items()}
     counts = ensure(options, wanted if partitions is None else {t: max(n, partitions) for t, n in wanted.items()})
     report = ImportReport(source, str(options.kafka["bootstrap.servers"]), plan.files)

@@ -1,4 +1,4 @@
-"""What an import has done, for people and for programs."""
+"""The report of an import, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...backend import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A partition that rows were imported into. Offsets are those that the records have there; where brokers gave them,
-    -1 if an earlier run did that. `bytes` are those of segments, or of batches that were sent."""
+    """A partition that received rows. Offsets are those of the records in the target; -1 if an earlier run sent the
+    records to a broker. `bytes` is the size of segments, or of the batches sent."""
 
     topic: str
     partition: int
@@ -29,8 +29,8 @@ class Imported:
 
 @dataclass(slots=True)
 class ImportReport:
-    """See the module. Of a dry run it says what would be done, `bytes` being those of the rows in memory.
-    `skipped`: records that an earlier run of the same import has brought there."""
+    """The report, see the module. Of a dry run it is the plan, with `bytes` of the rows in memory. `skipped`: records
+    that an earlier run of the same import has written."""
 
     source: str
     target: str
@@ -50,22 +50,22 @@ class ImportReport:
         return sum(one.bytes for one in self.partitions)
 
     def to_text(self) -> str:
-        """Lines: what was imported, then each topic."""
+        """Returns the total, and a line for each topic."""
         does = "would be imported" if self.dry_run else "imported"
         lines = [
-            f"{self.records} records of {self.files} files {does} into {self.target}: "
+            f"{self.records} records of {self.files} files {does} to {self.target}: "
             f"{self.bytes} bytes in {len(self.partitions)} partitions"
         ]
         if self.skipped:
-            lines.append(f"{self.skipped} records were there already, by an earlier run of the same import")
+            lines.append(f"{self.skipped} records were imported by an earlier run")
         lines += self.notes
         for topic in sorted({one.topic for one in self.partitions}):
             lines.append(f"{topic}: {_topic_line([one for one in self.partitions if one.topic == topic])}")
         return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> str:
-        """One object, with a list of the partitions."""
-        told = {
+        """Returns one JSON object, with a list of the partitions."""
+        document = {
             "source": self.source,
             "target": self.target,
             "dryRun": self.dry_run,
@@ -88,11 +88,11 @@ class ImportReport:
                 for one in self.partitions
             ],
         }
-        return json.dumps(told, indent=2) + "\n"
+        return json.dumps(document, indent=2) + "\n"
 
 
 def _topic_line(of: Iterable[Imported]) -> str:
     found = list(of)
     segments = sum(one.segments for one in found)
-    told = f"{sum(one.records for one in found)} records in {len(found)} partitions"
-    return told + (f", {segments} segments" if segments else "")
+    line = f"{sum(one.records for one in found)} records in {len(found)} partitions"
+    return line + (f", {segments} segments" if segments else "")

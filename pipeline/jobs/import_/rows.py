@@ -1,8 +1,8 @@
 """The rows of Parquet files as records of one partition, in the order of their offsets.
 
-Owns what a column becomes (any string or binary is bytes; any timestamp is milliseconds, rounded down; none is -1,
-which is what Kafka's formats say where there is no time), and the merging of files whose offsets overlap, as those of
-two days do. A file is read by some megabytes at a time. Raises ReadError.
+Owns the conversion of columns (any string or binary is bytes; any timestamp is milliseconds, rounded down; null is -1,
+Kafka's value for no timestamp), and the merge of files with overlapping offsets, such as those of two days. A file is
+read some megabytes at a time. Raises ReadError.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .files import DAMAGE, mask_of, opened
 pc: Any = _compute
 
 READ_BYTES = 16 << 20
-"""About so many are decoded at once of each file."""
+"""Bytes decoded at once of each file, approximately."""
 
 OPEN_FILES = 32
-"""Of more files that overlap, each is read a row group at a time, and closed in between: exports of records of many
-days have small ones then."""
+"""With more overlapping files, each is read a row group at a time and closed in between: exports of many days then have
+small row groups."""
 
 SORTED_BYTES = 1 << 30
-"""Rows whose offsets do not rise are sorted in memory, if what they take there is no more."""
+"""The limit for sorting rows in memory if their offsets do not ascend."""
 
 _ROWS_AT_ONCE = 1 << 16
 SCHEMA = pa.schema(
@@ -40,14 +40,14 @@ SCHEMA = pa.schema(
         pa.field("headers", pa.list_(HEADER)),
     ]
 )
-"""What `columnar.encode` takes."""
+"""The columns for `columnar.encode`."""
 
 _PER_MS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class FilePart(NamedTuple):
-    """What is read of a file: rows of this topic and partition, where the file has others, too. `start` is the offset
-    of the first one where the file has no offsets. `rises`: they do so from row to row."""
+    """The rows to read from a file: of this topic and partition, if the file has others as well. `start` is the offset
+    of the first row if the file has no offsets. `rises`: the offsets ascend from row to row."""
 
     path: str
     topic: str | None
@@ -57,17 +57,15 @@ class FilePart(NamedTuple):
 
 
 def read(clusters: Sequence[Sequence[FilePart]]) -> Iterator[pa.RecordBatch]:
-    """The rows of these files with the columns of `SCHEMA`. The clusters follow each other; the files of one overlap.
-
-    Offsets rise: two rows with the same one are a ReadError.
-    """
+    """Yields the rows of these files with the columns of `SCHEMA`. The clusters are consecutive; the files of one
+    overlap. Offsets ascend: a repeated offset raises ReadError."""
     last = -1
     for cluster in clusters:
         for rows in _merged(cluster):
             offsets = rows.column("offset").to_numpy()
             if offsets[0] <= last or (np.diff(offsets) <= 0).any():
                 at = int(offsets[0] if offsets[0] <= last else offsets[1:][np.diff(offsets) <= 0][0])
-                raise ReadError(f"offset {at} comes twice: in {_names(cluster)}")
+                raise ReadError(f"offset {at} is repeated in {_names(cluster)}")
             last = int(offsets[-1])
             yield rows
 
@@ -78,7 +76,8 @@ def _names(cluster: Sequence[FilePart]) -> str:
 
 
 def _merged(cluster: Sequence[FilePart]) -> Iterator[pa.RecordBatch]:
-    """The rows of files that overlap, by offset: all up to the lowest end of what is read of each are taken at once."""
+    """Merges files that overlap by offset: up to the lowest last offset of the current batches, all rows are taken at
+    once."""
     if len(cluster) == 1:
         yield from of_file(cluster[0])
         return
@@ -105,7 +104,7 @@ def _sorted(taken: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def of_file(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
-    """The rows of one file; none of these is empty."""
+    """Yields the rows of one file, in batches that are not empty."""
     try:
         if part.rises:
             yield from _streamed(part, at_once_bytes)
@@ -121,7 +120,7 @@ def _in_memory(part: FilePart) -> Iterator[pa.RecordBatch]:
         taken.append(rows)
         size += rows.nbytes
         if size > SORTED_BYTES:
-            raise ReadError(f"{part.path}: its offsets do not rise, and it is too large to be sorted in memory")
+            raise ReadError(f"{part.path}: its offsets do not ascend, and it is too large to sort in memory")
     if taken:
         yield from pa.Table.from_batches([_sorted(taken)]).to_batches(max_chunksize=_ROWS_AT_ONCE)
 
@@ -139,7 +138,7 @@ def _streamed(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.Re
 
 
 def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The columns that are needed, some rows of a row group at a time; by its own size, for they may differ much."""
+    """Yields the needed columns, some rows of a row group at a time; their number depends on the group's row size."""
     group, groups = 0, 1
     while group < groups:
         with opened(part.path) as file:
@@ -149,12 +148,12 @@ def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
             groups = file.metadata.num_row_groups
             if not groups:
                 return
-            told = file.metadata.row_group(group)
-            each = max(1, told.total_byte_size // max(told.num_rows, 1))
+            metadata = file.metadata.row_group(group)
+            each = max(1, metadata.total_byte_size // max(metadata.num_rows, 1))
             at_once = max(1, min(_ROWS_AT_ONCE, at_once_bytes // each))
             found = file.iter_batches(batch_size=at_once, row_groups=[group], columns=wanted)
             kept: list[pa.RecordBatch] = []
-            if at_once_bytes < READ_BYTES:  # one of many files: it does not stay open
+            if at_once_bytes < READ_BYTES:  # one of many files: it is closed in between
                 kept += found
             else:
                 yield from found
@@ -163,7 +162,7 @@ def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def records(rows: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
-    """Rows of a file with the columns of `SCHEMA`. Without offsets of their own they count from `start` on."""
+    """Returns rows of a file with the columns of `SCHEMA`. Rows without offsets are numbered from `start`."""
     names = rows.schema.names
     count = rows.num_rows
     nothing = pa.nulls(count, pa.binary())
@@ -203,7 +202,7 @@ def _no_headers(count: int) -> Any:
 
 
 def _headers(column: Any) -> Any:
-    """Headers of any list of structs of key and value; a record that has none has an empty list."""
+    """Converts any list of structs of key and value to headers; a record without headers has an empty list."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     bounds = np.zeros(counts.size + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
@@ -211,7 +210,7 @@ def _headers(column: Any) -> Any:
     children = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
     keys = children["key"]
     if keys.null_count:
-        raise ReadError("a header without a key cannot be a record's")
+        raise ReadError("a header has no key")
     keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
     pieces = pa.StructArray.from_arrays([keys.cast(pa.string()), _bytes(children["value"])], fields=list(HEADER))
     return pa.ListArray.from_arrays(pa.array(bounds), pieces, type=SCHEMA.field("headers").type)

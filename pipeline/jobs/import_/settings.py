@@ -1,4 +1,4 @@
-"""Which records an import takes, and how it writes them: `ImportSettings`."""
+"""The records of an import, and how they are written: `ImportSettings`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MIN_SEGMENT_BYTES = 1 << 16
 class ImportSettings:
     """The records that an import reads from Parquet files, and how it writes them.
 
-    `topics` lists the topics; `like` is a regular expression that whole names match. With neither: all but internal
+    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
     topics. `to_topic` is the target if one topic is imported, or if the files name none. Batches are compressed with
     `codec`.
 
     To brokers: a topic that is created has `partitions`, or more if the rows need more; `config` are configs of Kafka's
-    producer. Into a data directory: segments roll at `segment_bytes`.
+    producer. To a data directory: segments roll at `segment_bytes`.
     """
 
     topics: Sequence[str] | None = None
@@ -34,10 +34,10 @@ class ImportSettings:
     config: Mapping[str, str] | None = None
 
     def check(self) -> None:
-        """Raises ReadError for a value that cannot be."""
+        """Raises ReadError for an invalid value."""
         if self.codec is not None and self.codec not in CODECS:
             raise ReadError(f"codec is {self.codec!r}: it must be one of {', '.join(CODECS)}")
         if self.partitions is not None and self.partitions < 1:
             raise ReadError(f"partitions is {self.partitions}: it must be 1 or more")
         if self.segment_bytes < MIN_SEGMENT_BYTES:
-            raise ReadError(f"segments of {self.segment_bytes} bytes: they must have {MIN_SEGMENT_BYTES} or more")
+            raise ReadError(f"segment_bytes is {self.segment_bytes}: it must be {MIN_SEGMENT_BYTES} or more")

@@ -1,15 +1,15 @@
-"""The folder beside a data directory in which its new partitions come into being, and what a second run finds there.
+"""The staging folder beside a data directory, in which its new partitions are built, also across runs.
 
     .<name of the data directory>.ottla-import/
-        plan.json                 what is imported, and the ids of the topics
-        pieces/<name>/            a piece that is whole: <topic>-<partition>/, written.json
-        pieces/<name>.<hex>/      one that is being written, or was
-        data/<topic>-<partition>/ partitions that are whole, laid out as in a data directory
-        whole.json                what these hold
-        adding.json               partitions that are on their way into the data directory, and how they are known
+        plan.json                 the identity of the import, and the ids of the topics
+        pieces/<name>/            a complete piece: <topic>-<partition>/, written.json
+        pieces/<name>.<hex>/      an incomplete piece
+        data/<topic>-<partition>/ complete partitions, in the layout of a data directory
+        whole.json                the facts of these
+        adding.json               partitions that are being moved to the data directory, with their identity
 
-Owns these names and every step up to where `data` holds all of it. It lies on the same file system, so that a partition
-moves by a rename. Every step can be repeated. Raises ReadError.
+Owns these names and every step until `data` is complete. The folder is on the same file system, so that a partition is
+moved by a rename. Every step can be repeated. Raises ReadError.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _OF_SEGMENTS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT)
 
 
 def staging_path(target: str) -> str:
-    """Where the partitions for a data directory are made."""
+    """Returns the path of the staging folder of a data directory."""
     folder, name = os.path.split(os.path.abspath(target))
     return os.path.join(folder, f".{name}{SUFFIX}")
 
 
 @dataclass
 class Staging:
-    """See the module. Made by `staged`."""
+    """The staging folder, see the module. Made by `staged`."""
 
     files: Files
     path: str
@@ -65,7 +65,7 @@ class Staging:
         return os.path.join(self.path, DATA)
 
     def work(self, pieces: Sequence[Piece], layout: Layout, now_ms: int) -> list[Work]:
-        """What is to be written: of partitions that lie in `data` already nothing."""
+        """Returns the work for the pieces of partitions that are not complete in `data` yet."""
         return [
             Work(piece, self._folder(piece), self.ids[piece.topic], layout, now_ms)
             for piece in pieces
@@ -73,8 +73,8 @@ class Staging:
         ]
 
     def names(self) -> list[str]:
-        """The partitions that lie here whole."""
-        with _told(self.path):
+        """Returns the complete partitions."""
+        with _as_read_error(self.path):
             there = self.files.list(self.data) if self.files.exists(self.data) else []
             return sorted(name for name in there if inspect.partition_of(name) is not None)
 
@@ -86,11 +86,11 @@ class Staging:
         return os.path.join(self.data, f"{key.topic}-{key.partition}")
 
     def assemble(self, pieces: Sequence[Piece]) -> dict[TopicPartition, Written]:
-        """Makes partitions of the pieces, all of which are written; what each holds. ReadError."""
+        """Joins the written pieces to partitions, and returns the facts of each. Raises ReadError."""
         by_key: dict[TopicPartition, list[str]] = {}
         for piece in pieces:
             by_key.setdefault(piece.key, []).append(self._folder(piece))
-        with _told(self.path):
+        with _as_read_error(self.path):
             self.files.make_directory(self.data)
             whole = self._read_whole()
             for key, folders in by_key.items():
@@ -106,8 +106,8 @@ class Staging:
         return {key: whole[key] for key in by_key}
 
     def _join(self, key: TopicPartition, folders: Sequence[str]) -> Written:
-        """One partition of its pieces, in the folder of the first one. May be interrupted: what is there already is not
-        in the others any more."""
+        """Joins the pieces of one partition in the folder of the first one. Can be repeated after an interruption:
+        files that were moved are missing in the other folders."""
         parts = [read_done(self.files, folder) for folder in folders]
         first = os.path.join(folders[0], str(key))
         for folder in folders[1:]:
@@ -121,7 +121,7 @@ class Staging:
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             raise ReadError(
-                f"{self.path}: a piece of {key} is not here: the workers must see the same files as the driver"
+                f"{self.path}: a piece of {key} is missing: the workers must see the same files as the driver"
             )
         return Written(
             sum(part.records for part in known),
@@ -132,7 +132,7 @@ class Staging:
         )
 
     def _forget_snapshots(self, folder: str) -> None:
-        """Snapshots where one piece ended and no other begins belong to no segment: there are no producers in them."""
+        """Removes producer snapshots at the end of a piece where no segment begins. They have no producers."""
         names = self.files.list(folder)
         bases = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         newest = max((name for name in names if name.endswith(SNAPSHOT)), default="")
@@ -141,49 +141,50 @@ class Staging:
                 self.files.remove(os.path.join(folder, name))
 
     def _read_whole(self) -> dict[TopicPartition, Written]:
-        told = _read_json(self.files, os.path.join(self.path, WHOLE))
-        if not isinstance(told, list):
+        document = _read_json(self.files, os.path.join(self.path, WHOLE))
+        if not isinstance(document, list):
             return {}
-        return {TopicPartition(topic, partition): Written(*facts) for topic, partition, facts in told}
+        return {TopicPartition(topic, partition): Written(*facts) for topic, partition, facts in document}
 
     def whole_names(self) -> list[str]:
-        """The partitions that were whole here, wherever they are now."""
-        with _told(self.path):
+        """Returns the partitions that were complete here, wherever they are now."""
+        with _as_read_error(self.path):
             return [str(key) for key in self._read_whole()]
 
     def _write_whole(self, whole: Mapping[TopicPartition, Written]) -> None:
-        told = [[key.topic, key.partition, list(facts)] for key, facts in whole.items()]
-        write_atomically(self.files, os.path.join(self.path, WHOLE), json.dumps(told).encode())
+        document = [[key.topic, key.partition, list(facts)] for key, facts in whole.items()]
+        write_atomically(self.files, os.path.join(self.path, WHOLE), json.dumps(document).encode())
 
     def _finish(self, whole: Mapping[TopicPartition, Written]) -> None:
-        """Puts beside the partitions what tells the next owner that they are whole: then they need no recovery."""
+        """Writes the checkpoints and the clean shutdown marker for the partitions: the next owner then needs no
+        recovery."""
         offsets = {(key.topic, key.partition): facts.end for key, facts in whole.items()}
         for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
             checkpoint.write_offsets(self.files, os.path.join(self.data, name), offsets)
         write_atomically(self.files, os.path.join(self.data, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
 
-    # -- on the way into the data directory
+    # -- the move to the data directory
 
     def read_adding(self) -> dict[str, list[int]] | None:
-        """{folder: how it is known}, of a run that came that far."""
-        with _told(self.path):
+        """Returns {folder: identity} of a run that had begun to move partitions, or None."""
+        with _as_read_error(self.path):
             found = _read_json(self.files, os.path.join(self.path, ADDING))
         return found if isinstance(found, dict) else None
 
     def note_adding(self, names: Sequence[str]) -> None:
-        """Notes, durably, what goes into the data directory now."""
-        with _told(self.path):
+        """Records, durably, which partitions are moved to the data directory now."""
+        with _as_read_error(self.path):
             known = {name: _known_by(os.path.join(self.data, name)) for name in names}
             write_atomically(self.files, os.path.join(self.path, ADDING), json.dumps(known).encode())
 
     def forget_adding(self) -> None:
-        with _told(self.path), contextlib.suppress(FileNotFoundError):
+        with _as_read_error(self.path), contextlib.suppress(FileNotFoundError):
             self.files.remove(os.path.join(self.path, ADDING))
 
     def remove(self) -> None:
-        """All of it is in the data directory. What tells so goes last."""
+        """Removes the folder after everything is in the data directory. The file that proves completion goes last."""
         self.forget_adding()
-        with _told(self.path):
+        with _as_read_error(self.path):
             for name in self.files.list(self.path):
                 if name not in (WHOLE, PLAN, LOCK):
                     remove_tree(self.files, os.path.join(self.path, name))
@@ -192,7 +193,7 @@ class Staging:
 
 
 def _known_by(path: str) -> list[int]:
-    """What stays the same when a folder is renamed."""
+    """Returns the identity of a folder, which a rename keeps."""
     try:
         status = os.stat(path)
     except OSError:
@@ -201,7 +202,7 @@ def _known_by(path: str) -> list[int]:
 
 
 def known_as(path: str, known_by: Sequence[int]) -> bool:
-    """Whether the folder at a path is the one that was known so."""
+    """Returns whether the folder at a path has this identity."""
     return bool(known_by) and _known_by(path) == list(known_by)
 
 
@@ -213,17 +214,17 @@ def staged(
     topics: Sequence[str],
     make_id: Callable[[], bytes] = new_id,
 ) -> Iterator[Staging]:
-    """The staging folder of a data directory, held for as long as the context lasts: as an earlier run of the same
-    import left it, else new. ReadError."""
+    """Opens and locks the staging folder of a data directory for the duration of the context: the one of an earlier run
+    of the same import, else a new one. Raises ReadError."""
     path = staging_path(target)
-    with _told(path):
+    with _as_read_error(path):
         files.make_directory(path)
         try:
             lock = files.lock(os.path.join(path, LOCK))
         except BlockingIOError as error:
-            raise ReadError(f"another import into {target} is running") from error
+            raise ReadError(f"another import to {target} is running") from error
     try:
-        with _told(path):
+        with _as_read_error(path):
             found = _opened(files, path, target, identity, topics, make_id)
         yield found
     finally:
@@ -233,29 +234,29 @@ def staged(
 def _opened(
     files: Files, path: str, target: str, identity: str, topics: Sequence[str], make_id: Callable[[], bytes]
 ) -> Staging:
-    told = _read_json(files, os.path.join(path, PLAN))
-    if isinstance(told, dict) and told.get("identity") == identity:
-        ids = {topic: base64.b64decode(text) for topic, text in told["ids"].items()}
+    document = _read_json(files, os.path.join(path, PLAN))
+    if isinstance(document, dict) and document.get("identity") == identity:
+        ids = {topic: base64.b64decode(text) for topic, text in document["ids"].items()}
         found = Staging(files, path, identity, ids)
         found.taken_over = _sweep(files, path)
         return found
     if isinstance(_read_json(files, os.path.join(path, ADDING)), dict):
         raise ReadError(
-            f"another import into {target} was interrupted when it added its topics ({path}): run that one again first"
+            f"another import to {target} was interrupted while it added topics ({path}): run that one again first"
         )
     for name in files.list(path):
         if name != LOCK:
             remove_tree(files, os.path.join(path, name))
     ids = {topic: make_id() for topic in topics}
-    told = {"identity": identity, "ids": {topic: base64.b64encode(of).decode() for topic, of in ids.items()}}
+    document = {"identity": identity, "ids": {topic: base64.b64encode(of).decode() for topic, of in ids.items()}}
     files.make_directory(os.path.join(path, PIECES))
-    write_atomically(files, os.path.join(path, PLAN), json.dumps(told).encode())
+    write_atomically(files, os.path.join(path, PLAN), json.dumps(document).encode())
     files.sync_directory(os.path.dirname(path))
     return Staging(files, path, identity, ids, is_new=True)
 
 
 def _sweep(files: Files, path: str) -> int:
-    """Removes pieces that are not whole; how many are."""
+    """Removes incomplete pieces. Returns the number of complete ones."""
     folder = os.path.join(path, PIECES)
     files.make_directory(folder)
     whole = 0
@@ -275,7 +276,7 @@ def _read_json(files: Files, path: str) -> Any:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _as_read_error(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""An import into a data directory from its plan to its end, whoever runs the tasks.
+"""The steps of an import to a data directory; the caller runs the tasks.
 
-Owns the order of the steps; each can be interrupted, and a second run goes on. Raises ReadError.
+Owns the order of the steps; each can be interrupted, and a second run continues. Raises ReadError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .staging_folder import Staging, staged
 from .tasks import Layout, Work, Written
 
 Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Written]]]
-"""Does `segments.write` for each piece of work, anywhere."""
+"""Runs `tasks.write` for each piece of work, anywhere."""
 
 
 def fill(
@@ -28,8 +28,8 @@ def fill(
     *,
     now_ms: int,
 ) -> ImportReport:
-    """Writes the plan's pieces as segments and adds them to a data directory whose broker is stopped. `identity` is the
-    same for the same import only. Raises ReadError."""
+    """Writes the plan's pieces as segments and adds them to a data directory whose broker is stopped. `identity` is
+    unique to this import. Raises ReadError."""
     topics = list(plan.partitions)
     report = ImportReport(source, target.path, plan.files)
     with staged(target.files, target.path, identity, topics) as staging:
@@ -47,7 +47,7 @@ def fill(
             staging.remove()
             return report
         if staging.taken_over:
-            report.notes.append(f"{staging.taken_over} pieces were whole already, of an earlier run")
+            report.notes.append(f"{staging.taken_over} pieces were completed by an earlier run")
         for _ in run(staging.work(left, layout, now_ms)):
             pass
         facts = staging.assemble(left)
@@ -68,7 +68,7 @@ def fill(
 
 
 def _check(place: Target, staging: Staging, topics: Sequence[str]) -> None:
-    """Raises ReadError where the topics cannot be added."""
+    """Raises ReadError if the topics cannot be added."""
     place.check(topics, ours=list(staging.read_adding() or ()))
     if place.has_history and (known := place.existing(staging, topics)):
         raise ReadError(exists_already(min(known), place.path))

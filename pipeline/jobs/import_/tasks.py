@@ -1,12 +1,11 @@
-"""A piece of a partition as segments: what a task writes, and checks, before anything gets a name that counts.
+"""Writes a piece of a partition as segments, and verifies it before it gets its final name: the work of a task.
 
-Owns the writing. The log is the storage engine's own as a follower writes it, with offsets as they are, so rolls,
-indexes, epochs and snapshots are what a broker, ours or Apache Kafka's, would have left; what it is given are batches
-that were encoded together. Raises ReadError.
+Owns the writing. The log is that of the storage engine in a follower, with given offsets, so rolls, indexes, epochs and
+snapshots are those that a broker, Ottla or Apache Kafka, would have left; its input are batches that were encoded
+together. Raises ReadError.
 
-Records are of format v2 with the times that the producers gave: which of them a broker gave is told by a file's
-`timestampType`, and not kept. A record without a time, as all of format v0, has -1 there too: a consumer is told that
-there is none, and retention goes by the file, as before.
+Records have format v2 and CreateTime; a file's `timestampType` LogAppendTime is not kept. A record without a timestamp,
+as all of format v0, keeps -1: consumers get no timestamp, and retention uses the time of the file, as before.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from .plan import Piece
 
 SEGMENT_BYTES = 1 << 30
 DONE = "written.json"
-"""Beside the folder of a piece once that is whole, checked and durable."""
+"""Written beside the folder of a piece once that is complete, verified and durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How segments are written: Kafka's defaults. `leader_epoch` is that of the batches."""
+    """The layout of segments, with Kafka's defaults. `leader_epoch` is that of the batches."""
 
     codec: int = 0
     level: int | None = None
@@ -49,7 +48,7 @@ class Layout:
 
 
 class Written(NamedTuple):
-    """What a piece has become."""
+    """The facts of a written piece."""
 
     records: int
     bytes: int
@@ -59,7 +58,8 @@ class Written(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A piece, and where to. `folder` is the task's own; the partition's lies within, as in a data directory."""
+    """A piece, and its target. `folder` belongs to the task; the partition's folder is in it, as in a data
+    directory."""
 
     piece: Piece
     folder: str
@@ -72,11 +72,9 @@ class Work(NamedTuple):
 
 
 def write(work: Work, files: Files | None = None) -> Written:
-    """Writes a piece into a folder of its own, which gets its name when it is whole, checked and durable; or tells what
-    an earlier run has written. ReadError.
-
-    Two that write the same, as when a worker goes on that is given up, do not meet.
-    """
+    """Writes a piece to a folder of its own, which gets its final name once it is complete, verified and durable; or
+    returns the facts of an earlier run. Raises ReadError. Concurrent attempts, such as one of an abandoned worker, do
+    not disturb each other."""
     files = files or DiskFiles()
     try:
         done = read_done(files, work.folder)
@@ -86,7 +84,7 @@ def write(work: Work, files: Files | None = None) -> Written:
         log_folder = os.path.join(attempt, f"{work.piece.topic}-{work.piece.partition}")
         files.make_directory(log_folder)
         written = _write(work, log_folder, files)
-        # So that the look takes it for what it is: all is there.
+        # the verification then expects complete logs
         write_atomically(files, os.path.join(attempt, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
         _check(work, attempt, files)
         write_atomically(files, os.path.join(attempt, DONE), json.dumps(written._asdict()).encode())
@@ -96,13 +94,13 @@ def write(work: Work, files: Files | None = None) -> Written:
         except OSError:
             if read_done(files, work.folder) is None:
                 raise
-            remove_tree(files, attempt)  # another was first
+            remove_tree(files, attempt)  # another attempt was first
         files.sync_directory(os.path.dirname(work.folder))
         return written
     except (StorageError, ValueError) as error:
         raise ReadError(f"{work.piece} cannot be written: {error}") from error
     except OSError as error:
-        raise ReadError(f"cannot write into {work.folder}: {error.strerror or error}") from error
+        raise ReadError(f"cannot write to {work.folder}: {error.strerror or error}") from error
 
 
 def _write(work: Work, folder: str, files: Files) -> Written:
@@ -135,7 +133,7 @@ def _write(work: Work, folder: str, files: Files) -> Written:
                 log.append_fetched(data, now_ms=work.now_ms)
             records += rows.num_rows
         if (records, log.log_end_offset) != (piece.rows, piece.last + 1):
-            raise ReadError(f"{piece}: its files hold {records} rows now, where they held {piece.rows}")
+            raise ReadError(f"{piece}: its files now have {records} rows instead of {piece.rows}")
         size, end = log.size_bytes, log.log_end_offset
         log.close()
     except BaseException:
@@ -146,17 +144,17 @@ def _write(work: Work, folder: str, files: Files) -> Written:
 
 
 def _check(work: Work, folder: str, files: Files) -> None:
-    """Reads all that was written once more. ReadError."""
+    """Verifies the written segments. Raises ReadError."""
     for finding in Verification(folder, files=files).findings():
         if finding.wrong:
-            raise ReadError(f"{work.piece} was written, and is not as it must be: {finding.file}: {finding.what}")
+            raise ReadError(f"{work.piece} failed its verification: {finding.file}: {finding.what}")
 
 
 def read_done(files: Files, folder: str) -> Written | None:
-    """What a piece has become, if it is whole there."""
+    """Returns the facts of a complete piece, or None."""
     try:
-        told = json.loads(files.read_bytes(os.path.join(folder, DONE)))
-        return Written(**told)
+        document = json.loads(files.read_bytes(os.path.join(folder, DONE)))
+        return Written(**document)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
@@ -164,7 +162,7 @@ def read_done(files: Files, folder: str) -> Written | None:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Removes a folder with all that is in it; nothing happens if it is not there. OSError."""
+    """Removes a folder and its contents, if it exists. Raises OSError."""
     try:
         names = files.list(path)
     except FileNotFoundError:
@@ -172,6 +170,6 @@ def remove_tree(files: Files, path: str) -> None:
     except NotADirectoryError:
         files.remove(path)
         return
-    for name in sorted(names, key=lambda name: name != DONE):  # what says that it is whole goes first
+    for name in sorted(names, key=lambda name: name != DONE):  # the file that proves completion goes first
         remove_tree(files, os.path.join(path, name))
     files.remove_directory(path)

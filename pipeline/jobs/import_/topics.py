@@ -1,6 +1,6 @@
-"""The topics that records are brought to: made where they are not there, and wide enough.
+"""The target topics: created if missing, and checked for their number of partitions.
 
-Owns two questions to the brokers. Raises ReadError.
+Owns two calls to the brokers. Raises ReadError.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ...readers.wire.event_loop import loop_here
 from ...sink.options import SinkOptions
 
 KEPT: Mapping[str, str | None] = {"retention.ms": "-1"}
-"""The configs of a topic that is made: records that are old already must not be deleted for their age."""
+"""The configs of a created topic: old records must not be deleted by retention,"""
 
 ANY_TIME: Mapping[str, str | None] = {"message.timestamp.after.max.ms": str(INT64_MAX)}
-"""And since Kafka 3.6, where that is said so: nor be refused for a time to come."""
+"""and, with Kafka 3.6 or later, not be refused for a future timestamp."""
 
 T = TypeVar("T")
 
@@ -42,22 +42,22 @@ def _run(options: SinkOptions, work: Any) -> Any:
 
     loop = loop_here()
     try:
-        return loop.run(_told(options, done()))
+        return loop.run(_as_read_error(options, done()))
     finally:
         loop.close()
 
 
-async def _told(options: SinkOptions, work: Coroutine[Any, Any, T]) -> T:
+async def _as_read_error(options: SinkOptions, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except ClientError as error:
-        raise ReadError(f"the brokers at {addresses(options.client)} cannot be asked: {error}") from error
+        raise ReadError(f"the request to the brokers at {addresses(options.client)} failed: {error}") from error
 
 
 def counts(options: SinkOptions, names: list[str]) -> dict[str, int]:
-    """How many partitions those of the topics have that are there. ReadError."""
+    """Returns the number of partitions of each existing topic. Raises ReadError."""
 
-    async def ask(admin: Admin) -> dict[str, int]:
+    async def describe(admin: Admin) -> dict[str, int]:
         found = await admin.describe_topics(names)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for one in found.values():
@@ -65,12 +65,12 @@ def counts(options: SinkOptions, names: list[str]) -> dict[str, int]:
                 raise one
         return {name: len(one.partitions) for name, one in found.items() if not isinstance(one, ClientError)}
 
-    return _run(options, ask) if names else {}
+    return _run(options, describe) if names else {}
 
 
 def ensure(options: SinkOptions, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Makes the topics that are not there, with so many partitions; how many each has. One that has fewer is a
-    ReadError."""
+    """Creates the missing topics with these numbers of partitions, and returns the number of each. Raises ReadError for
+    a topic with fewer."""
     there = counts(options, sorted(wanted))
     check_wide(there, wanted)
     missing = {name: count for name, count in wanted.items() if name not in there}
@@ -78,10 +78,10 @@ def ensure(options: SinkOptions, wanted: Mapping[str, int]) -> dict[str, int]:
     async def make(admin: Admin) -> None:
         left = dict(missing)
         for replication, configs in ((-1, {**KEPT, **ANY_TIME}), (-1, KEPT), (1, KEPT)):
-            asked = [NewTopic(name, max(1, count), replication, configs=configs) for name, count in left.items()]
-            answers = await admin.create_topics(asked)
-            failed = {name: told for name, told in answers.items() if isinstance(told, ClientError)}
-            left = {name: left[name] for name, told in failed.items() if not _exists(told)}
+            new_topics = [NewTopic(name, max(1, count), replication, configs=configs) for name, count in left.items()]
+            results = await admin.create_topics(new_topics)
+            failed = {name: result for name, result in results.items() if isinstance(result, ClientError)}
+            left = {name: left[name] for name, result in failed.items() if not _exists(result)}
             if not left:
                 return
             if replication > 0 or not all(_is_older(failed[name]) for name in left):
@@ -93,18 +93,18 @@ def ensure(options: SinkOptions, wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_wide(there: Mapping[str, int], wanted: Mapping[str, int]) -> None:
-    """Raises ReadError for a topic that has fewer partitions than records are of."""
+    """Raises ReadError for a topic with fewer partitions than its records need."""
     for name, count in there.items():
         if count < wanted[name]:
-            raise ReadError(f"topic {name} has {count} partitions, where records are of {wanted[name]}")
+            raise ReadError(f"topic {name} has {count} partitions, but its records need {wanted[name]}")
 
 
 def _is_older(error: ClientError) -> bool:
-    """Whether a broker lacks what was asked for: before 2.4 the default of a count, or a config."""
+    """Returns whether a broker lacks the default replication factor (before 2.4), or a config."""
     lacks = ErrorCode.INVALID_CONFIG
     return isinstance(error, UnsupportedVersion) or (isinstance(error, KafkaError) and error.code == lacks)
 
 
 def _exists(error: ClientError) -> bool:
-    """A try whose answer was lost may have made it."""
+    """An earlier attempt whose response was lost may have created it."""
     return isinstance(error, KafkaError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS

@@ -1,5 +1,5 @@
-"""Work in place on data directories that no broker has open: segments are rewritten, and swapped for what they were.
+"""Work in place on data directories that no broker has open: segments are rewritten, and swapped for the old ones.
 
-Owns holding a directory (`holding`), and what each job does to it; no Spark. Needs the extra `pipeline` where records
-are decoded.
+Owns the hold on a directory (`directory_hold.py`) and the parts shared by jobs; no Spark. Needs the extra `pipeline`
+for decoding records.
 """

@@ -1,16 +1,15 @@
-"""Holding a data directory, so that files in it may be replaced: no broker, and no other job, has it meanwhile.
+"""Holds a data directory so that files in it can be replaced: no broker and no other job can use it meanwhile.
 
     with held("/var/lib/kafka") as root:
         for partition in root.partitions:
             ...
 
-Owns the lock, the look whether the last owner closed the directory, and the ending of swaps that were interrupted. The
-marker of a clean shutdown stays where it is: whoever works here leaves, at every moment, files from which the next
-opening concludes the same log (see storage/compaction/swap.py). Goes through `Files`, so that tests may take the power
-away.
+Owns the lock, the check that the last owner closed the directory, and the completion of interrupted swaps. The clean
+shutdown marker stays in place: at every moment the files lead the next opening to the same log (see
+storage/compaction/swap.py). Uses `Files`, so that tests can cut the power.
 
-Files on their way in have a suffix of the job's own until the driver takes them: no `.cleaned` file may be written
-beside a swap, as it would make that void. Apache Kafka does not look at such names, and Ottla's opening removes them.
+New files have a suffix of the job until the driver takes them: a `.cleaned` file next to a swap would make the swap
+void. Apache Kafka ignores such names, and Ottla removes them when it opens the log.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ....storage.segments.segment import LOG_SUFFIX, file_name
 from ...backend import ReadError
 
 UPGRADED, COMPACTED = OWN_SUFFIXES = OF_JOBS
-"""What the names of files end with that a job has written, and not put in place yet."""
+"""The suffixes of files that a job has written but not put in place yet."""
 
 _LEFT_BY_A_SWAP = (DELETED, CLEANED, SWAP)
 
@@ -44,10 +43,10 @@ class _Lock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A data directory that is held. `partitions` are in order, as they are after what was interrupted was ended.
+    """A held data directory. `partitions` are in order, as listed after interrupted swaps were completed.
 
-    `was_closed`: the last owner closed it. `unfinished` are the folders where a swap was interrupted, or where a job
-    left files behind; only of a directory that is just looked at.
+    `was_closed`: the last owner closed it cleanly. `unfinished` are the folders with an interrupted swap or leftover
+    files of a job; only set with `looking`.
     """
 
     root: str
@@ -58,7 +57,7 @@ class Held:
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
-    """Directories, each once however often, and by whatever links, it was named."""
+    """Returns the directories without duplicates, links resolved for comparison."""
     return list({os.path.realpath(path): path for path in map(inspect.followed, map(os.fspath, paths))}.values())
 
 
@@ -66,11 +65,11 @@ def distinct(paths: Iterable[str]) -> list[str]:
 def held(
     root: str | os.PathLike[str], *, files: Files | None = None, looking: bool = False, may_be_unclean: bool = False
 ) -> Iterator[Held]:
-    """Holds a data directory of Ottla or of Apache Kafka for as long as the context lasts.
+    """Holds a data directory of Ottla or of Apache Kafka for the duration of the context.
 
-    With `looking` nothing in it is changed, as for a dry run: swaps stay as they are, and no lock file is made. Raises
-    ReadError, one sentence, for what is no data directory, is in use, has a swap that cannot be ended, or, unless that
-    `may_be_unclean`, was not closed by its last owner.
+    With `looking` nothing is changed, as for a dry run: swaps stay as they are, and no lock file is made. Raises
+    ReadError, with one sentence, if the path is no data directory, is in use, has a swap that cannot be completed, or,
+    unless `may_be_unclean`, was not closed by its last owner.
     """
     files = files or DiskFiles()
     path = inspect.followed(os.fspath(root))
@@ -82,11 +81,11 @@ def held(
         was_closed = files.exists(os.path.join(path, CLEAN_SHUTDOWN))
         if not was_closed and not may_be_unclean:
             raise ReadError(
-                f"{path} was not closed cleanly: start its broker, which recovers the logs, stop it in an orderly way "
+                f"{path} was not closed cleanly: start its broker, which recovers the logs, stop it cleanly "
                 "(SIGTERM), and run this again"
             )
         if not looking:
-            clean_close.discard(files, path)  # it tells of segments that are about to be replaced
+            clean_close.discard(files, path)  # it describes segments that are about to be replaced
         unfinished = []
         for partition in _folders(files, path):
             names = _names(files, partition)
@@ -102,31 +101,31 @@ def held(
 
 
 def own_suffix(suffix: str) -> str:
-    """The end of the names that one attempt at one piece of work gives to its files: no other attempt has the same, so
-    that one which goes on though nobody waits for it any more harms nothing."""
+    """Returns a file suffix for one attempt at a piece of work. It is unique, so that an abandoned attempt that still
+    writes does no harm."""
     return f".{uuid.uuid4().hex[:12]}{suffix}"
 
 
 def put_in_place(
     files: Files, folder: str, new: list[int], old: list[int], suffix: str, size_bytes: int | None = None
 ) -> None:
-    """Swaps new segments of a partition, written and synced under names that end with `suffix`, for old ones; both by
-    base offset, and the first of both is the same. Durable on return.
+    """Swaps new segments of a partition, written and fsynced under names that end with `suffix`, for old ones, both
+    given by base offset; the first of both is the same. Durable on return.
 
-    `size_bytes` is how much their logs have together, by who wrote them: nothing is changed if that is not here.
-    One at a time in a folder. Interrupted anywhere, the next `held`, or the next broker, completes or undoes it. Raises
-    ReadError; then the folder is to be left alone until it is held anew.
+    `size_bytes` is the total size of the new logs according to their writer: nothing is changed if the files here
+    differ. Not to be called concurrently for one folder. After an interruption the next `held`, or the next broker,
+    completes or undoes the swap. Raises ReadError; then the folder must be left alone until it is held again.
     """
     _check_here(files, folder, new, suffix, size_bytes)
     try:
         names = set(files.list(folder))
         for base in new:
-            # The log last: whoever finds it finds the others, too.
+            # The log last: its presence then implies that of the others.
             ready = sorted(name for name in names if name.startswith(f"{base:020d}.") and name.endswith(suffix))
             for name in sorted(ready, key=lambda name: LOG_SUFFIX + "." in name):
                 path = os.path.join(folder, name)
                 files.replace(path, path.removesuffix(suffix) + CLEANED)
-        # Were a `.swap` durable, and a `.cleaned` file of a lower offset not, the swap would seem to be decided.
+        # If a `.swap` were durable, and a `.cleaned` file of a lower offset not, the swap would seem to be decided.
         files.sync_directory(folder)
         swap_in(files, folder, new, old)
     except OSError as error:
@@ -136,7 +135,7 @@ def put_in_place(
 
 
 def _check_here(files: Files, folder: str, new: list[int], suffix: str, size_bytes: int | None) -> None:
-    """Whether what a task says that it wrote is what is here."""
+    """Checks that the files of a task are visible here with their size."""
     found = 0
     for base in new:
         path = os.path.join(folder, file_name(base) + suffix)
@@ -144,20 +143,21 @@ def _check_here(files: Files, folder: str, new: list[int], suffix: str, size_byt
             found += files.size(path)
         except OSError as error:
             raise ReadError(
-                f"{path} was written where a task ran, but is not here: the workers must see the same files"
+                f"{path} was written by a worker, but does not exist here: the workers must see the same files"
             ) from error
     if not new or found != (found if size_bytes is None else size_bytes):
-        raise ReadError(f"in {folder} {found} bytes of new segments are here where {size_bytes} were written")
+        raise ReadError(f"{folder} has {found} bytes of new segments, but {size_bytes} were written")
 
 
 def sweep(files: Files, folder: str, suffix: str = "") -> None:
-    """Removes what jobs have written into a folder and not put in place; with `suffix` what ends so. ReadError."""
+    """Removes the files of jobs that were not put in place from a folder; with `suffix` only those that end with it.
+    Raises ReadError."""
     try:
         for name in files.list(folder):
             if name.endswith(suffix or OWN_SUFFIXES):
                 files.remove(os.path.join(folder, name))
     except OSError as error:
-        raise ReadError(f"cannot remove what is left of a job in {folder}: {error.strerror or error}") from error
+        raise ReadError(f"cannot remove leftover files of a job in {folder}: {error.strerror or error}") from error
 
 
 def _locked(files: Files, root: str, *, looking: bool) -> _Lock | None:
@@ -169,13 +169,13 @@ def _locked(files: Files, root: str, *, looking: bool) -> _Lock | None:
     except BlockingIOError as error:
         raise ReadError(f"{root} is in use by a broker, or by another job: stop that first") from error
     except OSError as error:
-        if looking:  # a copy that may only be read
+        if looking:  # a copy on a read-only file system
             return None
         raise ReadError(f"cannot lock {root}: {error.strerror or error}") from error
 
 
 def _folders(files: Files, root: str) -> list[str]:
-    """The folders of partitions by their names alone: in the middle of a swap there may be no segment."""
+    """Returns the partition folders by name: in the middle of a swap a folder may have no segment."""
     found = [os.path.join(root, name) for name in sorted(_names(files, root)) if inspect.partition_of(name)]
     return [path for path in found if inspect.is_folder(path, files)]
 
@@ -184,9 +184,9 @@ def _finish(files: Files, folder: str, names: list[str]) -> None:
     try:
         finish_leftovers(files, folder, names)
     except OSError as error:
-        raise ReadError(f"cannot end an interrupted swap in {folder}: {error.strerror or error}") from error
+        raise ReadError(f"cannot complete an interrupted swap in {folder}: {error.strerror or error}") from error
     except StorageError as error:
-        raise ReadError(f"cannot end an interrupted swap in {folder}: {error}") from error
+        raise ReadError(f"cannot complete an interrupted swap in {folder}: {error}") from error
 
 
 def _names(files: Files, path: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""Logs as they are read for work in place: through `Files`, in windows that the columns are made of.
+"""Reads logs for work in place: through `Files`, in windows from which columns are built.
 
-Owns the windows, and what of a log goes which way on its way to v2: see readers/columnar/upgrade.py.
+Owns the windows, and the choice between fast and slow path on the way to v2: see readers/columnar/upgrade.py.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ...readers.columnar.upgrade import PADDING, upgraded
 from ...readers.files.headers import walk
 
 WINDOW_BYTES = 2 << 20
-"""Enough for the array operations of a window to vanish among its entries."""
+"""Large enough to amortise the array operations of a window over its entries."""
 
 _SIZE = struct.Struct(">8xI")
 _LEAST_BYTES = np.array([26, 34, HEADER_BYTES], np.int64)  # of a whole entry, by its format
-_PIECE_BYTES = MAP_BYTES - 4096  # more is given as a mapping, which counts as memory as far as it was read
+_PIECE_BYTES = MAP_BYTES - 4096  # larger reads return a mapping, whose touched pages count as memory
 
 
 def window(file: File, position: int, length: int) -> bytes:
-    """So many bytes of a file, and `PADDING`. OSError."""
+    """Returns `length` bytes of a file, followed by `PADDING`. Raises OSError."""
     pieces = [file.read(position + at, min(_PIECE_BYTES, length - at)) for at in range(0, length, _PIECE_BYTES)]
     return b"".join((*pieces, PADDING))
 
 
 def entry_places(data: bytes) -> list[int]:
-    """Where the whole entries of a window begin, and where the last one ends."""
+    """Returns the starts of the whole entries of a window, and the end of the last one."""
     end = len(data) - len(PADDING)
     places: list[int] = []
     add, unpack, last, position = places.append, _SIZE.unpack_from, end - formats.MIN_ENTRY_BYTES, 0
-    while position <= last:  # by nothing but the sizes, of which those that are negative lead behind the end
+    while position <= last:  # by the sizes alone; a negative one, read as unsigned, leads beyond the end
         add(position)
         position += 12 + unpack(data, position)[0]
     if position <= end:
@@ -52,14 +52,12 @@ def entry_places(data: bytes) -> list[int]:
     return [*found.positions, found.end]
 
 
-def stretches(
+def entry_windows(
     files: Files, log_path: str, size_bytes: int, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[tuple[bytes, list[int]]]:
-    """The first bytes of a log in windows, with the places of the entries, of which the last is where they end. The
-    bytes go on as long as `PADDING`. An entry that is larger than a window comes alone.
-
-    Raises OSError, and CorruptRecords where there is no whole entry.
-    """
+    """Yields the first bytes of a log in windows, with the starts of the entries and the end of the last one. Each
+    window is followed by `PADDING`. An entry larger than a window comes alone. Raises OSError, and CorruptRecords if no
+    whole entry follows."""
     if size_bytes == 0:
         return
     position = 0
@@ -80,11 +78,12 @@ def stretches(
 
 
 def upgrading(next_offset: int, end_offset: int, window_bytes: int = WINDOW_BYTES) -> Read:
-    """How a log whose offsets lie from `next_offset` on, below `end_offset`, is read to become v2."""
+    """Returns a reader that converts a log to v2; its offsets are from `next_offset` (inclusive) to `end_offset`
+    (exclusive)."""
 
     def read(files: Files, log_path: str, size_bytes: int) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
         expected = next_offset
-        for data, places in stretches(files, log_path, size_bytes, window_bytes):
+        for data, places in entry_windows(files, log_path, size_bytes, window_bytes):
             view = memoryview(data)
             for made in upgraded(data, places, next_offset=expected, end_offset=end_offset):
                 if isinstance(made, Run):

@@ -1,7 +1,7 @@
-"""A range of a log sent into topics again, as fast as it goes, at a rate, or at the pace at which it was written.
+"""Sends a range of a log to topics again: as fast as possible, at a rate, or at the original pace.
 
-Owns the pace (`pacing`), what a task sends (`playing`), and the rounds in which the driver hands that out (`rounds`).
-Needs the extra `pipeline`, but no Spark; `job.py` puts it to work there. Clock and pauses come in as arguments.
+Owns the pace (`schedule`), the work of a task (`tasks`), and the rounds of the driver (`rounds`). Needs the extra
+`pipeline`, but no Spark apart from `job.py`. Clock and sleep are arguments.
 """
 
 from __future__ import annotations

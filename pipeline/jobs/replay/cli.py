@@ -8,51 +8,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.arguments import add_bootstrap
-from ..command import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
+from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..spark_tasks import Say
+    from ..spark_tasks import ProgressCallback
 
 INTERRUPTED = 130
-"""The exit code of a replay that was stopped: as of any program that Ctrl-C ends."""
+"""The exit code of a stopped replay, as of a program ended by Ctrl-C."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
-    parser.add_argument("--source", metavar="HOST:PORT", help="read from running brokers, instead of PATH")
+    parser.add_argument("--source", metavar="HOST:PORT", help="read from running brokers instead of PATH")
     add_bootstrap(parser, required=True, help="the brokers to send to")
-    parser.add_argument("--to-topic", metavar="NAME", help="send all to this topic, instead of their own")
+    parser.add_argument("--to-topic", metavar="NAME", help="send all records to this topic")
     parser.add_argument("--from", dest="starting", metavar="WHEN", default="earliest", help="earliest, a time, offsets")
     parser.add_argument("--until", dest="ending", metavar="WHEN", default="latest", help="latest, a time, offsets")
-    parser.add_argument("--from-offsets", metavar="JSON|@FILE", help="go on where a replay ended; FILE is its --report")
-    parser.add_argument("--rate", type=float, metavar="N", help="so many records a second, over all")
-    parser.add_argument("--speed", type=float, metavar="X", help="X times as fast as by the timestamps")
+    parser.add_argument("--from-offsets", metavar="JSON|@FILE", help="continue an earlier replay; FILE is its --report")
+    parser.add_argument("--rate", type=float, metavar="N", help="limit of records per second, in total")
+    parser.add_argument("--speed", type=float, metavar="X", help="X times the pace of the timestamps")
+    parser.add_argument("--timestamps", choices=("keep", "new"), default="keep", help="new: the time of sending")
     parser.add_argument(
-        "--timestamps", choices=("keep", "new"), default="keep", help="new: the time at which a record is sent"
-    )
-    parser.add_argument(
-        "--partitions", choices=("keep", "key"), default="keep", help="key: where Kafka's partitioner puts the key"
+        "--partitions", choices=("keep", "key"), default="keep", help="key: as by Kafka's default partitioner"
     )
     parser.add_argument(
         "--isolation",
         choices=("read_committed", "read_uncommitted"),
         default="read_committed",
-        help="read_committed leaves out what transactions aborted or have not ended",
+        help="read_committed skips aborted and open transactions",
     )
     parser.add_argument(
-        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a setting of the producer"
+        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the producer"
     )
 
 
 def check(parsed: argparse.Namespace) -> None:
     if bool(parsed.paths) == bool(parsed.source):
-        raise UsageError("either PATH or --source says where to read")
+        raise UsageError("give either PATH or --source")
     if parsed.rate is not None and parsed.speed is not None:
-        raise UsageError("either --rate or --speed says how fast")
+        raise UsageError("give either --rate or --speed, not both")
     if parsed.from_offsets is not None and parsed.starting != "earliest":
-        raise UsageError("either --from or --from-offsets says where to begin")
+        raise UsageError("give either --from or --from-offsets, not both")
     from ...offsets import AtOffsets, parse_offsets
     from ..export import arguments
     from ..import_.produce import options_of
@@ -60,7 +58,7 @@ def check(parsed: argparse.Namespace) -> None:
 
     for name in ("rate", "speed"):
         if (number := getattr(parsed, name)) is not None and not LEAST <= number <= MOST:
-            raise UsageError(f"--{name} {number}: it must be above 0, from {LEAST:g} to {MOST:g}")
+            raise UsageError(f"--{name} {number}: it must be from {LEAST:g} to {MOST:g}")
     parsed.starting = arguments.limit(parsed.starting, "--from")
     if parsed.from_offsets is not None:
         parsed.starting = AtOffsets(parse_offsets(_offsets(parsed.from_offsets), "--from-offsets"))
@@ -73,17 +71,19 @@ def check(parsed: argparse.Namespace) -> None:
 
 
 def _offsets(text: str) -> str:
-    """The offsets themselves, also out of the report of a replay."""
+    """Returns the offsets as JSON, also from the report of a replay."""
     if not text.startswith("@"):
         return text
     try:
-        told: Any = json.loads(Path(text[1:]).read_text())
+        document: Any = json.loads(Path(text[1:]).read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"--from-offsets: cannot read {text[1:]}: {error}") from error
-    return json.dumps(told["offsets"] if isinstance(told, dict) and "offsets" in told else told)
+    return json.dumps(document["offsets"] if isinstance(document, dict) and "offsets" in document else document)
 
 
-def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+def run(
+    spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
+) -> tuple[Report | None, int]:
     from .job import replay
     from .settings import ReplaySettings
 
@@ -105,15 +105,15 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
         ),
         bootstrap=parsed.bootstrap_server,
         dry_run=parsed.dry_run,
-        tell=tell,
-        say=say,
+        on_plan=on_plan,
+        on_progress=on_progress,
     )
     return None if parsed.dry_run else report, INTERRUPTED if report.stopped else 0
 
 
 JOB = Job(
     name="replay",
-    words="Send a range of a log into topics again, at a rate or at its own pace; each record at least once.",
+    words="Send a range of a log to topics again, at a rate or at its own pace; each record at least once.",
     add_arguments=add_arguments,
     check=check,
     run=run,

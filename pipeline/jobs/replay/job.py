@@ -1,11 +1,11 @@
-"""A range of offsets or of time, from a log into topics, with Spark.
+"""Replays a range of offsets or of time from a log to topics, with Spark.
 
     settings = ReplaySettings(topics=["orders"], to_topic="orders-again", speed=10)
     replay(spark, "/var/lib/kafka", settings, bootstrap="broker:9092")
 
-Owns the handing out; see `rounds.py` for what is done. At least once: the producers are idempotent, so that
-none of their retries sends anything twice, but a task that is tried again, and a replay that goes on behind a failure,
-send the records of one round again, which is some seconds of them.
+Owns the distribution of tasks; `rounds.py` has the steps. At least once: the producers are idempotent, so their retries
+cause no duplicates, but a retried task, and a replay continued after a failure, repeat the records of one round, some
+seconds of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .. import spark_tasks
 from ..export import arguments
 from ..import_.produce import options_of
 from ..import_.topics import check_wide, counts, ensure
-from ..spark_tasks import JobError, Progress, Say
+from ..spark_tasks import JobError, Progress, ProgressCallback
 from .report import Replayed, ReplayReport
 from .rounds import Replay, Settings
 from .settings import ReplaySettings
@@ -45,17 +45,16 @@ def replay(
     *,
     bootstrap: str,
     dry_run: bool = False,
-    tell: Callable[[str], object] | None = None,
-    say: Say | None = None,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> ReplayReport:
-    """Sends records of a log into topics of the brokers at `bootstrap`, of each partition in their order.
+    """Sends records of a log to topics of the brokers at `bootstrap`, in order within each partition.
 
     `source`: log directories and partition folders, or the `kafka.*` options of running brokers without their prefix.
-
-    Ctrl-C, or `is_over`, ends it behind the round that is under way, which has some seconds of records: the report has
-    the offsets that were reached. A second Ctrl-C does not wait for the round. With `dry_run` nothing is sent. Raises
-    ReadError, SinkError, JobError; what an error says ends with the offsets that were reached.
+    Ctrl-C, or `is_over`, ends it after the current round, some seconds of records: the report has the reached offsets.
+    A second Ctrl-C interrupts the round. With `dry_run` nothing is sent. `on_plan` receives the plan line by line,
+    `on_progress` the progress. Raises ReadError, SinkError, JobError; the message ends with the reached offsets.
     """
     settings = settings or ReplaySettings()
     settings.check()
@@ -68,11 +67,11 @@ def replay(
         wanted = {to_topic: max(widths.values(), default=1)} if to_topic is not None else widths
         report = ReplayReport(_name(source), bootstrap)
         report.partitions = [Replayed(*one.key, one.start, one.start, one.end, 0) for one in ranges]
-        if dry_run or tell is not None:
+        if dry_run or on_plan is not None:
             there = counts(options, sorted(wanted))
             if keeps_partitions:
                 check_wide(there, wanted)
-            _tell(tell, ranges, wanted, there, settings)
+            _report_plan(on_plan, ranges, wanted, there, settings)
         if dry_run:
             return report
         sending = Settings(
@@ -95,7 +94,7 @@ def replay(
                 time.time,
                 time.sleep,
                 lambda: stopped() or is_over(),
-                _teller(say, ranges, began),
+                _round_listener(on_progress, ranges, began),
             )
             _all(made, report)
     report.seconds = time.monotonic() - began
@@ -109,7 +108,7 @@ def _all(made: Replay, report: ReplayReport) -> None:
         report.stopped = True
     except (JobError, ReadError, SinkError) as error:
         if report.rounds:
-            raise type(error)(f"{error}; it goes on with --from-offsets '{report.offsets}'") from error
+            raise type(error)(f"{error}; continue with --from-offsets '{report.offsets}'") from error
         raise
 
 
@@ -118,26 +117,26 @@ def _run(spark: SparkSession, works: Sequence[Work]) -> Iterator[tuple[Work, Pla
 
 
 def _alone(work: Work) -> int:
-    """As much as a bundle holds: all run at the same time."""
+    """Returns the size of a whole bundle, so that every part is a task of its own: all must run at the same time."""
     return spark_tasks.MOST_BYTES
 
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed. The second time it does what it always did."""
-    asked = threading.Event()
+    """Yields a function that returns whether Ctrl-C was pressed. A second Ctrl-C has its previous effect."""
+    pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield pressed.is_set
         return
     before: Any = signal.getsignal(signal.SIGINT)
 
     def stop(number: int, frame: Any) -> None:
-        asked.set()
+        pressed.set()
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, stop)
     try:
-        yield asked.is_set
+        yield pressed.is_set
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -157,13 +156,13 @@ def _name(source: str | Sequence[str] | Mapping[str, str]) -> str:
 
 
 def _ranges(backend: Backend, settings: ReplaySettings) -> tuple[list[OffsetRange], dict[str, int]]:
-    """What is replayed, and how many partitions the topics have."""
+    """Returns the ranges to replay, and the number of partitions of each topic."""
     topics, like, committed = settings.topics, settings.like, settings.isolation == "read_committed"
     starting, ending = settings.starting, settings.ending
     try:
         matches = re.compile(like).fullmatch if like is not None else None
     except re.error as error:
-        raise ReadError(f"{like!r} is no regular expression: {error}") from error
+        raise ReadError(f"{like!r} is not a regular expression: {error}") from error
     if topics is None:
         selection = Selection(pattern=like)
     else:
@@ -175,7 +174,7 @@ def _ranges(backend: Backend, settings: ReplaySettings) -> tuple[list[OffsetRang
     starting = arguments.limit(starting, "--from") if isinstance(starting, str) else starting
     ending = arguments.limit(ending, "--until") if isinstance(ending, str) else ending
     ranges = resolve(backend, keys, starting, ending, no_match="latest", committed=committed, fail_on_data_loss=True)
-    # Those of which there is nothing to be sent are told of as well: who goes on must name every partition.
+    # Empty ranges are reported as well: --from-offsets of the next run must name every partition.
     empty = sorted(set(keys) - {one.key for one in ranges})
     starts = positions(backend, keys, starting, committed=committed, of=empty) if empty else {}
     return sorted([*ranges, *(OffsetRange(*key, at, at) for key, at in starts.items())]), widths
@@ -187,38 +186,40 @@ def _check_not_itself(
     if isinstance(source, Mapping) and source.get("bootstrap.servers") == bootstrap:
         for topic in widths:
             if to_topic in (None, topic):
-                raise ReadError(f"topic {topic} would be replayed into itself: name another with --to-topic")
+                raise ReadError(f"topic {topic} would be replayed to itself: name another topic with --to-topic")
 
 
-def _tell(
-    tell: Callable[[str], object] | None,
+def _report_plan(
+    on_plan: Callable[[str], object] | None,
     ranges: Sequence[OffsetRange],
     wanted: Mapping[str, int],
     there: Mapping[str, int],
     settings: ReplaySettings,
 ) -> None:
-    if tell is None:
+    if on_plan is None:
         return
     rate, speed = settings.rate, settings.speed
     size = sum(one.size for one in ranges)
-    pace = "as fast as it goes"
+    pace = "as fast as possible"
     if rate is not None:
-        pace = f"{rate:g} records a second, about {elapsed(round(size / rate) * 1000)}"
+        pace = f"{rate:g} records per second, about {elapsed(round(size / rate) * 1000)}"
     elif speed is not None:
-        pace = f"{speed:g} times as fast as by their timestamps"
-    tell(f"{len(ranges)} partitions, {size:,} offsets into {', '.join(sorted(wanted))}: {pace}; each at least once")
+        pace = f"{speed:g} times the pace of the timestamps"
+    on_plan(f"{len(ranges)} partitions, {size:,} offsets to {', '.join(sorted(wanted))}: {pace}; each at least once")
     if new := sorted(set(wanted) - set(there)):
-        tell(f"topics that are made: {', '.join(new)}")
+        on_plan(f"topics to create: {', '.join(new)}")
 
 
-def _teller(say: Say | None, ranges: Sequence[OffsetRange], began: float) -> Callable[[ReplayReport], object]:
+def _round_listener(
+    on_progress: ProgressCallback | None, ranges: Sequence[OffsetRange], began: float
+) -> Callable[[ReplayReport], object]:
     all_offsets = sum(one.size for one in ranges)
 
-    def told(report: ReplayReport) -> None:
-        if say is not None:
+    def on_round(report: ReplayReport) -> None:
+        if on_progress is not None:
             done = sum(one.reached - one.start for one in report.partitions)
             guess = report.bytes * all_offsets // max(1, done)
             seconds = time.monotonic() - began
-            say(Progress(done, all_offsets, report.bytes, guess, seconds, ended=done == all_offsets))
+            on_progress(Progress(done, all_offsets, report.bytes, guess, seconds, ended=done == all_offsets))
 
-    return told
+    return on_round

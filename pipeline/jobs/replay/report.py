@@ -1,4 +1,4 @@
-"""What a replay has done, for people and for programs, and where another goes on."""
+"""The report of a replay, and the offsets from which another continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...offsets import nested, offsets_json
 
 
 class Replayed(NamedTuple):
-    """A partition that was read from `start` on: `reached` is the next offset, `end` where it was to end."""
+    """A partition that was read from `start` on: `reached` is the next offset, `end` the planned end."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class Replayed(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayReport:
-    """See the module. `bytes` are those of keys, values and headers. `stopped`: it was ended before its end."""
+    """The report, see the module. `bytes` is the size of keys, values and headers. `stopped`: it was ended early."""
 
     source: str
     target: str
@@ -44,25 +44,25 @@ class ReplayReport:
 
     @property
     def offsets(self) -> str:
-        """The offsets that were reached, as `--from-offsets` takes them."""
+        """The reached offsets, in the form of `--from-offsets`."""
         return offsets_json({one.key: one.reached for one in self.partitions})
 
     def to_text(self) -> str:
-        """Lines: what was sent, then each topic, and how to go on."""
+        """Returns the total, a line for each topic, and how to continue."""
         lines = [
-            f"{self.records} records, {self.bytes} bytes, replayed into {self.target} in {elapsed(self.seconds * 1000)}"
+            f"{self.records} records, {self.bytes} bytes, replayed to {self.target} in {elapsed(self.seconds * 1000)}"
         ]
         for topic in sorted({one.topic for one in self.partitions}):
             of = [one for one in self.partitions if one.topic == topic]
             done, size = sum(one.reached - one.start for one in of), sum(one.end - one.start for one in of)
             lines.append(f"{topic}: {sum(one.records for one in of)} records, {done} of {size} offsets")
         if self.stopped:
-            lines.append(f"stopped; it goes on with --from-offsets '{self.offsets}'")
+            lines.append(f"stopped; continue with --from-offsets '{self.offsets}'")
         return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> str:
-        """One object; `offsets` are those that were reached."""
-        told = {
+        """Returns one JSON object; `offsets` are the reached ones."""
+        document = {
             "source": self.source,
             "target": self.target,
             "records": self.records,
@@ -73,4 +73,4 @@ class ReplayReport:
             "offsets": nested({one.key: one.reached for one in self.partitions}),
             "partitions": [one._asdict() for one in self.partitions],
         }
-        return json.dumps(told, indent=2) + "\n"
+        return json.dumps(document, indent=2) + "\n"

@@ -1,8 +1,8 @@
-"""A replay as its driver sees it: rounds of some seconds, each of which is known to be done before the next begins.
+"""The driver's side of a replay: rounds of some seconds, each completed before the next begins.
 
-Owns which offsets a round has, who sends them, and how far it came. A replay ends between two rounds: by itself, or
-because it is asked to, and then the offsets that were reached are where another goes on. What a round that failed has
-sent is sent again by that one: a record comes once or more. Raises ReadError and what the backends and the sink raise.
+Owns the offsets of a round, its division among tasks, and its progress. A replay ends between two rounds, at its end or
+when it is stopped; then another one continues from the reached offsets. It repeats the records of a failed round: a
+record is sent at least once. Raises ReadError and the errors of backends and sink.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .tasks import COLUMNS, Line, Played, Work
 
 ROUND_S = 5.0
 FIRST_OFFSETS = 200_000
-"""So many does the first round have where no pace says how many; the next ones as many as take `ROUND_S`."""
+"""The size of the first round without a pace; later ones have as many offsets as take `ROUND_S`."""
 
 MOST_OFFSETS = 50_000_000
-BEHIND_S = 1.0
-"""More than so much is not made up for: a rate is not exceeded because something took long before."""
+MOST_DELAY_S = 1.0
+"""The longest delay that is made up for: otherwise the rate would be exceeded after a stall."""
 
 Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Played]]]
-"""Does `playing.replay_part` for each at the same time, anywhere."""
+"""Runs `tasks.replay_part` for each, all at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How it is replayed; see `playing.Work`. `tasks`: so many run at the same time."""
+    """The settings of a replay; see `tasks.Work`. `tasks` is the number of concurrent tasks."""
 
     options: SinkOptions
     counts: Mapping[str, int]
@@ -57,13 +57,14 @@ class Replay:
     clock: Clock
     sleep: Sleep
     is_over: Callable[[], bool] = lambda: False
-    told: Callable[[ReplayReport], object] = lambda report: None
+    on_round: Callable[[ReplayReport], object] = lambda report: None
     _at: Offsets = field(default_factory=dict)
     _ends: Offsets = field(default_factory=dict)
     _sent: int = 0
 
     def all(self, report: ReplayReport) -> None:
-        """Replays all, or until it is over; `report` is true after every round, `told` hears of it."""
+        """Replays everything, or until it is stopped. Updates `report` after every round and passes it to
+        `on_round`."""
         self._at = {one.key: one.start for one in self.ranges}
         self._ends = {one.key: one.end for one in self.ranges}
         report.partitions = [Replayed(*one.key, one.start, one.start, one.end, 0) for one in self.ranges]
@@ -76,7 +77,7 @@ class Replay:
                 return
             number += 1
             upto = self._upto(offsets, origin_ms, number)
-            if upto == self._at:  # nothing was written in these seconds
+            if upto == self._at:  # no records in these seconds
                 if not schedule.wait(begun_s + number * ROUND_S, self.clock, self.sleep, self.is_over):
                     report.stopped = True
                     return
@@ -87,7 +88,7 @@ class Replay:
             self._sent += sent
             took_s = self.clock() - before_s
             if self.settings.rate is not None:
-                start_s = max(start_s + sent / self.settings.rate, self.clock() - BEHIND_S)
+                start_s = max(start_s + sent / self.settings.rate, self.clock() - MOST_DELAY_S)
             size = sum(upto[key] - self._at[key] for key in upto)
             offsets = min(max(int(size * ROUND_S / max(took_s, ROUND_S / 8)), 1), MOST_OFFSETS)
             self._at = upto
@@ -99,12 +100,12 @@ class Replay:
     def _note(self, report: ReplayReport) -> None:
         report.rounds += 1
         report.partitions = [one._replace(reached=self._at[one.key]) for one in report.partitions]
-        self.told(report)
+        self.on_round(report)
 
-    # -- which offsets
+    # -- offsets
 
     def _origin(self) -> int:
-        """The earliest time among the first records of the partitions: when it all begins."""
+        """Returns the earliest timestamp among the first records of the partitions, the origin of the pace."""
         wanted = Wanted((EXACT_TIME.name,), committed=self.settings.committed)
         found: list[int] = []
         for one in self.ranges:
@@ -117,7 +118,7 @@ class Replay:
         return min(found, default=0)
 
     def _upto(self, offsets: int, origin_ms: int, number: int) -> Offsets:
-        """Where each partition is after the round."""
+        """Returns the end of the round for each partition."""
         if self.settings.speed is not None:
             until_ms = min(origin_ms + int(number * ROUND_S * 1000 * self.settings.speed), INT64_MAX)
             found = self.backend.at_times({key: until_ms for key, at in self._at.items() if at < self._ends[key]})
@@ -126,7 +127,7 @@ class Replay:
                 upto[key] = self._ends[key] if offset is None else min(max(offset, self._at[key]), self._ends[key])
             return upto
         if self.settings.rate is not None:
-            # Offsets that hold no record take no time: as many more as there were so far.
+            # Offsets without a record take no time: add as many as there were in proportion so far.
             done = sum(at - one.start for one, at in zip(self.ranges, self._at.values(), strict=True))
             thin = max(1.0, done / self._sent) if self._sent else 1.0 + done
             offsets = max(1, int(min(self.settings.rate * ROUND_S * thin, MOST_OFFSETS)))
@@ -137,7 +138,7 @@ class Replay:
             upto[key] = min(at + -(-of * offsets // left), self._ends[key])
         return upto
 
-    # -- who sends them
+    # -- sending
 
     def _works(self, upto: Offsets, start_s: float, origin_ms: int) -> list[Work]:
         settings = self.settings
@@ -169,7 +170,7 @@ class Replay:
         ]
 
     def _played(self, works: Sequence[Work], report: ReplayReport) -> int:
-        """Sends a round; how many records that were."""
+        """Sends a round and returns the number of records."""
         counted: dict[TopicPartition, int] = {}
         size = 0
         for work, played in self.run(works):

@@ -1,8 +1,8 @@
-"""When which records are due.
+"""The schedule of a replay.
 
-Owns the cutting of rows into slices of a tenth of a second: what is sent together. At a rate a slice goes when its
-first record is due, by original times when its last one is: no record comes before its time. Records of one partition
-never overtake each other; a time that goes back, or is none, counts as the latest before it. Pure.
+Owns the division of rows into slices of a tenth of a second, which are sent together. At a rate, a slice is due when
+its first record is; at the original pace, when its last one is: no record is sent before its time. Records of one
+partition keep their order; a timestamp that goes back, or is missing, counts as the latest one before it. Pure.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from ...readers.columns import EXACT_TIME
 
 SLICE_S = 0.1
 LEAST, MOST = 1e-6, 1e9
-"""Rates and speeds: with others sums of times would leave what a number holds."""
+"""Limits of rates and speeds, so that computed times stay within the range of numbers."""
 
 NAP_S = 0.5
-"""Nobody sleeps longer without a look whether it is to end."""
+"""The longest sleep without a check for the end."""
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], object]
 
 
 class Slice(NamedTuple):
-    """Rows that are sent together, when `due_s` comes, by the clock."""
+    """Rows that are sent together, at `due_s` of the clock."""
 
     due_s: float
     rows: pa.RecordBatch
 
 
 def at_once(batches: Iterable[pa.RecordBatch], start_s: float) -> Iterator[Slice]:
-    """As they come."""
+    """Yields the rows without delay."""
     for rows in batches:
         if rows.num_rows:
             yield Slice(start_s, rows)
 
 
 def at_rate(batches: Iterable[pa.RecordBatch], start_s: float, rate: float) -> Iterator[Slice]:
-    """So many records a second, from `start_s` on."""
+    """Yields slices at `rate` records per second, from `start_s` on."""
     each = max(1, int(rate * SLICE_S))
     sent = 0
     for rows in batches:
@@ -54,7 +54,7 @@ def at_rate(batches: Iterable[pa.RecordBatch], start_s: float, rate: float) -> I
 
 
 def at_pace(batches: Iterable[pa.RecordBatch], start_s: float, origin_ms: int, speed: float) -> Iterator[Slice]:
-    """`speed` times as fast as by the timestamps: what was written at `origin_ms` is due at `start_s`."""
+    """Yields slices at `speed` times the pace of the timestamps: a record of `origin_ms` is due at `start_s`."""
     latest = origin_ms
     per_slice_ms = max(1, int(SLICE_S * 1000 * speed))
     for rows in batches:
@@ -70,12 +70,12 @@ def at_pace(batches: Iterable[pa.RecordBatch], start_s: float, origin_ms: int, s
 
 
 def milliseconds(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The timestamps of rows as they are in the log; -1 for none."""
+    """Returns the timestamps of rows as in the log; -1 for none."""
     return rows.column(EXACT_TIME.name).to_numpy()
 
 
 def wait(until_s: float, clock: Clock, sleep: Sleep, is_over: Callable[[], bool] = lambda: False) -> bool:
-    """Sleeps until then; False if it is over before."""
+    """Sleeps until `until_s`. Returns False if the replay was stopped before."""
     while (left_s := until_s - clock()) > 0:
         if is_over():
             return False

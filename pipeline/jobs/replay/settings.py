@@ -1,4 +1,4 @@
-"""Which records a replay sends, where to and how fast: `ReplaySettings`."""
+"""The records, the target and the pace of a replay: `ReplaySettings`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 class ReplaySettings:
     """The records that a replay sends, their topics and its pace.
 
-    `topics` lists the topics; `like` is a regular expression that whole names match. With neither: all but internal
+    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
     topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`). Transaction
     markers are not sent; aborted transactions only if `isolation` is "read_uncommitted".
 
     Records go to the topic of the same name, or all to `to_topic`; missing topics are created. `partitions` is "keep",
-    or "key" for the partition that Kafka's default partitioner chooses. `timestamps` is "keep", or "new" for the time
+    or "key" for the partition that Kafka's default partitioner selects. `timestamps` is "keep", or "new" for the time
     of sending. `rate` limits records per second over all partitions; `speed` is a multiple of the pace of the
     timestamps, all partitions in step; with neither there is no limit. `config` are configs of Kafka's producer.
     """
@@ -39,12 +39,12 @@ class ReplaySettings:
     config: Mapping[str, str] | None = None
 
     def check(self) -> None:
-        """Raises ReadError for a value that cannot be."""
+        """Raises ReadError for an invalid value."""
         if self.rate is not None and self.speed is not None:
-            raise ReadError("either rate or speed says how fast")
+            raise ReadError("give either rate or speed, not both")
         for name, number in (("rate", self.rate), ("speed", self.speed)):
             if number is not None and not LEAST <= number <= MOST:
-                raise ReadError(f"{name} is {number}: it must be above 0, from {LEAST:g} to {MOST:g}")
+                raise ReadError(f"{name} is {number}: it must be from {LEAST:g} to {MOST:g}")
         for name, value, choices in (
             ("timestamps", self.timestamps, ("keep", "new")),
             ("partitions", self.partitions, ("keep", "key")),

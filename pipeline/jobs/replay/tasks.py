@@ -1,8 +1,8 @@
-"""What a task of a replay does: the records of some partitions for some seconds, each sent when it is due.
+"""The work of a task of a replay: sends the records of some partitions for some seconds, each when it is due.
 
-Owns the sending of one round. A partition's records stay in their order, also where they go by key to several. The
-producer is idempotent, so that none of its own retries sends anything twice; it has a new id for each attempt of a
-task, which sends the task's records again.
+Owns the sending of one round. A partition's records keep their order, even if their keys send them to several
+partitions. The producer is idempotent, so its retries cause no duplicates; each attempt of a task has a new producer
+id, and repeats the task's records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...backend import Piece, TopicPartition
 from ...readers.columns import EXACT_TIME
 from ...sink.batches import Batch, cut
-from ...sink.coordinator_requests import Asker
+from ...sink.coordinator_requests import ClusterCalls
 from ...sink.options import SinkOptions
 from ...sink.rows import partitions_of
 from ...sink.task_writer import Sending, Sent
@@ -29,15 +29,15 @@ from .schedule import Clock, Sleep, Slice
 
 COLUMNS = ("key", "value", EXACT_TIME.name, "headers")
 UNPACED_BYTES = 4 << 20
-"""Where nothing is waited for, so much is cut into batches at once."""
+"""Without a pace, the bytes of rows that are split into batches at once."""
 
 IDLE_S = 1.0
-"""Before it sleeps longer, a task waits for the answers to what it has sent."""
+"""Before a longer sleep, a task waits for the responses to its requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Offsets `start` up to `end` of a partition, and the pieces that read them."""
+    """Offsets from `start` (inclusive) to `end` (exclusive) of a partition, and the pieces that read them."""
 
     key: TopicPartition
     start: int
@@ -51,12 +51,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One task's part of a round; can be pickled.
+    """One task's part of a round; picklable.
 
-    Records go to `to_topic`, or the topic of their own name; to their own partition, or `by_key`; `counts` are the
-    partitions of each topic. Due is what was written at `origin_ms` at `start_s` of the wall clock, and `speed` times
-    as fast from there on; or `rate` records a second from there on; or all at once. `is_new_time`: records get the time
-    at which they are sent.
+    Records go to `to_topic`, or to the topic of the same name; to the same partition, or `by_key`; `counts` has the
+    number of partitions of each topic. With `speed`, a record of `origin_ms` is due at `start_s` of the wall clock, and
+    later ones at `speed` times their pace; with `rate`, so many records per second from `start_s` on; else all at once.
+    `is_new_time`: records get the time of sending as their timestamp.
     """
 
     lines: tuple[Line, ...]
@@ -75,14 +75,14 @@ class Work:
 
 
 class Played(NamedTuple):
-    """What a task has sent: records of each line, in their order, and bytes of keys, values and headers."""
+    """The result of a task: records sent of each line, in order, and bytes of keys, values and headers."""
 
     records: tuple[int, ...]
     bytes: int
 
 
 class Sender(Protocol):
-    """How the rows of one partition leave."""
+    """Sends the rows of one partition."""
 
     def put(self, batch: Batch) -> None: ...
 
@@ -98,32 +98,32 @@ class Senders(Protocol):
 
 
 class _ToBrokers:
-    """Those that send to brokers, as one producer and over the same connections."""
+    """Senders to brokers, as one producer and over the same connections."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._grant = idempotent_grant(options)
-        self._asker = Asker(options, options.client.delivery_timeout_ms / 1000)
+        self._cluster_calls = ClusterCalls(options, options.client.delivery_timeout_ms / 1000)
         self._open: list[Sending] = []
 
     def of(self, where: tuple[str, int]) -> Sending:
-        made = Sending(self._options, self._grant, where, self._asker)
+        made = Sending(self._options, self._grant, where, self._cluster_calls)
         self._open.append(made.__enter__())
         return made
 
     def close(self) -> None:
         for one in self._open:
             one.__exit__(None, None, None)
-        self._asker.close()
+        self._cluster_calls.close()
 
 
 def replay_part(work: Work) -> Played:
-    """A task's work, by the clock of its machine."""
+    """Does a task's work, by the clock of its machine."""
     return play(work, time.time, time.sleep, _ToBrokers)
 
 
 def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOptions], Senders]) -> Played:
-    """Sends the round's records, and returns when all are in the log. SinkError, ReadError."""
+    """Sends the round's records, and returns when all are acknowledged. Raises SinkError, ReadError."""
     counted = [0] * len(work.lines)
     streams = [_numbered(number, _slices(work, line)) for number, line in enumerate(work.lines)]
     paced = work.rate is not None or work.speed is not None
@@ -160,7 +160,7 @@ def _slices(work: Work, line: Line) -> Iterator[Slice]:
 
 
 class _Lane:
-    """The rows for one partition: what waits, and the sequence of the next."""
+    """The rows for one partition: the waiting ones, and the next sequence."""
 
     def __init__(self, sender: Sender, options: SinkOptions) -> None:
         self.sender = sender
@@ -185,7 +185,7 @@ class _Lane:
 
 
 class _Lanes:
-    """Every partition that is written to, made when its first record comes."""
+    """The lanes of all target partitions, made on their first record."""
 
     def __init__(self, work: Work, senders: Senders) -> None:
         self._work = work
@@ -217,10 +217,10 @@ class _Lanes:
         return found
 
     def flush(self) -> None:
-        """Sends what waits."""
+        """Sends the waiting rows."""
         for lane in self._lanes.values():
             lane.flush()
 
     def settle(self) -> int:
-        """Waits until all that was sent is in the log; the bytes of it."""
+        """Waits until all sent rows are acknowledged. Returns their bytes."""
         return sum(lane.sender.finish().bytes for lane in self._lanes.values())

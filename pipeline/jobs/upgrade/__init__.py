@@ -1,1 +1,1 @@
-"""The upgrade of data directories to message format v2 with Spark."""
+"""Upgrades data directories to message format v2 with Spark."""

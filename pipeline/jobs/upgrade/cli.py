@@ -1,16 +1,16 @@
-"""`ottla pipeline upgrade`: old message formats out of data directories, in place."""
+"""`ottla pipeline upgrade`: converts old message formats in data directories, in place."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from ..command import Job, Report, Tell, chosen_topics
+from ..command import Job, PlanCallback, Report, chosen_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..spark_tasks import Say
+    from ..spark_tasks import ProgressCallback
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """What is refused is refused before Spark starts."""
+    """Refuses directories that cannot be upgraded before Spark starts."""
     from ..in_place.directory_hold import held
 
     for path in parsed.paths:
@@ -27,10 +27,14 @@ def check(parsed: argparse.Namespace) -> None:
     parsed.chosen = chosen_topics(parsed)
 
 
-def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+def run(
+    spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
+) -> tuple[Report | None, int]:
     from .job import upgrade
 
-    report = upgrade(spark, parsed.paths, topics=parsed.chosen, dry_run=parsed.dry_run, tell=tell, say=say)
+    report = upgrade(
+        spark, parsed.paths, topics=parsed.chosen, dry_run=parsed.dry_run, on_plan=on_plan, on_progress=on_progress
+    )
     return report, 0
 
 

@@ -1,8 +1,8 @@
-"""Whether upgraded segments hold what their source holds, by decoding both: before anything is put in its place.
+"""Compares upgraded segments with their source by decoding both, before the source is replaced.
 
-Owns the comparison, entry by entry: v2 was copied byte for byte; of an old entry offsets, keys, values and times are
-those of one batch of v2, with the same codec and the same type of timestamp, without a producer, and sound by its CRC;
-and the indexes are those of what is in the log.
+Owns the comparison, entry by entry: v2 batches are byte-equal; an old entry has its offsets, keys, values and
+timestamps in one v2 batch, with the same codec and timestamp type, without a producer, and with a valid CRC; and the
+indexes match the log.
 """
 
 from __future__ import annotations
@@ -27,28 +27,26 @@ from ...readers.columnar.batches import lone_rows
 from ...readers.columnar.columns import record_batch, schema
 from ...readers.columnar.legacy import plain_rows
 from ...readers.files.headers import Table
-from ..in_place.windows import PADDING, WINDOW_BYTES, stretches
+from ..in_place.windows import PADDING, WINDOW_BYTES, entry_windows
 from .index_comparison import Indexes, aborted_transactions
 
 _WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
 _WRAPPED_BYTES = 256 << 10
 
-_Stretch = tuple[bytes, list[int]]
+_Window = tuple[bytes, list[int]]
 
 
 class Different(ReadError):
-    """A result does not hold what its source holds; nothing was put in its place."""
+    """A result differs from its source; the source was not replaced."""
 
 
 def compare(files: Files, source: Source, results: Sequence[Source], window_bytes: int = WINDOW_BYTES) -> int:
-    """Compares a log with those that were made of it, in their order, and gives the number of old records.
-
-    Raises Different, and ReadError where a file cannot be read; neither says which log it is.
-    """
+    """Compares a log with those that were made of it, in order, and returns the number of old records. Raises
+    Different, and ReadError for a file that cannot be read; neither names the log."""
     found = _Results(files, results, window_bytes)
     old = place = 0
     try:
-        for data, places in stretches(files, source.log_path, source.size_bytes, window_bytes):
+        for data, places in entry_windows(files, source.log_path, source.size_bytes, window_bytes):
             for part, made in found.beside(data, places):
                 if len(part) == 1:
                     raise Different(f"at byte {place + part[0]}: the upgraded log ends before")
@@ -56,50 +54,50 @@ def compare(files: Files, source: Source, results: Sequence[Source], window_byte
                     old += _compared((data, part), made)
                 except (CorruptRecords, InvalidRecords, Different) as error:
                     raise Different(
-                        f"from byte {place + part[0]} to {place + part[-1]} it was not upgraded as it should be, and "
-                        f"stays as it is: {error}"
+                        f"from byte {place + part[0]} to {place + part[-1]} the upgraded log differs, and the "
+                        f"segment stays unchanged: {error}"
                     ) from error
             place += places[-1]
         if found.take(1)[1][1:]:
-            raise Different("the upgraded log goes on behind its end")
+            raise Different("the upgraded log has entries after its end")
         if aborted_transactions(files, results) != aborted_transactions(files, [source]):
-            raise Different("the aborted transactions are others")
+            raise Different("the aborted transactions differ")
     except OSError as error:
-        raise ReadError(f"it, or what was made of it, cannot be read: {error.strerror or error}") from error
+        raise ReadError(f"it, or the upgraded log, cannot be read: {error.strerror or error}") from error
     except CorruptRecords as error:
-        raise Different(f"what was made of it cannot be read: {error}") from error
+        raise Different(f"the upgraded log cannot be read: {error}") from error
     return old
 
 
 class _Results:
-    """The entries of some logs, one behind the other."""
+    """The entries of some logs, concatenated."""
 
     def __init__(self, files: Files, results: Sequence[Source], window_bytes: int) -> None:
-        self._stretches = self._all(files, results, window_bytes)
-        self._stretch: _Stretch = b"", [0]
+        self._windows = self._all(files, results, window_bytes)
+        self._window: _Window = b"", [0]
         self._done = 0
 
     @staticmethod
-    def _all(files: Files, results: Sequence[Source], window_bytes: int) -> Iterator[_Stretch]:
+    def _all(files: Files, results: Sequence[Source], window_bytes: int) -> Iterator[_Window]:
         for result in results:
             indexes, place = Indexes(files, result), 0
-            for data, places in stretches(files, result.log_path, result.size_bytes, window_bytes):
+            for data, places in entry_windows(files, result.log_path, result.size_bytes, window_bytes):
                 indexes.add(place, data, places)
                 place += places[-1]
                 yield data, places
             indexes.finish()
 
-    def take(self, count: int) -> _Stretch:
-        """Up to so many entries; none at the end only."""
-        if self._done == len(self._stretch[1]) - 1:
-            self._stretch, self._done = next(self._stretches, (b"", [0])), 0
-        data, places = self._stretch
+    def take(self, count: int) -> _Window:
+        """Returns up to `count` entries; none only at the end."""
+        if self._done == len(self._window[1]) - 1:
+            self._window, self._done = next(self._windows, (b"", [0])), 0
+        data, places = self._window
         first, self._done = self._done, min(self._done + count, len(places) - 1)
         return data, places[first : self._done + 1]
 
-    def beside(self, data: bytes, places: list[int]) -> Iterator[tuple[list[int], _Stretch]]:
-        """The entries at these places, some at a time, each part with as many of these; one place alone, and no entry,
-        where these end before."""
+    def beside(self, data: bytes, places: list[int]) -> Iterator[tuple[list[int], _Window]]:
+        """Yields the entries at these places in parts, each with the same number of entries of these logs; a single
+        place and no entry if these logs end before."""
         done = 0
         for until in _cuts(data, places):
             while done < until:
@@ -112,7 +110,8 @@ class _Results:
 
 
 def _cuts(data: bytes, places: Sequence[int]) -> Iterator[int]:
-    """Up to which entries to compare at once: all, unless there are wrappers, which may be large once opened."""
+    """Yields the ends of the parts that are compared at once: all entries, unless there are wrappers, which may be
+    large when decompressed."""
     at = np.array(places, np.int64)
     read = np.frombuffer(data, np.uint8)
     is_compressed = (read[at[:-1] + LEGACY_ATTRIBUTES_AT] & batch.CODEC_BITS) > 0
@@ -125,23 +124,24 @@ def _cuts(data: bytes, places: Sequence[int]) -> Iterator[int]:
         yield done
 
 
-def _only(stretch: _Stretch, wanted: npt.NDArray[np.bool_]) -> _Stretch:
-    """Some of the entries, one behind the other."""
+def _only(window: _Window, wanted: npt.NDArray[np.bool_]) -> _Window:
+    """Returns some of the entries, concatenated."""
     if wanted.all():
-        return stretch
-    data, places = memoryview(stretch[0]), stretch[1]
+        return window
+    data, places = memoryview(window[0]), window[1]
     parts = [data[places[index] : places[index + 1]] for index in np.flatnonzero(wanted).tolist()]
     return b"".join((*parts, PADDING)), [0, *accumulate(map(len, parts))]
 
 
-def _compared(source: _Stretch, made: _Stretch) -> int:
-    """Compares as many entries; how many records of old formats they hold. Raises Different, or what a decoder does."""
+def _compared(source: _Window, made: _Window) -> int:
+    """Compares equally many entries. Returns the number of records of old formats. Raises Different, or the error of a
+    decoder."""
     magics = np.frombuffer(source[0], np.uint8)[np.array(source[1][:-1], np.int64) + MAGIC_AT]
     is_new = magics == batch.MAGIC
     if is_new.any():
         (data, places), (made_data, made_places) = _only(source, is_new), _only(made, is_new)
         if data[places[0] : places[-1]] != made_data[made_places[0] : made_places[-1]]:
-            raise Different("batches of format v2 are not the same")
+            raise Different("batches of format v2 differ")
         if is_new.all():
             return 0
     (data, places), (made_data, made_places) = _only(source, ~is_new), _only(made, ~is_new)
@@ -157,21 +157,21 @@ def _compared(source: _Stretch, made: _Stretch) -> int:
         ("kind of batch", ~(after.transactional | after.control | after.delete_horizons)),
     ):
         if not same.all():
-            raise Different(f"the {what} of a batch is another")
+            raise Different(f"the {what} of a batch differs")
     old = _plain(data, places) if _are_alike(before) else _decoded(data, places)
     new = _lone(made_data, made_places, after) if _are_lone(after) else _decoded(made_data, made_places)
     if not new.equals(old):
-        raise Different("the records are others")
+        raise Different("the records differ")
     _check_headers(new, after)
     return new.num_rows
 
 
 def _check_headers(records: pa.Table, table: Table) -> None:
-    """What the headers tell of their records, by which these are looked for. Raises Different."""
+    """Checks the header fields by which records are looked up. Raises Different."""
     counts = table.record_counts
     ends = np.cumsum(counts)
     if (counts < 1).any() or int(ends[-1]) != records.num_rows:
-        raise Different("a batch has not the records that its header tells")
+        raise Different("a batch has not the number of records in its header")
     offsets, timestamps = (records.column(name).to_numpy() for name in ("offset", "timestamp"))
     latest = np.maximum.reduceat(timestamps, ends - counts)
     for what, same in (
@@ -183,7 +183,7 @@ def _check_headers(records: pa.Table, table: Table) -> None:
         ),
     ):
         if not same.all():
-            raise Different(f"a batch does not tell the {what} of its records")
+            raise Different(f"a batch's {what} does not match its records")
 
 
 def _decoded(data: bytes, places: Sequence[int]) -> pa.Table:
@@ -192,7 +192,7 @@ def _decoded(data: bytes, places: Sequence[int]) -> pa.Table:
 
 
 def _are_alike(table: Table) -> bool:
-    """Whether they are plain messages that differ in nothing but their records."""
+    """Returns whether the entries are plain messages that differ only in their records."""
     marks = table.data[table.places[:, None] + (MAGIC_AT, LEGACY_ATTRIBUTES_AT)]
     return bool((marks == marks[0]).all()) and not table.codecs[0]
 
@@ -206,7 +206,7 @@ def _are_lone(table: Table) -> bool:
 
 
 def _lone(data: bytes, places: Sequence[int], table: Table) -> pa.Table:
-    """Uncompressed batches of one record, decoded together."""
+    """Returns the records of uncompressed batches of one record, decoded together."""
     view = memoryview(data)
     found = [crc32c(view[begin + CRC_FROM : end]) for begin, end in pairwise(places)]
     if (table.crcs != np.array(found, np.int64)).any():

@@ -1,7 +1,7 @@
-"""Whether the indexes of a new segment say what its log says, while that is gone through: by them records are found.
+"""Checks the indexes of a new segment against its log while that is read: records are found by them.
 
-Owns the look at `.index` and `.timeindex`: each entry has to name a batch of the log, and in the time index one that no
-batch before is later than. What an index leaves out costs time alone.
+Owns the checks of `.index` and `.timeindex`: each entry must name a batch of the log, in the time index one whose
+timestamp no earlier batch exceeds. Missing index entries only cost time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME_DIGITS = 20
 
 
 class Indexes:
-    """The two indexes of a log of v2 batches, whose name begins with its base offset. OSError."""
+    """The two indexes of a log of v2 batches, whose name begins with its base offset. Raises OSError."""
 
     def __init__(self, files: Files, log: Source) -> None:
         base = int(os.path.basename(log.log_path)[:_NAME_DIGITS])
@@ -53,12 +53,12 @@ class Indexes:
         self._times, self._of_times = by_time["time"].astype(np.int64), by_time["offset"].astype(np.int64) + base
         for rising in (self._positions, self._offsets, self._times):
             if (np.diff(rising) <= 0).any():
-                raise CorruptRecords("the entries of an index do not rise")
+                raise CorruptRecords("the entries of an index do not ascend")
         self._done = self._done_times = 0
         self._latest = -1
 
     def add(self, place: int, data: bytes, places: Sequence[int]) -> None:
-        """Takes the next batches: they begin at `places` of the data, and the first one at `place` of the log."""
+        """Takes the next batches: they begin at `places` of the data, the first one at `place` of the log."""
         at = np.array(places[:-1], np.int64)
         if int(at[-1]) + _HEAD_BYTES > len(data) or (np.frombuffer(data, np.uint8)[at + MAGIC_AT] != 2).any():
             raise CorruptRecords("an entry is not of format v2")
@@ -75,23 +75,23 @@ class Indexes:
         end = int(np.searchsorted(self._of_times, lasts[-1], "right"))
         times, offsets = self._times[self._done_times : end], self._of_times[self._done_times : end]
         self._done_times = end
-        for told in (own, latest):
-            self._check(lasts, offsets, told, times, "time")
+        for expected in (own, latest):
+            self._check(lasts, offsets, expected, times, "time")
 
     @staticmethod
-    def _check(known: npt.NDArray, of: npt.NDArray, told: npt.NDArray, by_index: npt.NDArray, what: str) -> None:
+    def _check(known: npt.NDArray, of: npt.NDArray, expected: npt.NDArray, by_index: npt.NDArray, what: str) -> None:
         found = np.minimum(np.searchsorted(known, of), known.size - 1)
-        if (known[found] != of).any() or (told[found] != by_index).any():
-            raise CorruptRecords(f"an entry of its {what} index tells of no batch")
+        if (known[found] != of).any() or (expected[found] != by_index).any():
+            raise CorruptRecords(f"an entry of its {what} index matches no batch")
 
     def finish(self) -> None:
-        """There are no more batches."""
+        """Checks that no index entries are left after the last batch."""
         if self._done < self._positions.size or self._done_times < self._times.size:
-            raise CorruptRecords("an index goes on behind its log")
+            raise CorruptRecords("an index has entries after the end of its log")
 
 
 def aborted_transactions(files: Files, logs: Sequence[Source]) -> bytes:
-    """The whole entries of the transaction indexes of some logs. OSError."""
+    """Returns the whole entries of the transaction indexes of some logs. Raises OSError."""
     found = b""
     for log in logs:
         with contextlib.suppress(FileNotFoundError):
@@ -101,6 +101,6 @@ def aborted_transactions(files: Files, logs: Sequence[Source]) -> bytes:
 
 
 def _beside(log_path: str, kind: str) -> str:
-    """The file of another kind that belongs to a log."""
+    """Returns the path of another file of the same segment."""
     folder, name = os.path.split(log_path)
     return os.path.join(folder, name[:_NAME_DIGITS] + kind + name[_NAME_DIGITS + len(LOG_SUFFIX) :])

@@ -1,11 +1,11 @@
-"""Old message formats out of data directories, with Spark: every segment that holds v0 or v1 is rewritten as v2.
+"""Upgrades data directories with Spark: every segment with v0 or v1 messages is rewritten as v2.
 
     report = upgrade(spark, "/var/lib/kafka", dry_run=True)
     print(report.to_text())
 
-Owns nothing but the handing out; see `pipeline/jobs/upgrade/steps.py` for what is done, and in which order. It works
-in place on directories of Ottla or Apache Kafka that no broker has open, and that were closed cleanly. The workers must
-see them at the same paths as the driver.
+Owns only the distribution of tasks; `pipeline/jobs/upgrade/steps.py` has the steps and their order. It works in place
+on directories of Ottla or Apache Kafka that no broker has open, and that were closed cleanly. The workers must see them
+at the same paths as the driver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ....protocol.text import size as size_text
 from ..in_place.directory_hold import distinct, held
 from ..in_place.disk_space import Room
 from ..partitions import topic_configs
-from ..spark_tasks import Say, run, tasks
+from ..spark_tasks import ProgressCallback, run, tasks
 from .report import UpgradeReport
 from .steps import SegmentItem, Upgrade
 
@@ -33,17 +33,18 @@ def upgrade(
     *,
     topics: Sequence[str] | None = None,
     dry_run: bool = False,
-    tell: Callable[[str], object] | None = None,
-    say: Say | None = None,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> UpgradeReport:
-    """Upgrades these data directories in place; what was done, or in a dry run, which changes nothing, is to be done.
+    """Upgrades these data directories in place and returns the result; with `dry_run` changes nothing and returns the
+    plan.
 
-    Offsets, keys, values and timestamps stay, and every result is decoded and compared with what it is made of before
-    it takes its place. Interrupted, it goes on when it is run again. `topics`: only these; all if None, the brokers'
-    own as well. `tell` hears the plan, line by line, `say` of progress (`running.Meter` prints it). Raises ReadError
-    for what is no data directory, is in use, was not closed cleanly, or lacks room, and for a topic that is not there;
-    JobError for a segment that is damaged, and if Spark fails: segments that were swapped by then stay upgraded, all
-    others stay as they are.
+    Offsets, keys, values and timestamps stay, and every result is decoded and compared with its source before it
+    replaces it. An interrupted upgrade continues with the next run. `topics`: only these; all if None, internal ones as
+    well. `on_plan` receives the plan line by line, `on_progress` the progress (`spark_tasks.Meter` prints it). Raises
+    ReadError for a path that is no data directory, is in use, was not closed cleanly, or lacks space, and for a missing
+    topic; JobError for a damaged segment, and if Spark fails: segments swapped until then stay upgraded, all others
+    unchanged.
     """
     chosen = distinct([paths] if isinstance(paths, str) else paths)
     with contextlib.ExitStack() as stack:
@@ -54,32 +55,32 @@ def upgrade(
             return run(spark, items, task, bytes_of=_looked_at, name="ottla upgrade: look")
 
         def writing(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterable[Any]:
-            return run(spark, items, task, bytes_of=_size, say=say, name="ottla upgrade")
+            return run(spark, items, task, bytes_of=_size, on_progress=on_progress, name="ottla upgrade")
 
-        if tell is not None:
+        if on_plan is not None:
             for folder in (folder for root in roots for folder in root.unfinished):
-                tell(f"{folder}: what was interrupted there is ended, or undone, before anything else")
+                on_plan(f"{folder}: its interrupted swap is completed or undone first")
         report = planned.look(looking)
         space = planned.check_space(spark.sparkContext.defaultParallelism)
-        if tell is not None:
-            _tell_plan(tell, report, space, tasks(spark, planned.items(), bytes_of=_size))
+        if on_plan is not None:
+            _report_plan(on_plan, report, space, tasks(spark, planned.items(), bytes_of=_size))
         if dry_run:
             return report
         return planned.run(writing)
 
 
-def _tell_plan(tell: Callable[[str], object], report: UpgradeReport, space: Sequence[Room], count: int) -> None:
+def _report_plan(on_plan: Callable[[str], object], report: UpgradeReport, space: Sequence[Room], count: int) -> None:
     total = report.total()
-    tell(
-        f"{total.segments} of {report.all_segments} segments hold messages of format v0 or v1: {len(report.topics)} "
+    on_plan(
+        f"{total.segments} of {report.all_segments} segments have messages of format v0 or v1: {len(report.topics)} "
         f"topics, {size_text(total.bytes_before)}, about {size_text(total.bytes_after)} afterwards, in {count} tasks"
     )
     for root, need, left in space:
-        tell(f"{root}: {size_text(need)} needed at most, {size_text(left)} free")
+        on_plan(f"{root}: {size_text(need)} needed at most, {size_text(left)} free")
 
 
 def _looked_at(item: SegmentItem) -> int:
-    """To look at a segment takes its first bytes, or a part of the headers."""
+    """Checking a segment reads its first bytes, or a part of the headers."""
     return item.size_bytes // 16
 
 

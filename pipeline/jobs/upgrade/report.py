@@ -1,9 +1,9 @@
-"""What an upgrade did, or would do: per topic, as text and as JSON.
+"""The report of an upgrade: per topic, as text and as JSON.
 
 {"job": "upgrade", "planned": false, "paths": [...], "seconds": 1.5, "segments": 40, "topics": {"orders": {
 "segments": 3, "segments_after": 4, "records": 1000, "bytes_before": 1, "bytes_after": 2, "task_seconds": 1.2}}}
 
-`planned`: nothing was done; then records, seconds and segments afterwards are not known, and the bytes are an estimate.
+`planned`: a dry run; then records, seconds and segments afterwards are unknown, and the bytes are an estimate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....protocol.text import elapsed, speed
 
 @dataclass(slots=True)
 class TopicUpgrade:
-    """Of one topic the segments that held old messages."""
+    """The segments of one topic that had old messages."""
 
     segments: int = 0
     segments_after: int = 0
@@ -29,7 +29,7 @@ class TopicUpgrade:
 
 @dataclass(slots=True)
 class UpgradeReport:
-    """See the module. `all_segments` are those that were looked at."""
+    """The report, see the module. `all_segments` is the number of checked segments."""
 
     paths: Sequence[str]
     planned: bool = False
@@ -41,7 +41,7 @@ class UpgradeReport:
         return self.topics.setdefault(name, TopicUpgrade())
 
     def total(self) -> TopicUpgrade:
-        """All topics together."""
+        """Returns the sum of all topics."""
         found = TopicUpgrade()
         for topic in self.topics.values():
             found.segments += topic.segments
@@ -53,17 +53,17 @@ class UpgradeReport:
         return found
 
     def to_text(self) -> str:
-        """For people: a line per topic, and one for all of them."""
+        """Returns a line per topic, and one for all of them."""
         where = ", ".join(self.paths)
         if not self.topics:
-            return f"{where}: {self.all_segments} segments, none holds messages of format v0 or v1\n"
+            return f"{where}: {self.all_segments} segments, none has messages of format v0 or v1\n"
         lines = [f"{where}: " + ("to be upgraded to format v2" if self.planned else "upgraded to format v2")]
         lines += [f"  {name}: {self._words(topic)}" for name, topic in sorted(self.topics.items())]
         total = self.total()
         lines.append(f"  in all {self._words(total)}")
         if not self.planned:
             took, rate = elapsed(self.seconds * 1000), speed(total.bytes_before, self.seconds)
-            lines.append(f"  {took}, {rate}; {self.all_segments} segments were looked at")
+            lines.append(f"  {took}, {rate}; {self.all_segments} segments were checked")
         return "\n".join(lines) + "\n"
 
     def _words(self, topic: TopicUpgrade) -> str:
@@ -75,7 +75,7 @@ class UpgradeReport:
         )
 
     def to_json(self) -> str:
-        """One document, for programs."""
+        """Returns one JSON document."""
         document = {
             "job": "upgrade",
             "planned": self.planned,

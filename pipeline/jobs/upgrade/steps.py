@@ -1,10 +1,10 @@
-"""The upgrade of held data directories to format v2, with somebody else to run the tasks: looks, writes, swaps.
+"""The steps of an upgrade of held data directories to format v2; the caller runs the tasks.
 
-Owns the order. Tasks look which segments hold v0 or v1, and how much larger they will be; then tasks write each of
-these anew, under names of their own, sync it, and compare what is in the files with what was (`comparing`). Whoever
-drives it swaps the results in as they come, one after the other, so that the disk needs room for a few segments more
-than what is added for good. One that was swapped stays so: interrupted anywhere, a second run ends the swap at hand and
-does what is left. A segment without old messages is not touched.
+Owns the order. Tasks find the segments with v0 or v1, and how much larger they will become; then tasks rewrite each of
+these to files of their own, fsync them, and compare them with the source (`comparison`). The driver swaps the results
+in as they arrive, one after the other, so that the disk only needs room for a few segments besides the permanent
+growth. A swapped segment stays: after an interruption the next run completes the pending swap and does the rest. A
+segment without old messages is not touched.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .comparison import Different, compare
 from .report import TopicUpgrade, UpgradeReport
 
 INTERVAL_BYTES = 4096
-"""index.interval.bytes, unless a topic says otherwise."""
+"""The default of index.interval.bytes."""
 
 _SAMPLE_BYTES = 1 << 20
 _HOP_BYTES = 64 << 10
-_GROWTH_BYTES = (44, 36)  # of a plain message, by its format: the most that a batch takes besides
+_GROWTH_BYTES = (44, 36)  # of a plain message, by its format: the most that a batch takes in addition
 _OFFSETS_END = INT64_MAX
 
 
 class SegmentItem(NamedTuple):
-    """A segment: offsets from `base` on, below `end`."""
+    """A segment with offsets from `base` (inclusive) to `end` (exclusive)."""
 
     folder: str
     topic: str
@@ -61,15 +61,15 @@ class SegmentItem(NamedTuple):
         return self.path
 
 
-class Looked(NamedTuple):
-    """Whether a segment holds old messages, and about how many bytes it will take."""
+class Checked(NamedTuple):
+    """Whether a segment has old messages, and its approximate size after the upgrade."""
 
     is_old: bool
     size_bytes: int
 
 
 class Upgraded(NamedTuple):
-    """What a task has written: base offsets of the new segments, under names that end with `suffix`."""
+    """The result of a task: base offsets of the new segments, under names that end with `suffix`."""
 
     bases: tuple[int, ...]
     size_bytes: int
@@ -79,13 +79,11 @@ class Upgraded(NamedTuple):
 
 
 Runner = Callable[[Sequence[SegmentItem], Callable[[SegmentItem], Any]], Iterable[tuple[SegmentItem, Any]]]
-"""Has a task done for each item, in any order; each item with what came of it."""
+"""Runs a task for each item, in any order, and yields each item with its result."""
 
 
-def one_after_the_other(
-    items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]
-) -> Iterator[tuple[SegmentItem, Any]]:
-    """The Runner of this process. An error names the item, as that of a job does."""
+def run_here(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterator[tuple[SegmentItem, Any]]:
+    """Runs the tasks in this process. An error names the item, like that of a job."""
     for item in items:
         try:
             done = task(item)
@@ -97,9 +95,9 @@ def one_after_the_other(
 # -- the tasks
 
 
-def look(item: SegmentItem, files: Files | None = None) -> Looked:
-    """Whether a segment holds old messages, by a walk over the headers that ends at the first one. ReadError, which
-    does not name it."""
+def look(item: SegmentItem, files: Files | None = None) -> Checked:
+    """Returns whether a segment has old messages, by a walk over the headers up to the first one. Raises ReadError,
+    which does not name the segment."""
     position, size = 0, item.size_bytes
     try:
         file = (files or DiskFiles()).open(item.path)
@@ -108,15 +106,15 @@ def look(item: SegmentItem, files: Files | None = None) -> Looked:
                 data = window(file, position, min(_HOP_BYTES, size - position))
                 found = walk(data, 0, len(data) - len(PADDING))
                 if any(data[at + MAGIC_AT] != batch.MAGIC for at in found.positions):
-                    return Looked(True, _estimated(window(file, position, min(_SAMPLE_BYTES, size - position)), size))
+                    return Checked(True, _estimated(window(file, position, min(_SAMPLE_BYTES, size - position)), size))
                 step = found.end
                 if not found.positions:
                     header = formats.read_header(data[: len(data) - len(PADDING)], whole=False)
                     step = header.size_bytes
                     if step > size - position:
-                        raise CorruptRecords(f"an entry of {step} bytes where {size - position} are left")
+                        raise CorruptRecords(f"an entry of {step} bytes, but only {size - position} are left")
                     if header.magic != batch.MAGIC:
-                        return Looked(True, size + _GROWTH_BYTES[header.magic])
+                        return Checked(True, size + _GROWTH_BYTES[header.magic])
                 position += step
         finally:
             file.close()
@@ -124,11 +122,11 @@ def look(item: SegmentItem, files: Files | None = None) -> Looked:
         raise ReadError(f"cannot be read: {error.strerror or error}") from error
     except CorruptRecords as error:
         raise ReadError(f"at byte {position}: {error}") from error
-    return Looked(False, size)
+    return Checked(False, size)
 
 
 def _estimated(data: bytes, size: int) -> int:
-    """What a segment of so many bytes will take, by the share of plain messages in these."""
+    """Returns the estimated size of a segment after the upgrade, by the share of plain messages in these bytes."""
     found = walk(data, 0, len(data) - len(PADDING))
     growth = sum(
         _GROWTH_BYTES[data[at + MAGIC_AT]]
@@ -139,7 +137,8 @@ def _estimated(data: bytes, size: int) -> int:
 
 
 def write(item: SegmentItem, files: Files | None = None) -> Upgraded:
-    """Writes a segment anew beside itself, and compares. ReadError, which does not name it; then nothing is left."""
+    """Writes the upgraded segment beside the old one, and compares both. Raises ReadError, which does not name the
+    segment; then the new files are removed."""
     files, began = files or DiskFiles(), time.monotonic()
     suffix = own_suffix(UPGRADED)
     source = Source(item.path, item.size_bytes)
@@ -178,18 +177,18 @@ def _check(files: Files, item: SegmentItem, source: Source, made: Sequence[Rewri
     ]
     for result in results:
         if files.size(result.log_path) != result.size_bytes:
-            raise Different(f"what was made of it has not the {result.size_bytes} bytes that were written")
+            raise Different(f"the upgraded log does not have the {result.size_bytes} bytes that were written")
     records = compare(files, source, results)
-    told = sum(output.converted for output in made)
-    if records != told:
-        raise Different(f"{told} of its records were converted, and {records} are to be found")
+    converted = sum(output.converted for output in made)
+    if records != converted:
+        raise Different(f"{converted} of its records were converted, but the upgraded log has {records}")
 
 
 # -- the driver
 
 
 class Upgrade:
-    """An upgrade of some data directories, which stay held while it lasts."""
+    """An upgrade of some data directories, which stay held meanwhile."""
 
     def __init__(
         self,
@@ -199,10 +198,10 @@ class Upgrade:
         configs: dict[str, dict[str, str]] | None = None,
         index_bytes: int = Limits().index_bytes,
     ) -> None:
-        """`topics`: only these; all if None, the brokers' own as well. `configs` are what is set for topics. Raises
-        ReadError for a topic that is nowhere."""
+        """`topics`: only these; all if None, internal ones as well. `configs` are the topics' own configs. Raises
+        ReadError for a missing topic."""
         self._roots = roots
-        self._looked: dict[SegmentItem, Looked] = {}
+        self._checked: dict[SegmentItem, Checked] = {}
         folders = [(root, folder) for root in roots for folder in root.partitions]
         missing = sorted({*(topics or ())} - {folder.topic for _, folder in folders})
         if missing:
@@ -211,11 +210,11 @@ class Upgrade:
         for root, folder in folders:
             if topics is not None and folder.topic not in topics:
                 continue
-            told = (configs or {}).get(folder.topic, {})
-            interval = _number(told.get("index.interval.bytes"), INTERVAL_BYTES)
+            own = (configs or {}).get(folder.topic, {})
+            interval = _number(own.get("index.interval.bytes"), INTERVAL_BYTES)
             ends = [*(segment.base_offset for segment in folder.segments[1:]), _OFFSETS_END]
             for segment, end in zip(folder.segments, ends, strict=True):
-                index = _number(told.get("segment.index.bytes"), index_bytes)
+                index = _number(own.get("segment.index.bytes"), index_bytes)
                 item = SegmentItem(
                     folder.path, folder.topic, segment.base_offset, end, segment.size_bytes, interval, index
                 )
@@ -225,41 +224,42 @@ class Upgrade:
     def segments(self) -> int:
         return len(self._items)
 
-    def look(self, runner: Runner = one_after_the_other) -> UpgradeReport:
-        """Finds the segments that hold old messages; what is to be done, as a report of it. Raises ReadError, and what
-        the runner raises."""
+    def look(self, runner: Runner = run_here) -> UpgradeReport:
+        """Finds the segments with old messages, and returns the plan as a report. Raises ReadError, and the errors of
+        the runner."""
         items = [item for item in self._items if item.size_bytes]
         files = self._roots[0].files if self._roots else None
-        for item, looked in runner(items, _task(look, files)):
-            if looked.is_old:
-                self._looked[item] = looked
+        for item, checked in runner(items, _task(look, files)):
+            if checked.is_old:
+                self._checked[item] = checked
         report = UpgradeReport([root.root for root in self._roots], planned=True)
         report.all_segments = len(self._items)
         for item in self.items():
             topic = report.topic(item.topic)
             topic.segments += 1
             topic.bytes_before += item.size_bytes
-            topic.bytes_after += self._looked[item].size_bytes
+            topic.bytes_after += self._checked[item].size_bytes
         return report
 
     def items(self) -> list[SegmentItem]:
-        """The segments that are to be upgraded, by folder and offset; after `look`."""
-        return sorted(self._looked)
+        """Returns the segments to upgrade, by folder and offset; after `look`."""
+        return sorted(self._checked)
 
     def check_space(self, parallel: int, free: Free = free_bytes) -> list[Room]:
-        """The room in each directory that has something to be done, for so many tasks at a time. Raises
-        ReadError where it does not suffice: nothing was changed then."""
+        """Checks the space in each directory with work, for `parallel` tasks at a time. Raises ReadError if it is too
+        small; nothing was changed then."""
         needs: list[tuple[str, int]] = []
         for root in self._roots:
-            sizes = {item: looked for item, looked in self._looked.items() if self._items[item] is root}
+            sizes = {item: checked for item, checked in self._checked.items() if self._items[item] is root}
             if sizes:
-                added = sum(max(looked.size_bytes - item.size_bytes, 0) for item, looked in sizes.items())
-                needs.append((root.root, added + under_way([looked.size_bytes for looked in sizes.values()], parallel)))
+                added = sum(max(checked.size_bytes - item.size_bytes, 0) for item, checked in sizes.items())
+                sizes_after = [found.size_bytes for found in sizes.values()]
+                needs.append((root.root, added + under_way(sizes_after, parallel)))
         return check_room(needs, "upgrade", free)
 
-    def run(self, runner: Runner = one_after_the_other) -> UpgradeReport:
-        """Upgrades what `look` found. Raises ReadError, and what the runner raises: what was swapped by
-        then stays so, all else is as it was."""
+    def run(self, runner: Runner = run_here) -> UpgradeReport:
+        """Upgrades the segments that `look` found. Raises ReadError, and the errors of the runner: segments swapped
+        until then stay upgraded, all others unchanged."""
         began = time.monotonic()
         report = UpgradeReport([root.root for root in self._roots])
         report.all_segments = len(self._items)
@@ -273,14 +273,14 @@ class Upgrade:
                 _count(report.topic(item.topic), item, done)
         finally:
             for folder in sorted({item.folder for item in items}):
-                with contextlib.suppress(ReadError):  # whoever holds the directory next does it
+                with contextlib.suppress(ReadError):  # the next holder of the directory sweeps it
                     sweep(self._items[items[0]].files, folder, UPGRADED)
         report.seconds = time.monotonic() - began
         return report
 
 
 def _task(work: Callable[..., Any], files: Files | None) -> Callable[[SegmentItem], Any]:
-    """Work on the real disk travels without it."""
+    """Work on the real disk is sent without the Files object."""
     return work if files is None or isinstance(files, DiskFiles) else functools.partial(work, files=files)
 
 

@@ -1,12 +1,12 @@
-"""Record batches of all formats to Arrow and back, without a Python loop per record where there is a way around it.
+"""Converts record batches of all formats to Arrow and back, mostly without a Python loop per record.
 
     for found in decode(segment, Options(columns=("key", "offset"))):  # pyarrow.RecordBatch
         ...
     for built in encode(found, EncodeOptions(codec=Codec.LZ4)):        # bytes
         ...
 
-Owns no files, no sockets and no Spark: bytes in, Arrow out, and the other way round. Needs the extra `pipeline`
-(numpy, pyarrow); nothing that the broker imports leads here.
+Owns no files, no sockets and no Spark: converts bytes to Arrow and Arrow to bytes. Needs the extra `pipeline` (numpy,
+pyarrow); the broker imports none of these modules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Format v2: record batches, decompressed and one behind the other, to the places of their records' parts.
+"""Format v2: finds the positions of keys, values and headers in joined, decompressed record batches.
 
-Owns what format v2 says about a record, with the checks of protocol/records/batch.py: lengths within the record, the
-number of headers, nothing left in a record or after the last. Raises InvalidRecords and nothing else.
+Owns the record layout of format v2, with the checks of protocol/records/batch.py: lengths within the record, the number
+of headers, no bytes left in a record or after the last. Raises InvalidRecords and nothing else.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from ....protocol.records import walk
 from ....protocol.records.batch import BatchHeader
 from ....protocol.records.errors import InvalidRecords
 from .rows import HeaderSpans, Rows, Spans
-from .varints import PADDING, Bytes, Int64s, behind_varints, checked_sum, hop, hop_together, varints, varlongs
+from .varints import PADDING, Bytes, Int64s, after_varints, checked_sum, hop, hop_together, varints, varlongs
 
 MAX_ROWS = 256 * 1024
-"""Records decoded at once: a few bytes of a compressed batch may be a record, and one takes some hundred bytes here."""
+"""Records decoded at once. A few bytes of a compressed batch may expand to a record, and a record takes some hundred
+bytes here."""
 
 TOGETHER = 16
-"""So many batches are hopped in step rather than one after the other: from here on it is the quicker way."""
+"""From this number of batches on, walking all batches in step is faster than one after the other."""
 
-_FEW_HEADERS = 16  # up to here one round of array operations per header of a record, above it a loop
+_FEW_HEADERS = 16  # up to this number one round of array operations per header of a record, above it a loop
 
 
 def rows(
     headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview], crc_ok: Sequence[bool]
 ) -> Iterator[Rows]:
-    """The records of these batches, at most MAX_ROWS at a time: several pieces only where a batch is very large.
+    """Yields the records of these batches, at most MAX_ROWS at a time; more than one item only for very large batches.
 
-    `payloads` are decompressed and have less than 2 GiB together. Raises InvalidRecords, after the first pieces if the
-    damage lies behind them.
+    `payloads` are decompressed, with less than 2 GiB in total. Raises InvalidRecords, possibly after some items.
     """
     for header, payload in zip(headers, payloads, strict=True):
         walk.check_count(payload, header.record_count)
@@ -48,7 +48,7 @@ def rows(
     starts: list[int] = []
     counts: list[int] = []
     first = position = 0
-    goes_on = False
+    continues = False
     for index, (header, payload) in enumerate(zip(headers, payloads, strict=True)):
         begin = position
         left = header.record_count
@@ -56,19 +56,19 @@ def rows(
             position = _hop(joined, position, room, starts, begin + len(payload))
             counts.append(room)
             until = index + 1
-            yield _rows(joined, headers[first:until], crc_ok[first:until], counts, starts, position, goes_on)
-            starts, counts, first, goes_on = [], [], index, True
+            yield _rows(joined, headers[first:until], crc_ok[first:until], counts, starts, position, continues)
+            starts, counts, first, continues = [], [], index, True
             left -= room
         position = _hop(joined, position, left, starts, begin + len(payload))
         walk.check_end(position, begin + len(payload), header.record_count)
         counts.append(left)
-    yield _rows(joined, headers[first:], crc_ok[first:], counts, starts, position, goes_on)
+    yield _rows(joined, headers[first:], crc_ok[first:], counts, starts, position, continues)
 
 
 def _hop(payload: bytes, position: int, count: int, starts: list[int], end: int) -> int:
     position = hop(payload, position, count, starts)
     if position > end:
-        raise InvalidRecords("the last record is cut")
+        raise InvalidRecords("the last record is truncated")
     return position
 
 
@@ -79,7 +79,7 @@ def _rows(
     counts: Sequence[int],
     starts: Sequence[int] | Int64s,
     end: int,
-    goes_on: bool = False,
+    continues: bool = False,
 ) -> Rows:
     begins = np.asarray(starts, np.int64)
     stops = np.append(begins[1:], end) if begins.size else begins
@@ -99,19 +99,19 @@ def _rows(
         found,
         begins,
         stops,
-        goes_on,
+        continues,
     )
 
 
 def lone_rows(
     payload: bytes, begins: Int64s, stops: Int64s, base_offsets: Int64s, base_timestamps: Int64s, appended: Int64s
 ) -> Rows:
-    """The records of uncompressed batches that have one each; a record lies from its begin to its stop. `appended` are
-    the times at which batches were appended, -1 where the record's own counts. `payload` goes on behind the last one as
-    long as `PADDING`. The rows know nothing of the batches. Raises InvalidRecords."""
+    """Returns the records of uncompressed batches with one record each; a record lies between its begin and its stop.
+    `appended` has the LogAppendTime of each batch, or -1 for CreateTime. `payload` continues after the last record by
+    `PADDING`. The rows have no batch headers. Raises InvalidRecords."""
     lengths, after = varints(np.frombuffer(payload, np.uint8), begins)
     if (after + lengths != stops).any() or (lengths < walk.MIN_RECORD_BYTES - 1).any():
-        raise InvalidRecords("a record's length and its batch's differ")
+        raise InvalidRecords("a record's length does not match its batch's")
     deltas, offset_deltas, keys, values, found = _parts(payload, begins, stops)
     timestamps = checked_sum(base_timestamps, deltas, "a timestamp")
     return Rows(
@@ -131,15 +131,15 @@ def lone_rows(
 
 
 def _parts(payload: bytes, begins: Int64s, stops: Int64s) -> tuple[Int64s, Int64s, Spans, Spans, HeaderSpans | None]:
-    """Of records that lie there: both deltas, and the places of keys, values and headers."""
+    """Returns both deltas, and the positions of keys, values and headers, of the records at these positions."""
     data = np.frombuffer(payload, np.uint8)
-    deltas, position = varlongs(data, behind_varints(data, begins) + 1)  # after the attributes, which mean nothing
+    deltas, position = varlongs(data, after_varints(data, begins) + 1)  # skips the attributes, which are unused
     offset_deltas, position = varints(data, position)
     keys, position = _spans(data, position, stops)
     values, position = _spans(data, position, stops)
     found, position = _header_spans(payload, data, position, stops)
     if (position != stops).any():
-        raise InvalidRecords("a record's parts and its length differ")
+        raise InvalidRecords("a record's parts do not add up to its length")
     return deltas, offset_deltas, keys, values, found
 
 
@@ -153,7 +153,8 @@ def _timestamps(headers: Sequence[BatchHeader], counts: Int64s, deltas: Int64s) 
 
 
 def _spans(data: Bytes, position: Int64s, stops: Int64s) -> tuple[Spans, Int64s]:
-    """Nullable bytes at each position, and the positions after them; any negative length is null, as in Java."""
+    """Returns the nullable bytes at each position, and the positions after them. Any negative length is null, as in
+    Java."""
     sizes, position = varints(data, position)
     if (sizes > np.maximum(stops - position, 0)).any():
         raise InvalidRecords("a field is longer than its record")
@@ -164,11 +165,11 @@ def _header_spans(payload: bytes, data: Bytes, position: Int64s, stops: Int64s) 
     counts, position = varints(data, position)
     if not counts.any():
         return None, position
-    # A header takes two bytes at least: its two lengths.
+    # A header takes at least two bytes: its two lengths.
     if (counts < 0).any() or (2 * counts > np.maximum(stops - position, 0)).any():
         raise InvalidRecords("a record has more headers than bytes")
     ends = np.cumsum(counts)
-    # Four bytes per number where there are many, which may be a bomb.
+    # Four bytes per number if there are many, as in a decompression bomb.
     places: Any = np.zeros((4, int(ends[-1])), np.int64 if counts.max() <= _FEW_HEADERS else np.int32)
     key_starts, key_sizes, value_starts, value_sizes = places
     active = np.flatnonzero((counts > 0) & (counts <= _FEW_HEADERS))
@@ -196,8 +197,9 @@ def _header_spans(payload: bytes, data: Bytes, position: Int64s, stops: Int64s) 
 
 
 def _many_headers(payload: bytes, position: int, stop: int, count: int) -> tuple[np.ndarray, int]:
-    """The places of one record's headers, and the position after them, by a loop: a round of array operations for each
-    would take far longer. Four bytes per number, for a bomb may have many."""
+    """Returns the positions of one record's headers and the position after them, by a loop: for many headers it is far
+    faster than a round of array operations for each. Four bytes per number, since a decompression bomb may have many.
+    """
     places = array("i")
     try:
         for _ in range(count):

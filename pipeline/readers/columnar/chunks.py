@@ -1,7 +1,7 @@
-"""Entries of a log, one behind the other, to Arrow record batches of some megabytes.
+"""Converts consecutive log entries to Arrow record batches of some megabytes.
 
-Owns the walk over the entries, the cutting into chunks and what happens to damage. What is in a chunk is decoded
-together; a chunk has one kind of format, v2 or the old ones, in the order of the log.
+Owns the walk over the entries, the split into chunks, and the treatment of damage. The entries of a chunk are decoded
+together; a chunk has one format family, v2 or v0/v1, and keeps the order of the log.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Built = TypeVar("Built")
 
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Enough for the costs of a chunk to vanish among its records, little enough for the processor's cache."""
+"""Large enough to amortise the cost per chunk, small enough for the CPU cache."""
 
 MAX_CHUNK_BYTES = INT32_MAX - 64
-"""Arrow's binary arrays count in 32 bits."""
+"""Arrow's binary arrays have 32-bit offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One entry that could not be decoded. `header` is None where the bytes have no entry that could be told from the
-    next: what follows is lost, too."""
+    """An entry that could not be decoded. `header` is None if the bytes hold no recognisable entry: the rest is lost,
+    too."""
 
     position: int
     header: BatchHeader | None
@@ -48,13 +48,13 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to decode, and how.
+    """The options of decoding.
 
-    `columns` are names of `columns.ALL_COLUMNS`. `control` also gives the records of control batches. `keep` sees
-    each entry's position and header before its data is looked at, and leaves it out with False. `check_crc=False`
-    decodes entries whose CRC does not match; the column `crc_ok` tells which. `on_damage` is called for each damaged
-    entry, which is left out; without it the first one raises. `chunk_bytes` is where a chunk ends, after the entry that
-    reached it; `max_batch_bytes` bounds what one entry may become when it is decompressed.
+    `columns` are names of `columns.ALL_COLUMNS`. `control` includes the records of control batches. `keep` receives the
+    position and header of each entry before its payload is read, and skips the entry by returning False.
+    `check_crc=False` decodes entries with a wrong CRC; the column `crc_ok` marks them. `on_damage` is called for each
+    damaged entry, which is skipped; without it the first one raises. A chunk ends after the entry that reaches
+    `chunk_bytes`; `max_batch_bytes` bounds the decompressed size of one entry.
     """
 
     columns: Sequence[str] = COLUMNS
@@ -68,7 +68,7 @@ class Options:
 
 @dataclass(slots=True)
 class _Chunk:
-    """What has been collected: entries and their payloads, in the order of the log."""
+    """The collected entries and their payloads, in the order of the log."""
 
     positions: list[int] = field(default_factory=list)
     headers: list[BatchHeader] = field(default_factory=list)
@@ -85,7 +85,7 @@ class _Chunk:
 
     @property
     def is_new(self) -> bool:
-        """Whether it is of v2; it is of one kind."""
+        """Whether the chunk is of format v2."""
         return self.headers[0].magic == formats.NEWEST_MAGIC
 
     def extend(self, other: _Chunk) -> None:
@@ -102,7 +102,8 @@ class _Chunk:
             yield legacy_rows.rows(self.headers, self.payloads, self.crc_ok)
 
     def parts(self) -> Iterator[_Chunk]:
-        """Each entry as a chunk of its own; of one that is a run of messages, its halves. Nothing if it is neither."""
+        """Yields each entry as a chunk of its own; for a single entry that is a run of messages, its two halves; else
+        nothing."""
         entries = list(zip(self.positions, self.headers, self.crc_ok, self.payloads, strict=True))
         if len(entries) == 1:
             ((position, header, crc_ok, payload),) = entries
@@ -115,11 +116,11 @@ class _Chunk:
 
 
 def decode(data: Buffer, options: Options | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of every whole entry of `data`, which starts at one, as Arrow record batches with these columns.
+    """Yields the records of every whole entry of `data`, which begins with an entry, as Arrow record batches.
 
-    An incomplete last entry ends the iteration, as in `formats.headers`. `data` is not read further than has been asked
-    for. Raises CorruptRecords and InvalidRecords for damage, whichever columns are asked for (unless `on_damage` takes
-    it), ValueError for columns that there are not.
+    An incomplete last entry ends the iteration, as in `formats.headers`. Reads `data` lazily. Raises CorruptRecords and
+    InvalidRecords for damage, whichever columns are selected (unless `on_damage` handles it), and ValueError for
+    unknown columns.
     """
     options = options or Options()
     schema(options.columns)
@@ -128,8 +129,8 @@ def decode(data: Buffer, options: Options | None = None) -> Iterator[pa.RecordBa
 
 
 def spans(data: Buffer, options: Options | None = None) -> Iterator[Rows]:
-    """As `decode`, but the places of the records and of their parts instead of columns, for who needs no more: nothing
-    is copied but the payloads. Entries without records are given, too."""
+    """Yields the positions of the records and of their parts, like `decode` without building columns: copies only the
+    payloads. Includes entries without records."""
     options = options or Options()
     _check_sizes(options)
     return _decode(data, options, lambda rows: rows)
@@ -137,7 +138,7 @@ def spans(data: Buffer, options: Options | None = None) -> Iterator[Rows]:
 
 def _check_sizes(options: Options) -> None:
     if not 0 < options.chunk_bytes <= MAX_CHUNK_BYTES or not 0 < options.max_batch_bytes <= MAX_CHUNK_BYTES:
-        raise ValueError(f"sizes of chunks and batches lie between 1 and {MAX_CHUNK_BYTES}")
+        raise ValueError(f"chunk_bytes and max_batch_bytes must be from 1 to {MAX_CHUNK_BYTES}")
 
 
 def _decode(data: Buffer, options: Options, build: Callable[[Rows], Built | None]) -> Iterator[Built]:
@@ -160,9 +161,10 @@ def _decode(data: Buffer, options: Options, build: Callable[[Rows], Built | None
 
 
 def _opened(data: Buffer, options: Options, taken: Callable[[], int]) -> Iterator[_Chunk]:
-    """The entries that are wanted and undamaged so far, in parts of one kind. `taken`: what the chunk has already."""
+    """Yields the selected entries that pass the checks of their header and CRC, in parts of one format family. `taken`
+    returns the size of the current chunk."""
     view = memoryview(data)
-    # What is usual is looked at in runs, unless somebody wants to be asked for each.
+    # Usual entries are read in runs, unless `keep` must be called for each.
     runs = options.keep is None
     entries = formats.headers(view)
     start = following = 0
@@ -205,8 +207,9 @@ def _opened(data: Buffer, options: Options, taken: Callable[[], int]) -> Iterato
 
 
 def _run(view: memoryview, position: int, options: Options, taken: int) -> tuple[_Chunk, int]:
-    """Batches of v2, or plain messages as one entry, from a position on, and where they end: with the one that fills
-    the chunk, of which so much is taken, or before what is not wanted, damaged, or of another kind."""
+    """Returns consecutive v2 batches, or plain messages as one entry, and the position after them. Stops after the
+    entry that fills the chunk, which has `taken` bytes already, and before an entry that is unwanted, damaged or of
+    another format."""
     part = _Chunk()
     if (end := legacy_rows.run(view, position, options.chunk_bytes)) > position:
         part.add(position, legacy.read_header(view, position), True, view[position:end])
@@ -236,7 +239,7 @@ def _run(view: memoryview, position: int, options: Options, taken: int) -> tuple
             size += len(payload)
             position = following
     except (CorruptRecords, InvalidRecords):
-        pass  # it is told where entries are looked at one by one
+        pass  # the loop over single entries reports the damage
     part.crc_ok = [True] * len(part.headers)
     part.size_bytes = size
     return part, position
@@ -259,7 +262,7 @@ def _built(chunk: _Chunk, options: Options, build: Callable[[Rows], Built | None
                 yield found
         return
     try:
-        # Whole before any of it is given away: nothing of a damaged entry is to be seen.
+        # All rows are built before the first is returned, so that no row of a damaged entry is.
         built = [found for rows in chunk.rows() if (found := build(rows)) is not None]
     except (CorruptRecords, InvalidRecords) as error:
         parts = list(chunk.parts())

@@ -1,7 +1,7 @@
-"""The columns of a chunk of records: their names and types, and building those that are asked for.
+"""The columns of a chunk of records: their names and types, and building the selected ones.
 
-Owns what a row means. Offsets are absolute, times epoch milliseconds (-1: none, as in all of v0). Of what the formats
-v0 and v1 lack, producer and leader epoch, the columns say -1, as Kafka does.
+Owns the meaning of the columns. Offsets are absolute, timestamps epoch milliseconds (-1: none, as in all of v0). For
+the fields that v0 and v1 lack, producer and leader epoch, the columns have -1, as in Kafka.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SCHEMA = pa.schema(
         pa.field("headers", pa.list_(HEADER), nullable=False),
     ]
 )
-"""What a record is. `timestamp_type`: -1 none (v0), 0 the producer's, 1 the broker's at append. Bytes of a header's key
-that are not UTF-8 become U+FFFD, as in Java."""
+"""The columns of a record. `timestamp_type`: -1 none (v0), 0 CreateTime, 1 LogAppendTime. Invalid UTF-8 in a header's
+key becomes U+FFFD, as in Java."""
 
 METADATA = pa.schema(
     [
@@ -46,15 +46,15 @@ METADATA = pa.schema(
         pa.field("crc_ok", pa.bool_(), nullable=False),
     ]
 )
-"""What the batch of a record says of it. `batch_offset` is the offset field of its batch or message: the first offset
-of a batch of v2, the last of an old wrapper."""
+"""Columns from the header of a record's batch. `batch_offset` is the offset field of its batch or message: the first
+offset of a v2 batch, the last one of a v0/v1 wrapper."""
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 ALL_COLUMNS: tuple[str, ...] = (*COLUMNS, *METADATA.names)
 
 _FIELDS: dict[str, pa.Field] = {field.name: field for schema in (SCHEMA, METADATA) for field in schema}
 
-# What is the same for all records of an entry.
+# Columns with one value for all records of an entry.
 _PER_ENTRY: dict[str, Callable[[BatchHeader], int | bool]] = {
     "timestamp_type": lambda header: int(header.log_append_time) if header.magic else -1,
     "magic": lambda header: header.magic,
@@ -69,7 +69,7 @@ _PER_ENTRY: dict[str, Callable[[BatchHeader], int | bool]] = {
 
 
 def schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
-    """The schema of these columns, in this order. Raises ValueError for a name that is none, or comes twice."""
+    """Returns the schema of these columns, in this order. Raises ValueError for an unknown or repeated name."""
     unknown = [name for name in columns if name not in _FIELDS]
     if unknown or len(set(columns)) != len(columns):
         raise ValueError(f"columns {', '.join(columns)}: choose each once from {', '.join(ALL_COLUMNS)}")
@@ -77,7 +77,8 @@ def schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
 
 
 def record_batch(rows: Rows, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
-    """These columns of these rows. Without columns it still has its number of rows. Raises ValueError as `schema`."""
+    """Returns these columns of these rows; without columns a record batch with the number of rows. Raises ValueError as
+    `schema`."""
     wanted = schema(columns)
     if not columns:
         empty: Any = pa.Array.from_buffers(pa.struct([]), rows.offsets.size, [None])
@@ -98,21 +99,21 @@ def _column(rows: Rows, name: str) -> pa.Array:
         return _headers(rows.payload, rows.headers, rows.offsets.size)
     if name == "sequence":
         bases = np.repeat(np.array([header.base_sequence for header in rows.entries], np.int64), rows.counts)
-        # After 2^31 - 1 comes 0.
+        # Sequences wrap from 2^31 - 1 to 0.
         numbered = bases + rows.offset_deltas & INT32_MAX
         return pa.array(np.where(bases < 0, -1, numbered).astype(np.int32))
-    told = rows.crc_ok if name == "crc_ok" else [_PER_ENTRY[name](header) for header in rows.entries]
+    found = rows.crc_ok if name == "crc_ok" else [_PER_ENTRY[name](header) for header in rows.entries]
     kind = _FIELDS[name].type
     if name == "batch_offset":
         plain = [header.magic < NEWEST_MAGIC and not header.codec for header in rows.entries]
         own = np.repeat(np.array(plain, np.bool_), rows.counts)
-        return pa.array(np.where(own, rows.offsets, np.repeat(np.array(told, np.int64), rows.counts)))
-    return pa.array(np.repeat(np.array(told, kind.to_pandas_dtype()), rows.counts), kind)
+        return pa.array(np.where(own, rows.offsets, np.repeat(np.array(found, np.int64), rows.counts)))
+    return pa.array(np.repeat(np.array(found, kind.to_pandas_dtype()), rows.counts), kind)
 
 
 def _pieces(payload: bytes, spans: Spans) -> pa.Array:
-    """A nullable binary array of the pieces: an array over the payload whose every second element is a piece, and its
-    pieces taken from it, so that the copy is one of C++."""
+    """Returns the spans as a nullable binary array: every second element of an array over the payload is a span, and
+    taking these elements copies in C++."""
     count = len(spans.starts)
     ends = spans.starts + np.maximum(spans.sizes, 0)
     bounds = np.zeros(2 * count + 1, np.int32)

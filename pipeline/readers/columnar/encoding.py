@@ -1,8 +1,9 @@
-"""Arrow record batches to record batches of v2, or to messages of v0 and v1.
+"""Converts Arrow record batches to v2 record batches, or to v0 and v1 messages.
 
-Owns how rows are cut into batches and how their bytes are laid out; all records of several megabytes are written
-together, by joins of Arrow over varints made by numpy. Only the CRCs of old messages are computed one by one.
-Raises InvalidRecords for what the format cannot hold, UnsupportedCodec, and ValueError for columns of another type.
+Owns the split of rows into batches and the layout of their bytes. The records of several megabytes are written
+together, with Arrow joins over varints that numpy builds; only the CRCs of v0/v1 messages are computed one by one.
+Raises InvalidRecords for values that the format cannot hold, UnsupportedCodec, and ValueError for columns of another
+type.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from .varints import Int64s, checked_difference, zigzag_widths, zigzags
 
 __all__ = ["BATCH_BYTES", "HEAD", "EncodeOptions", "encode", "payloads", "singles"]
 
-# Its functions are made at import, so a type checker does not know them.
+# pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
 
 BATCH_BYTES = 256 * 1024
 _GROUP_BYTES = 32 * 1024 * 1024  # written at once
 _MAX_RECORD_BYTES = 2**30
-_RECORD_OVERHEAD_BYTES = 40  # the most that a record takes besides key, value and headers, and more than a message does
+_RECORD_OVERHEAD_BYTES = 40  # upper bound of a record's size besides key, value and headers; also more than a message's
 _HEADER_OVERHEAD_BYTES = 10
 _EMPTY = pa.scalar(b"", pa.binary())
 
@@ -57,7 +58,7 @@ HEAD = np.dtype(
         ("record_count", ">i4"),
     ]
 )
-"""The header of a batch of v2."""
+"""The header of a v2 batch."""
 _PREFIX = np.dtype([("offset", ">i8"), ("size", ">i4"), ("crc", ">u4")])
 _HEADS = (
     np.dtype([("magic", "i1"), ("attributes", "i1"), ("key", ">i4")]),
@@ -67,10 +68,10 @@ _HEADS = (
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """What to write. `batch_bytes` is about what the records of a batch take before they are compressed; a batch ends
-    also where its offsets would span more than 32 bits. The fields of a producer are those of every batch, the
-    sequence that of the first record. Formats v0 and v1 have neither these nor headers, and v0 no timestamps: they are
-    left out."""
+    """The options of encoding. `batch_bytes` is the approximate uncompressed size of a batch's records; a batch also
+    ends before its offsets would span more than 32 bits. The producer fields apply to every batch; `base_sequence` is
+    the sequence of the first record. Formats v0 and v1 have no producer fields and no headers, and v0 no timestamps:
+    these are dropped."""
 
     magic: int = 2
     codec: int = 0
@@ -85,7 +86,7 @@ class EncodeOptions:
 
 
 class _Table(NamedTuple):
-    """Rows as they are written: nullable binary arrays, their sizes (-1 null), and headers laid out already."""
+    """Rows ready for writing: nullable binary arrays with their sizes (-1 null), and serialised headers."""
 
     offsets: Int64s
     timestamps: Int64s
@@ -102,10 +103,10 @@ class _Table(NamedTuple):
 
 
 def encode(rows: pa.RecordBatch, options: EncodeOptions | None = None) -> Iterator[bytes | bytearray]:
-    """Batches of these rows, in their order: each one record batch of v2, one wrapper, or some plain messages.
+    """Yields batches of these rows, in order: each is one v2 record batch, one wrapper, or some plain messages.
 
-    `rows` has the columns `offset` (rising), and `timestamp`, `key`, `value` and `headers` or not, of the types of
-    `columns.SCHEMA`; other columns are not looked at. Raises InvalidRecords, UnsupportedCodec, ValueError.
+    `rows` has the column `offset` (ascending) and optionally `timestamp`, `key`, `value` and `headers`, with the types
+    of `columns.SCHEMA`; other columns are ignored. Raises InvalidRecords, UnsupportedCodec, ValueError.
     """
     options = options or EncodeOptions()
     if options.magic not in (0, 1, 2):
@@ -137,7 +138,7 @@ def _encode(table: _Table, options: EncodeOptions) -> Iterator[bytes | bytearray
             yield batch.with_payload(header, payload, options.codec, options.level)
 
 
-# --- from columns to a table
+# --- columns to table
 
 
 def _table(rows: pa.RecordBatch, magic: int) -> _Table:
@@ -145,7 +146,7 @@ def _table(rows: pa.RecordBatch, magic: int) -> _Table:
     names = rows.schema.names
     offsets = _integers(rows.column("offset"), "offset")
     if count and (offsets[0] < 0 or (np.diff(offsets) <= 0).any()):
-        raise InvalidRecords("offsets must rise from 0 or more")
+        raise InvalidRecords("offsets must be ascending and not negative")
     timed = "timestamp" in names
     timestamps = _integers(rows.column("timestamp"), "timestamp") if timed else np.full(count, -1, np.int64)
     keys, key_sizes = _binary(rows.column("key") if "key" in names else pa.nulls(count, pa.binary()))
@@ -158,14 +159,14 @@ def _table(rows: pa.RecordBatch, magic: int) -> _Table:
 
 def _integers(column: Any, name: str) -> Int64s:
     if column.null_count:
-        raise InvalidRecords(f"a record without {name}")
+        raise InvalidRecords(f"a record has no {name}")
     if not pa.types.is_integer(column.type):
-        raise ValueError(f"{name} is of type {column.type}")
+        raise ValueError(f"{name} is of type {column.type}: it must be an integer")
     return column.cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 
 def _binary(column: Any) -> tuple[pa.Array, Int64s]:
-    """The column as nullable binary with 32-bit offsets, and the bytes of each, -1 for null."""
+    """Returns the column as nullable binary with 32-bit offsets, and the size of each element, -1 for null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if column.type != pa.binary():
@@ -175,13 +176,13 @@ def _binary(column: Any) -> tuple[pa.Array, Int64s]:
 
 
 def _headers(column: Any, none: Int64s) -> tuple[pa.Array | None, Int64s]:
-    """Each record's headers as they are written, their count included, and the bytes of that."""
+    """Returns each record's serialised headers, with their count, and their sizes."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     if not counts.any():
         return None, none
     flat: Any = column.flatten()
     if not pa.types.is_struct(flat.type):
-        raise ValueError(f"headers is of type {column.type}")
+        raise ValueError(f"headers is of type {column.type}: it must be a list of structs")
     children = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
     keys, key_sizes = _binary(children["key"])
     values, value_sizes = _binary(children["value"])
@@ -192,18 +193,18 @@ def _headers(column: Any, none: Int64s) -> tuple[pa.Array | None, Int64s]:
         raise InvalidRecords(f"headers of {total} bytes")
     written = _joined(_varint_array(key_sizes[:, None]), keys, _varint_array(value_sizes[:, None]), values)
     _, bounds, data = written.buffers()
-    # The headers of one record are neighbours: an array over their bytes with the bounds of records joins them.
+    # The headers of one record are adjacent: an array over their bytes with the records' bounds joins them.
     places = np.concatenate(([0], np.cumsum(counts)))
     of_records = np.frombuffer(bounds, np.int32)[: len(written) + 1][places]
     joined = pa.Array.from_buffers(pa.binary(), counts.size, [None, pa.py_buffer(of_records), data])
     return _binary(_joined(_varint_array(counts[:, None]), joined))
 
 
-# --- cutting
+# --- splitting
 
 
 def _groups(table: _Table, batch_bytes: int) -> Iterator[tuple[int, list[int]]]:
-    """(first row, bounds of its batches relative to it) of rows that are written at once."""
+    """Yields (first row, bounds of its batches relative to it) for rows that are written at once."""
     sizes = np.maximum(table.key_sizes, 0) + np.maximum(table.value_sizes, 0) + table.header_sizes
     sizes = sizes + _RECORD_OVERHEAD_BYTES
     if sizes.size and sizes.max() > _MAX_RECORD_BYTES:
@@ -252,14 +253,14 @@ def _header(part: _Table, first: int, stop: int, sequence: int, options: EncodeO
 
 
 def payloads(rows: pa.RecordBatch, bounds: Sequence[int]) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """The records of batches of these rows, uncompressed, one behind the other, and where each record ends, with a 0
-    before the first. `bounds` are the rows at which batches begin, and where the last one ends. Raises as `encode`."""
+    """Returns the uncompressed records of batches of these rows, concatenated, and the end of each record, preceded by
+    0. `bounds` are the first rows of the batches and the end of the last one. Raises the errors of `encode`."""
     return _bytes_of(_records(_table(rows, batch.MAGIC), bounds))
 
 
 def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
-    """Each row as a batch of its own, one behind the other, without codec and producer, and where each ends, with a 0
-    before the first. Raises as `encode`."""
+    """Returns each row as a batch of one record, concatenated, without codec and producer, and the end of each,
+    preceded by 0. Raises the errors of `encode`."""
     table, count = _table(rows, batch.MAGIC), rows.num_rows
     records, sizes = _record_parts(table, range(count + 1))
     head = np.zeros(count, HEAD)
@@ -280,18 +281,18 @@ def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
 
 
 def _records(part: _Table, bounds: Sequence[int]) -> pa.Array:
-    """The records of these batches as they are written, an element each."""
+    """Returns the serialised records of these batches, one element each."""
     return _joined(*_record_parts(part, bounds)[0])
 
 
 def _record_parts(part: _Table, bounds: Sequence[int]) -> tuple[list[Any], Int64s]:
-    """What the records of these batches are joined from, and the bytes that each takes."""
+    """Returns the parts that the records of these batches are joined from, and the size of each record."""
     firsts = np.array(bounds[:-1], np.int64)
     counts = np.diff(np.array(bounds, np.int64))
     offset_deltas = part.offsets - np.repeat(part.offsets[firsts], counts)
     bases = np.repeat(part.timestamps[firsts], counts)
     timestamp_deltas = checked_difference(part.timestamps, bases, "a timestamp's delta")
-    # Length, attributes (0, which is the varint of 0), two deltas, the key's length.
+    # Length, attributes (0, whose varint is 0), two deltas, the key's length.
     head = np.zeros((offset_deltas.size, 5), np.int64)
     head[:, 2], head[:, 3], head[:, 4] = timestamp_deltas, offset_deltas, part.key_sizes
     widths = zigzag_widths(head.ravel())[1].reshape(head.shape)[:, 1:].sum(axis=1)
@@ -304,7 +305,7 @@ def _record_parts(part: _Table, bounds: Sequence[int]) -> tuple[list[Any], Int64
 
 
 def _varint_array(values: Int64s) -> pa.Array:
-    """A binary array; an element is a row of the values, as varints."""
+    """Returns a binary array with one element per row of `values`: its values as varints."""
     data, widths = zigzags(values.ravel())
     bounds = np.zeros(values.shape[0] + 1, np.int32)
     np.cumsum(widths.reshape(values.shape).sum(axis=1), out=bounds[1:])
@@ -312,7 +313,7 @@ def _varint_array(values: Int64s) -> pa.Array:
 
 
 def _joined(*parts: Any) -> pa.Array:
-    """Element by element, one behind the other; null is nothing."""
+    """Concatenates arrays element by element; a null counts as empty."""
     return pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement=b"")
 
 
@@ -344,7 +345,7 @@ def _old_batches(part: _Table, bounds: list[int], options: EncodeOptions) -> Ite
 def _messages(
     part: _Table, bounds: list[int], magic: int, attributes: int, *, relative: bool
 ) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """All rows as messages one behind the other, and where each ends, with a 0 before the first."""
+    """Returns all rows as concatenated messages, and the end of each, preceded by 0."""
     head = np.zeros(part.offsets.size, _HEADS[magic])
     head["magic"], head["attributes"], head["key"] = magic, attributes, part.key_sizes
     if magic:
@@ -361,6 +362,6 @@ def _messages(
 
 
 def _fixed(values: npt.NDArray[Any]) -> pa.Array:
-    """A binary array of elements of one size, from the bytes of numpy's."""
+    """Returns a binary array of fixed-size elements from the bytes of a numpy array."""
     bounds = np.arange(values.size + 1, dtype=np.int32) * np.int32(values.dtype.itemsize)
     return pa.Array.from_buffers(pa.binary(), values.size, [None, pa.py_buffer(bounds), pa.py_buffer(values.tobytes())])

@@ -1,8 +1,8 @@
-"""Formats v0 and v1: plain messages and opened wrappers, to the places of their parts.
+"""Formats v0 and v1: finds the positions of keys and values in plain messages and decompressed wrappers.
 
-Owns what the old formats say about a message, with the checks of protocol/records/legacy.py. The sizes are hopped and
-the CRCs inside of wrappers computed message by message, as nothing else could; fixed fields, keys and values are read
-for all messages of a chunk at once. Raises CorruptRecords, InvalidRecords.
+Owns the message layout of the old formats, with the checks of protocol/records/legacy.py. Message sizes, and CRCs
+inside wrappers, need a loop per message; fixed fields, keys and values of a chunk are read at once. Raises
+CorruptRecords, InvalidRecords.
 """
 
 from __future__ import annotations
@@ -33,18 +33,15 @@ from ....protocol.records.legacy import read_header
 from .rows import Rows, Spans
 from .varints import PADDING, Bytes, Int64s, checked_sum
 
-_KEYS_AT = np.array(LEGACY_KEY_AT, np.int64)  # by magic; in v1 the timestamp lies before it
+_KEYS_AT = np.array(LEGACY_KEY_AT, np.int64)  # by magic; v1 has a timestamp before the key
 _SIZE_AND_CRC = struct.Struct(">iI")
 _SIZE = struct.Struct(">i")
 _SIZE_TO_ATTRIBUTES = struct.Struct(">iIbb")
 
 
 def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview], crc_ok: Sequence[bool]) -> Rows:
-    """The records of these entries: a payload is a message, or a run of them (then the header is the first one's), or
-    what a wrapper holds, decompressed.
-
-    Raises CorruptRecords, InvalidRecords.
-    """
+    """Returns the records of these entries. A payload is a message, a run of messages (with the header of the first
+    one), or the decompressed content of a wrapper. Raises CorruptRecords, InvalidRecords."""
     joined = b"".join((*payloads, PADDING))
     starts: list[int] = []
     counts: list[int] = []
@@ -67,22 +64,22 @@ def rows_at(
     counts: Sequence[int],
     crc_ok: Sequence[bool],
 ) -> Rows:
-    """The same for messages whose places are known, and whose sizes are right. `joined` goes on behind the last of them
-    for as long as `PADDING`."""
+    """Returns the records of messages with known positions and valid sizes. `joined` continues after the last message
+    by `PADDING`."""
     data = np.frombuffer(joined, np.uint8)
     begins = np.asarray(starts, np.int64)
     record_counts = np.array(counts, np.int64)
     magics = np.repeat(np.array([header.magic for header in headers], np.int64), record_counts)
     wrapped = np.repeat(np.array([header.codec > 0 for header in headers], np.bool_), record_counts)
     if (data[begins + MAGIC_AT] != magics).any():
-        raise InvalidRecords("a message of another format inside of a compressed message")
+        raise InvalidRecords("a compressed message contains a message of another format")
     if (data[begins + LEGACY_ATTRIBUTES_AT][wrapped] & CODEC_BITS).any():
-        raise InvalidRecords("a compressed message inside of a compressed message")
+        raise InvalidRecords("a compressed message contains a compressed message")
     stops = begins + PREFIX_BYTES + _fields(data, begins + LENGTH_AT, ">i4")
     keys, position = _spans(data, begins + _KEYS_AT[magics], stops - 4)
     values, position = _spans(data, position, stops)
     if (position != stops).any():
-        raise CorruptRecords("a message's parts and its size differ")
+        raise CorruptRecords("a message's parts do not add up to its size")
     offsets = _fields(data, begins, ">i8")
     shifts = _shifts(headers, record_counts, offsets)
     timestamps = np.full(begins.size, -1, np.int64)
@@ -109,11 +106,9 @@ def rows_at(
 
 
 def plain_rows(data: bytes, places: Sequence[int]) -> Rows:
-    """The records of plain messages of one format, with the same attributes, that begin at `places`, of which the last
-    is where they end; their sizes are right. `data` goes on behind them for as long as `PADDING`.
-
-    Raises CorruptRecords, also for a CRC that does not match.
-    """
+    """Returns the records of plain messages of one format with equal attributes. `places` are their positions and the
+    end of the last one; their sizes are valid. `data` continues after them by `PADDING`. Raises CorruptRecords, also
+    for a CRC that does not match."""
     view, crc32 = memoryview(data), zlib.crc32
     found = [crc32(view[begin + LEGACY_CRC_FROM : end]) for begin, end in pairwise(places)]
     starts = np.array(places[:-1], np.int64)
@@ -123,8 +118,8 @@ def plain_rows(data: bytes, places: Sequence[int]) -> Rows:
 
 
 def run(data: memoryview, position: int, most_bytes: int) -> int:
-    """Where a run of plain messages that begins at `position` ends: of the same format and attributes, whole, with CRCs
-    that match, of at most so many bytes. `position` if there is none."""
+    """Returns the end of a run of plain messages from `position` on: whole, of equal format and attributes, with
+    matching CRCs, of at most `most_bytes`. Returns `position` if there is none."""
     end = min(len(data), position + most_bytes)
     if end - position < MIN_BYTES[0]:
         return position
@@ -145,7 +140,7 @@ def run(data: memoryview, position: int, most_bytes: int) -> int:
 
 
 def halves(header: BatchHeader, payload: bytes | memoryview) -> list[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, payload) of the two halves of a run of plain messages; nothing where it is one message."""
+    """Returns (position, header, payload) of both halves of a run of plain messages; an empty list for one message."""
     starts: list[int] = []
     view = memoryview(payload)
     if header.codec or len(view) == header.size_bytes:
@@ -156,7 +151,7 @@ def halves(header: BatchHeader, payload: bytes | memoryview) -> list[tuple[int, 
 
 
 def _hop_plain(payload: bytes, position: int, end: int, starts: list[int]) -> None:
-    """Appends where each message of a run starts, whose sizes are known to be right."""
+    """Appends the start of each message of a run whose sizes are valid."""
     unpack = _SIZE.unpack_from
     while position < end:
         starts.append(position)
@@ -164,9 +159,9 @@ def _hop_plain(payload: bytes, position: int, end: int, starts: list[int]) -> No
 
 
 def _hop(payload: bytes, position: int, end: int, magic: int, starts: list[int]) -> None:
-    """Appends where each message of an opened wrapper starts. Raises CorruptRecords, InvalidRecords."""
+    """Appends the start of each message of a decompressed wrapper. Raises CorruptRecords, InvalidRecords."""
     if position == end:
-        raise InvalidRecords("a compressed message without messages inside")
+        raise InvalidRecords("a compressed message contains no messages")
     least = MIN_BYTES[magic]
     view = memoryview(payload)
     while position < end:
@@ -177,13 +172,14 @@ def _hop(payload: bytes, position: int, end: int, magic: int, starts: list[int])
         if size < least - PREFIX_BYTES or stop > end:
             raise CorruptRecords(f"a message of {size + PREFIX_BYTES} bytes where {end - position} are left")
         if zlib.crc32(view[position + LEGACY_CRC_FROM : stop]) != crc:
-            raise CorruptRecords("a message inside of a compressed one does not match its CRC")
+            raise CorruptRecords("a message in a compressed message does not match its CRC")
         starts.append(position)
         position = stop
 
 
 def _shifts(headers: Sequence[BatchHeader], counts: Int64s, offsets: Int64s) -> Int64s:
-    """What to add to the offsets: those inside of a v1 wrapper count from its first, its own is its last one's."""
+    """Returns the numbers to add to the offsets: those in a v1 wrapper are relative, and the wrapper's own offset is
+    that of its last message."""
     lasts = offsets[np.cumsum(counts) - 1].tolist()
     shifts = np.zeros(len(headers), np.int64)
     for index, (header, last) in enumerate(zip(headers, lasts, strict=True)):
@@ -205,7 +201,7 @@ def _spans(data: Bytes, position: Int64s, stops: Int64s) -> tuple[Spans, Int64s]
 
 
 def _fields(data: Bytes, positions: Int64s, form: str) -> Int64s:
-    """The big-endian integers at these positions."""
+    """Returns the big-endian integers at these positions."""
     kind: npt.DTypeLike = np.dtype(form)
     found = data[positions[:, None] + np.arange(np.dtype(form).itemsize)]
     return found.view(kind)[:, 0].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Where the records of a chunk lie: what decoding any of the three formats gives, and what the columns are made of."""
+"""The positions of a chunk's records: the result of decoding any format, and the source of the columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .varints import Int64s
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Nullable pieces of a payload, in rising order: -1 bytes for null."""
+    """Nullable spans of a payload, ascending; size -1 is null."""
 
     starts: Int64s
     sizes: Int64s
@@ -19,7 +19,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class HeaderSpans:
-    """The headers of all records one behind the other, and how many each record has."""
+    """The concatenated headers of all records, and the number of headers of each record."""
 
     counts: Int64s
     keys: Spans
@@ -28,10 +28,10 @@ class HeaderSpans:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One element per record, but for `entries`, `counts` and `crc_ok`: these have one per entry (a batch, a wrapper, a
-    plain message or a run of these that differ in nothing but their records). `headers` is None where no record has
-    any; a payload has less than 2 GiB. A record takes the bytes of the payload from its begin to its end. `goes_on`:
-    the first entry is the last one of the rows before, which was too large to be decoded at once."""
+    """The records of a chunk, one element per record; `entries`, `counts` and `crc_ok` have one element per entry (a
+    batch, a wrapper, a plain message, or a run of messages with equal header fields). `headers` is None if no record
+    has any; a payload has less than 2 GiB. A record spans the payload from `begins` to `ends`. `continues`: the first
+    entry is the last one of the previous rows, since it was too large to decode at once."""
 
     payload: bytes
     entries: Sequence[BatchHeader]
@@ -45,4 +45,4 @@ class Rows:
     headers: HeaderSpans | None
     begins: Int64s
     ends: Int64s
-    goes_on: bool = False
+    continues: bool = False

@@ -1,12 +1,12 @@
-"""Entries of any format to v2 batches at the same offsets, as storage/compaction/rewrite.py makes them, whole stretches
-at once.
+"""Converts entries of any format to v2 batches at the same offsets, like storage/compaction/rewrite.py, many at once.
 
     for made in upgraded(window, size, next_offset=0, end_offset=2**63 - 1):
         ...  # a Run of batches, or an Entry that is to be converted alone
 
-Owns the quick way, byte-equal to `convert.up_entry`: plain messages of v0 and v1 become batches of one record, wrappers
-one batch with the same codec each, and v2 is copied. What is damaged, unusual, or too little to be worth it is left to
-the other way, which also knows what to call it. Only CRCs are computed one by one. Reads no file, raises nothing.
+Owns the fast path, byte-equal to `convert.up_entry`: plain v0 and v1 messages become batches of one record, wrappers
+become one batch each with the same codec, and v2 is copied. Damaged or unusual entries, and groups too small to gain,
+are returned for the slow path, which also names the damage. Only CRCs are computed one by one. Reads no file, raises
+nothing.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from .varints import PADDING, Int64s
 __all__ = ["PADDING", "Entry", "upgraded"]
 
 LEAST_ENTRIES = 8
-"""Fewer of a kind are converted alone: the array operations of a run take as long as some of them."""
+"""Smaller groups are converted one by one: the array operations of a run take as long as several conversions."""
 
 _WRITTEN = ("offset", "timestamp", "key", "value")
 
 
 class Entry(NamedTuple):
-    """Where an entry lies that is to be converted by itself."""
+    """The position of an entry that must be converted alone."""
 
     position: int
     size: int
 
 
 class _Group(NamedTuple):
-    """Entries of one kind, one behind the other: `places` has where each begins, and where the last one ends."""
+    """Consecutive entries of one kind: `places` has the start of each and the end of the last one."""
 
     window: bytes
     data: npt.NDArray[np.uint8]
@@ -67,13 +67,13 @@ class _Group(NamedTuple):
         return self.places[-1] - self.places[0]
 
     def heads(self, kind: Any) -> Any:
-        """The fields of each entry."""
+        """Returns the header fields of each entry."""
         starts = np.array(self.places[:-1], np.int64)
         rows: Any = np.ndarray((self.data.size - kind.itemsize + 1,), f"V{kind.itemsize}", self.data, strides=(1,))
         return rows[starts].view(kind)
 
-    def told_end(self) -> int:
-        """The offset behind the last entry, by its header."""
+    def claimed_end(self) -> int:
+        """Returns the offset after the last entry, from its header."""
         return formats.read_header(self.window, self.places[-2]).next_offset
 
     def entries(self) -> Iterator[Entry]:
@@ -82,15 +82,13 @@ class _Group(NamedTuple):
 
 
 class _Unusual(Exception):
-    """Something for the other way."""
+    """The entries need the slow path."""
 
 
 def upgraded(window: bytes, places: Sequence[int], *, next_offset: int, end_offset: int) -> Iterator[Run | Entry]:
-    """The entries that begin at `places`, of which the last is where they end, as runs of v2 batches in their order, or
-    where they lie.
-
-    `window` goes on behind them as long as `PADDING`. The offsets of runs rise from `next_offset`, below `end_offset`.
-    """
+    """Yields the entries as runs of v2 batches, in order, or as positions for the slow path. `places` are the starts of
+    the entries and the end of the last one. `window` continues after them by `PADDING`. The offsets of runs ascend from
+    `next_offset` and stay below `end_offset`."""
     data = np.frombuffer(window, np.uint8)
     for group in _groups(window, data, places):
         made: Iterator[Run] | None = None
@@ -98,7 +96,7 @@ def upgraded(window: bytes, places: Sequence[int], *, next_offset: int, end_offs
             made = _made(group, next_offset, end_offset)
         if made is None:
             yield from group.entries()
-            next_offset = max(next_offset, group.told_end())
+            next_offset = max(next_offset, group.claimed_end())
             continue
         done = group.places[0]
         try:
@@ -108,7 +106,7 @@ def upgraded(window: bytes, places: Sequence[int], *, next_offset: int, end_offs
                 done += run.source_bytes
         except (_Unusual, CorruptRecords, InvalidRecords, UnsupportedCodec):
             yield from group._replace(places=group.places[group.places.index(done) :]).entries()
-            next_offset = max(next_offset, group.told_end())
+            next_offset = max(next_offset, group.claimed_end())
 
 
 def _groups(window: bytes, data: npt.NDArray[np.uint8], places: Sequence[int]) -> Iterator[_Group]:
@@ -183,7 +181,7 @@ def _plain(group: _Group, next_offset: int, end_offset: int) -> Iterator[Run]:
 
 
 def _wrappers(group: _Group, next_offset: int, end_offset: int) -> Iterator[Run]:
-    """Some megabytes of what is inside of them at a time."""
+    """Converts wrappers, some megabytes of decompressed messages at a time."""
     opened: list[tuple[BatchHeader, bytes]] = []
     size = begin = 0
     view = memoryview(group.window)
@@ -202,13 +200,13 @@ def _wrappers(group: _Group, next_offset: int, end_offset: int) -> Iterator[Run]
 
 
 def _packed(opened: Sequence[tuple[BatchHeader, bytes]], next_offset: int, end_offset: int, source_bytes: int) -> Run:
-    """These wrappers as batches."""
+    """Returns these wrappers as batches."""
     headers = [header for header, _ in opened]
     rows = legacy_rows.rows(headers, [inside for _, inside in opened], [True] * len(opened))
     bounds = np.concatenate(([0], np.cumsum(rows.counts)))
     base_offsets, last_offsets = rows.offsets[bounds[:-1]], rows.offsets[bounds[1:] - 1]
-    told = np.array([header.base_offset for header in headers], np.int64)
-    if (last_offsets > told).any() or (last_offsets - base_offsets > MAX_RELATIVE_OFFSET).any():
+    claimed = np.array([header.base_offset for header in headers], np.int64)
+    if (last_offsets > claimed).any() or (last_offsets - base_offsets > MAX_RELATIVE_OFFSET).any():
         raise _Unusual
     _check_offsets(base_offsets, last_offsets, next_offset, end_offset)
     data, ends = payloads(record_batch(rows, _WRITTEN), bounds.tolist())

@@ -1,9 +1,8 @@
-"""Zigzag varints of many records at once, and the hop from record to record that comes before.
+"""Reads zigzag varints of many records at once, and walks from record to record.
 
-Owns the loops over the bytes of format v2. Where a record starts is known only from the length of the one before: few
-batches are hopped by a Python loop, many of them in step with each other. All else is read for all records of a chunk
-together, byte by byte of the varint: few of them are longer than one or two bytes. Raises InvalidRecords and nothing
-else.
+Owns the loops over the bytes of format v2. The start of a record is known only from the length of the one before: a few
+batches are walked by a Python loop, many of them in step with each other. Everything else is read for all records of a
+chunk at once, one varint byte per round: few varints have more than two. Raises InvalidRecords and nothing else.
 """
 
 from __future__ import annotations
@@ -18,27 +17,28 @@ Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
 PADDING = bytes(64)
-"""Behind a payload: the varints of a record that is cut are read beyond its end by less than this before it shows."""
+"""Follows a payload: the varints of a truncated record are read beyond its end, by less than this, before the check."""
 
 _INT64_BITS = 64
 
 
 def _hops() -> Int64s:
-    """By the first two bytes of a record, little end first: how far it is to the next one. Where they do not say it, or
-    no record can begin so, it is beyond any payload."""
+    """Returns the distance to the next record by the first two bytes of a record, as a little-endian index. For an
+    invalid length, or one of more than two bytes, the distance is beyond any payload."""
     words = np.arange(1 << 16, dtype=np.int64)
     first, second = words & 255, words >> 8
     short = first < 128
     lengths = np.where(short, first, first & 127 | second << 7) >> 1
-    told = (first & 1 == 0) & (short | (second < 128)) & (lengths >= walk.MIN_RECORD_BYTES - 1)
-    return np.where(told, lengths + np.where(short, 1, 2), 1 << 40)
+    valid = (first & 1 == 0) & (short | (second < 128)) & (lengths >= walk.MIN_RECORD_BYTES - 1)
+    return np.where(valid, lengths + np.where(short, 1, 2), 1 << 40)
 
 
 _HOPS = _hops()
 
 
 def hop(payload: bytes, position: int, count: int, starts: list[int]) -> int:
-    """Appends where each of the next `count` records starts; the position after them, which may lie beyond the end."""
+    """Appends the start of each of the next `count` records. Returns the position after them, which may be beyond the
+    end."""
     # The varint is inlined for its first three widths, as in protocol/records/walk.py, which has the constants.
     add = starts.append
     try:
@@ -54,7 +54,7 @@ def hop(payload: bytes, position: int, count: int, starts: list[int]) -> int:
             else:
                 second = payload[position + 1]
                 if second < 128:
-                    # Two bytes may say what one byte says, so a length below the least is possible here, too.
+                    # Two bytes may encode a one-byte value, so a length below the minimum is possible here, too.
                     if second == 0 and first < 140:
                         raise InvalidRecords(f"a record of {first - 128 >> 1} bytes")
                     position += (first >> 1) + (second << 6) - 62
@@ -69,17 +69,18 @@ def hop(payload: bytes, position: int, count: int, starts: list[int]) -> int:
 
 
 def hop_together(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, least: int) -> Int64s:
-    """Where the records of these batches start: a step takes every batch to its next record, as long as `least` batches
-    have one; the rest is hopped alone. Each must end where its last record does. The counts are bounded already."""
+    """Returns the starts of these batches' records. Each step moves every batch to its next record while at least
+    `least` batches have one; the rest is walked one by one. Each batch must end with its last record. The counts are
+    bounded already."""
     if (starts := _hop_quickly(payload, begins, ends, counts, least)) is not None:
         return starts
     data = np.frombuffer(payload, np.uint8)
-    order = np.argsort(-counts, kind="stable")  # those that have records left come first
+    order = np.argsort(-counts, kind="stable")  # batches with the most records come first
     left = counts[order]
     at = begins[order]
     targets = (np.cumsum(counts) - counts)[order]
     starts = np.empty(int(counts.sum()), np.int64)
-    # How many batches have more than so many records.
+    # The number of batches with more than `step` records.
     steps = int(left[least - 1]) if left.size >= least else 0
     alive = left.size - np.searchsorted(left[::-1], np.arange(steps), "right")
     try:
@@ -103,8 +104,8 @@ def hop_together(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, l
 
 
 def _hop_quickly(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, least: int) -> Int64s | None:
-    """The same by a table, where the lengths of all records have at most two bytes, and most steps take as many batches
-    as `least`. None where that is not so, or something is wrong."""
+    """Does the same with a table, if all record lengths have at most two bytes and most steps move at least `least`
+    batches. Returns None otherwise, and for invalid data."""
     steps, total = int(counts.max()), int(counts.sum())
     if steps * least > total or steps * counts.size > 4 * total:
         return None
@@ -128,7 +129,7 @@ def _hop_quickly(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, l
 
 
 def varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """The zigzag int32 at each position, and the positions after them; at most five bytes each."""
+    """Returns the zigzag int32 at each position, and the positions after them; at most five bytes each."""
     first = data[positions]
     values = (first & 127).astype(np.int64)
     after = positions + 1
@@ -147,7 +148,7 @@ def varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def varlongs(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """The zigzag int64 at each position, and the positions after them; at most ten bytes each."""
+    """Returns the zigzag int64 at each position, and the positions after them; at most ten bytes each."""
     first = data[positions]
     values = (first & 127).astype(np.uint64)
     after = positions + 1
@@ -166,8 +167,8 @@ def varlongs(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     return halves ^ -(values & np.uint64(1)).astype(np.int64), after
 
 
-def behind_varints(data: Bytes, positions: Int64s) -> Int64s:
-    """The positions behind varints whose values are known to be right already."""
+def after_varints(data: Bytes, positions: Int64s) -> Int64s:
+    """Returns the positions after varints that were validated before."""
     after = positions + 1
     longer = np.flatnonzero(data[positions] > 127)
     while longer.size:
@@ -178,7 +179,7 @@ def behind_varints(data: Bytes, positions: Int64s) -> Int64s:
 
 
 def zigzag_widths(values: Int64s) -> tuple[npt.NDArray[np.uint64], Int64s]:
-    """The zigzag form of each value, and the bytes that it takes as a varint."""
+    """Returns the zigzag form of each value and its size as a varint."""
     codes = ((values << 1) ^ (values >> 63)).astype(np.uint64)
     widths = np.ones(codes.size, np.int64)
     rest = codes >> np.uint64(7)
@@ -189,7 +190,7 @@ def zigzag_widths(values: Int64s) -> tuple[npt.NDArray[np.uint64], Int64s]:
 
 
 def zigzags(values: Int64s) -> tuple[Bytes, Int64s]:
-    """All values as varints one behind the other, and the bytes of each."""
+    """Returns all values as concatenated varints, and the size of each."""
     codes, widths = zigzag_widths(values)
     ends = np.cumsum(widths)
     begins = ends - widths
@@ -203,7 +204,7 @@ def zigzags(values: Int64s) -> tuple[Bytes, Int64s]:
 
 
 def checked_sum(left: Int64s, right: Int64s, name: str) -> Int64s:
-    """left + right. Raises InvalidRecords where a sum does not fit 64 bits."""
+    """Returns left + right. Raises InvalidRecords for a sum that does not fit 64 bits."""
     total = left + right  # numpy wraps silently
     if (((left ^ total) & (right ^ total)) < 0).any():
         raise InvalidRecords(f"{name} does not fit 64 bits")
@@ -211,7 +212,7 @@ def checked_sum(left: Int64s, right: Int64s, name: str) -> Int64s:
 
 
 def checked_difference(left: Int64s, right: Int64s, name: str) -> Int64s:
-    """left - right. Raises InvalidRecords where a difference does not fit 64 bits."""
+    """Returns left - right. Raises InvalidRecords for a difference that does not fit 64 bits."""
     difference = left - right
     if (((left ^ right) & (left ^ difference)) < 0).any():
         raise InvalidRecords(f"{name} does not fit 64 bits")

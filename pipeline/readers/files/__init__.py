@@ -1,9 +1,9 @@
-"""Logs in files: data directories of Ottla and of Apache Kafka, read where they lie, in use or not.
+"""Logs in files: data directories of Ottla and of Apache Kafka, read in place, in use by a broker or not.
 
     with FileBackend(["/var/lib/ottla"]) as logs:
         keys = logs.partitions(Selection(topics=("orders",)))
 
-Owns no lock and writes nothing. The broker that uses a directory may roll, delete, compact and append meanwhile.
+Takes no lock and writes nothing. A broker may roll, delete, compact and append meanwhile.
 """
 
 from __future__ import annotations

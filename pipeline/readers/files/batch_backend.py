@@ -1,4 +1,4 @@
-"""Logs in files as a place to read from, with a row for each batch."""
+"""A backend over files with one row for each batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .pieces import FileBackend
 
 
 class BatchBackend:
-    """Logs in files as `FileBackend` has them, whose pieces give a row for each batch."""
+    """The logs of a `FileBackend`, with pieces that return one row for each batch."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._logs = FileBackend(paths)
@@ -18,25 +18,21 @@ class BatchBackend:
         self._logs.__enter__()
         return self
 
-    def __exit__(self, *told: object) -> None:
-        self._logs.__exit__(*told)
+    def __exit__(self, *details: object) -> None:
+        self._logs.__exit__(*details)
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """As `Backend`."""
         return self._logs.partitions(selection)
 
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
-        """As `Backend`."""
         return self._logs.earliest(of)
 
     def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
-        """As `Backend`."""
         return self._logs.latest(of, committed=committed)
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """As `Backend`."""
         return self._logs.at_times(times)
 
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None) -> Sequence[Piece]:
-        """As `Backend`, of batches."""
+        """Returns the work that covers the ranges, like `Backend.pieces`, with one row for each batch."""
         return self._logs.batch_pieces(ranges, wanted, at_least=at_least)

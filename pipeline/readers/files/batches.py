@@ -1,6 +1,6 @@
-"""Rows of `ottla_batches`: what the headers of a log's entries say, one row per entry.
+"""Rows of `ottla_batches`: one row per log entry, from its header.
 
-Owns reading headers without the records behind them: of large entries nothing else is read, unless CRCs are asked for.
+Owns reading headers without the records: of large entries only the headers are read, unless the CRC is requested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .windows import Hops, LogFile, Window, Windows
 
 
 class PieceOfFiles(Protocol):
-    """The offsets of one partition's folder that a task reads, and where its first segment begins."""
+    """The offsets of one partition's folder that a task reads, and the start of its first segment."""
 
     @property
     def folder(self) -> str: ...
@@ -42,32 +42,32 @@ class PieceOfFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchPiece:
-    """The entries that end within the offsets of a piece of records, and the columns that it names."""
+    """The entries whose last offset is within a piece of records, with the columns of that piece."""
 
     of: PieceOfFiles
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """A row per entry, in the order of the log, with the columns of `columns.BATCH_FIELDS` that are wanted.
+        """Yields a row per entry, in the order of the log, with the wanted columns of `columns.BATCH_FIELDS`.
 
-        Control batches are among them. Of damage only what hides the entries behind it counts, an entry that does not
-        match its CRC is a row as any other. ReadError, DataLoss.
+        Control batches are included. Only damage that hides the following entries counts as damage; an entry with a
+        wrong CRC is an ordinary row. Raises ReadError, DataLoss.
         """
         piece = self.of
         return _Reading(piece.folder, piece.key, piece.start, piece.end, piece.wanted).rows(piece.base, piece.anchor)
 
 
 class _Reading(Reading):
-    """One pass over headers."""
+    """One pass over the headers of a range."""
 
     def __init__(self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted) -> None:
         super().__init__(folder, key, start, end, replace(wanted, control=True))
 
     def _tables(self, source: Hops | Windows) -> Iterator[tuple[Table, pa.Array | None]]:
-        """The headers, and which entries match their CRC."""
+        """Yields the headers, with the result of the CRC check if it is wanted."""
         for found in source:
             if isinstance(found, Window):
-                told = pa.array([matches(found, index) for index in range(len(found.table))], pa.bool_())
-                yield found.table, told
+                crc_ok = pa.array([matches(found, index) for index in range(len(found.table))], pa.bool_())
+                yield found.table, crc_ok
             else:
                 yield found, None
 
@@ -78,8 +78,8 @@ class _Reading(Reading):
             source = Windows(file, position, self._window_bytes) if with_crc else Hops(file, position)
             for table, crc_ok in self._tables(source):
                 last = int(table.last_offsets[-1])
-                # By the last offset, which no two entries share: so that each is in one range only, wherever a limit
-                # cuts.
+                # Selects by the last offset, which is unique, so that each entry is in exactly one range whatever the
+                # bounds.
                 chosen = (table.last_offsets >= self._cursor) & (table.last_offsets < self._end) & self._chosen(table)
                 if chosen.any():
                     yield self._rows(table, chosen, crc_ok)
@@ -91,7 +91,7 @@ class _Reading(Reading):
             stop = source.stop
             if stop.problem is None:
                 return
-            again = indexes.behind_damage(file, self._base, stop.position)
+            again = indexes.after_damage(file, self._base, stop.position)
             yield from self._between(file, stop.position, again, stop.problem)
             if again is None:
                 self._claimed = self._end
@@ -122,14 +122,14 @@ class _Reading(Reading):
             arrays.append(column if column.type == kind else column.cast(kind))
         return rows_of(arrays, batch_schema(self._wanted.columns), count)
 
-    def _raw_row(self, raw: bytes, told: dict[str, object]) -> pa.RecordBatch:
-        """A row for bytes that hide what entries they are: where they lie."""
+    def _raw_row(self, raw: bytes, details: dict[str, object]) -> pa.RecordBatch:
+        """Returns a row with the position of bytes that hold no recognisable entry."""
         values = {
             "topic": self._key.topic,
             "partition": self._key.partition,
             "file": self._path,
-            "position": told.get("position"),
-            "lastOffset": told["offset"],
+            "position": details.get("position"),
+            "lastOffset": details["offset"],
             "crcOk": False,
         }
         arrays = [pa.array([values.get(name)], BATCH_FIELDS[name].type) for name in self._wanted.columns]

@@ -1,4 +1,4 @@
-"""Whether a broker has a data directory open, and whether the last one that had it closed it."""
+"""The state of a data directory: in use by a broker, and closed cleanly by the last one."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import sys
 from ....storage.format.file_names import CLEAN_SHUTDOWN, LOCK
 from ....storage.io.files import DiskLock
 
-# struct flock: on Linux type, whence, start, length, pid; on macOS and the BSDs the last before the first
+# struct flock: type, whence, start, length, pid on Linux; start, length, pid, type, whence on macOS and the BSDs.
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
 
 
 def was_closed(root: str) -> bool:
-    """Whether all that belongs together in a data directory is there: who had it open has closed it."""
+    """Returns whether the last broker closed the data directory cleanly, so that its files are consistent with each
+    other."""
     return os.path.exists(os.path.join(root, CLEAN_SHUTDOWN))
 
 
 def is_in_use(root: str) -> bool:
-    """Whether a broker has this data directory open, as far as can be told.
+    """Returns whether a broker has this data directory open; True if that cannot be determined.
 
-    The lock is asked for, not taken. To open its file and close it again would give the lock up if this process held
-    it: then the file is not opened. If it cannot be told, it is in use.
+    Queries the lock (F_GETLK) without taking it. If this process holds the lock, the file is not opened: closing any
+    descriptor of it would release the lock.
     """
     path = os.path.join(root, LOCK)
     try:
@@ -38,9 +39,9 @@ def is_in_use(root: str) -> bool:
         return True
     try:
         linux = sys.platform == "linux"
-        asked = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) if linux else (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
-        told = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*asked)))
-        return told[0 if linux else 3] != fcntl.F_UNLCK
+        query = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) if linux else (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        lock = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*query)))
+        return lock[0 if linux else 3] != fcntl.F_UNLCK
     except OSError:
         return True
     finally:

@@ -1,7 +1,7 @@
-"""Which partitions lie under the paths, and which segments a partition's folder has at the moment.
+"""The partitions under the paths, and the current segments of a partition's folder.
 
 Owns the listing of folders while a broker may roll, delete and swap segments in them. Paths are data directories of
-Ottla or Apache Kafka, or folders of partitions. Raises ReadError; `Gone` for a folder that is not there any more.
+Ottla or Apache Kafka, or folders of partitions. Raises ReadError; `Gone` for a folder that no longer exists.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ...backend import ReadError, Selection, TopicPartition
 from .windows import Gone
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""The brokers' own topics: read only where they are named."""
+"""The internal topics of brokers, read only if they are named."""
 
 _LOG = re.compile(r"([0-9]{20})\.log")
-_SWAP_SUFFIX = ".log.swap"  # a segment that is about to take the place of others
+_SWAP_SUFFIX = ".log.swap"  # a segment that is about to replace others
 _SWAP_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 
 
 class Folder(NamedTuple):
-    """A partition's folder, and the data directory that it lies in."""
+    """A partition's folder and its data directory."""
 
     key: TopicPartition
     path: str
@@ -43,7 +43,7 @@ class Folder(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment as it was listed. `end`: the base offset of the next one, None for the last."""
+    """A segment as listed. `end` is the base offset of the next segment, None for the last one."""
 
     base: int
     end: int | None
@@ -52,18 +52,18 @@ class Segment(NamedTuple):
 
 
 class Catalog:
-    """The partitions under some paths, as they were when last looked for."""
+    """The partitions under some paths, as of the last listing."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        """Paths may hold several by comma, and the wildcards of a shell; nothing is read yet."""
+        """Takes paths that may each hold several, separated by commas, and shell wildcards. Reads nothing yet."""
         self.paths = [os.path.abspath(one) for path in paths for one in _split(path)]
         if not self.paths:
-            raise ReadError("no path of logs was given")
+            raise ReadError("no path was given: name a log directory or the folder of a partition")
         self._known: dict[TopicPartition, Folder] = {}
         self._named: set[TopicPartition] = set()
 
     def refresh(self) -> dict[TopicPartition, Folder]:
-        """The partitions that there are now."""
+        """Lists the partitions under the paths."""
         known: dict[TopicPartition, Folder] = {}
         self._named = set()
         for path in self._expanded():
@@ -71,14 +71,15 @@ class Catalog:
             for folder in found:
                 other = known.setdefault(folder.key, folder)
                 if os.path.realpath(other.path) != os.path.realpath(folder.path):
-                    raise ReadError(f"{folder.key} is found twice: {other.path} and {folder.path}")
+                    raise ReadError(f"{folder.key} is in two folders: {other.path} and {folder.path}")
                 if is_named:
                     self._named.add(folder.key)
         self._known = known
         return known
 
     def selected(self, selection: Selection) -> list[TopicPartition]:
-        """Those of the partitions that there are now, sorted. What was named and is not there is an error."""
+        """Lists the partitions again and returns the selected ones, sorted. Raises ReadError for a named one that does
+        not exist."""
         known = self.refresh()
         if selection.assigned is not None:
             missing = [str(key) for key in selection.assigned if key not in known]
@@ -86,18 +87,18 @@ class Catalog:
             there = {key.topic for key in known}
             missing = [topic for topic in selection.topics or () if topic not in there]
         if missing:
-            raise ReadError(f"not in {', '.join(self.paths)}: {', '.join(missing)}")
+            raise ReadError(f"{', '.join(missing)} not found in {', '.join(self.paths)}")
         return sorted({*selection.of(known, INTERNAL), *selection.of(self._named, frozenset())})
 
     def folder(self, key: TopicPartition) -> Folder | None:
-        """Where a partition lies; None if it is not there (any more)."""
+        """Returns the folder of a partition, or None if there is none (any more)."""
         found = self._known.get(key)
         if found is None or not os.path.isdir(found.path):
             found = self.refresh().get(key)
         return found
 
     def topic_id(self, topic: str) -> bytes:
-        """The id of a topic, by its first partition that is known; ZERO_UUID where it has none, or none is known."""
+        """Returns the id of a topic from its first known partition; ZERO_UUID if it has no id or no known partition."""
         paths = [folder.path for key, folder in sorted(self._known.items()) if key.topic == topic]
         try:
             return partition_metadata.read_topic_id(inspect.INSPECTION_FILES, paths[0]) if paths else ZERO_UUID
@@ -109,14 +110,14 @@ class Catalog:
             if glob.has_magic(path) and not os.path.exists(path):
                 found = sorted(glob.glob(path))
                 if not found:
-                    raise ReadError(f"nothing lies at {path}")
+                    raise ReadError(f"no file or folder matches {path}")
                 yield from found
             else:
                 yield path
 
 
 def _split(path: str) -> list[str]:
-    """Paths of one option: by comma, unless there is something whose name has commas."""
+    """Returns the paths of one option, separated by commas, unless the whole text is an existing path."""
     path = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
     if os.path.exists(path):
         return [path]
@@ -124,9 +125,9 @@ def _split(path: str) -> list[str]:
 
 
 def _folders(path: str) -> tuple[list[Folder], bool]:
-    """The partitions at a path, and whether it is a partition's itself."""
+    """Returns the partitions at a path, and whether the path is itself a partition's folder."""
     if not os.path.exists(path):
-        raise ReadError(f"nothing lies at {path}")
+        raise ReadError(f"there is no folder {path}")
     try:
         path = inspect.followed(path)
         own = inspect.partition_folder(path)
@@ -139,10 +140,10 @@ def _folders(path: str) -> tuple[list[Folder], bool]:
 
 
 def names(folder: str) -> list[str]:
-    """The names in a partition's folder, at a moment when no segments are being swapped.
+    """Lists a partition's folder at a moment without a segment swap in progress.
 
-    A listing is not one step: a file that is renamed meanwhile may be in it by both names or by none. So it counts when
-    it comes out twice the same.
+    A directory listing is not atomic: a file renamed meanwhile may be in it under both names or none. So two equal
+    listings in a row are required.
     """
     deadline = time.monotonic() + _SWAP_SECONDS
     before: set[str] = set()
@@ -159,7 +160,7 @@ def names(folder: str) -> list[str]:
             return found
         if time.monotonic() > deadline:
             if swaps:
-                raise ReadError(f"{folder} has a swap of segments that was interrupted ({swaps[0]}): a broker ends it")
+                raise ReadError(f"{folder} has an unfinished segment swap ({swaps[0]}): a broker completes it")
             return found
         if swaps:
             time.sleep(_PAUSE_SECONDS)
@@ -167,7 +168,7 @@ def names(folder: str) -> list[str]:
 
 
 def bases(folder: str) -> list[int]:
-    """The base offsets of the segments that there are now, rising; at least one."""
+    """Returns the base offsets of the current segments, ascending; at least one."""
     found = sorted(int(match[1]) for match in map(_LOG.fullmatch, names(folder)) if match)
     if not found:
         raise Gone(folder)
@@ -175,12 +176,12 @@ def bases(folder: str) -> list[int]:
 
 
 def log_path(folder: str, base: int) -> str:
-    """The path of a segment's log."""
+    """Returns the path of a segment's log."""
     return os.path.join(folder, file_name(base))
 
 
 def segments(folder: str) -> list[Segment]:
-    """The segments that there are now, oldest first."""
+    """Returns the current segments, oldest first."""
     for _ in range(100):
         found = bases(folder)
         ends: list[int | None] = [*found[1:], None]
@@ -194,9 +195,9 @@ def segments(folder: str) -> list[Segment]:
             continue
         except OSError as error:
             raise ReadError(f"cannot read {folder}: {error.strerror}") from error
-    raise ReadError(f"cannot read {folder}: its segments go faster than they are listed")
+    raise ReadError(f"cannot read {folder}: its segments are deleted faster than they can be listed")
 
 
 def number_of(found: Sequence[int], offset: int) -> int:
-    """Which of these base offsets begins the segment that an offset is in; -1 if it lies before all of them."""
+    """Returns the index of the segment that an offset belongs to; -1 for an offset before all segments."""
     return bisect_right(found, offset) - 1

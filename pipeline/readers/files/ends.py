@@ -1,7 +1,7 @@
-"""Where the log of a partition begins and ends for who reads its files, whether or not a broker is using them.
+"""The start and end offsets of a partition's log for a reader of its files, with or without a running broker.
 
-Owns the high watermark and the last stable offset as far as files tell them. While a directory is in use its checkpoint
-of high watermarks counts, which the broker writes every few seconds; else the log ends with its last whole entry.
+Owns the high watermark and the last stable offset as derived from files. While a broker uses the directory, its
+checkpoint of high watermarks is the end, written every few seconds; otherwise the log ends at its last whole entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRIES = 20
 
 
 class _Open(NamedTuple):
-    """The transactions that are open at an offset: the first offset of each, by producer; of which log."""
+    """The open transactions of a log at an offset: the first offset of each, by producer id."""
 
     log: tuple[object, ...]
     offset: int
@@ -36,7 +36,7 @@ class _Open(NamedTuple):
 
 
 class _Root(NamedTuple):
-    """What a data directory says of its partitions."""
+    """The state of a data directory: in use or not, log start offsets and high watermarks."""
 
     in_use: bool
     starts: dict[tuple[str, int], int]
@@ -44,15 +44,16 @@ class _Root(NamedTuple):
 
 
 class Ends:
-    """Ends of the logs in some folders; remembers how far it has read. Raises ReadError; `Gone` for a folder."""
+    """The ends of the logs in some folders, with a cache of how far they were read. Raises ReadError; `Gone` for a
+    folder."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, Mark] = {}  # the last entries of segments, as they were found
+        self._ends: dict[str, Mark] = {}  # the last known entry of each segment
         self._open: dict[str, _Open] = {}
         self._roots: dict[str, _Root] = {}
 
     def look(self) -> None:
-        """Looks at the data directories anew when they are next asked for."""
+        """Drops the cached state of the data directories."""
         self._roots.clear()
 
     def _root(self, path: str) -> _Root:
@@ -65,21 +66,22 @@ class Ends:
         return found
 
     def start(self, folder: Folder) -> int:
-        """The log start offset: the first segment's base, or behind it what was deleted by DeleteRecords."""
+        """Returns the log start offset: the base offset of the first segment, or a higher one after DeleteRecords."""
         noted = self._root(folder.root).starts.get(folder.key, 0)
         return max(noted, retried(lambda: catalog.bases(folder.path))[0])
 
     def high_watermark(self, folder: Folder) -> int:
-        """The offset behind the last record that may be read."""
+        """Returns the high watermark."""
         root = self._root(folder.root)
         start = self.start(folder)
         noted = root.watermarks.get(folder.key)
-        if root.in_use and (noted is not None or folder.key.topic != _METADATA):  # of which Kafka notes none
+        # Kafka checkpoints none for the metadata log.
+        if root.in_use and (noted is not None or folder.key.topic != _METADATA):
             return max(start, noted or 0)
         return max(start, retried(lambda: self._log_end(catalog.segments(folder.path)[-1], noted or 0)))
 
     def last_stable(self, folder: Folder) -> int:
-        """The offset behind what of transactions is decided."""
+        """Returns the last stable offset."""
         high_watermark, start = self.high_watermark(folder), self.start(folder)
         root = self._root(folder.root)
         if not root.in_use and was_closed(folder.root) and not transactions.may_have_any(folder.path):
@@ -98,8 +100,9 @@ class Ends:
         return firsts
 
     def _log_end(self, last: Segment, noted: int) -> int:
-        """Behind the last whole entry. What is torn there, or zeros, does not count; damage that is neither is to be
-        met by who reads: so the log goes on behind it, as far as was noted or one offset at least."""
+        """Returns the log end offset: the one after the last whole entry. A torn write and trailing zeros are not
+        counted. Any other damage is left for the reader to report: the log then extends to the checkpointed offset, and
+        by at least one."""
         with LogFile(last.path) as file:
             known = self._ends.get(last.path)
             if known is None or not indexes.is_still(file, known):
@@ -118,7 +121,8 @@ class Ends:
 
 
 def _identity(folder: str) -> tuple[object, ...]:
-    """Is another one where the log is: the topic was made anew, or a new leader may have cut it."""
+    """Returns values that change if the log is replaced: the topic was created again, or a new leader may have
+    truncated it."""
     found: list[object] = []
     for name in ("", partition_metadata.FILE_NAME, checkpoint.LEADER_EPOCH):
         try:
@@ -131,7 +135,7 @@ def _identity(folder: str) -> tuple[object, ...]:
 
 
 def is_torn(file: LogFile, position: int) -> bool:
-    """Whether what begins here is cut, or nothing but zeros: a write that is under way, or that a crash ended."""
+    """Returns whether only a partial entry or zeros begin here: a write in progress, or one that a crash ended."""
     header = file.header(position)
     return header is not None or file.size() - position < HEADER_BYTES or file.is_zeros(position)
 
@@ -144,7 +148,7 @@ def _checkpoint(root: str, name: str) -> dict[tuple[str, int], int]:
 
 
 def retried(look: Callable[[], T]) -> T:
-    """What a look gives, which is repeated as long as files go while it goes on. `Gone` if they do not come back."""
+    """Returns the result of `look`, retried while files disappear during it. Raises `Gone` if they stay away."""
     for _ in range(_TRIES):
         try:
             return look()

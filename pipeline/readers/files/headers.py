@@ -1,7 +1,7 @@
-"""Headers of entries, many at once: where entries lie in bytes that were read, and their fields as arrays.
+"""Headers of many entries at once: positions of entries in a buffer, and their fields as numpy arrays.
 
-Owns the walk from entry to entry and the layout of the headers of all three formats, as numpy sees it. Checks sizes and
-formats, no CRC; reads no file.
+Owns the walk from entry to entry and the header layout of all three formats. Checks sizes and formats, no CRC; reads no
+file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OLD = np.dtype(
 
 
 class Walk(NamedTuple):
-    """The positions of whole entries, where they end, and why no entry begins there if the bytes do not just end."""
+    """The positions of whole entries and their end; `problem` is the reason if bytes follow that are no entry."""
 
     positions: list[int]
     end: int
@@ -40,7 +40,7 @@ class Walk(NamedTuple):
 
 
 def walk(data: bytes | bytearray | memoryview, position: int, end: int) -> Walk:
-    """The whole entries of `data` from a position on, up to `end`."""
+    """Finds the whole entries of `data` between two positions."""
     found: list[int] = []
     add, unpack = found.append, _SIZE_AND_MAGIC.unpack_from
     last_start = end - MIN_ENTRY_BYTES
@@ -58,11 +58,11 @@ def walk(data: bytes | bytearray | memoryview, position: int, end: int) -> Walk:
 
 @dataclass(frozen=True)
 class Table:
-    """Headers, one element of each array per entry.
+    """Headers as arrays, with one element per entry.
 
-    `data` has the bytes of at least the headers, which begin at `places`; in the file the entries begin at `positions`.
-    An old message has its offset as its first and last one, and the timestamp -1 in v0; what it lacks is -1. Of a
-    wrapper `record_counts` is -1, and its first offset is not known.
+    `data` holds at least the headers, at the indexes `places`; `positions` are those of the entries in the file. For a
+    v0/v1 message the first and the last offset are its own, the timestamp of v0 is -1, and fields that the format lacks
+    are -1. For a wrapper `record_counts` is -1 and the first offset is unknown.
     """
 
     data: npt.NDArray[np.uint8]
@@ -71,7 +71,7 @@ class Table:
 
     @classmethod
     def of(cls, data: bytes | bytearray | memoryview, places: Sequence[int], start: int) -> Table:
-        """The headers at these places of `data`, which is at `start` in its file."""
+        """Returns the headers at these places of `data`, which begins at `start` in its file."""
         at = np.array(places, np.int64)
         return cls(np.frombuffer(data, np.uint8), at, at + start)
 
@@ -84,7 +84,7 @@ class Table:
 
     @cached_property
     def is_new(self) -> Bools:
-        """Whether format v2."""
+        """True for format v2."""
         return self.magics == batch.MAGIC
 
     @cached_property
@@ -101,7 +101,7 @@ class Table:
         return self.data[self.places[~self.is_new][:, None] + np.arange(_OLD.itemsize)].view(_OLD)[:, 0]
 
     def _field(self, name: str, old: str | int) -> Int64s:
-        """A field of v2; of the others theirs of that name, or a constant."""
+        """Returns a v2 field; for v0/v1 messages their field `old`, or a constant."""
         new = self._news[name].astype(np.int64)
         if self._all_new:
             return new
@@ -112,12 +112,12 @@ class Table:
 
     @cached_property
     def sizes(self) -> Int64s:
-        """Bytes of the whole entries."""
+        """Sizes of the whole entries in bytes."""
         return self._field("size", "size") + PREFIX_BYTES
 
     @cached_property
     def attributes(self) -> Int64s:
-        """As in v2; of the old formats the bits that they have."""
+        """The attribute bits; for v0/v1 only those that the format defines."""
         found = self._field("attributes", "attributes")
         if self._all_new:
             return found
@@ -130,7 +130,7 @@ class Table:
 
     @cached_property
     def wrappers(self) -> Bools:
-        """Whether records lie inside of a compressed v0 or v1 message."""
+        """True for a compressed v0/v1 message, which holds inner messages."""
         return ~self.is_new & (self.codecs > 0)
 
     def _has(self, bit: int) -> Bools:
@@ -138,7 +138,7 @@ class Table:
 
     @cached_property
     def appended(self) -> Bools:
-        """Whether the time is that of the append."""
+        """True for LogAppendTime."""
         return self._has(batch.LOG_APPEND_TIME_BIT)
 
     @cached_property
@@ -203,13 +203,13 @@ class Table:
         return found if self._all_new else np.where(self.wrappers, -1, found)
 
     def first_offsets(self, previous: int) -> Int64s:
-        """The first offsets; of a wrapper the least that it can be, behind the entry before it. `previous`: the last
-        offset before all of these."""
+        """Returns the first offsets; for a wrapper the lowest possible one, after the entry before it. `previous` is
+        the last offset before all of these entries."""
         if self._all_new or not self.wrappers.any():
             return self.base_offsets
         before = np.concatenate((np.array([previous], np.int64), self.last_offsets[:-1])) + 1
         return np.where(self.wrappers, np.minimum(before, self.base_offsets), self.base_offsets)
 
     def latest_times(self) -> Int64s:
-        """No record of an entry is later than this."""
+        """Returns an upper bound of the timestamps of each entry's records."""
         return np.maximum(self.base_timestamps, self.max_timestamps)

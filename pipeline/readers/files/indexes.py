@@ -1,8 +1,9 @@
-"""Finding offsets and times in a segment: the two sparse index files, each entry a hint that the log has to confirm.
+"""Finds offsets and timestamps in a segment by its two sparse index files, whose entries are hints that the log must
+confirm.
 
-Owns how far an index is believed. An entry of the offset index counts if a whole entry of the log with a CRC that
-matches lies at its position, and ends with its offset; a time only if the log's entry has it. A file may be missing,
-cut, one that a broker has not written yet, or one with zeros behind its entries: then the headers are read instead.
+Owns the trust in an index. An entry of the offset index is valid if a whole log entry with a matching CRC is at its
+position and ends with its offset; a time index entry only if the log entry has that timestamp. An index file may be
+missing, truncated, not written yet, or padded with zeros: then headers are read instead.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from ...backend import ReadError
 from .headers import Int64s, Table
 from .windows import Hops, LogFile
 
-_TRIED = 4  # so many entries of an index are tried before it is given up
-_GROUP_BYTES = 8 << 20  # entries that were noted together lie within so many bytes
-_TAIL_BYTES = 16 << 20  # behind the last entry of the time index; if there is more, no largest time is told
+_TRIED = 4  # index entries that are tried before the index is given up
+_GROUP_BYTES = 8 << 20  # entries that were appended together lie within this range
+_TAIL_BYTES = 16 << 20  # after the last time index entry; with more bytes the largest timestamp stays unknown
 
 _NO_ENTRIES = np.empty(0, np.int64)
 
 
 class Mark(NamedTuple):
-    """An entry of a log that is known: where it lies, and that of its header by which it is known again."""
+    """A known entry of a log: its position, and the header fields that identify it."""
 
     position: int
     size: int
@@ -40,35 +41,35 @@ class Mark(NamedTuple):
 
 
 class OffsetEntries(NamedTuple):
-    """Offsets and positions, both rising."""
+    """Offsets and positions, both ascending."""
 
     offsets: Int64s
     positions: Int64s
 
 
 class TimeEntries(NamedTuple):
-    """Times in ms, rising, and the offsets that brought them."""
+    """Timestamps in ms, ascending, and the offsets of their records."""
 
     times: Int64s
     offsets: Int64s
 
 
 def mark_of(position: int, header: BatchHeader) -> Mark:
-    """The entry of this header."""
+    """Returns the mark of the entry with this header."""
     return Mark(position, header.size_bytes, header.base_offset, header.last_offset, header.crc)
 
 
 def is_still(file: LogFile, mark: Mark) -> bool:
-    """Whether the entry lies there in this file: then all that lies before it has lower offsets."""
+    """Returns whether the entry is still at its position in this file; then everything before it has lower offsets."""
     header = file.header(mark.position)
     return header is not None and mark_of(mark.position, header) == mark
 
 
-# -- what the files say
+# -- index files
 
 
 def offset_entries(log_path: str, base: int) -> OffsetEntries:
-    """The entries of an offset index, as far as they rise; none if there is no such file."""
+    """Returns the ascending leading entries of an offset index; none without the file."""
     data = _index_bytes(log_path, INDEX_SUFFIX, OFFSET_ENTRY_BYTES)
     numbers = np.frombuffer(data, ">i4").reshape(-1, 2).astype(np.int64)
     offsets, positions = numbers[:, 0], numbers[:, 1]
@@ -78,7 +79,7 @@ def offset_entries(log_path: str, base: int) -> OffsetEntries:
 
 
 def time_entries(log_path: str, base: int) -> TimeEntries:
-    """The entries of a time index, as far as they rise; none if there is no such file."""
+    """Returns the ascending leading entries of a time index; none without the file."""
     data = _index_bytes(log_path, TIME_INDEX_SUFFIX, TIME_ENTRY_BYTES)
     entries = np.frombuffer(data, np.dtype([("time", ">i8"), ("offset", ">i4")]))
     times, offsets = entries["time"].astype(np.int64), entries["offset"].astype(np.int64)
@@ -103,14 +104,14 @@ def _first_false(flags: np.ndarray) -> int:
     return len(flags) if flags.all() else int(np.argmin(flags))
 
 
-# -- what the log confirms
+# -- checks against the log
 
 
 def confirmed(file: LogFile, offset: int, position: int, base: int) -> Mark | None:
-    """The entry of the log that an entry of the offset index speaks of; None if it is not true.
+    """Returns the log entry of an offset index entry, or None if the index entry is wrong.
 
-    Of entries that were appended or cleaned together Kafka up to 3.8 notes the offset of the last beside the position
-    of the first.
+    For batches that were appended or cleaned together, Kafka up to 3.8 indexes the last offset of the group with the
+    position of its first batch.
     """
     header = file.header(position)
     if header is None or not base <= header.base_offset <= header.last_offset <= offset:
@@ -130,8 +131,8 @@ def confirmed(file: LogFile, offset: int, position: int, base: int) -> Mark | No
 
 
 def floor(file: LogFile, base: int, offset: int, entries: OffsetEntries | None = None) -> Mark | None:
-    """An entry that begins at or below the offset, by the offset index: the last one that it knows of. None if it knows
-    of none: then the segment is to be read from its start."""
+    """Returns the last confirmed log entry at or below an offset by the offset index, or None: then the segment must be
+    read from its start."""
     entries = offset_entries(file.path, base) if entries is None else entries
     number = int(np.searchsorted(entries.offsets, offset, "right")) - 1
     for candidate in range(number, max(number - _TRIED, -1), -1):
@@ -142,10 +143,8 @@ def floor(file: LogFile, base: int, offset: int, entries: OffsetEntries | None =
 
 
 def before(file: LogFile, base: int, offset: int, known: Mark | None = None) -> Mark | None:
-    """The last entry that ends below the offset; None if there is none. `known`: an entry that is known to.
-
-    Headers are read from the nearest entry on that an index, or `known`, tells of.
-    """
+    """Returns the last log entry that ends below an offset, or None. `known` is an entry known to end below it. Reads
+    headers from the nearest indexed entry, or from `known`."""
     found = floor(file, base, offset - 1)
     if known is not None and known.last_offset < offset and (found is None or known.position > found.position):
         found = known
@@ -158,8 +157,9 @@ def before(file: LogFile, base: int, offset: int, known: Mark | None = None) -> 
     return found
 
 
-def behind_position(file: LogFile, base: int, position: int, start: Mark | None, entries: OffsetEntries) -> Mark | None:
-    """An entry at a position or a little behind it, by the offset index, else by reading headers from `start` on."""
+def at_or_after(file: LogFile, base: int, position: int, start: Mark | None, entries: OffsetEntries) -> Mark | None:
+    """Returns a log entry at a position or a little after it, by the offset index, else by reading headers from
+    `start`."""
     number = int(np.searchsorted(entries.positions, position))
     for candidate in range(number, min(number + _TRIED, len(entries.positions))):
         mark = confirmed(file, int(entries.offsets[candidate]), int(entries.positions[candidate]), base)
@@ -172,8 +172,8 @@ def behind_position(file: LogFile, base: int, position: int, start: Mark | None,
     return None
 
 
-def behind_damage(file: LogFile, base: int, position: int) -> Mark | None:
-    """The next entry that the offset index knows of, behind a position at which none begins; None if there is none."""
+def after_damage(file: LogFile, base: int, position: int) -> Mark | None:
+    """Returns the next indexed log entry after a damaged position, or None."""
     entries = offset_entries(file.path, base)
     for number in range(int(np.searchsorted(entries.positions, position, "right")), len(entries.positions)):
         mark = confirmed(file, int(entries.offsets[number]), int(entries.positions[number]), base)
@@ -183,7 +183,7 @@ def behind_damage(file: LogFile, base: int, position: int) -> Mark | None:
 
 
 def mark_at(table: Table, index: int) -> Mark:
-    """An entry of a table."""
+    """Returns the mark of an entry of a table."""
     return Mark(
         int(table.positions[index]),
         int(table.sizes[index]),
@@ -193,14 +193,15 @@ def mark_at(table: Table, index: int) -> Mark:
     )
 
 
-# -- times
+# -- timestamps
 
 
 def largest_time(file: LogFile, base: int) -> int | None:
-    """No record of the segment is later than this (ms; -1 where none has a time); None if that is not known.
+    """Returns an upper bound of the timestamps of a segment's records in ms (-1 if none has a timestamp), or None if it
+    is unknown.
 
-    The time index is believed if the log has what its last entry says, up to where that entry is from; behind that
-    headers are read, for it may have lost entries that the other index has.
+    The last time index entry is trusted if the log confirms it; after that position headers are read, since the time
+    index may have lost entries that the offset index has.
     """
     times = time_entries(file.path, base)
     largest, start = -1, 0
@@ -219,8 +220,7 @@ def largest_time(file: LogFile, base: int) -> int | None:
 
 
 def earlier_up_to(file: LogFile, base: int, time_ms: int) -> int | None:
-    """An offset up to which, itself included, all records are earlier than the time, by the time index; None if it
-    knows of none."""
+    """Returns an offset up to which (inclusive) all records are earlier than the timestamp, by the time index."""
     times = time_entries(file.path, base)
     number = int(np.searchsorted(times.times, time_ms)) - 1
     if number < 0:
@@ -231,7 +231,7 @@ def earlier_up_to(file: LogFile, base: int, time_ms: int) -> int | None:
 
 
 def _place_of(file: LogFile, base: int, offset: int, time_ms: int, entries: OffsetEntries) -> int | None:
-    """The position of the entry that holds the offset, if it has this as its largest time."""
+    """Returns the position of the log entry with this offset if that entry has this largest timestamp, or None."""
     start = floor(file, base, offset, entries)
     for table in Hops(file, start.position if start is not None else 0):
         reached = int(np.searchsorted(table.last_offsets, offset))

@@ -1,8 +1,8 @@
-"""Logs in files as a place to read from: partitions, their ends, and work cut into pieces for tasks.
+"""A backend over files: partitions, their start and end offsets, and work split into pieces for tasks.
 
-Owns the cutting: a piece per segment, or per part of a large one, which begins behind an entry that is known. A piece
-is its offsets; where they lie is a hint that is compared with the file when it is read, so that segments may be rolled,
-merged and deleted in between.
+Owns the split: a piece per segment, or per part of a large segment, which begins after a known entry. A piece is
+defined by its offsets; the position of its records is a hint that is checked against the file when the piece is read,
+so segments may be rolled, merged and deleted in between.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from .reading import Reading
 from .windows import WINDOW_BYTES, Gone, LogFile, Window, Windows
 
 PART_BYTES = 64 << 20
-"""A segment is cut into parts of about this size: some tenths of a second of work."""
+"""Segments are split into parts of about this size: some tenths of a second of work."""
 
 PIECES_PLENTY = 512
 JOINED_BYTES = 4 << 20
-"""Where there would be more pieces than these, small segments of a partition that follow each other are one piece of at
-most so many bytes: to begin a task takes Spark longer than to read some kilobytes."""
+"""With more than PIECES_PLENTY pieces, adjacent small segments of a partition are joined up to this size: starting a
+Spark task takes longer than reading some kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """The records of some offsets of a partition: those of one segment, as it was when this was planned, or of several
-    small ones.
+    """The records of some offsets of a partition: of one segment as it was when this was planned, or of several small
+    ones.
 
-    `base` is that of the (first) segment, `anchor` an entry of it that ends below `start`. `size_bytes` is an estimate.
+    `base` is the base offset of the (first) segment, `anchor` one of its entries that ends below `start`. `size_bytes`
+    is an estimate.
     """
 
     folder: str
@@ -52,16 +53,16 @@ class FilePiece:
     window_bytes: int = WINDOW_BYTES
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The records, in order of their offsets, with the columns that are wanted. ReadError, DataLoss."""
+        """Yields the records in offset order, with the wanted columns. Raises ReadError, DataLoss."""
         reading = Reading(self.folder, self.key, self.start, self.end, self.wanted, self.window_bytes)
         return reading.rows(self.base, self.anchor)
 
 
 class FileBackend:
-    """The logs under some paths, see `backend.Backend`.
+    """The logs under some paths; implements `backend.Backend`.
 
-    Paths are data directories of Ottla or Apache Kafka, or folders of partitions; each may hold several by comma, and
-    wildcards. Nothing is locked or written. Whoever keeps one while the logs grow is answered from how they are now.
+    Paths are data directories of Ottla or Apache Kafka, or folders of partitions; each may hold several, separated by
+    commas, and wildcards. Takes no lock and writes nothing. Results reflect the logs at the time of each call.
     """
 
     def __init__(self, paths: Sequence[str], *, part_bytes: int = PART_BYTES, window_bytes: int = WINDOW_BYTES) -> None:
@@ -69,7 +70,7 @@ class FileBackend:
         self._ends = Ends()
         self._part_bytes = part_bytes
         self._window_bytes = window_bytes
-        self._marks: dict[str, Mark] = {}  # the newest one of each segment that a piece began with
+        self._marks: dict[str, Mark] = {}  # the newest entry that begins a piece, by segment
 
     def __enter__(self) -> FileBackend:
         return self
@@ -78,11 +79,9 @@ class FileBackend:
         pass
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """The partitions that there are now, sorted. A topic that was named and is not there is a ReadError."""
         return self._catalog.selected(selection)
 
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
-        """The log start offsets."""
         self._ends.look()
         found: Offsets = {}
         for folder in self._there(of):
@@ -93,7 +92,6 @@ class FileBackend:
         return found
 
     def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
-        """The high watermarks, or the last stable offsets."""
         self._ends.look()
         found: Offsets = {}
         for folder in self._there(of):
@@ -113,13 +111,13 @@ class FileBackend:
                 yield folder
 
     def topic_id(self, topic: str) -> bytes:
-        """The id of a topic, by its first partition that is here; ZERO_UUID where it has none, or is not here."""
+        """Returns the id of a topic from its first partition here; ZERO_UUID if it has no id or is not here."""
         return self._catalog.topic_id(topic)
 
-    # -- times
+    # -- timestamps
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is as late as this, or later (epoch milliseconds); None if there is none."""
+        """Returns the first offset whose timestamp is >= the given one (epoch milliseconds), or None."""
         self._ends.look()
         found: dict[TopicPartition, int | None] = {}
         for folder in self._there(times):
@@ -133,7 +131,7 @@ class FileBackend:
     # -- pieces
 
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None) -> list[FilePiece]:
-        """Work that covers the ranges, each offset once, in the order of the ranges and their offsets."""
+        """Returns the work that covers each offset of the ranges once, in the order of the ranges and their offsets."""
         listed: dict[str, list[Segment]] = {}
         by_range = [list(self._by_segment(one, wanted, listed)) for one in ranges]
         if at_least is None and sum(map(len, by_range)) > PIECES_PLENTY:
@@ -144,8 +142,8 @@ class FileBackend:
     def batch_pieces(
         self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None
     ) -> list[BatchPiece]:
-        """The same for rows of `ottla_batches`: `wanted.columns` are names of `columns.BATCH_FIELDS`. An entry is
-        in the range in which it ends."""
+        """Returns the same work with rows of `ottla_batches`: `wanted.columns` are names of `columns.BATCH_FIELDS`. An
+        entry belongs to the range of its last offset."""
         return [BatchPiece(piece) for piece in self.pieces(ranges, wanted, at_least=at_least)]
 
     def _bytes_each(self, whole: Sequence[FilePiece], at_least: int | None) -> int:
@@ -154,17 +152,17 @@ class FileBackend:
         total = sum(piece.size_bytes for piece in whole)
         return max(1, min(self._part_bytes, total // at_least))
 
-    def _by_segment(self, asked: OffsetRange, wanted: Wanted, listed: dict[str, list[Segment]]) -> Iterator[FilePiece]:
-        """A piece for each segment, with what of it is before `start` estimated away. `listed`: the segments of the
-        folders that were looked at for other ranges already."""
-        folder = self._catalog.folder(asked.key)
+    def _by_segment(self, range_: OffsetRange, wanted: Wanted, listed: dict[str, list[Segment]]) -> Iterator[FilePiece]:
+        """Yields a piece for each segment, without the estimated bytes before `start`. `listed` caches the segments of
+        folders that were listed for other ranges."""
+        folder = self._catalog.folder(range_.key)
         if folder is None:
-            if wanted.fail_on_loss and asked.size:
+            if wanted.fail_on_loss and range_.size:
                 raise DataLoss(
-                    f"{asked.key} is gone, of which offsets {asked.start} to {asked.end - 1} were to be read"
+                    f"{range_.key} no longer exists: offsets {range_.start} to {range_.end - 1} cannot be read"
                 )
             return
-        start, end = asked.start, asked.end
+        start, end = range_.start, range_.end
         try:
             if wanted.committed:
                 end = min(end, self._ends.last_stable(folder))
@@ -172,7 +170,7 @@ class FileBackend:
                 listed[folder.path] = retried(lambda: catalog.segments(folder.path))
             found = listed[folder.path]
         except Gone:
-            found = [Segment(0, None, catalog.log_path(folder.path, 0), 0)]  # the task finds what there is
+            found = [Segment(0, None, catalog.log_path(folder.path, 0), 0)]  # the task lists the folder again
         first = max(catalog.number_of([segment.base for segment in found], start), 0)
         for number, segment in enumerate(found[first:], first):
             if number and segment.base >= end:
@@ -205,8 +203,8 @@ class FileBackend:
         )
 
     def _before(self, file: LogFile, segment: Segment, offset: int) -> Mark | None:
-        """The entry before an offset. It is remembered: a stream goes on where it was, and an active segment may have
-        no index."""
+        """Returns the entry before an offset, and caches it: a stream resumes at the same place, and an active segment
+        may have no index."""
         known = self._marks.get(file.path)
         if known is not None and not indexes.is_still(file, known):
             known = None
@@ -216,7 +214,7 @@ class FileBackend:
         return mark
 
     def _parts(self, piece: FilePiece, bytes_each: int) -> Iterator[FilePiece]:
-        """A piece in parts of about so many bytes."""
+        """Splits a piece into parts of about `bytes_each` bytes."""
         count = -(-piece.size_bytes // bytes_each)
         if count <= 1:
             yield piece
@@ -231,7 +229,7 @@ class FileBackend:
                     last = cuts[-1] if cuts else piece.anchor
                     if last is not None and position <= last.position:
                         continue
-                    mark = indexes.behind_position(file, piece.base, position, last, entries)
+                    mark = indexes.at_or_after(file, piece.base, position, last, entries)
                     if mark is None or mark.last_offset >= piece.end - 1:
                         break
                     if mark.last_offset >= piece.start and (last is None or mark.last_offset > last.last_offset):
@@ -247,7 +245,7 @@ class FileBackend:
 
 
 def joined(pieces: Iterable[FilePiece], most_bytes: int) -> Iterator[FilePiece]:
-    """The pieces, those of a partition that follow each other without a gap as one, as long as that stays small."""
+    """Joins adjacent pieces of a partition while their size stays at or below `most_bytes`."""
     last: FilePiece | None = None
     for piece in pieces:
         if last is None:
@@ -262,7 +260,7 @@ def joined(pieces: Iterable[FilePiece], most_bytes: int) -> Iterator[FilePiece]:
 
 
 def _first_at(folder: Folder, start: int, end: int, time_ms: int) -> int | None:
-    """The first offset between two whose record has this time or a later one. `Gone`."""
+    """Returns the first offset in a range whose timestamp is >= `time_ms`. Raises `Gone`."""
     for segment in catalog.segments(folder.path):
         if (segment.end is not None and segment.end <= start) or segment.base >= end:
             continue
@@ -285,7 +283,7 @@ def _first_at(folder: Folder, start: int, end: int, time_ms: int) -> int | None:
 
 
 def _first_in(file: LogFile, window: Window, start: int, end: int, time_ms: int) -> int | None:
-    """The first such offset in a window; `end` if what follows is not to be looked at."""
+    """Returns the first such offset in a window; `end` if the search is over."""
     table = window.table
     for index in np.flatnonzero((table.latest_times() >= time_ms) & (table.last_offsets >= start)).tolist():
         if table.is_new[index] and table.base_offsets[index] >= end:

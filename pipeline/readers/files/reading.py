@@ -1,8 +1,8 @@
-"""Reading the records of some offsets out of a partition's folder, in bounded memory: what a piece does in its task.
+"""Reads the records of some offsets from a partition's folder in bounded memory: the work of a piece in its task.
 
-Owns the way from windows of bytes to rows: which entries are decoded, what is cut off at both ends, and what becomes of
-damage. Entries are decoded together, as many as a window has. If that fails they are halved, until the entry that
-cannot be decoded is alone; so nothing is lost but what is damaged, and plain runs are never looked at one by one.
+Owns the conversion of byte windows to rows: selecting entries, cutting both ends, and treating damage. All entries of a
+window are decoded together. If that fails they are halved until the undecodable entry is alone, so that only damaged
+entries are lost and the usual case needs no work per entry.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .windows import WINDOW_BYTES, Gone, LogFile, Window, Windows
 
 _log = logging.getLogger(__name__)
 
-_FEW_RUNS = 8  # up to here each run of old messages is decoded by itself, above it with a look at each
-_RAW_BYTES = 1 << 20  # of bytes between entries, which are none, so much is shown
+_FEW_RUNS = 8  # up to this number each run of v0/v1 messages is decoded by itself; above it, together with a filter
+_RAW_BYTES = 1 << 20  # the most that is shown of damaged bytes without a recognisable entry
 _OPENINGS = 100
-_SETTLED_NS = 2_000_000_000  # a folder's own time may stand still for as long while it is changed
+_SETTLED_NS = 2_000_000_000  # a directory's mtime may stay unchanged for this long during changes
 _OFFSETS_OF_SEGMENT = 2**31
 _REFUSALS = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 _CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class _Refused(Exception):
-    """Something of what was decoded together is damaged; nothing of it was given yet."""
+    """One of the entries that were decoded together is damaged; no row of them was returned yet."""
 
 
 def _refuse(damage: columnar.Damage) -> NoReturn:
@@ -50,7 +50,7 @@ def _refuse(damage: columnar.Damage) -> NoReturn:
 
 
 class Reading:
-    """One pass over the offsets from `start` on, up to but without `end`."""
+    """One pass over the offsets from `start` (inclusive) to `end` (exclusive)."""
 
     def __init__(
         self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted, window_bytes: int = WINDOW_BYTES
@@ -63,40 +63,41 @@ class Reading:
         self._window_bytes = window_bytes
         needed = decoder_columns(wanted.columns)
         self._needed = needed if "offset" in needed else (*needed, "offset")
-        self._cursor = start  # all below was given, or is not there
-        self._claimed = start  # all below was given, or lies in what is damaged
-        self._previous = -1  # the last offset of the entry before
+        self._cursor = start  # everything below was returned or does not exist
+        self._claimed = start  # everything below was returned or is within damage
+        self._previous = -1  # the last offset of the previous entry
         self._is_done = False
         self._aborted: Aborted | None = None
         self._base = 0
         self._damaged = 0
         self._first_damage = ""
-        self._last_is_damaged = False  # the last one of the entries that were just read: its offsets are in doubt
-        self._next: BatchHeader | None = None  # the header behind the window, if there is one
+        self._last_is_damaged = False  # the last entry read is damaged, and its offsets are in doubt
+        self._next: BatchHeader | None = None  # the header after the window, if there is one
         self._next_at = 0
         self._number = 0
-        self._doubt: int | None = None  # where damage began, if nothing sound was met since
+        self._doubt: int | None = None  # start of the damage, while no sound entry was found after it
         self._path = ""
-        self._listed: tuple[int, list[int]] | None = None  # the folder's time, and its segments
+        self._listed: tuple[int, list[int]] | None = None  # the folder's mtime and its segments
 
     def rows(self, base: int, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
-        """The rows, beginning with the segment of this base offset, there behind the entry `anchor`, if it is there.
+        """Yields the rows, from the entry after `anchor` (if it is still there) of the segment with this base offset.
 
         Raises ReadError, DataLoss.
         """
-        missed = 0
-        if self._cursor < base:  # nothing lay before when this was planned
+        retries = 0
+        if self._cursor < base:  # there was no earlier segment when this was planned
             base, anchor = self._found_again(), None
         while self._cursor < self._end:
             try:
                 with LogFile(catalog.log_path(self._folder, base)) as file:
                     self._base, self._path = base, file.path
                     yield from self._segment(file, anchor)
-                missed = 0
+                retries = 0
             except Gone:
-                missed += 1
-                if missed > _OPENINGS:
-                    raise ReadError(f"cannot read {self._folder}: segments go faster than they are opened") from None
+                retries += 1
+                if retries > _OPENINGS:
+                    text = f"cannot read {self._folder}: its segments are deleted faster than they can be opened"
+                    raise ReadError(text) from None
                 base, anchor = self._found_again(), None
                 continue
             if self._is_done or self._cursor >= self._end:
@@ -106,12 +107,14 @@ class Reading:
                 break
             base, anchor = following, None
         if self._damaged:
-            _log.warning("%s: %d damaged entries were left out, first %s", self._key, self._damaged, self._first_damage)
+            text = "damaged entries skipped partition=%s count=%d first=%s"
+            _log.warning(text, self._key, self._damaged, self._first_damage)
 
-    # -- which segment
+    # -- segments
 
     def _bases(self) -> list[int]:
-        """The segments that there are now. Of thousands, the folder is not listed again for each one."""
+        """Returns the base offsets of the current segments; lists a folder of thousands again only after it has
+        changed."""
         try:
             changed_ns = os.stat(self._folder).st_mtime_ns
         except OSError:
@@ -124,37 +127,37 @@ class Reading:
         return self._listed[1]
 
     def _found_again(self) -> int:
-        """The segment that has the next offset, now that the one that had it is gone: it was deleted, or merged."""
+        """Returns the segment of the next offset after its previous one was deleted or merged."""
         try:
             bases = self._bases()
         except Gone:
-            self._lost(self._end, "its folder is gone")
+            self._lost(self._end, "its folder was deleted")
             return 0
         number = catalog.number_of(bases, self._cursor)
         if number < 0:
-            self._lost(min(bases[0], self._end), f"the log begins at offset {bases[0]} now")
+            self._lost(min(bases[0], self._end), f"the log now begins at offset {bases[0]}")
         return bases[max(number, 0)]
 
     def _following(self, base: int) -> int | None:
-        """The segment behind one that ended before the offset that was to be read; None if that was all."""
+        """Returns the next segment after one that ended below the next offset to read, or None if there is none."""
         try:
             bases = self._bases()
         except Gone:
-            self._lost(self._end, "its folder is gone")
+            self._lost(self._end, "its folder was deleted")
             return None
         following = next(iter(bases[bisect_right(bases, base) :][:1]), None)
         if following is None:
             self._cursor = max(self._cursor, self._claimed)
             if self._cursor < self._end:
-                self._lost(self._end, f"the log ends at offset {self._cursor} now")
+                self._lost(self._end, f"the log now ends at offset {self._cursor}")
             return None
         self._cursor = max(self._cursor, min(following, self._end))
         self._claimed = max(self._claimed, self._cursor)
         return following if self._cursor < self._end else None
 
     def _lost(self, end: int, why: str) -> None:
-        """Goes on at an offset, because those before it are gone."""
-        what = f"{self._key}: offsets {self._cursor} to {end - 1} are gone: {why}"
+        """Skips to an offset because the records before it no longer exist. Raises DataLoss if that is an error."""
+        what = f"{self._key}: offsets {self._cursor} to {end - 1} no longer exist: {why}"
         if self._wanted.fail_on_loss:
             raise DataLoss(what)
         _log.warning("%s", what)
@@ -180,9 +183,9 @@ class Reading:
                     return
             if windows.stop.problem is None:
                 return
-            # The size of a damaged entry may have led astray.
+            # The size of a damaged entry may have led to a wrong position.
             doubt = windows.stop.position if self._doubt is None else self._doubt
-            again = indexes.behind_damage(file, self._base, doubt)
+            again = indexes.after_damage(file, self._base, doubt)
             yield from self._between(file, windows.stop.position, again, windows.stop.problem)
             if again is None or self._is_done:
                 self._claimed = self._end
@@ -190,7 +193,7 @@ class Reading:
             position = again.position
 
     def _between(self, file: LogFile, position: int, again: Mark | None, problem: str) -> Iterator[pa.RecordBatch]:
-        """Bytes in which no entry can be told from the next."""
+        """Reports bytes without recognisable entries."""
         offset = max(self._previous + 1, self._base)
         self._note(position, offset, problem)
         end = again.position if again is not None else file.size()
@@ -198,12 +201,13 @@ class Reading:
             raw = file.read(position, min(end - position, _RAW_BYTES))
             yield self._raw_row(raw, {"offset": max(offset, self._cursor), "position": position})
 
-    # -- one window
+    # -- windows
 
     def _window(self, file: LogFile, window: Window) -> Iterator[pa.RecordBatch]:
-        """What of a window is wanted. Sets `_is_done` once the last offset was met."""
+        """Yields the wanted rows of a window. Sets `_is_done` at the last offset."""
         table, number = window.table, 0
-        # Offsets lie outside of what CRCs cover: that of the next entry tells whether the last one's can be believed.
+        # The CRC does not cover offsets; the next entry's offset shows whether the last one of this window is
+        # plausible.
         self._next_at = int(table.positions[-1] + table.sizes[-1])
         self._next = file.header(self._next_at)
         while number < len(table) and not self._is_done:
@@ -219,13 +223,13 @@ class Reading:
                 continue
             stop = begin + int(np.searchsorted(lasts[begin:], self._end - 1))
             is_last = stop < len(table)
-            # The entry that ends at the last offset or behind it: the last one, if it begins before.
+            # The entry that ends at or after the last offset is the last one if it begins before the end.
             end = stop + 1 if is_last and firsts[stop] < self._end else stop
             yield from self._entries(window, np.arange(begin, end))
             number = end
             if end:
                 self._previous = int(lasts[end - 1])
-            if self._last_is_damaged:  # how far it reaches is not known: what follows tells
+            if self._last_is_damaged:  # its extent is unknown; the following entry decides
                 self._previous = int(firsts[end - 1])
                 self._claimed = max(self._claimed, int(lasts[end - 1]) + 1)
                 continue
@@ -237,7 +241,7 @@ class Reading:
                 return
 
     def _rises(self, firsts: Int64s, lasts: Int64s) -> bool:
-        """Whether offsets rise, as in every sound log."""
+        """Returns whether offsets ascend, as in every sound log."""
         return bool(
             firsts[0] > self._previous
             and firsts[0] >= self._base
@@ -248,26 +252,25 @@ class Reading:
         )
 
     def _hides(self, window: Window, begin: int, firsts: Int64s) -> bool:
-        """Whether the entry before the first one that is wanted may be damaged, and hold what is wanted: how far it
-        reaches is covered by its CRC."""
+        """Returns whether the entry before the first wanted one may be damaged and contain wanted offsets: the CRC
+        covers its last offset delta."""
         if begin < len(firsts) and int(firsts[begin]) <= self._cursor:
             return False
         return not matches(window, begin - 1)
 
     def _one_by_one(self, file: LogFile, window: Window, number: int) -> Iterator[pa.RecordBatch]:
-        """Entries whose offsets make no sense together: those that can be believed are given, the others damaged.
-
-        Sets `_number`, the first entry that was not looked at: behind all, or where offsets rise again."""
+        """Reads entries whose offsets are inconsistent: yields the plausible ones and reports the others as damaged.
+        Sets `_number` to the first entry that was not read: after all, or where offsets ascend again."""
         table = window.table
         bases, lasts, wrappers = table.base_offsets.tolist(), table.last_offsets.tolist(), table.wrappers.tolist()
-        is_behind_damage = False
+        is_after_damage = False
         for index in range(number, len(table)):
             self._number = index + 1
             first = min(self._previous + 1, bases[index]) if wrappers[index] else bases[index]
             last = lasts[index]
             problem = self._problem(file, window, index, first, last)
             if problem is not None:
-                is_behind_damage = True
+                is_after_damage = True
                 yield from self._damage(window, index, problem)
                 continue
             if first >= self._end:
@@ -275,7 +278,7 @@ class Reading:
                 return
             if last >= self._cursor:
                 yield from self._entries(window, np.array([index]))
-                is_behind_damage |= self._last_is_damaged
+                is_after_damage |= self._last_is_damaged
                 if not self._last_is_damaged:
                     self._cursor = last + 1
                     self._claimed = max(self._claimed, self._cursor)
@@ -283,16 +286,16 @@ class Reading:
             self._previous = first if self._last_is_damaged else last
             if self._is_done:
                 return
-            if is_behind_damage and not self._last_is_damaged and index + 1 < len(table):
+            if is_after_damage and not self._last_is_damaged and index + 1 < len(table):
                 firsts = table.first_offsets(self._previous)
                 if self._rises(firsts[index + 1 :], table.last_offsets[index + 1 :]):
                     return
-                is_behind_damage = False
+                is_after_damage = False
 
     def _problem(self, file: LogFile, window: Window, index: int, first: int, last: int) -> str | None:
-        """Why an entry's offsets cannot be believed; None if they can."""
+        """Returns why an entry's offsets are implausible, or None."""
         if not max(self._previous + 1, self._base) <= first <= last < self._base + _OFFSETS_OF_SEGMENT:
-            return f"it has the offsets {first} to {last} behind {self._previous}"
+            return f"it has the offsets {first} to {last} after offset {self._previous}"
         table, following = window.table, self._next
         if index + 1 < len(table):
             following = formats.read_header(window.entry(index + 1))
@@ -307,7 +310,7 @@ class Reading:
     # -- entries
 
     def _entries(self, window: Window, indices: Int64s) -> Iterator[pa.RecordBatch]:
-        """The rows of these entries, without those that are not wanted."""
+        """Yields the rows of these entries, without the unwanted ones."""
         self._last_is_damaged = False
         if not len(indices):
             return
@@ -328,7 +331,7 @@ class Reading:
             chosen &= ~table.control
         if wanted.from_ms is not None:
             chosen &= table.latest_times() >= wanted.from_ms
-        if wanted.before_ms is not None:  # else nothing is known of the earliest
+        if wanted.before_ms is not None:  # else the earliest timestamp is unknown
             chosen &= ~(table.appended & (table.max_timestamps >= wanted.before_ms))
         if wanted.committed and bool((table.transactional & ~table.control).any()):
             if self._aborted is None:
@@ -337,7 +340,7 @@ class Reading:
         return chosen
 
     def _run(self, window: Window, run: Int64s, last: int) -> Iterator[pa.RecordBatch]:
-        """The rows of some entries of one kind of format, decoded together, or by halves."""
+        """Yields the rows of some entries of one format family, decoded together or by halves."""
         table = window.table
         given = -1
         try:
@@ -376,8 +379,8 @@ class Reading:
             control=True,
             keep=None if places is None else lambda position, header: position in places,
             check_crc=policy != "emit",
-            # With it nothing of a chunk is given before all of it is decoded. Old formats are so anyway, and quicker
-            # without.
+            # With this callback no row of a chunk is returned before the whole chunk is decoded. Old formats work so
+            # anyway, and are faster without it.
             on_damage=_refuse if is_new and policy != "fail" else None,
             max_batch_bytes=self._wanted.max_batch_bytes,
         )
@@ -385,19 +388,19 @@ class Reading:
         if policy != "emit" or len(run) > 1 or matches(window, first):
             yield from found
             return
-        # Whatever it decodes to, it must be of its own offsets: else it would be taken for other records.
-        told = list(found)
+        # The decoded records must have the offsets of their entry; otherwise they would pass for other records.
+        decoded = list(found)
         low = int(table.first_offsets(self._previous)[first]) if is_new else -1
         high = int(table.last_offsets[first])
-        ends = [(int(part.column("offset")[0].as_py()), int(part.column("offset")[-1].as_py())) for part in told]
+        ends = [(int(part.column("offset")[0].as_py()), int(part.column("offset")[-1].as_py())) for part in decoded]
         inside = all(low <= one and other <= high for one, other in ends)
-        rising = all(bool((np.diff(part.column("offset").to_numpy()) > 0).all()) for part in told)
+        rising = all(bool((np.diff(part.column("offset").to_numpy()) > 0).all()) for part in decoded)
         if not inside or not rising or any(one[1] >= other[0] for one, other in pairwise(ends)):
-            raise CorruptRecords("its records are not those of its offsets")
-        yield from told
+            raise CorruptRecords("its records have offsets outside its own")
+        yield from decoded
 
     def _assembled(self, found: pa.RecordBatch, offsets: Int64s) -> pa.RecordBatch:
-        """Rows of records, without those that lie before or behind what is wanted."""
+        """Returns rows without the records before or after the range."""
         if offsets[0] < self._start or offsets[-1] >= self._end:
             begin, end = np.searchsorted(offsets, (self._start, self._end)).tolist()
             found = found.slice(begin, end - begin)
@@ -406,7 +409,7 @@ class Reading:
     # -- damage
 
     def _note(self, position: int, offset: int, problem: str) -> None:
-        """Raises, or counts what will be told at the end."""
+        """Raises ReadError, or counts the damage for the warning at the end."""
         where = f"{self._path} at byte {position}, offset {offset}: {problem}"
         if self._wanted.on_corrupt == "fail":
             raise ReadError(where)
@@ -415,7 +418,7 @@ class Reading:
         self._damaged += 1
 
     def _damage(self, window: Window, index: int, problem: str) -> Iterator[pa.RecordBatch]:
-        """An entry that cannot be decoded."""
+        """Reports an entry that cannot be decoded."""
         table = window.table
         offset = int(table.base_offsets[index])
         position = int(table.positions[index])
@@ -442,10 +445,10 @@ class Reading:
                 },
             )
 
-    def _raw_row(self, raw: bytes, told: dict[str, object]) -> pa.RecordBatch:
-        """A row that shows bytes as they are."""
+    def _raw_row(self, raw: bytes, details: dict[str, object]) -> pa.RecordBatch:
+        """Returns a row with the raw bytes as its value."""
         values = {
-            **told,
+            **details,
             "value": raw,
             "topic": self._key.topic,
             "partition": self._key.partition,
@@ -458,14 +461,14 @@ class Reading:
 
 
 def matches(window: Window, index: int) -> bool:
-    """Whether an entry has the CRC that it claims."""
+    """Returns whether an entry matches its CRC."""
     data = window.entry(index)
     return formats.crc_matches(data, 0, formats.read_header(data))
 
 
 def _runs(table: Table, chosen: Int64s, suspects: Sequence[int]) -> Iterator[Int64s]:
-    """The entries in parts that are decoded together: of one kind of format, suspects alone, and old messages without
-    holes, as long as these are few."""
+    """Splits the entries into runs that are decoded together: one format family each, suspects alone, and v0/v1
+    messages without gaps while such runs are few."""
     if not len(chosen):
         return
     kinds = table.is_new[chosen]

@@ -1,7 +1,7 @@
-"""Transactions of a log in files: which are open at an offset, and which were aborted.
+"""Transactions of a log in files: the open ones at an offset, and the aborted ones.
 
-Owns the reading of producer snapshots, of `.txnindex` files and, where these do not suffice, of the headers of the log.
-Raises ReadError; `Gone` if files go meanwhile that are needed, so that the caller looks anew.
+Owns reading producer snapshots, `.txnindex` files and, if these do not suffice, the headers of the log. Raises
+ReadError; `Gone` if a needed file disappears meanwhile, so that the caller starts over.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TRIES = 20
 
 
 class Aborted(NamedTuple):
-    """Aborted transactions: of each the producer, the first offset, and that of its marker."""
+    """Aborted transactions: producer id, first offset, and marker offset of each."""
 
     producer_ids: Int64s
     firsts: Int64s
     lasts: Int64s
 
     def hits(self, table: Table) -> Bools:
-        """Which entries belong to one of them."""
+        """Returns which entries belong to one of them."""
         found = np.zeros(len(table), np.bool_)
         candidates = table.transactional & ~table.control
         if not len(self.firsts) or not candidates.any():
@@ -47,7 +47,7 @@ class Aborted(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A batch that begins or goes on with a transaction, or a control batch, which ends one."""
+    """A batch that begins or continues a transaction, or a control batch that ends one."""
 
     producer_id: int
     base_offset: int
@@ -57,14 +57,14 @@ class Event(NamedTuple):
 
 
 def events(file: LogFile, base: int, position: int, start: int, end: int) -> Iterator[Event]:
-    """What the batches of a segment from a position on tell of transactions, between two offsets. Damage that hides
-    batches is passed by the offset index, as the reader of records does, who tells of it."""
+    """Yields the transactional batches of a segment from a position on, between two offsets. Skips damage that hides
+    batches by the offset index, as the record reader does, which reports it."""
     while True:
         hops = Hops(file, position)
         for table in hops:
             bases = table.base_offsets
-            told = (table.transactional | table.control) & (table.producer_ids >= 0) & (bases >= start) & (bases < end)
-            for index in np.flatnonzero(told).tolist():
+            shown = (table.transactional | table.control) & (table.producer_ids >= 0) & (bases >= start) & (bases < end)
+            for index in np.flatnonzero(shown).tolist():
                 yield Event(
                     int(table.producer_ids[index]),
                     int(bases[index]),
@@ -76,14 +76,14 @@ def events(file: LogFile, base: int, position: int, start: int, end: int) -> Ite
                 return
         again = None
         if hops.stop.problem is not None:
-            again = indexes.behind_damage(file, base, hops.stop.position)
+            again = indexes.after_damage(file, base, hops.stop.position)
         if again is None:
             return
         position = again.position
 
 
 def follow(folder: str, open_at: dict[int, int], start: int, end: int) -> None:
-    """Takes the batches between two offsets into the open transactions (first offset by producer). `Gone`."""
+    """Applies the batches between two offsets to the open transactions (first offset by producer id). Raises `Gone`."""
     bases = catalog.bases(folder)
     for number in range(max(catalog.number_of(bases, start), 0), len(bases)):
         base = bases[number]
@@ -99,10 +99,8 @@ def follow(folder: str, open_at: dict[int, int], start: int, end: int) -> None:
 
 
 def open_at(folder: str, offset: int, log_start: int) -> dict[int, int]:
-    """The transactions that are open at an offset: the first offset of each, by producer. `Gone`.
-
-    From the newest good snapshot of producers at or below it, and the batches behind that.
-    """
+    """Returns the open transactions at an offset: the first offset of each, by producer id. Raises `Gone`. Starts from
+    the newest valid producer snapshot at or below the offset and applies the batches after it."""
     for taken in sorted(_numbers(folder, snapshot.NAME), reverse=True):
         if not log_start < taken <= offset:
             continue
@@ -122,18 +120,19 @@ def open_at(folder: str, offset: int, log_start: int) -> dict[int, int]:
 
 
 def may_have_any(folder: str) -> bool:
-    """Whether a log that was closed can have had transactions: with these it has snapshots, or an index of them."""
+    """Returns whether a log that was closed cleanly can have transactions: then it has producer snapshots or a
+    transaction index."""
     return bool(_numbers(folder, snapshot.NAME) or _numbers(folder, _TXN_INDEX))
 
 
 def aborted(folder: str, start: int, end: int) -> Aborted:
-    """The aborted transactions of which something lies between two offsets, all below the last stable offset."""
+    """Returns the aborted transactions that overlap two offsets, both below the last stable offset."""
     for _ in range(_TRIES):
         try:
             return _aborted(folder, start, end)
-        except Gone:  # taken away, or replaced, since it was listed
+        except Gone:  # deleted or replaced since it was listed
             continue
-    raise ReadError(f"cannot read {folder}: its transaction indexes go faster than they are read")
+    raise ReadError(f"cannot read {folder}: its transaction indexes are deleted faster than they can be read")
 
 
 def _aborted(folder: str, start: int, end: int) -> Aborted:
@@ -143,7 +142,7 @@ def _aborted(folder: str, start: int, end: int) -> Aborted:
     root = os.path.dirname(folder)
     was_closed = broker_lock.was_closed(root)
     found = list(_indexed(folder, files, start, end, may_be_cut=None if was_closed else bases[-1]))
-    # A crash may have kept entries from the files: the log has them all.
+    # A crash may have lost index entries; the log has them all.
     if not was_closed and not broker_lock.is_in_use(root):
         found += _decided(folder, start, end)
     columns = np.array([entry[:3] for entry in found], np.int64).reshape(-1, 3)
@@ -162,7 +161,7 @@ def _indexed(
 
 
 def _decided(folder: str, start: int, end: int) -> Iterator[txn_index.AbortedTransaction]:
-    """The aborted transactions of the batches between two offsets, by their markers there or behind."""
+    """Yields the aborted transactions of the batches between two offsets, by their markers there or after that."""
     begun: dict[int, int] = {}
     for low, high in ((start, end), (end, 2**63)):
         if high > end and not begun:
@@ -180,7 +179,7 @@ def _decided(folder: str, start: int, end: int) -> Iterator[txn_index.AbortedTra
 
 
 def _events(folder: str, start: int, end: int) -> Iterator[tuple[LogFile, Event]]:
-    """What the batches that end behind an offset and begin below another tell of transactions."""
+    """Yields the transactional batches that end above one offset and begin below another."""
     bases = catalog.bases(folder)
     for base in bases[max(catalog.number_of(bases, start), 0) :]:
         if base >= end:
@@ -201,9 +200,9 @@ def _is_abort(file: LogFile, event: Event) -> bool:
 
 
 def _entries(folder: str, base: int, may_be_cut: bool) -> list[txn_index.AbortedTransaction]:
-    """What the file of a segment says; what the log says where the file is damaged."""
+    """Returns the entries of a segment's transaction index, or those of the log if the index is damaged."""
     data = _bytes(os.path.join(folder, f"{base:020d}{txn_index.SUFFIX}"))
-    if may_be_cut:  # an entry may be being written
+    if may_be_cut:  # an entry may be in the middle of its write
         data = data[: len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES]
     try:
         return txn_index.parse(data)
@@ -243,5 +242,5 @@ def _bytes(path: str) -> bytes:
 
 
 def oldest(found: dict[int, int], high_watermark: int) -> int:
-    """The last stable offset: that of the oldest open transaction, else the high watermark."""
+    """Returns the last stable offset: the first offset of the oldest open transaction, else the high watermark."""
     return min((first for first in found.values() if first < high_watermark), default=high_watermark)

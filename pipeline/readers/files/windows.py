@@ -1,7 +1,7 @@
-"""Segment files as they are read: by positions into memory, window after window.
+"""Reads segment files window by window, by position.
 
-Owns descriptors and buffers. A file is never mapped: where it is cut meanwhile a mapped page would kill the process,
-and a read gives less. Raises ReadError; `Gone` where there is no such file (any more).
+Owns descriptors and buffers. Never maps a file: a read of a file truncated meanwhile returns less, whereas access to a
+mapped page would kill the process. Raises ReadError; `Gone` if the file does not exist (any more).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ...backend import ReadError
 from .headers import PREFIX_BYTES, Table, walk
 
 WINDOW_BYTES = 4 << 20
-"""What is read at once: a chunk of the decoder; more is no quicker, as it does not stay in the processor's cache."""
+"""Bytes per read: one chunk of the decoder. Larger windows are not faster, as they do not stay in the CPU cache."""
 
-_HOP_BYTES = 64 << 10  # of which headers only are wanted: so much is read at once,
-_LARGE_ENTRY_BYTES = 16 << 10  # or each header alone where entries are larger than this on the average
-_HEADERS_EACH = 4096  # so many of these are given at once
+_HOP_BYTES = 64 << 10  # bytes per read if only headers are wanted,
+_LARGE_ENTRY_BYTES = 16 << 10  # or header by header if entries are larger than this on average
+_HEADERS_EACH = 4096  # headers per table
 
 
 class Gone(Exception):
-    """A file or folder that is not there (any more)."""
+    """A file or folder does not exist (any more)."""
 
 
 class Stop(NamedTuple):
-    """Where reading a file ended: at its end, or where no whole entry begins; then `problem` says why not."""
+    """The end of reading a file: its end, or a position without a whole entry; then `problem` is the reason."""
 
     position: int
     problem: str | None
@@ -43,20 +43,20 @@ class Stop(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Whole entries, one behind the other. `data` and what the table reads are overwritten by the next window."""
+    """Consecutive whole entries. The next window overwrites `data` and the buffer of the table."""
 
     table: Table
     data: memoryview
     start: int
 
     def entry(self, index: int) -> memoryview:
-        """The bytes of an entry."""
+        """Returns the bytes of an entry."""
         place = int(self.table.places[index])
         return self.data[place : place + int(self.table.sizes[index])]
 
 
 class LogFile:
-    """A `.log`, opened for reading; a context manager."""
+    """A `.log` opened for reading; a context manager."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class LogFile:
         return self.status().st_size
 
     def fill(self, buffer: memoryview, position: int) -> int:
-        """Reads what there is from a position on into the buffer; how many bytes."""
+        """Reads from a position into the buffer and returns the number of bytes."""
         done = 0
         try:
             while done < len(buffer) and (count := os.preadv(self._fd, [buffer[done:]], position + done)):
@@ -93,7 +93,7 @@ class LogFile:
         return done
 
     def read(self, position: int, length: int) -> bytes:
-        """At most so many bytes; fewer only where the file ends."""
+        """Reads `length` bytes, fewer only at the end of the file."""
         try:
             data = os.pread(self._fd, length, position)
         except OSError as error:
@@ -104,7 +104,7 @@ class LogFile:
         return bytes(rest[: self.fill(memoryview(rest), position)])
 
     def header(self, position: int) -> BatchHeader | None:
-        """The header at a position, nothing but its size and format checked; None if there is none."""
+        """Returns the header at a position, with size and format checked, or None."""
         data = self.read(position, HEADER_BYTES)
         try:
             return formats.read_header(data, whole=False)
@@ -112,14 +112,14 @@ class LogFile:
             return None
 
     def is_whole(self, position: int, header: BatchHeader) -> bool:
-        """Whether the entry is there and matches its CRC."""
+        """Returns whether the entry is complete and matches its CRC."""
         if header.size_bytes > min(ENTRY_BYTES_MAX, self.size() - position):
             return False
         data = self.read(position, header.size_bytes)
         return len(data) == header.size_bytes and formats.crc_matches(data, 0, header)
 
     def is_zeros(self, position: int) -> bool:
-        """Whether nothing but zeros lies from a position on, as in a file that was made larger than its log."""
+        """Returns whether only zeros follow a position, as in a preallocated file."""
         while data := self.read(position, _HOP_BYTES):
             if data.count(0) != len(data):
                 return False
@@ -128,7 +128,7 @@ class LogFile:
 
 
 class Windows:
-    """The entries of a file from a position on, where one begins, in windows; `stop` tells where they ended."""
+    """The entries of a file from the start of an entry on, in windows; `stop` is where they ended."""
 
     def __init__(self, file: LogFile, position: int, window_bytes: int = WINDOW_BYTES) -> None:
         self._file = file
@@ -149,7 +149,7 @@ class Windows:
             if found.problem is not None or (count < len(view) and left == 0):
                 break
             if count < len(view):
-                self.stop = Stop(position, f"the file ends inside of an entry, {left} bytes behind its start", left)
+                self.stop = Stop(position, f"the file ends {left} bytes after the start of an entry", left)
                 return
             if found.positions:
                 continue
@@ -162,13 +162,13 @@ class Windows:
         self.stop = Stop(position, found.problem, file.size() - position if found.problem else 0)
 
     def _large(self, position: int, view: memoryview) -> Window | str:
-        """An entry that is larger than a window, or why it cannot be read."""
+        """Returns an entry that is larger than a window, or the reason if it cannot be read."""
         size = PREFIX_BYTES + int.from_bytes(view[LENGTH_AT:PREFIX_BYTES], "big", signed=True)
         if size > ENTRY_BYTES_MAX:
-            return f"an entry of {size} bytes, more than one may have"
+            return f"an entry of {size} bytes, more than the limit of {ENTRY_BYTES_MAX}"
         left = self._file.size() - position
         if size > left:
-            return f"the file ends inside of an entry of {size} bytes, {left} bytes behind its start"
+            return f"the file ends {left} bytes after the start of an entry of {size} bytes"
         data = memoryview(bytearray(size))
         if self._file.fill(data, position) < size:
             return f"the file became shorter than an entry of {size} bytes"
@@ -176,10 +176,8 @@ class Windows:
 
 
 class Hops:
-    """The headers of a file's entries from a position on, as tables; `stop` tells where they ended.
-
-    Of large entries nothing but the headers is read.
-    """
+    """The headers of a file's entries from a position on, as tables; `stop` is where they ended. Of large entries only
+    the headers are read."""
 
     def __init__(self, file: LogFile, position: int) -> None:
         self._file = file
@@ -208,12 +206,12 @@ class Hops:
             elif not found.positions:
                 break
         left = size - position
-        self.stop = Stop(position, f"the file ends inside of an entry, {left} bytes behind its start", left)
+        self.stop = Stop(position, f"the file ends {left} bytes after the start of an entry", left)
         if left <= 0:
             self.stop = Stop(position, None, 0)
 
     def _alone(self, position: int, size: int) -> Table | None:
-        """Headers that are read one by one; None if no whole entry begins here. It stops where entries are small."""
+        """Returns headers that are read one by one, until entries become small; None if no whole entry begins here."""
         headers = bytearray()
         positions: list[int] = []
         start = position
@@ -234,7 +232,8 @@ class Hops:
 
 
 def _whole_size(data: bytes, left: int) -> int | None:
-    """The size of the whole entry that begins with these bytes, of which so many are left; None if there is none."""
+    """Returns the size of the whole entry that begins with these bytes, with `left` bytes to the end of the file, or
+    None."""
     if len(data) < MIN_ENTRY_BYTES:
         return None
     size = PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:PREFIX_BYTES], "big", signed=True)

@@ -1,7 +1,7 @@
-"""Kafka topics over the wire, for the readers: what `Backend` and `Piece` ask, by the project's own client.
+"""Reads topics from brokers: implements `Backend` and `Piece` with the project's own client.
 
-Owns no Spark and no bytes of records beyond what one task decodes: `WireBackend` at the driver, `WirePiece` in a task,
-and `commit_offsets` for who wants consumer groups to see how far a stream is. Synchronous; the client's asyncio is
+Owns no Spark and no more record bytes than one task decodes: `WireBackend` at the driver, `WirePiece` in a task, and
+`commit_offsets`, which shows a stream's progress as offsets of a consumer group. Synchronous; the asyncio client runs
 inside.
 """
 

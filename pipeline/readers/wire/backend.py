@@ -1,4 +1,4 @@
-"""Brokers as a place where logs are: which partitions there are, where they begin and end, and the work of reading."""
+"""A backend over brokers: the partitions, their start and end offsets, and the work of reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ....protocol.primitives import ZERO_UUID
 from ...backend import OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
 from ...offsets import MAX_PIECES
 from .config import client_options
-from .connection import addresses, open_cluster, told
+from .connection import addresses, open_cluster, with_brokers
 from .event_loop import Loop, ThreadLoop
 from .piece import WirePiece
 from .ranges import split
@@ -23,18 +23,18 @@ from .ranges import split
 __all__ = ["INTERNAL", "WireBackend"]
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""The brokers' own topics, also where brokers do not tell which these are."""
+"""The brokers' internal topics, for brokers that do not report them as internal."""
 
 LOOKUP_S = 5.0
-"""After that time without all offsets, topics are asked for anew: one may have been deleted meanwhile."""
+"""After this time without all offsets, the topics are described again: one may have been deleted meanwhile."""
 
 T = TypeVar("T")
 
 
 class WireBackend:
-    """Fulfils `Backend` with the brokers that `config` names: the `kafka.*` options without their prefix.
+    """Implements `Backend` with the brokers of `config`: the `kafka.*` options without their prefix.
 
-    A context manager; it connects when something is first asked. Every method raises ReadError, which names brokers.
+    A context manager that connects on first use. Every method raises ReadError, which names the brokers.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ class WireBackend:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections. May be called again; what is asked afterwards connects anew."""
+        """Closes the connections. May be called again; a later call of another method connects again."""
         loop, cluster = self._loop, self._cluster
         self._loop = self._cluster = None
         if loop is not None:
@@ -61,7 +61,7 @@ class WireBackend:
             loop.close()
 
     def _run(self, what: str, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        """Does something with the cluster, as often as may help until time is over."""
+        """Runs `work` on the cluster, with retries until default.api.timeout.ms is over."""
         loop = self._loop = self._loop or ThreadLoop()
 
         async def done() -> T:
@@ -70,7 +70,7 @@ class WireBackend:
             try:
                 return await retry(lambda: work(cluster), cluster.retry_backoff_s, self._patience_s)
             except ClientError as error:
-                raise ReadError(f"{what} cannot be learned: {told(error, cluster)}") from error
+                raise ReadError(f"cannot fetch {what}: {with_brokers(error, cluster)}") from error
 
         return loop.run(done())
 
@@ -83,21 +83,21 @@ class WireBackend:
                 await cluster.close()
         return self._cluster
 
-    # What Backend asks
+    # Backend
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
-        """The partitions that there are now, sorted. A topic or partition that was named and is not there is an error,
-        and none is made by asking."""
+        """Returns the selected partitions that exist, sorted. Raises ReadError for a named topic or partition that does
+        not exist, and never creates a topic."""
         named = set(selection.topics or ()) | {key.topic for key in selection.assigned or ()}
         by_name = selection.topics is not None or selection.assigned is not None
 
-        async def asked(cluster: Cluster) -> tuple[dict[str, Topic], frozenset[str]]:
+        async def described(cluster: Cluster) -> tuple[dict[str, Topic], frozenset[str]]:
             topics = await _described(cluster, named if by_name else None)
             internal = INTERNAL | {name for name, topic in topics.items() if topic.is_internal}
             _check([topic for name, topic in topics.items() if by_name or _selects(selection, name, internal)])
             return topics, internal
 
-        topics, internal = self._run("the topics of the cluster", asked)
+        topics, internal = self._run("the topics of the cluster", described)
         self._ids.update((name, topic.id) for name, topic in topics.items())
         known = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
         self._check_named(named, selection.assigned or (), known)
@@ -114,25 +114,24 @@ class WireBackend:
             raise ReadError(f"partition {key} does not exist (brokers at {addresses(self._options)})")
 
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
-        """The log start offsets. Partitions that are gone are left out."""
-        return self._offsets("where partitions begin", dict.fromkeys(of, EARLIEST), committed=False)
+        """Returns the log start offsets, without partitions that no longer exist."""
+        return self._offsets("log start offsets", dict.fromkeys(of, EARLIEST), committed=False)
 
     def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
-        """High watermarks, or last stable offsets, as the leaders tell them. Gone partitions are left out."""
-        return self._offsets("where partitions end", dict.fromkeys(of, LATEST), committed=committed)
+        """Returns the high watermarks or the last stable offsets of the leaders, without partitions that no longer
+        exist."""
+        return self._offsets("log end offsets", dict.fromkeys(of, LATEST), committed=committed)
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is as late as this, or later (epoch milliseconds); None if there is none.
-
-        Brokers before 0.10.1 cannot tell: ReadError.
-        """
-        # Negative ones mean something else to brokers; records of the old formats may have -1.
-        asked = {key: time_ms if time_ms >= 0 else EARLIEST for key, time_ms in times.items()}
-        found = self._offsets("offsets of times", asked, committed=False)
+        """Returns the first offset whose timestamp is >= the given one (epoch milliseconds), or None. Raises ReadError
+        for brokers before 0.10.1, which lack this lookup."""
+        # Negative timestamps are special values of ListOffsets, and v0/v1 records may have -1.
+        lookups = {key: time_ms if time_ms >= 0 else EARLIEST for key, time_ms in times.items()}
+        found = self._offsets("offsets by timestamp", lookups, committed=False)
         return {key: offset if offset >= 0 else None for key, offset in found.items()}
 
     def topic_id(self, topic: str) -> bytes:
-        """The id that a topic had when its partitions were last listed; ZERO_UUID where none was told."""
+        """Returns the id of a topic from the last listing of its partitions; ZERO_UUID if the brokers reported none."""
         return self._ids.get(topic, ZERO_UUID)
 
     def _offsets(self, what: str, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
@@ -140,10 +139,10 @@ class WireBackend:
             return {}
 
         async def looked_up(cluster: Cluster) -> Offsets:
-            # Asked of what is there only: brokers would wait for the others, or make them.
+            # Only existing partitions are looked up: for others a broker may wait, or create the topic.
             topics = await _described(cluster, {key.topic for key in wanted})
             _check(topics.values())
-            left = {(key.topic, key.partition): asked for key, asked in wanted.items() if _is_there(topics, key)}
+            left = {(key.topic, key.partition): at for key, at in wanted.items() if _is_there(topics, key)}
             await cluster.refresh({topic for topic, _ in left})
             found = await OffsetLookup(cluster, committed).all(left, min(LOOKUP_S, self._patience_s))
             return {TopicPartition(*key): one.offset for key, one in found.items()}
@@ -151,12 +150,10 @@ class WireBackend:
         return self._run(what, looked_up)
 
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None) -> list[WirePiece]:
-        """One per range, or more where `at_least` (minPartitions) asks for it; see `split`.
-
-        With `wanted.from_ms` they begin at the first records of that time, as brokers know them.
-        """
+        """Returns one piece per range, or more if `at_least` (minPartitions) requires it; see `split`. With
+        `wanted.from_ms` they begin at the first record with that timestamp, as the brokers report it."""
         if at_least is not None and at_least > MAX_PIECES:
-            raise ReadError(f"minPartitions is {at_least}: that many tasks are over {MAX_PIECES}")
+            raise ReadError(f"minPartitions is {at_least}: at most {MAX_PIECES} tasks are allowed")
         ranges = [one for one in ranges if one.size]
         if wanted.from_ms is not None:
             ranges = self._since(ranges, wanted.from_ms)
@@ -165,14 +162,14 @@ class WireBackend:
         ]
 
     def _since(self, ranges: list[OffsetRange], from_ms: int) -> list[OffsetRange]:
-        """Only a hint: where brokers cannot tell, all is read."""
+        """Narrows the ranges by timestamp; without support by the brokers, the ranges stay whole."""
         try:
             firsts = self.at_times({one.key: from_ms for one in ranges})
         except ReadError:
             return ranges
         found: list[OffsetRange] = []
         for one in ranges:
-            # A partition that is gone by now is for the task to complain of.
+            # The task reports a partition that no longer exists.
             first = firsts.get(one.key, one.start)
             if first is not None and first < one.end:
                 found.append(one._replace(start=max(one.start, first)))
@@ -180,14 +177,14 @@ class WireBackend:
 
 
 async def _described(cluster: Cluster, names: Iterable[str] | None) -> dict[str, Topic]:
-    """What the brokers tell of these topics, or of all; none is made by asking, and those that are not there lack."""
-    told = (await cluster.metadata(names)).topics
-    topics = {one.name: topic_of(one) for one in told if one.name is not None}
+    """Returns the brokers' description of these topics, or of all. Creates no topic; missing topics are left out."""
+    described = (await cluster.metadata(names)).topics
+    topics = {one.name: topic_of(one) for one in described if one.name is not None}
     return {name: topic for name, topic in topics.items() if topic.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def _check(topics: Iterable[Topic]) -> None:
-    """A topic that cannot be described is not one that is not there. Raises KafkaError."""
+    """Raises KafkaError for a topic that could not be described, which does not mean that it does not exist."""
     for topic in topics:
         if topic.error:
             raise KafkaError(topic.error, f"topic {topic.name!r}")

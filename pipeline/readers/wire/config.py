@@ -1,6 +1,7 @@
-"""The `kafka.*` options of a reader, prefix off: what the client takes, what it cannot do, what means nothing to it.
+"""The `kafka.*` options of a reader without their prefix: those with an effect, those without, and those that are
+refused.
 
-Owns the three lists. Pure but for one line in the log per unknown name, as Kafka's own clients do.
+Owns the lists. Pure apart from one log line per unknown name, as in Kafka's own clients.
 """
 
 from __future__ import annotations
@@ -73,43 +74,46 @@ WITHOUT_EFFECT = frozenset(
         "throw.on.fetch.stable.offset.unsupported",
     }
 )
-"""Options of Kafka's consumer that change nothing here: groups, metrics, buffers of the system. `client.rack`: records
-are read from the leaders."""
-_WITHOUT_EFFECT_BEGIN = ("sasl.", "ssl.")  # of security.protocols that are refused
+"""Options of Kafka's consumer without effect here: groups, metrics, socket buffers. `client.rack`: records are read
+from the leaders."""
+_WITHOUT_EFFECT_BEGIN = ("sasl.", "ssl.")  # only for security.protocols that are refused
 
 MAX_PARTITION_FETCH_BYTES = 8 << 20
-"""What is decoded together. Kafka's default of 1 MiB takes half as much again of the processor per record."""
+"""The default size of what is decoded together. With Kafka's default of 1 MiB a record takes half as much CPU time
+again."""
 
 _RESPONSE_ROOM_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
 def client_options(config: Mapping[str, str]) -> ConsumerOptions:
-    """What the client is told. Raises ReadError: no brokers, a malformed value, or what this client cannot do."""
-    can = "this source cannot speak: it reads from listeners"
+    """Returns the client's options. Raises ReadError without brokers, for an invalid value, or for an unsupported
+    security protocol."""
+    can = "this source does not support: it reads from listeners"
     names = names_taken(config, TAKEN, WITHOUT_EFFECT, client="consumer", can=can)
     taken = {_OWN_NAMES.get(name, name): value for name, value in names.items()}
     taken.setdefault("max.partition.fetch.bytes", str(MAX_PARTITION_FETCH_BYTES))
-    # To read a topic must never make one.
+    # Reading a topic must never create it.
     fixed = {"allow_auto_create_topics": "false", "enable_auto_commit": "false"}
     try:
         options = read_options(ConsumerOptions, with_own_names({**taken, **fixed}))
-        # A broker exceeds the limit by one batch, where that is larger.
+        # A broker exceeds the limit by one batch if that batch is larger.
         most_bytes = max(options.response_bytes_max, options.fetch_max_bytes + _RESPONSE_ROOM_BYTES)
         own = {"response_bytes_max": str(min(most_bytes, INT32_MAX))}
         return read_options(ConsumerOptions, with_own_names({**taken, **fixed, **own}))
     except ConfigError as error:
-        raise ReadError(f"an option kafka.* is not as it must be: {error}") from None
+        raise ReadError(f"an option kafka.* is invalid: {error}") from None
 
 
 def names_taken(
     config: Mapping[str, str], taken: Set[str], without_effect: Set[str], *, client: str, can: str
 ) -> dict[str, str]:
-    """Those of `kafka.*` that mean something, prefix off. Of a name that a Kafka `client` does not have the log tells.
-    Raises ReadError: no brokers, or a protocol of security, of which `can` says what is possible."""
+    """Returns the `kafka.*` options with an effect, without their prefix. Logs a warning for a name that a Kafka
+    `client` does not have. Raises ReadError without brokers, or for a security protocol other than PLAINTEXT; `can`
+    completes its message."""
     names = {str(name): str(value).strip() for name, value in config.items()}
     if not names.get("bootstrap.servers"):
-        raise ReadError("kafka.bootstrap.servers must be given: the brokers to ask first, as host:port,host:port")
+        raise ReadError("kafka.bootstrap.servers must be given: brokers to connect to, as host:port,host:port")
     protocol = names.get("security.protocol", "PLAINTEXT") or "PLAINTEXT"
     if protocol.upper() != "PLAINTEXT":
         raise ReadError(f"kafka.security.protocol is {protocol}, which {can} that are PLAINTEXT")
@@ -121,5 +125,5 @@ def names_taken(
 
 @functools.cache
 def _note_unknown(name: str, client: str) -> None:
-    """Tells once per process."""
+    """Logs the warning once per process."""
     _log.warning("option kafka.%s is supplied but is not a known option of a Kafka %s", name, client)

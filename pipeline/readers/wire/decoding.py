@@ -1,7 +1,7 @@
-"""Fetched entries to rows: what is in the range, what is committed, and what becomes of damage.
+"""Converts fetched entries to rows: the range, the isolation level, and the treatment of damage.
 
-Owns the trim to the range and `onCorrupt` over the wire. No loop per record, and none per entry but where transactions
-were aborted or entries are damaged.
+Owns the trim to the range and `onCorrupt` over the wire. No loop per record, and a loop per entry only for aborted
+transactions and damaged entries.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from .fetch import Fetched
 __all__ = ["CHUNK_BYTES", "Decoder"]
 
 CHUNK_BYTES = 8 << 20
-"""Decoded together: as much as is fetched at once. Batches are hopped in step, so more of them cost less each."""
+"""The bytes decoded together: as much as one Fetch returns. Batches are walked in step, so more of them cost less each.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Decoder:
-    """The rows of one range. `skipped` counts entries that were left out because they are damaged."""
+    """The rows of one range. `skipped` counts damaged entries that were left out."""
 
     def __init__(self, wanted: Wanted, of: OffsetRange) -> None:
         self.skipped = 0
@@ -43,7 +44,8 @@ class Decoder:
         self._with_offset = tuple(dict.fromkeys([*needed, "offset"]))
 
     def rows(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
-        """Those of one answer, with the columns that are wanted. Raises ReadError for damage that fails."""
+        """Yields the rows of one Fetch response, with the wanted columns. Raises ReadError for damage with
+        onCorrupt=fail."""
         topic, partition = self._range.key
         for found in self._decoded(fetched):
             trimmed = self._trimmed(found, fetched.offset)
@@ -51,8 +53,8 @@ class Decoder:
                 yield rows.assemble(trimmed, topic, partition, self._wanted.columns)
 
     def _trimmed(self, found: pa.RecordBatch, start: int) -> pa.RecordBatch:
-        """Without what is outside of the range: only the first and the last entries hold any. What lies below the
-        offset that was asked for was given before, or is deleted."""
+        """Drops records outside the range, which only the first and last entries have. Records below the fetch offset
+        were returned before, or are deleted."""
         offsets = found.column("offset").to_numpy()
         if offsets.min() >= start and offsets.max() < self._range.end:
             return found
@@ -75,15 +77,15 @@ class Decoder:
             yield from found
             self.skipped += len(damages)
             return
-        told = list(found)
-        told += [self._raw(fetched, position, damage) for position, damage in damages]
-        if damages and len(told) > 1:
-            # What is damaged is known only after what is behind it in a chunk.
-            told = pa.Table.from_batches(told).sort_by("offset").to_batches()
-        yield from told
+        found_rows = list(found)
+        found_rows += [self._raw(fetched, position, damage) for position, damage in damages]
+        if damages and len(found_rows) > 1:
+            # A chunk reports its damage only after its sound entries.
+            found_rows = pa.Table.from_batches(found_rows).sort_by("offset").to_batches()
+        yield from found_rows
 
     def _options(self, fetched: Fetched, on_damage: Callable[[Damage], None] | None = None, base: int = 0) -> Options:
-        """`base`: where what is decoded starts in what was fetched."""
+        """`base` is the position of the decoded bytes in the fetched ones."""
         wanted = self._wanted
         return Options(
             columns=self._with_offset,
@@ -96,7 +98,7 @@ class Decoder:
         )
 
     def _keep(self, fetched: Fetched, base: int) -> Callable[[int, BatchHeader], bool] | None:
-        """Which entries are looked at; None for all, which is the quicker way for old plain messages."""
+        """Returns a filter of entries, or None for all, which is faster for plain v0/v1 messages."""
         aborted: frozenset[int] = frozenset()
         if fetched.aborted:
             try:
@@ -110,7 +112,7 @@ class Decoder:
         def keep(position: int, header: BatchHeader) -> bool:
             if position + base in aborted:
                 return False
-            # Of the old formats a header does not tell the newest time, or has none.
+            # The header of a v0/v1 entry has no largest timestamp, or none at all.
             return from_ms is None or header.magic < formats.NEWEST_MAGIC or header.max_timestamp >= from_ms
 
         return keep
@@ -118,7 +120,7 @@ class Decoder:
     # Damage
 
     def _around_damage(self, fetched: Fetched, damages: list[tuple[int, Damage]]) -> Iterator[pa.RecordBatch]:
-        """All that can be decoded; `damages` get their positions in what was fetched."""
+        """Yields the rows that can be decoded; appends to `damages` with positions in the fetched bytes."""
         base = 0
         while base < len(fetched.data):
             headless: list[int] = []
@@ -131,11 +133,11 @@ class Decoder:
             yield from decode(fetched.data[base:], self._options(fetched, on_damage, base))
             if not headless:
                 return
-            # Its size is right: the next entry is found by it, as was the next Fetch.
+            # The size is valid: it leads to the next entry, as it led the next Fetch.
             base = headless[0] + _size_bytes(fetched.data, headless[0])
 
     def _located(self, fetched: Fetched, error: Exception) -> ReadError:
-        """The failure, with where it is: looked for only now."""
+        """Returns the error with the place of the damage, which is searched only now."""
         found: list[tuple[int, Damage]] = []
         options = Options(
             columns=(),
@@ -150,13 +152,13 @@ class Decoder:
         if found:
             position, damage = found[0]
             base = OFFSET_AND_LENGTH.unpack_from(fetched.data, position)[0]
-            where, why = f"offset {base}, byte {position} of what was fetched at offset {fetched.offset}", damage.error
+            where, why = f"offset {base}, byte {position} of the response at {fetched.offset}", damage.error
         return ReadError(f"{self._range.key} is damaged at {where} of {fetched.broker}: {why}")
 
     def _raw(self, fetched: Fetched, position: int, damage: Damage) -> pa.RecordBatch:
-        """The row of an entry that cannot be decoded: its bytes."""
+        """Returns a row with the bytes of an entry that cannot be decoded."""
         header = damage.header
-        told: dict[str, Any] = {
+        found_rows: dict[str, Any] = {
             "value": bytes(fetched.data[position : position + _size_bytes(fetched.data, position)]),
             "offset": OFFSET_AND_LENGTH.unpack_from(fetched.data, position)[0],
             "timestamp": header.max_timestamp if header else -1,
@@ -172,16 +174,16 @@ class Decoder:
             "control": header.is_control if header else False,
             "crc_ok": False,
         }
-        told["batch_offset"] = told["offset"]
+        found_rows["batch_offset"] = found_rows["offset"]
         kinds = schema(self._with_offset)
         return pa.RecordBatch.from_arrays(
-            [pa.array([told.get(field.name)], field.type) for field in kinds], schema=kinds
+            [pa.array([found_rows.get(field.name)], field.type) for field in kinds], schema=kinds
         )
 
     def close(self) -> None:
-        """Tells in one line what was left out."""
+        """Logs the number of skipped entries."""
         if self.skipped:
-            _log.warning("%s: %d damaged entries were left out (onCorrupt=skip)", self._range.key, self.skipped)
+            _log.warning("damaged entries skipped partition=%s count=%d", self._range.key, self.skipped)
 
 
 def _size_bytes(data: memoryview, position: int) -> int:

@@ -1,6 +1,6 @@
-"""The entries of one answer to a Fetch by their headers: where the next Fetch begins, what is not to be seen.
+"""The entries of one Fetch response by their headers: the next fetch offset, and the entries of aborted transactions.
 
-Owns the hop from entry to entry, and aborted transactions (KIP-98). No record is decoded but those of markers.
+Owns the walk from entry to entry, and aborted transactions (KIP-98). Decodes no records apart from transaction markers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Extent", "aborted_positions", "begins_damaged", "extent"]
 
 Buffer = bytes | bytearray | memoryview
 
-ABORT = 0  # a control record's type
+ABORT = 0  # the type of a control record
 _INT32 = struct.Struct(">i")
 
 
 class Extent(NamedTuple):
-    """`next_offset` is behind the last whole entry, at least what was asked for; entries of the range end at byte
-    `stop`, behind which `needed_bytes` is the size of an entry that is cut, if that is there to be seen. `is_broken`:
-    what is at `stop` cannot be an entry."""
+    """The extent of a Fetch response. `next_offset` is the one after the last whole entry, at least the fetch offset.
+    Entries of the range end at byte `stop`; `needed_bytes` is the size of a truncated entry there, if its size field is
+    complete. `is_broken`: the bytes at `stop` cannot be an entry."""
 
     next_offset: int
     stop: int
@@ -38,11 +38,11 @@ class Extent(NamedTuple):
     is_broken: bool
 
 
-def extent(data: Buffer, offset: int, end: int, *, doubting: bool = False) -> Extent:
-    """Hops over the entries that a Fetch at `offset` brought, up to those of which all records lie at `end` or behind.
+def extent(data: Buffer, offset: int, end: int, *, distrust_headers: bool = False) -> Extent:
+    """Walks the entries of a Fetch response at `offset`, up to the first whose records are all at or after `end`.
 
-    Then `next_offset` is `end`, or more. `doubting`: a batch may be damaged and is to be passed; so how far it says
-    that it reaches is believed only if its CRC or its number of records agrees, or nothing else leads any further.
+    Then `next_offset` is at least `end`. `distrust_headers`: a batch may be damaged and must be skipped; so its last
+    offset is trusted only if its CRC or its record count agrees with it, or if nothing else leads further.
     """
     position, size, following = 0, len(data), offset
     claimed = offset
@@ -61,8 +61,8 @@ def extent(data: Buffer, offset: int, end: int, *, doubting: bool = False) -> Ex
         elif length >= batch.HEADER_BYTES - PREFIX_BYTES:
             first, last = base, base + delta_at(data, position + LAST_OFFSET_DELTA_AT)[0]
             claimed = max(claimed, last + 1)
-            if doubting and magic == batch.MAGIC:
-                last = min(last, base + _believed(data, position))
+            if distrust_headers and magic == batch.MAGIC:
+                last = min(last, base + _trusted_delta(data, position))
         else:
             return Extent(following, position, 0, True)
         if first >= end:
@@ -77,8 +77,8 @@ def extent(data: Buffer, offset: int, end: int, *, doubting: bool = False) -> Ex
     return Extent(following, position, needed, False)
 
 
-def _believed(data: Buffer, position: int) -> int:
-    """The last offset delta of a v2 batch that may be damaged, as far as it is believed."""
+def _trusted_delta(data: Buffer, position: int) -> int:
+    """Returns the last offset delta of a possibly damaged v2 batch, as far as it is trusted."""
     header = batch.read_header(data, position)
     if header.last_offset_delta == header.record_count - 1 or batch.crc_matches(data, position, header):
         return header.last_offset_delta
@@ -86,7 +86,7 @@ def _believed(data: Buffer, position: int) -> int:
 
 
 def begins_damaged(data: Buffer) -> bool:
-    """Whether the first entry is a v2 batch that does not match its CRC."""
+    """Returns whether the first entry is a v2 batch with a wrong CRC."""
     try:
         return not batch.crc_matches(data, 0, batch.read_header(data))
     except CorruptRecords:  # of another format
@@ -94,10 +94,8 @@ def begins_damaged(data: Buffer) -> bool:
 
 
 def aborted_positions(data: Buffer, aborted: Iterable[tuple[int, int]]) -> frozenset[int]:
-    """Where the batches of aborted transactions start: those of (producer id, first offset), each up to its marker.
-
-    A marker that is damaged ends none. Raises CorruptRecords where an entry cannot be told from the next.
-    """
+    """Returns the positions of the batches of aborted transactions, given as (producer id, first offset), each up to
+    its marker. A damaged marker ends none. Raises CorruptRecords if the entries cannot be delimited."""
     waiting = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
     ids: set[int] = set()
     found: set[int] = set()

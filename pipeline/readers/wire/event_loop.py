@@ -1,7 +1,6 @@
-"""An event loop for who is not asynchronous.
+"""Runs client coroutines from synchronous code.
 
-Owns running the client's coroutines from plain functions: in the caller's own thread, where the loop turns only while
-it is asked to, or in a thread of its own.
+Owns the event loops: one in the caller's thread, which runs only while it is called, and one in a thread of its own.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ class Loop(Protocol):
     """Runs coroutines for one caller."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine gives or raises, when it is done."""
+        """Runs the coroutine to its end and returns its result or raises its error."""
         ...
 
-    def turn(self) -> None:
-        """Lets go on what is under way, without waiting for anything."""
+    def run_ready(self) -> None:
+        """Runs the callbacks that are ready, without waiting."""
         ...
 
     def close(self) -> None:
-        """Ends what is under way. May be called again."""
+        """Cancels pending work. May be called again."""
         ...
 
 
 class OwnLoop:
-    """In the caller's thread: nothing competes with who decodes, and what comes meanwhile waits in the system's
-    buffers until the next turn."""
+    """Runs in the caller's thread, so that it does not compete with decoding; bytes that arrive meanwhile stay in the
+    socket buffers."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -42,7 +41,7 @@ class OwnLoop:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
 
-    def turn(self) -> None:
+    def run_ready(self) -> None:
         self._loop.call_soon(self._loop.stop)
         self._loop.run_forever()
 
@@ -51,7 +50,7 @@ class OwnLoop:
 
 
 class ThreadLoop:
-    """In a thread of its own: for a caller who has a running loop already, and for one who rarely comes."""
+    """Runs in a thread of its own, for a caller with a running event loop and for one that calls rarely."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -70,7 +69,7 @@ class ThreadLoop:
             future.cancel()
             raise
 
-    def turn(self) -> None:
+    def run_ready(self) -> None:
         pass
 
     def close(self) -> None:
@@ -80,7 +79,7 @@ class ThreadLoop:
 
 
 def loop_here() -> Loop:
-    """A loop in this thread if that has none that runs, else one in another."""
+    """Returns a loop in this thread, or in another one if this thread has a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -21,8 +21,8 @@ __all__ = ["WirePiece"]
 
 @dataclass(frozen=True, slots=True)
 class WirePiece:
-    """Records of a range; can be pickled. `config` are the `kafka.*` options without their prefix, `topic_id` the id
-    that the topic had when the range was planned (ZERO_UUID if it was not told)."""
+    """Records of a range; picklable. `config` has the `kafka.*` options without their prefix, `topic_id` is the topic's
+    id at planning time (ZERO_UUID if unknown)."""
 
     config: dict[str, str]
     range: OffsetRange
@@ -30,8 +30,8 @@ class WirePiece:
     topic_id: bytes = ZERO_UUID
 
     def read(self) -> Generator[pa.RecordBatch, None, None]:
-        """The records, in order, with the wanted columns. Connects when the first is asked for, closes at the end or
-        when the iterator is closed. Raises ReadError and DataLoss, which name the broker and the offset."""
+        """Yields the records in order, with the wanted columns. Connects at the first one; closes at the end, or when
+        the iterator is closed. Raises ReadError and DataLoss, which name the broker and the offset."""
         options = client_options(self.config)
         if not self.range.size:
             return
@@ -47,7 +47,7 @@ class WirePiece:
                     committed=self.wanted.committed,
                     topic_id=self.topic_id,
                     fail_on_loss=self.wanted.fail_on_loss,
-                    doubting=self.wanted.on_corrupt != "fail",
+                    distrust_headers=self.wanted.on_corrupt != "fail",
                 )
                 yield from self._rows(loop, fetch, decoder)
             finally:
@@ -58,9 +58,9 @@ class WirePiece:
 
     def _rows(self, loop: Loop, fetch: RangeFetch, decoder: Decoder) -> Iterator[pa.RecordBatch]:
         while (fetched := loop.run(fetch.next())) is not None:
-            loop.turn()  # sends what asks for the next
+            loop.run_ready()  # sends the next Fetch
             for found in decoder.rows(fetched):
-                loop.turn()
+                loop.run_ready()
                 yield found
 
 

@@ -1,6 +1,6 @@
-"""Ranges of offsets cut into those that tasks read, as Spark's Kafka source cuts them.
+"""Splits ranges of offsets for tasks, as Spark's Kafka source does.
 
-Owns `minPartitions` where offsets are all that is known. Pure. Source: what Spark's guide says of the option, and its
+Owns `minPartitions` for backends that know only offsets. Pure. Source: Spark's guide on that option, and its
 KafkaOffsetRangeCalculator.
 """
 
@@ -14,13 +14,13 @@ from ...backend import OffsetRange
 
 
 def split(ranges: Sequence[OffsetRange], at_least: int | None) -> list[OffsetRange]:
-    """The same offsets, each once and in the order of the ranges, in that many parts or about as many, if there are
-    offsets enough: each range gets its share by its size, one at least. Ranges that are empty are left out."""
+    """Returns the same offsets, each once and in order, in about `at_least` parts if there are enough offsets: each
+    range gets a share by its size, at least one. Empty ranges are left out."""
     found = [one for one in ranges if one.size]
     if at_least is None or len(found) >= at_least:
         return found
     total = sum(one.size for one in found)
-    # What stays whole takes its one part first; the others share what is left.
+    # Ranges that stay whole get one part each first; the others share the rest.
     whole = [_share(one.size, total, at_least) == 1 for one in found]
     to_split = sum(one.size for one, is_whole in zip(found, whole, strict=True) if not is_whole)
     parts = max(1, at_least - sum(whole))
@@ -32,12 +32,12 @@ def split(ranges: Sequence[OffsetRange], at_least: int | None) -> list[OffsetRan
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    """Java's Math.round of the proportion, and one at least."""
+    """Returns Java's Math.round of the proportion, at least one."""
     return max(1, math.floor(size / total * parts + 0.5))
 
 
 def _parts(one: OffsetRange, count: int) -> list[OffsetRange]:
-    """About equal parts; none is empty."""
+    """Returns about equal parts, none empty."""
     count = min(count, one.size)
     edges = [one.start]
     for left in range(count, 0, -1):

@@ -1,4 +1,5 @@
-"""The audit finds each planted fault where it is and nothing else, alone and several at once, and as verify does."""
+"""The audit finds each planted fault at its place and nothing else, alone and in combination, in agreement with `ottla
+verify`."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plant(root: Path, fault: Fault, chance: random.Random, taken: set[Path]) -> Planted | None:
-    """Plants a fault into some segment that has none, nor beside one; None if no segment has a place for it."""
+    """Plants a fault in a segment without a fault in it or next to it; returns None if no segment is suitable."""
     logs = segments(root)
     free = [n for n in range(len(logs)) if not {*logs[max(n - 1, 0) : n + 2]} & taken]
     chance.shuffle(free)
@@ -56,13 +57,13 @@ def plant(root: Path, fault: Fault, chance: random.Random, taken: set[Path]) -> 
 
 
 def misses(planted: list[Planted], found: list[Finding]) -> list[object]:
-    """Faults that were not found, and findings of none."""
-    missed: list[object] = [one for one in planted if not any(one.is_in(finding) for finding in found)]
-    return missed + [finding for finding in found if not any(one.is_in(finding) for one in planted)]
+    """Returns the faults that were not found, and the findings without a fault."""
+    unmatched: list[object] = [one for one in planted if not any(one.is_in(finding) for finding in found)]
+    return unmatched + [finding for finding in found if not any(one.is_in(finding) for one in planted)]
 
 
 @each("fault", FAULTS)
-def test_a_fault_is_found_where_it_is_and_nothing_else(
+def test_audit_single_fault_found_in_place(
     fault: Fault, sound: Path, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
     done = 0
@@ -77,13 +78,13 @@ def test_a_fault_is_found_where_it_is_and_nothing_else(
     assert done
 
 
-def test_several_faults_at_once_are_found_each(sound: Path, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_audit_several_faults_each_found(sound: Path, tmp_path: Path, scaled: Callable[[int], int]) -> None:
     for seed in range(scaled(30)):
         chance = random.Random(seed)
         root = shutil.copytree(sound, tmp_path / str(seed))
         taken: set[Path] = set()
-        # A log that does not say where it ends leaves open what the checkpoints say of that; one that lacks something,
-        # where a later transaction began.
+        # A log without a known end leaves the checkpoints' claims about it open; a log with missing entries, the start
+        # of a later transaction.
         others = [fault for fault in FAULTS if fault not in (lying_checkpoint, lying_epochs, abort_lying)]
         kinds = chance.sample(others, chance.randint(2, 5))
         planted = [one for one in (plant(root, fault, chance, taken) for fault in kinds) if one is not None]
@@ -94,22 +95,25 @@ def test_several_faults_at_once_are_found_each(sound: Path, tmp_path: Path, scal
 
 
 @pytest.mark.parametrize("name", ["duplicate", "gap", "old_epoch", "hanging"])
-def test_what_producers_do_not_do_is_found(name: str, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_audit_invalid_producer_sequences_found(name: str, tmp_path: Path, scaled: Callable[[int], int]) -> None:
     for seed in range(scaled(6)):
         story = Story(seed).run(random.Random(seed).randint(0, 60))
         getattr(story, f"plant_{name}")()
         story.run(30)
         root = write(tmp_path / str(seed), [story])
         found = audited(root).findings
-        assert [(one.offset, one.part) for one in found] == [(story.told[0][0], "producers")], (seed, shown(found))
-        assert story.told[0][1] in found[0].what
+        assert [(one.offset, one.part) for one in found] == [(story.planted_at[0][0], "producers")], (
+            seed,
+            shown(found),
+        )
+        assert story.planted_at[0][1] in found[0].what
         log = root / found[0].file
         assert found[0].byte in [found.position for found in Segment(log, random.Random()).facts]
         assert verified(root) == []
 
 
-def test_a_gap_behind_what_is_missing_is_found(tmp_path: Path) -> None:
-    """Only what lies between two batches of a producer can be in the hole."""
+def test_audit_sequence_gap_after_missing_offsets_found(tmp_path: Path) -> None:
+    """Only offsets between two batches of a producer can explain its gap."""
     story = Story(4).run(40)
     story.produce(2)
     story.plant_gap()
@@ -118,10 +122,10 @@ def test_a_gap_behind_what_is_missing_is_found(tmp_path: Path) -> None:
     planted = missing_batch(Segment(segments(root)[0], random.Random(1)))
     found = audited(root).findings
     assert [one.part for one in found] == ["log", "producers"] and planted.is_in(found[0])
-    assert found[1].offset == story.told[0][0]
+    assert found[1].offset == story.planted_at[0][0]
 
 
-def test_producers_faults_together_with_others(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_audit_producer_faults_with_other_faults(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     for seed in range(scaled(6)):
         chance = random.Random(seed)
         story = Story(seed).run(25)
@@ -134,12 +138,12 @@ def test_producers_faults_together_with_others(tmp_path: Path, scaled: Callable[
         assert other is not None
         found = audited(root).findings
         offsets = sorted(one.offset or 0 for one in found if one.part == "producers")
-        assert offsets == sorted(offset for offset, _ in story.told), (seed, shown(found))
+        assert offsets == sorted(offset for offset, _ in story.planted_at), (seed, shown(found))
         assert misses([other], [one for one in found if one.part != "producers"]) == []
 
 
-def test_a_damaged_marker_of_an_abort_is_one_fault(sound: Path, tmp_path: Path) -> None:
-    """The transaction index has the abort, and the log no longer tells of it: that follows from the damage."""
+def test_audit_damaged_abort_marker_is_one_fault(sound: Path, tmp_path: Path) -> None:
+    """The transaction index has the abort, and the log no longer does: a consequence of the damage."""
     chance, done = random.Random(1), 0
     for log in segments(sound):
         indexed = log.with_suffix(".txnindex")
@@ -150,12 +154,12 @@ def test_a_damaged_marker_of_an_abort_is_one_fault(sound: Path, tmp_path: Path) 
             segment = Segment(root / log.relative_to(sound), chance)
             found = next(one for one in segment.facts if one.header.base_offset == abort.last_offset)
             segment.patch(found.position + found.size_bytes - 2, b"\xff")
-            told = audited(root).findings
-            assert misses([segment.planted(found)], told) == [], (log, shown(told))
+            findings = audited(root).findings
+            assert misses([segment.planted(found)], findings) == [], (log, shown(findings))
     assert done > 3
 
 
-def test_findings_without_end_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_findings_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "FINDINGS_MAX", 5)
     monkeypatch.setattr(by_segment, "FINDINGS_MAX", 5)
     story = Story(1, transactions=False).run(5)
@@ -170,16 +174,16 @@ def test_findings_without_end_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     for entry in entries[:9]:
         data[entry.position + entry.size_bytes - 1] ^= 1
     log.write_bytes(data)
-    told = [one.what for one in audited(root).findings if one.part == "log"]
-    assert len(told) == 6 and told[-1] == "4 more findings of this file are not listed"
+    findings = [one.what for one in audited(root).findings if one.part == "log"]
+    assert len(findings) == 6 and findings[-1] == "4 more findings of this file are not listed"
 
 
-def test_more_records_than_offsets_are_found_without_opening_batches(sound: Path, tmp_path: Path) -> None:
+def test_audit_record_count_above_offsets_found_in_header(sound: Path, tmp_path: Path) -> None:
     root = shutil.copytree(sound, tmp_path / "data")
     segment = Segment(segments(root)[3], random.Random(1))
     found = segment.pick()
     segment.rewritten(found, 57, ">i", found.record_count + 5)
     for records in (True, False):
-        told = audited(root, records=records).findings
-        assert misses([segment.planted(found)], told) == [], shown(told)
-        assert shown(told) == shown(verified(root, records=records))
+        findings = audited(root, records=records).findings
+        assert misses([segment.planted(found)], findings) == [], shown(findings)
+        assert shown(findings) == shown(verified(root, records=records))

@@ -1,5 +1,5 @@
-"""The audit finds nothing in healthy directories: what any mixture of work left, closed or killed, and what Kafka left;
-and of what it finds in damaged ones it says the same as `ottla verify`."""
+"""The audit finds nothing in healthy directories: after any mixture of work, closed or killed, and in those of Kafka;
+for damaged ones it reports the findings of `ottla verify`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.audit import report as report_module
-from ottla.pipeline.jobs.audit.steps import Audit, one_after_the_other
+from ottla.pipeline.jobs.audit.steps import Audit, run_here
 from ottla.protocol.records import batch
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.io.files import DiskFiles
@@ -34,7 +34,7 @@ WRITTEN_BY_KAFKA = (
 
 
 def on_disk(files: SimulatedFiles, root: Path) -> Path:
-    """What a simulated disk holds."""
+    """Writes the content of a simulated disk to a folder."""
     for path, content in files.contents.items():
         target = root / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def on_disk(files: SimulatedFiles, root: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", WRITTEN_BY_KAFKA)
-def test_what_kafka_left_is_sound(name: str) -> None:
+def test_audit_kafka_directory_is_sound(name: str) -> None:
     for records in (True, False):
         report = audited(GOLDEN / name, records=records)
         assert report.sound, shown(report.findings)
@@ -52,7 +52,7 @@ def test_what_kafka_left_is_sound(name: str) -> None:
         assert sum(len(one.open) for one in report.partitions) == 1
 
 
-def test_what_any_work_left_is_sound_closed_or_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_audit_random_work_closed_or_killed_is_sound(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     looked = 0
     for seed in range(scaled(12)):
         kept: list[Stop] = []
@@ -83,8 +83,8 @@ WITHOUT_A_CLEANER = (
 
 
 @pytest.mark.slow
-def test_where_no_cleaner_works_nothing_is_missing(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """The topics' configs are known here, so every hole would be a finding."""
+def test_audit_without_cleaner_no_offset_missing(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """The topics' configs are known here, so every gap would be a finding."""
     looked = 0
     for seed in range(scaled(8)):
         world = World(seed, lambda stop, rng: None, operations=50, kinds=WITHOUT_A_CLEANER.split())
@@ -101,9 +101,9 @@ def test_where_no_cleaner_works_nothing_is_missing(tmp_path: Path, scaled: Calla
     assert looked
 
 
-def test_what_was_deleted_up_to_an_offset_and_a_sequence_that_wraps_are_sound(tmp_path: Path) -> None:
+def test_audit_deleted_records_and_wrapped_sequence_are_sound(tmp_path: Path) -> None:
     story = Story(5).run(40)
-    story.next[1] = 2**31 - 5  # the first batches of its epoch were deleted with what lay before them
+    story.next[1] = 2**31 - 5  # the first batches of its epoch were deleted with everything before them
     story.epochs[1] = story.epochs.get(1, 0) + 1
     base = story.offset
     story.produce(1, 3, sequence=2**31 - 5)
@@ -118,7 +118,7 @@ def test_what_was_deleted_up_to_an_offset_and_a_sequence_that_wraps_are_sound(tm
     assert audited(root).findings == []
 
 
-def test_a_late_start_is_a_note_and_an_open_transaction_a_fact(tmp_path: Path) -> None:
+def test_audit_late_sequence_is_note_and_open_transaction_is_fact(tmp_path: Path) -> None:
     story = Story(1, transactions=False).run(10)
     at = story.offset
     story.produce(77, 2, sequence=40)
@@ -129,13 +129,13 @@ def test_a_late_start_is_a_note_and_an_open_transaction_a_fact(tmp_path: Path) -
     (facts,) = [one for one in report.partitions if one.topic == "orders"]
     assert [(one.producer_id, one.first_offset) for one in facts.open] == [(78, at + 2)]
     assert (facts.last_stable_offset, facts.end_offset) == (at + 2, at + 4)
-    told = report.to_dict()["directories"][0]["partitions"][1]["transactions"]["open"][0]
-    assert told["age_ms"] == 1_800_000_000_000 - told["since"]
+    transactions = report.to_dict()["directories"][0]["partitions"][1]["transactions"]["open"][0]
+    assert transactions["age_ms"] == 1_800_000_000_000 - transactions["since"]
     assert "producer 78 has a transaction open" in report.to_text() and report.to_text().endswith("nothing is wrong\n")
 
 
-def test_what_a_cleaner_leaves_of_a_transaction_is_none(tmp_path: Path) -> None:
-    """The last batch of a producer, without records, whose marker is gone."""
+def test_audit_empty_batch_left_by_cleaner_is_no_transaction(tmp_path: Path) -> None:
+    """The last batch of a producer, without records, whose marker was removed."""
     story = Story(1, transactions=False).run(3)
     emptied = batch.build(
         [],
@@ -151,7 +151,7 @@ def test_what_a_cleaner_leaves_of_a_transaction_is_none(tmp_path: Path) -> None:
     assert [one.open for one in report.partitions] == [[]]
 
 
-def test_facts_are_those_of_the_log(tmp_path: Path) -> None:
+def test_audit_facts_match_log(tmp_path: Path) -> None:
     story = Story(3).run(80)
     root = write(tmp_path / "data", [story])
     (facts,) = audited(root, topics=["orders"]).partitions
@@ -163,27 +163,27 @@ def test_facts_are_those_of_the_log(tmp_path: Path) -> None:
     assert facts.leader_epochs and facts.commits and facts.aborts
 
 
-def test_the_report_is_what_its_documentation_says(tmp_path: Path) -> None:
+def test_audit_report_matches_documentation(tmp_path: Path) -> None:
     root = write(tmp_path / "data", [Story(3).run(80)])
     log = segments(root)[0]
     log.write_bytes(log.read_bytes()[:-1] + b"\xff")
     report = audited(root)
-    told = json.loads(report.to_json())
-    assert (told["sound"], told["records"], report.exit_code) == (False, True, 1)
-    (finding,) = told["findings"]
+    transactions = json.loads(report.to_json())
+    assert (transactions["sound"], transactions["records"], report.exit_code) == (False, True, 1)
+    (finding,) = transactions["findings"]
     assert set(finding) == {"directory", "file", "byte", "offset", "part", "what"}
     assert finding["directory"] == str(root) and finding["file"] == f"orders-0/{log.name}"
-    assert [directory["path"] for directory in told["directories"]] == [str(root)]
+    assert [directory["path"] for directory in transactions["directories"]] == [str(root)]
     words = {*re.findall(r"[a-z_]+", report_module.__doc__ or "")}
-    for partition in told["directories"][0]["partitions"]:
-        assert {*partition, *partition["transactions"], *told} <= words
+    for partition in transactions["directories"][0]["partitions"]:
+        assert {*partition, *partition["transactions"], *transactions} <= words
     text = report.to_text()
     assert f"\n! orders-0/{log.name} at byte {finding['byte']}, offset {finding['offset']}: CRC " in text
     assert text.endswith("\n1 wrong: log 1\n")
 
 
-def test_beside_whoever_writes_to_it(tmp_path: Path) -> None:
-    """The directory is open, and never faulty, whatever was just written; partition folders can be named, too."""
+def test_audit_directory_in_use_is_sound(tmp_path: Path) -> None:
+    """The directory is open for writing and never faulty; partition folders can be named as well."""
     story = Story(9).run(60)
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=bytes(16), config=CONFIG, now_ms=0, kind=FollowerLog)
@@ -198,8 +198,8 @@ def test_beside_whoever_writes_to_it(tmp_path: Path) -> None:
     directory.close()
 
 
-def test_a_fault_in_a_directory_that_may_be_in_use_is_looked_at_twice(tmp_path: Path) -> None:
-    """What is gone at the second look is no finding, nor what was not there at the first; what stays is one."""
+def test_audit_fault_in_directory_in_use_checked_twice(tmp_path: Path) -> None:
+    """A finding is reported only if both checks have it."""
     root = write(tmp_path / "data", [Story(1).run(60), Story(2).run(60)])
     (root / CLEAN_SHUTDOWN).unlink()
     audit = Audit([str(root)])
@@ -212,7 +212,7 @@ def test_a_fault_in_a_directory_that_may_be_in_use_is_looked_at_twice(tmp_path: 
 
     def mending(items):
         nonlocal looks
-        yield from list(one_after_the_other(items))
+        yield from list(run_here(items))
         looks += 1
         log.write_bytes(sound[:-1] + b"\xff")
 
@@ -221,7 +221,7 @@ def test_a_fault_in_a_directory_that_may_be_in_use_is_looked_at_twice(tmp_path: 
     assert {one.file for one in found} == {f"{other.parent.name}/{other.name}"}
 
 
-def test_a_partition_that_goes_meanwhile_is_no_fault(tmp_path: Path) -> None:
+def test_audit_partition_deleted_meanwhile_is_no_fault(tmp_path: Path) -> None:
     root = write(tmp_path / "data", [Story(1).run(60), Story(2).run(60)])
     (root / CLEAN_SHUTDOWN).unlink()
     audit = Audit([str(root)])
@@ -230,7 +230,7 @@ def test_a_partition_that_goes_meanwhile_is_no_fault(tmp_path: Path) -> None:
     assert report.sound and len(report.partitions) == 2
 
 
-def test_what_cannot_be_audited_is_said(tmp_path: Path) -> None:
+def test_audit_invalid_path_or_topic_raises(tmp_path: Path) -> None:
     with pytest.raises(ReadError):
         Audit([str(tmp_path / "nowhere")])
     with pytest.raises(ReadError, match="no data directory"):

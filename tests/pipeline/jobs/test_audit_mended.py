@@ -1,4 +1,4 @@
-"""The audit of directories that were mended: they are sound, and what was lost in them is told by its offsets."""
+"""The audit of repaired directories: they are sound, and lost records show as missing offsets."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ottla_testing.storage.repairing import repair
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("fault", [flip, missing_batch, missing_segment])
-def test_what_a_repair_leaves_is_sound(fault: Fault, skip: bool, tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """It puts an empty batch where records are lost: the sequences that these had are missing, and offsets are, too."""
+def test_audit_after_repair_is_sound(fault: Fault, skip: bool, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """A repair puts an empty batch in the place of lost records, whose sequences and offsets are missing."""
     changed = 0
     for seed in range(scaled(3)):
         root = write(tmp_path / str(seed), [Story(seed).run(60)])
@@ -45,8 +45,8 @@ def test_what_a_repair_leaves_is_sound(fault: Fault, skip: bool, tmp_path: Path,
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, -1])
-def test_a_first_batch_that_is_missing_is_one_fault(number: int, tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """What the indexes say of it is no second one."""
+def test_audit_missing_first_batch_is_one_fault(number: int, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """The findings of the indexes are part of it."""
     for seed in range(scaled(3)):
         story = Story(seed, transactions=False)
         for _ in range(60):

@@ -1,5 +1,5 @@
-"""Records checked by arrays: of every entry, whatever is wrong in it, the same is said as when it is opened alone. And
-how much is said of a segment."""
+"""Records checked by arrays: for every entry the same result as when it is opened alone. And the size of a segment's
+result."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ottla.storage.check.facts import Run, SegmentTask
 from ottla.storage.check.segment import one_by_one
 from ottla_testing.pipeline.columnar_samples import FORMATS, entries, some_records
 
-Said = list[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
+Results = list[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
 
 
-def both(data: bytes, gaps: bool) -> tuple[Said, Said]:
-    """What both ways say of these entries. One whose CRC is wrong need not be opened."""
+def both(data: bytes, gaps: bool) -> tuple[Results, Results]:
+    """Returns the results of both paths for these entries. An entry with a wrong CRC need not be opened."""
     source = inspect.BytesSource(data)
     segment = inspect.SegmentFile(0, "/data/orders-0/00000000000000000000.log", len(data))
     task = SegmentTask("orders-0", segment, None, True, gaps, True, ())
@@ -43,7 +43,7 @@ def unopened(
 
 
 def resealed(data: bytearray, position: int, header: batch.BatchHeader) -> None:
-    """Makes the CRC fit what is there now."""
+    """Updates the CRC after a change."""
     end = position + header.size_bytes
     if header.magic == 2:
         struct.pack_into(">I", data, position + 17, crc32c(bytes(data[position + 21 : end])))
@@ -57,7 +57,7 @@ def a_log(seed: int, count: int = 12) -> bytes:
     for number in range(count):
         magic, codec = chance.choice(FORMATS)
         found = some_records(chance.randint(1, 5), seed + number, first=offset, headers=magic == 2)
-        if magic < 2 or chance.random() < 0.6:  # as a producer wrote them: no offset is missing inside
+        if magic < 2 or chance.random() < 0.6:  # as a producer wrote them, without missing offsets
             found = [one._replace(offset=offset + n) for n, one in enumerate(found)]
         offset = found[-1].offset + 1
         log += entries(found, magic, codec)
@@ -65,7 +65,7 @@ def a_log(seed: int, count: int = 12) -> bytes:
 
 
 @pytest.mark.parametrize("gaps", [True, False])
-def test_of_sound_entries_both_say_the_same(gaps: bool) -> None:
+def test_fast_path_sound_entries_match(gaps: bool) -> None:
     for seed in range(6):
         alone, together = both(a_log(seed), gaps)
         assert together == alone
@@ -74,7 +74,7 @@ def test_of_sound_entries_both_say_the_same(gaps: bool) -> None:
 
 
 @given(seed=st.integers(0, 50), chance=st.randoms(use_true_random=False), gaps=st.booleans(), reseal=st.booleans())
-def test_of_damaged_entries_both_say_the_same(seed: int, chance: random.Random, gaps: bool, reseal: bool) -> None:
+def test_fast_path_damaged_entries_match(seed: int, chance: random.Random, gaps: bool, reseal: bool) -> None:
     data = bytearray(a_log(seed))
     for position, header in chance.sample(list(formats.headers(data)), 3):
         first = 21 if header.magic == 2 else 17
@@ -88,9 +88,9 @@ def test_of_damaged_entries_both_say_the_same(seed: int, chance: random.Random, 
 
 @pytest.mark.parametrize(("at", "form"), [(0, ">q"), (23, ">i"), (27, ">q"), (35, ">q"), (57, ">i")])
 @pytest.mark.parametrize("gaps", [True, False])
-def test_of_headers_that_lie_both_say_the_same(at: int, form: str, gaps: bool) -> None:
-    """Offset, last offset, times and number of records, in each of the formats that has them."""
-    told = 0
+def test_fast_path_wrong_headers_match(at: int, form: str, gaps: bool) -> None:
+    """Changes offset, last offset, timestamps and record count, in each format that has them."""
+    problems = 0
     for seed in range(8):
         log = a_log(seed)
         for position, header in list(formats.headers(log)):
@@ -102,11 +102,11 @@ def test_of_headers_that_lie_both_say_the_same(at: int, form: str, gaps: bool) -
                 resealed(data, position, header)
                 alone, together = both(bytes(data), gaps)
                 assert together == alone, (seed, position, by)
-                told += sum(what is not None for _, what in alone)
-    assert told or (gaps and at in (27, 35))
+                problems += sum(what is not None for _, what in alone)
+    assert problems or (gaps and at in (27, 35))
 
 
-def test_offsets_that_do_not_rise_are_found() -> None:
+def test_fast_path_offsets_not_ascending_found() -> None:
     made = [batch.Record(offset, 1000, None, b"v") for offset in (0, 2, 1, 3)]
     data = batch.build(made) + batch.build([batch.Record(4, 1000, None, b"v")], base_offset=4)
     for gaps in (True, False):
@@ -115,13 +115,13 @@ def test_offsets_that_do_not_rise_are_found() -> None:
 
 
 @pytest.mark.parametrize("bound", [1, 3000, 4 << 20])
-def test_chunks_of_any_size_say_the_same(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_any_chunk_size_matches(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_arrays, "CHUNK_BYTES", bound)
     alone, together = both(a_log(1, 60), gaps=True)
     assert together == alone
 
 
-def test_batches_of_more_records_than_are_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_batch_above_max_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_arrays.batches, "MAX_ROWS", 7)
     records = [batch.Record(n, 1000 + n, None, b"") for n in range(40)]
     parts = [records[:5], records[5:12], records[12:30], records[30:34], records[34:]]
@@ -130,8 +130,8 @@ def test_batches_of_more_records_than_are_decoded_at_once(monkeypatch: pytest.Mo
     assert together == alone and [what for _, what in together] == [None] * 5
 
 
-def test_many_small_batches_with_one_that_lies(tmp_path: Path) -> None:
-    """Chunks in which batches are hopped together; what one of them lies about is told of that one."""
+def test_fast_path_one_wrong_header_among_small_batches(tmp_path: Path) -> None:
+    """Chunks in which batches are walked together; a wrong header is reported for its own batch."""
     data = bytearray()
     for number in range(200):
         made = batch.build(
@@ -148,8 +148,9 @@ def test_many_small_batches_with_one_that_lies(tmp_path: Path) -> None:
     assert wrong == [(position, "its latest record is of 1001, by its header of 5000")]
 
 
-def test_what_a_segment_says_does_not_grow_with_its_batches(tmp_path: Path) -> None:
-    """Two producers by turns, whose batches follow each other: as many runs whether they wrote often or not."""
+def test_packed_result_does_not_grow_with_batches(tmp_path: Path) -> None:
+    """Two producers alternate, with consecutive batches: the number of runs does not depend on the number of
+    batches."""
     sizes: list[tuple[int, int]] = []
     for count in (20, 400):
         data = bytearray()

@@ -1,4 +1,4 @@
-"""Facts of pieces: the plain decoder's, whatever the formats, the windows and the cuts; and damage of every kind."""
+"""Counts of pieces: equal to the plain decoder's, for all formats, windows and divisions; and damage of every kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture]
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_facts_of_one_format(magic: int, codec: int, tmp_path: Path) -> None:
+def test_count_one_format(magic: int, codec: int, tmp_path: Path) -> None:
     records = some_records(90, 7, first=2**40, headers=magic == 2)
     made = [entries(records[at : at + 30], magic, codec) for at in range(0, 90, 30)]
     path = written(tmp_path / "x.log", made)
@@ -34,7 +34,7 @@ def test_facts_of_one_format(magic: int, codec: int, tmp_path: Path) -> None:
 
 @in_folder
 @given(seed=st.integers(0, 1000), window=st.sampled_from([1, 300, 5000, 8 << 20]), most=st.sampled_from([2, 7, 10**6]))
-def test_facts_of_mixed_logs(tmp_path: Path, seed: int, window: int, most: int) -> None:
+def test_count_mixed_log(tmp_path: Path, seed: int, window: int, most: int) -> None:
     made = a_log(seed)
     path = written(tmp_path / "x.log", made)
     with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +45,7 @@ def test_facts_of_mixed_logs(tmp_path: Path, seed: int, window: int, most: int) 
 
 @in_folder
 @given(seed=st.integers(0, 1000), chance=st.randoms(use_true_random=False))
-def test_any_cutting_into_pieces_gives_the_same(tmp_path: Path, seed: int, chance: random.Random) -> None:
+def test_count_independent_of_split(tmp_path: Path, seed: int, chance: random.Random) -> None:
     made = a_log(seed, 20)
     path = written(tmp_path / "x.log", made)
     ends = [sum(map(len, made[:at])) for at in range(1, len(made))]
@@ -58,7 +58,7 @@ def test_any_cutting_into_pieces_gives_the_same(tmp_path: Path, seed: int, chanc
     assert merge([merge(parts[:at]), merge(parts[at:])]) == whole
 
 
-def test_merging_leaves_the_parts_as_they_are() -> None:
+def test_merge_leaves_parts_unchanged() -> None:
     part = Facts(producers={1}, keys=Sizes(1, 0, 3, 3, 3, {3: 1}))
     part.amount(2, 0).records = 5
     merge([part, part])
@@ -69,7 +69,7 @@ def test_merging_leaves_the_parts_as_they_are() -> None:
 
 
 @given(st.integers(0, 2**31 - 1))
-def test_bins_hold_their_sizes(size: int) -> None:
+def test_bin_bounds_contain_size(size: int) -> None:
     low, high = bounds_of(bin_of(size))
     assert low <= size <= high
     assert high - low <= size / 8
@@ -80,16 +80,16 @@ sizes = st.lists(st.one_of(st.integers(-1, 40), st.integers(4000, 5000), st.inte
 
 
 @given(sizes)
-def test_sizes_by_arrays(found: list[int]) -> None:
-    told = tasks.sizes_of(tasks.np.array(found, tasks.np.int64))
+def test_sizes_of_matches_list(found: list[int]) -> None:
+    found_sizes = tasks.sizes_of(tasks.np.array(found, tasks.np.int64))
     there = sorted(size for size in found if size >= 0)
-    assert (told.count, told.nulls, told.total) == (len(there), found.count(-1), sum(there))
-    assert (told.least, told.most) == ((there[0], there[-1]) if there else (None, None))
-    assert sum(number for *_, number in told.octaves()) == len(there)
-    for low, high, number in told.octaves():
+    assert (found_sizes.count, found_sizes.nulls, found_sizes.total) == (len(there), found.count(-1), sum(there))
+    assert (found_sizes.least, found_sizes.most) == ((there[0], there[-1]) if there else (None, None))
+    assert sum(number for *_, number in found_sizes.octaves()) == len(there)
+    for low, high, number in found_sizes.octaves():
         assert number == sum(low <= size <= high for size in there)
     for percent in (0, 50, 99, 100):
-        at = told.percentile(percent)
+        at = found_sizes.percentile(percent)
         if not there:
             assert at is None
         else:
@@ -104,7 +104,7 @@ def counted(path: Path, **options: bool) -> Facts:
     return count(piece(path, **options))
 
 
-def test_a_wrong_crc_costs_its_entry(tmp_path: Path) -> None:
+def test_count_wrong_crc_loses_its_entry(tmp_path: Path) -> None:
     made = a_log(3, 10)
     bad = bytearray(made[4])
     bad[-1] ^= 1
@@ -127,7 +127,7 @@ def test_a_wrong_crc_costs_its_entry(tmp_path: Path) -> None:
         (b"\xff" * 100, ""),
     ],
 )
-def test_a_torn_end(tmp_path: Path, tail: bytes, what: str) -> None:
+def test_count_torn_end(tmp_path: Path, tail: bytes, what: str) -> None:
     made = a_log(1, 5)
     path = written(tmp_path / "x.log", [*made, tail])
     for is_newest, kind in ((True, "open end"), (False, "cut")):
@@ -139,7 +139,7 @@ def test_a_torn_end(tmp_path: Path, tail: bytes, what: str) -> None:
         assert found.records == plain_facts(b"".join(made)).records
 
 
-def test_a_codec_that_nobody_knows(tmp_path: Path) -> None:
+def test_count_unknown_codec(tmp_path: Path) -> None:
     bad = bytearray(entries([Record(0, NOW, b"k", b"v")], 2, 0))
     batch.reseal(bad, attributes=6, max_timestamp=NOW)
     path = written(tmp_path / "x.log", [bytes(bad), *a_log(0, 3)])
@@ -148,7 +148,7 @@ def test_a_codec_that_nobody_knows(tmp_path: Path) -> None:
     assert found.records == plain_facts(b"".join(a_log(0, 3))).records
 
 
-def test_an_entry_too_large_to_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_entry_above_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "WINDOW_BYTES", 100)
     monkeypatch.setattr(tasks.inspect, "ENTRY_BYTES_MAX", 1000)
     large = entries([Record(0, NOW, b"k", bytes(2000))], 2, 0)
@@ -158,7 +158,7 @@ def test_an_entry_too_large_to_be_opened(tmp_path: Path, monkeypatch: pytest.Mon
     assert found.damaged == 1
 
 
-def test_what_cannot_be_told_apart_is_lost_up_to_the_piece_s_end(tmp_path: Path) -> None:
+def test_count_unrecognisable_bytes_lost_to_end_of_piece(tmp_path: Path) -> None:
     made = a_log(2, 6)
     bad = made[2][:16] + b"\x09" + made[2][17:]
     path = written(tmp_path / "x.log", [*made[:2], bad, *made[3:]])
@@ -170,7 +170,7 @@ def test_what_cannot_be_told_apart_is_lost_up_to_the_piece_s_end(tmp_path: Path)
     assert count(piece(path, cut)).damaged == 0
 
 
-def test_files_that_went_or_cannot_be_read(tmp_path: Path) -> None:
+def test_count_deleted_or_unreadable_file(tmp_path: Path) -> None:
     gone = count(SegmentPiece("t", 0, str(tmp_path / "gone.log"), 0, 100))
     assert (gone.gone, gone.damaged) == (1, 0)
     folder = count(SegmentPiece("t", 0, str(tmp_path), 0, 100))
@@ -184,7 +184,7 @@ def test_files_that_went_or_cannot_be_read(tmp_path: Path) -> None:
     assert [one.what for one in count(grown).damage] == ["the file became shorter"]
 
 
-def test_of_much_damage_the_first_places_are_kept(tmp_path: Path) -> None:
+def test_count_keeps_first_places_of_damage(tmp_path: Path) -> None:
     bad = bytearray(entries([Record(0, NOW, b"k", b"v")], 2, 0))
     bad[-1] ^= 1
     path = written(tmp_path / "x.log", [bytes(bad)] * 1000)
@@ -196,7 +196,7 @@ def test_of_much_damage_the_first_places_are_kept(tmp_path: Path) -> None:
 
 @in_folder
 @given(seed=st.integers(0, 100), chance=st.randoms(use_true_random=False))
-def test_nothing_is_raised_whatever_the_bytes(
+def test_count_random_bytes_raise_nothing(
     tmp_path: Path, seed: int, chance: random.Random, scaled: Callable[[int], int]
 ) -> None:
     made = bytearray(b"".join(a_log(seed, 12)))

@@ -1,4 +1,5 @@
-"""A stop at every step of a compaction: all live records are there, and another run ends as one without a stop."""
+"""A stop at every step of a compaction: all live records are kept, and another run gives the result of an uninterrupted
+one."""
 
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
@@ -55,7 +56,7 @@ def opened(files: SimulatedFiles) -> PartitionLog:
 
 
 def check(files: SimulatedFiles, wanted: dict[bytes, bytes], whole: SimulatedFiles, end: int) -> None:
-    """What a stop left: a broker opens it, and another run goes on with it."""
+    """Checks the state after a stop: a broker opens it, and another run continues."""
     by_broker = files.fork()
     log = opened(by_broker)
     assert log.log_end_offset == end and live(by_broker) == wanted
@@ -68,7 +69,7 @@ def check(files: SimulatedFiles, wanted: dict[bytes, bytes], whole: SimulatedFil
 
 
 @pytest.mark.timeout(900)  # of a soak
-def test_a_stop_at_any_step(scaled: Callable[[int], int]) -> None:
+def test_compact_stopped_at_any_step_continues(scaled: Callable[[int], int]) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     for number in range(max(1, scaled(1) // 4)):
@@ -93,7 +94,7 @@ def test_a_stop_at_any_step(scaled: Callable[[int], int]) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_disk_that_fails_at_any_step(scaled: Callable[[int], int]) -> None:
+def test_compact_disk_error_at_any_step(scaled: Callable[[int], int]) -> None:
     rng = random.Random(7)
     before, _ = closed(rng)
     whole = before.fork()
@@ -110,7 +111,7 @@ def test_a_disk_that_fails_at_any_step(scaled: Callable[[int], int]) -> None:
         check(files, wanted, whole, end)
 
 
-def test_a_look_changes_nothing_and_a_second_run_has_nothing_to_do() -> None:
+def test_compact_dry_run_changes_nothing_and_second_run_is_empty() -> None:
     files, log = closed(random.Random(3))
     from ottla.pipeline.jobs.compact.steps import plan_partition
     from ottla.pipeline.jobs.in_place.directory_hold import held

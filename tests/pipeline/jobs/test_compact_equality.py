@@ -1,4 +1,4 @@
-"""Compaction by offsets that a shuffle found is that of the broker's cleaner, byte for byte."""
+"""Compaction by offsets from a shuffle gives the cleaner's result, byte for byte."""
 
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
@@ -35,10 +35,10 @@ def laid(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:
 
 @pytest.mark.timeout(900)  # of a soak
 @pytest.mark.parametrize("least_records", [1, 20])
-def test_any_log_becomes_what_the_cleaner_makes_of_it(
+def test_compact_random_log_equals_cleaner(
     scaled: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, least_records: int
 ) -> None:
-    """Also in second passes, which begin anywhere; batches are done together, and one by one."""
+    """Includes second passes, which begin anywhere; batches are handled together, and one by one."""
     monkeypatch.setattr(thinned_batches, "LEAST_RECORDS", least_records)
     monkeypatch.setattr(upgrade, "LEAST_ENTRIES", least_records // 4)
     seed = random.randrange(1 << 32)

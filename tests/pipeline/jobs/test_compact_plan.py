@@ -1,4 +1,4 @@
-"""What is compacted and by which settings, what is refused, and what the report says."""
+"""The topics and settings of a compaction, refusals, and the report."""
 
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
@@ -38,36 +38,36 @@ COMPACT = {"cleanup.policy": "compact,delete"}
 THERE = ["orders", "users", "__consumer_offsets", "__cluster_metadata"]
 
 
-def test_topics_are_compacted_by_their_policy_and_those_of_the_brokers_always() -> None:
+def test_topics_compacted_by_policy_and_internal_always() -> None:
     configs = {"users": COMPACT | {"segment.bytes": "2000"}, "orders": {"cleanup.policy": "delete"}}
     found = compacted_topics(THERE, configs, {"orders"})
     assert list(found) == ["__consumer_offsets", "users"]
     assert found["users"] == Settings(segment_bytes=2000)
     assert found["__consumer_offsets"] == Settings(segment_bytes=100 << 20)
-    # Without the metadata log it is known of those that the cleaner has worked on.
+    # Without the metadata log, the cleaner's checkpoint decides.
     assert list(compacted_topics(THERE, None, {"orders"})) == ["__consumer_offsets", "orders"]
     assert list(compacted_topics(THERE, configs, (), topics=["users"])) == ["users"]
     assert list(compacted_topics(THERE, configs, (), like="__.*")) == ["__consumer_offsets"]
 
 
-def test_what_is_not_compacted_is_so_only_by_force() -> None:
+def test_topic_without_compact_policy_needs_force() -> None:
     configs = {"users": COMPACT}
     with pytest.raises(ReadError, match=r"orders is not compacted, by its cleanup\.policy: force drops"):
         compacted_topics(THERE, configs, {"orders"}, topics=["orders", "users"])
-    with pytest.raises(ReadError, match="as far as can be told"):
+    with pytest.raises(ReadError, match="according to the cleaner's checkpoint"):
         compacted_topics(THERE, None, (), topics=["orders"])
     assert list(compacted_topics(THERE, configs, (), topics=["orders"], force=True)) == ["orders"]
-    with pytest.raises(ReadError, match="there is no topic nobody"):
-        compacted_topics(THERE, configs, (), topics=["nobody"], force=True)
-    with pytest.raises(ReadError, match="its snapshots say"):
+    with pytest.raises(ReadError, match="there is no topic missing"):
+        compacted_topics(THERE, configs, (), topics=["missing"], force=True)
+    with pytest.raises(ReadError, match="it has snapshots instead"):
         compacted_topics(THERE, configs, (), topics=["__cluster_metadata"], force=True)
 
 
-def test_settings_are_the_topics_own_then_those_told_then_kafkas() -> None:
+def test_settings_precedence_topic_caller_kafka() -> None:
     configs = {"users": {"delete.retention.ms": "7"}}
-    told = {"delete.retention.ms": "8", "min.compaction.lag.ms": "9", "segment.bytes": "10000"}
-    assert settings_of("users", configs, told) == Settings(10000, delete_retention_ms=7, min_compaction_lag_ms=9)
-    assert settings_of("__transaction_state", None, told).segment_bytes == 10000
+    given = {"delete.retention.ms": "8", "min.compaction.lag.ms": "9", "segment.bytes": "10000"}
+    assert settings_of("users", configs, given) == Settings(10000, delete_retention_ms=7, min_compaction_lag_ms=9)
+    assert settings_of("__transaction_state", None, given).segment_bytes == 10000
     assert settings_of("orders", configs, {}) == Settings()
     for name, value in (("segment.bytes", "1"), ("delete.retention.ms", "-1"), ("index.interval.bytes", "many")):
         with pytest.raises(ReadError, match=f"topic users: {name}={value}"):
@@ -77,7 +77,7 @@ def test_settings_are_the_topics_own_then_those_told_then_kafkas() -> None:
 
 
 def directory(root: Path, *, times: tuple[int, ...] = (1, 1, 1, 1)) -> None:
-    """A closed directory with a segment for each of these days, and the active one."""
+    """Writes a closed directory with a segment for each of these days, and the active one."""
     made = DataDirectory.open(DiskFiles(), root, node_id=1)
     log = made.open_partition("users", 0, config=LogConfig(segment_bytes=300), now_ms=0)
     for number, day in enumerate((*times, 1)):
@@ -92,8 +92,8 @@ def planned(root: Path, settings: Settings | None = None, **more: float) -> Part
         return plan_partition(holding, "users", 0, settings or Settings(), now_ms=NOW, **more)  # type: ignore[arg-type]
 
 
-def test_nothing_behind_what_may_change_is_touched(tmp_path: Path) -> None:
-    """The last stable offset, the high watermark of a replica, and min.compaction.lag.ms end what is gone over."""
+def test_plan_ends_before_uncleanable_records(tmp_path: Path) -> None:
+    """The last stable offset, the high watermark of a replica, and min.compaction.lag.ms bound the range."""
     directory(tmp_path, times=(1, 1, 9, 1))
     plan = planned(tmp_path)
     assert plan.task.end_offset == 12 and plan.task.first_dirty_offset == 0 and len(plan.groups) == 1
@@ -111,7 +111,7 @@ def test_nothing_behind_what_may_change_is_touched(tmp_path: Path) -> None:
     assert plan.task.first_dirty_offset == 6 and plan.dirty.clean_bytes > 0
 
 
-def test_a_directory_on_the_disk_is_compacted_and_told_of(tmp_path: Path) -> None:
+def test_compact_directory_on_disk_and_report(tmp_path: Path) -> None:
     directory(tmp_path)
     with held(tmp_path) as holding:
         plan = plan_partition(holding, "users", 0, Settings(), now_ms=NOW, release=Release(keep_empty_at_end=False))
@@ -144,7 +144,7 @@ def test_a_directory_on_the_disk_is_compacted_and_told_of(tmp_path: Path) -> Non
     assert json.loads(report.to_json())["topics"][0]["records"] == {"before": None, "after": None}
 
 
-def test_what_is_damaged_is_left_as_it_is() -> None:
+def test_compact_damaged_partition_left_unchanged() -> None:
     rng = random.Random(1)
     for _ in range(5):
         files, log = SimulatedFiles(), RandomLog(rng)
@@ -169,6 +169,6 @@ def test_what_is_damaged_is_left_as_it_is() -> None:
     report = report_of([], ["orders"], [plan], [outcome], [("orders", "orders-1 cannot be compacted: it is gone")])
     assert report.problems == ["orders-1 cannot be compacted: it is gone", outcome.problem]
     assert report.to_text().startswith(
-        "left as it is: orders-1 cannot be compacted: it is gone\nleft as it is: orders-0"
+        "left unchanged: orders-1 cannot be compacted: it is gone\nleft unchanged: orders-0"
     )
     assert report.topics[0].compacted == 0 and report.topics[0].partitions == 2

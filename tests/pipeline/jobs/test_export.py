@@ -1,4 +1,5 @@
-"""What an export writes: each record once, as others read it; days, names, sizes; and what a second run adds."""
+"""The result of an export: each record once, as other clients read it; days, names, sizes; and what a second run
+adds."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ UNCOMMITTED = Settings(isolation="read_uncommitted")
 ID = bytes(range(16))
 
 
-def told(folder: Path, *topics: str) -> list[Row]:
-    """What aiokafka reads there."""
+def expected_rows(folder: Path, *topics: str) -> list[Row]:
+    """Returns the rows that aiokafka reads from there."""
     names = [name for topic in topics for name in sorted(folder.glob(f"{topic}-*"))]
     return sorted((row for name in names for row in by_aiokafka(name)), key=lambda row: row[:3])
 
@@ -47,15 +48,17 @@ def plain(first: int, count: int, time_ms: int = NOW_MS, step_ms: int = 1) -> li
     return [Record(first + n, time_ms + n * step_ms, b"k%d" % (first + n), b"v", ()) for n in range(count)]
 
 
-# --- what is in it
+# --- content
 
 
-def test_every_record_of_every_format(directory: Path, tmp_path: Path) -> None:
+def test_export_all_formats(directory: Path, tmp_path: Path) -> None:
     report = exported(directory, tmp_path / "out", settings=UNCOMMITTED)
     readable = [topic for topic in FORMATS if topic != "v0-lz4"]
     found = checked(tmp_path / "out")
-    # aiokafka does not read the lz4 frames of v0, in which the same was written.
-    assert [row for row in found if row.topic != "v0-lz4"] == told(directory, *readable, "events", "transactions")
+    # aiokafka does not read the lz4 frames of v0, which have the same records.
+    assert [row for row in found if row.topic != "v0-lz4"] == expected_rows(
+        directory, *readable, "events", "transactions"
+    )
     of_v0 = {topic: [row[2:] for row in found if row.topic == topic] for topic in ("v0-lz4", "v0-gzip")}
     assert of_v0["v0-lz4"] == of_v0["v0-gzip"]
     assert report.records == len(found) and report.skipped == 0
@@ -63,10 +66,10 @@ def test_every_record_of_every_format(directory: Path, tmp_path: Path) -> None:
     assert {row.timestamp_type for row in found} == {-1, 0}
 
 
-def test_what_transactions_aborted_or_have_not_ended_is_left_out(directory: Path, tmp_path: Path) -> None:
+def test_export_skips_aborted_and_open_transactions(directory: Path, tmp_path: Path) -> None:
     report = exported(directory, tmp_path / "out", selection=Selection(topics=("transactions",)))
     found = checked(tmp_path / "out")
-    # Eight a turn and a marker; every second turn is aborted; then one is open.
+    # Eight records and a marker per round; every second round is aborted; the last transaction is open.
     assert [row.offset for row in found] == [
         offset
         for turn in range(4)
@@ -76,7 +79,7 @@ def test_what_transactions_aborted_or_have_not_ended_is_left_out(directory: Path
     assert report.topics["transactions"].partitions[0].offsets == [Range(0, 36)]
 
 
-def test_the_brokers_own_topics_only_by_name(directory: Path, tmp_path: Path) -> None:
+def test_export_internal_topics_only_if_named(directory: Path, tmp_path: Path) -> None:
     a_log(tmp_path / "data", "__consumer_offsets", 0, [plain(0, 3)])
     a_log(tmp_path / "data", "orders", 0, [plain(0, 3)])
     exported(tmp_path / "data", tmp_path / "a")
@@ -85,7 +88,7 @@ def test_the_brokers_own_topics_only_by_name(directory: Path, tmp_path: Path) ->
     assert {row.topic for row in checked(tmp_path / "b")} == {"__consumer_offsets"}
 
 
-def test_over_the_wire_the_same(broker: Embedded, directory: Path, tmp_path: Path) -> None:
+def test_export_from_broker_equals_files(broker: Embedded, directory: Path, tmp_path: Path) -> None:
     topics = Selection(topics=("v0-gzip", "v1-none", "v2-zstd", "events", "transactions"))
     exported(directory, tmp_path / "files", selection=topics)
     exported(WireBackend(config(broker)), tmp_path / "wire", selection=topics)
@@ -95,8 +98,8 @@ def test_over_the_wire_the_same(broker: Embedded, directory: Path, tmp_path: Pat
     assert report.topics["events"].topic_id is not None
 
 
-def test_other_readers(directory: Path, tmp_path: Path) -> None:
-    """pyarrow by the folders, and pandas: names of topics that look like numbers stay names."""
+def test_export_readable_by_other_libraries(directory: Path, tmp_path: Path) -> None:
+    """pyarrow by the folders, and pandas: topic names that look like numbers stay strings."""
     exported(directory, tmp_path / "out", selection=Selection(topics=("v0-none", "v2-none")))
     hive = ds.partitioning(layout.PARTITIONING, flavor="hive")
     table = ds.dataset(tmp_path / "out", partitioning=hive).to_table()
@@ -110,10 +113,10 @@ def test_other_readers(directory: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_codecs(tmp_path: Path, codec: str) -> None:
+def test_export_codecs(tmp_path: Path, codec: str) -> None:
     a_log(tmp_path / "data", "orders", 0, [some(0, 50, 2)])
     exported(tmp_path / "data", tmp_path / "out", form=Form(codec=codec))
-    assert checked(tmp_path / "out") == told(tmp_path / "data", "orders")
+    assert checked(tmp_path / "out") == expected_rows(tmp_path / "data", "orders")
     (path,) = visible(tmp_path / "out")
     group = pq.ParquetFile(tmp_path / "out" / path).metadata.row_group(0)
     assert group.column(4).compression == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
@@ -125,8 +128,10 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
 
 
 @pytest.mark.slow
-def test_records_of_many_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scaled: Callable[[int], int]) -> None:
-    """In bounded memory, with few files open: a day that is closed meanwhile is gone on with in a file of its own."""
+def test_export_many_days_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scaled: Callable[[int], int]
+) -> None:
+    """In bounded memory, with few files open: a day whose file was closed meanwhile continues in another file."""
     monkeypatch.setattr(tasks, "GROUP_BYTES", 2000)
     monkeypatch.setattr(tasks, "WAITING_BYTES", 3000)
     monkeypatch.setattr(tasks, "OPEN_FILES", 2)
@@ -145,7 +150,7 @@ def test_records_of_many_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     assert len(visible(tmp_path / "out")) > len(dates)
 
 
-def test_times_that_no_calendar_has(tmp_path: Path) -> None:
+def test_export_timestamps_outside_datetime(tmp_path: Path) -> None:
     late = (layout.LAST_DAY + 1) * DAY_MS
     records = [Record(n, time, None, None, ()) for n, time in enumerate((late - 1, late, 9 * 10**15))]
     a_log(tmp_path / "data", "late", 0, [records])
@@ -157,7 +162,7 @@ def test_times_that_no_calendar_has(tmp_path: Path) -> None:
     assert found == {"9999-12-31": [late - 1], None: [late, 9 * 10**15]}
 
 
-def test_names_and_sizes(tmp_path: Path) -> None:
+def test_export_file_names_and_sizes(tmp_path: Path) -> None:
     a_log(tmp_path / "data", "orders", 0, [plain(n, 10) for n in range(0, 100, 10)])
     exported(tmp_path / "data", tmp_path / "rows", form=Form(rows_per_file=40))
     folder = "topic=orders/partition=0/date=2023-11-14"
@@ -165,8 +170,8 @@ def test_names_and_sizes(tmp_path: Path) -> None:
         f"{folder}/{first:020d}-{last:020d}.parquet" for first, last in ((0, 39), (40, 79), (80, 99))
     ]
     exported(tmp_path / "data", tmp_path / "bytes", form=Form(file_bytes=1))
-    assert [name.last for _, name, _ in tables(tmp_path / "bytes")] == [99]  # a row group is whole
-    assert checked(tmp_path / "rows") == checked(tmp_path / "bytes") == told(tmp_path / "data", "orders")
+    assert [name.last for _, name, _ in tables(tmp_path / "bytes")] == [99]  # row groups are not split
+    assert checked(tmp_path / "rows") == checked(tmp_path / "bytes") == expected_rows(tmp_path / "data", "orders")
     a_log(tmp_path / "data", "small", 0, [plain(n, 10) for n in range(0, 100, 10)], segment_bytes=300)
     assert len(list((tmp_path / "data" / "small-0").glob("*.log"))) == 10
     for part_bytes, count in ((10**6, 1), (1000, 2), (10, 10)):
@@ -180,11 +185,11 @@ def test_names_and_sizes(tmp_path: Path) -> None:
     assert layout.file_name("part-0000.parquet") is layout.file_name("g0-1-2.parquet") is None
 
 
-# --- again
+# --- further runs
 
 
-def test_a_second_run_adds_only_what_is_new(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """However the log is cut into segments and pieces, and whatever was asked for before."""
+def test_export_second_run_adds_new_records_only(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """For any division of the log into segments and pieces, and any earlier range."""
     rng = random.Random(4)
     at = {0: 0, 1: 0}
     for turn in range(min(scaled(6), 30)):
@@ -200,22 +205,22 @@ def test_a_second_run_adds_only_what_is_new(tmp_path: Path, scaled: Callable[[in
         assert before.items() <= after.items() and len(after) == len(before) + report.files
         checked(tmp_path / "out")
     exported(tmp_path / "data", tmp_path / "out")
-    assert checked(tmp_path / "out") == told(tmp_path / "data", "orders")
+    assert checked(tmp_path / "out") == expected_rows(tmp_path / "data", "orders")
     assert exported(tmp_path / "data", tmp_path / "out").skipped == sum(at.values())
 
 
-def test_from_a_time_until_a_time(tmp_path: Path) -> None:
+def test_export_between_timestamps(tmp_path: Path) -> None:
     a_log(tmp_path / "data", "orders", 0, [plain(n, 10, NOW_MS + n) for n in range(0, 100, 10)])
     ends: dict[str, Any] = {"starting": AtTime(NOW_MS + 35), "ending": AtTime(NOW_MS + 61)}
     report = exported(tmp_path / "data", tmp_path / "out", **ends)
     assert [row.offset for row in checked(tmp_path / "out")] == list(range(35, 61))
     report = exported(tmp_path / "data", tmp_path / "out")
     assert report.topics["orders"].partitions[0].offsets == [Range(0, 35), Range(61, 100)]
-    assert checked(tmp_path / "out") == told(tmp_path / "data", "orders")
+    assert checked(tmp_path / "out") == expected_rows(tmp_path / "data", "orders")
 
 
-def test_offsets_that_hold_nothing_are_not_looked_at_again(directory: Path, tmp_path: Path) -> None:
-    """Markers and aborted records, and what compaction removed: read once, without a file."""
+def test_export_offsets_without_records_read_once(directory: Path, tmp_path: Path) -> None:
+    """Markers, aborted records, and records removed by compaction: read once, without a file."""
     ends = {TopicPartition("transactions", 0): 9}, {TopicPartition("transactions", 0): 12}
     only = Selection(topics=("transactions",))
     report = exported(
@@ -226,8 +231,8 @@ def test_offsets_that_hold_nothing_are_not_looked_at_again(directory: Path, tmp_
     assert report.topics["transactions"].partitions[0].offsets == [(0, 9), (12, 36)] and report.skipped == 3
 
 
-def test_records_that_were_deleted(tmp_path: Path) -> None:
-    """Those that were exported stay, of the others it is told once."""
+def test_export_deleted_records_reported_once(tmp_path: Path) -> None:
+    """Exported records stay; the others are reported as deleted once."""
     a_log(tmp_path / "data", "orders", 0, [plain(n, 10) for n in range(0, 40, 10)], segment_bytes=300)
     exported(tmp_path / "data", tmp_path / "out", ending=AtOffsets({TopicPartition("orders", 0): 15}))
     logs = sorted((tmp_path / "data" / "orders-0").glob("*.log"))
@@ -246,11 +251,11 @@ def test_records_that_were_deleted(tmp_path: Path) -> None:
         (30, 40, False),
         (15, 30, True),
     ]
-    # Of a log that was never exported nothing is known to be missing.
+    # For a log that was never exported, nothing is known to be missing.
     assert exported(tmp_path / "data", tmp_path / "other", fail_on_loss=True).records == 10
 
 
-def test_records_that_are_deleted_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_records_deleted_during_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_log(tmp_path / "data", "orders", 0, [plain(n, 10) for n in range(0, 40, 10)], segment_bytes=300)
     pieces = FileBackend.pieces
 
@@ -271,25 +276,25 @@ def test_records_that_are_deleted_while_they_are_read(tmp_path: Path, monkeypatc
     )
 
 
-def made_anew(tmp_path: Path, topic_id: bytes, batches: int) -> None:
+def recreated(tmp_path: Path, topic_id: bytes, batches: int) -> None:
     for path in sorted((tmp_path / "data").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     a_log(tmp_path / "data", "orders", 0, [plain(10 * n, 10, NOW_MS + 5) for n in range(batches)], topic_id=topic_id)
 
 
-def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
-    made_anew(tmp_path, ID, 2)
+def test_export_recreated_topic(tmp_path: Path) -> None:
+    recreated(tmp_path, ID, 2)
     exported(tmp_path / "data", tmp_path / "out")
     for topic_id, batches, why in (
         (ID[::-1], 3, "its id is Dw4NDAsKCQgHBgUEAwIBAA, and was AAECAwQFBgcICQoLDA0ODw"),
         (ID, 1, "orders-0 ends at offset 10, but was exported up to 20"),
         (bytes(16), 1, "orders-0 ends at offset 10, but was exported up to 20"),
     ):
-        made_anew(tmp_path, topic_id, batches)
-        with pytest.raises(ExportError, match=f"topic orders is not what was exported before: {why}"):
+        recreated(tmp_path, topic_id, batches)
+        with pytest.raises(ExportError, match=f"topic orders is not the one that was exported before: {why}"):
             exported(tmp_path / "data", tmp_path / "out")
     assert len(checked(tmp_path / "out")) == 20
-    made_anew(tmp_path, ID[::-1], 3)
+    recreated(tmp_path, ID[::-1], 3)
     report = exported(tmp_path / "data", tmp_path / "out", new_generation=True)
     assert (report.records, report.topics["orders"].generation) == (30, 1)
     assert sorted(name.generation for _, name, _ in tables(tmp_path / "out")) == [0, 1]
@@ -301,13 +306,13 @@ def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
 # --- folders
 
 
-def test_folders_that_are_not_ours(tmp_path: Path) -> None:
+def test_export_foreign_folder_refused(tmp_path: Path) -> None:
     a_log(tmp_path / "data", "orders", 0, [plain(0, 10)])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(ExportError, match="full is not empty, and no export made it"):
         exported(tmp_path / "data", tmp_path / "full")
-    with pytest.raises(ExportError, match="x is no folder"):
+    with pytest.raises(ExportError, match="x is not a folder"):
         exported(tmp_path / "data", tmp_path / "full" / "x")
     out = tmp_path / "out"
     exported(tmp_path / "data", out)
@@ -322,23 +327,23 @@ def test_folders_that_are_not_ours(tmp_path: Path) -> None:
     (document,) = (out / layout.MANIFEST).iterdir()
     whole = document.read_text()
     for damaged, why in (
-        (whole[:-9], "is no document of an export"),
-        (whole.replace('"version": 1', '"version": 2'), "is of version 2, which this release does not know"),
-        (whole.replace('"number": 1', '"number": 2'), "is not where it belongs"),
+        (whole[:-9], "is not a document of an export"),
+        (whole.replace('"version": 1', '"version": 2'), "has version 2, this release supports 1"),
+        (whole.replace('"number": 1', '"number": 2'), "is out of order"),
     ):
         document.write_text(damaged)
         with pytest.raises(ExportError, match=why):
             exported(tmp_path / "data", out)
     document.write_text(whole)
     (out / layout.SETTINGS).write_text("{}")
-    with pytest.raises(ExportError, match=r"_ottla/export.json is not as an export writes it"):
+    with pytest.raises(ExportError, match=r"_ottla/export.json is not a valid settings file"):
         exported(tmp_path / "data", out)
     (out / layout.SETTINGS).unlink()
     with pytest.raises(ExportError, match=r"_ottla/export.json is missing"):
         exported(tmp_path / "data", out)
 
 
-def test_damage_ends_it_or_is_left_out(tmp_path: Path) -> None:
+def test_export_damage_fails_or_skipped(tmp_path: Path) -> None:
     a_log(tmp_path / "data", "orders", 0, [plain(n, 10) for n in range(0, 40, 10)], segment_bytes=300)
     log = sorted((tmp_path / "data" / "orders-0").glob("*.log"))[1]
     data = bytearray(log.read_bytes())
@@ -346,14 +351,14 @@ def test_damage_ends_it_or_is_left_out(tmp_path: Path) -> None:
     log.write_bytes(data)
     with pytest.raises(ReadError, match="does not match its CRC"):
         exported(tmp_path / "data", tmp_path / "out", part_bytes=300)
-    assert [row.offset for row in rows(tmp_path / "out")] == list(range(10))  # what was done before stays
+    assert [row.offset for row in rows(tmp_path / "out")] == list(range(10))  # pieces committed before the error stay
     report = exported(tmp_path / "data", tmp_path / "out", on_corrupt="skip")
     assert [row.offset for row in checked(tmp_path / "out")] == [*range(10), *range(20, 40)]
     assert report.skipped == 10
 
 
-def test_a_directory_that_a_broker_has_open(tmp_path: Path) -> None:
-    """Nothing is locked there, and what is behind the high watermark is left for later."""
+def test_export_directory_in_use(tmp_path: Path) -> None:
+    """Takes no lock, and leaves records above the high watermark to a later run."""
     a_log(tmp_path / "data", "orders", 0, [plain(0, 10)])
     directory = DataDirectory.open(DISK, tmp_path / "data", node_id=1)
     log = directory.open_partition("orders", 0, config=LogConfig(), now_ms=NOW_MS)
@@ -385,8 +390,8 @@ def test_ranges() -> None:
         assert [offset for one in left for offset in range(*one)] == sorted(set(range(5, 25)) - inside)
 
 
-def test_the_manifest_says_what_is_where(tmp_path: Path) -> None:
-    made_anew(tmp_path, ID, 2)
+def test_manifest_lists_files(tmp_path: Path) -> None:
+    recreated(tmp_path, ID, 2)
     exported(tmp_path / "data", tmp_path / "out")
     ((one, file),) = exported_files(DISK, str(tmp_path / "out"))
     assert (one.topic, one.topic_id, one.start, one.end, one.records) == ("orders", "AAECAwQFBgcICQoLDA0ODw", 0, 20, 20)

@@ -1,4 +1,4 @@
-"""Decoded values: JSON and Avro as columns, and what becomes of values that are not of the form."""
+"""Decoded values: JSON and Avro as columns, and values that do not decode."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def decoded(decoding: Decoding, *values: bytes | None) -> Any:
     return decoding.decoder().decode(pa.array(values, pa.binary()))
 
 
-def test_json_as_columns() -> None:
+def test_json_schema_to_columns() -> None:
     found = decoded(Decoding.json(COLUMNS), json.dumps(FULL, indent=1).encode(), None, b" {} ")
     found.values.validate(full=True)
     assert found.values.type == pa.struct(list(COLUMNS)) and found.failed == 0
@@ -115,8 +115,8 @@ BAD_VALUES = (
 BAD_TEXTS = (b"", b"null", b"1", b"[]", b'"{}"', b"{", b"{}{}", b"{} null", b'{"id":NaN}', b"\xff", b'{"name":"\xff"}')
 
 
-def test_values_that_are_no_such_json_are_null_and_counted() -> None:
-    """Each by itself and among good ones, of which none is lost."""
+def test_json_invalid_values_null_and_counted() -> None:
+    """Each invalid value by itself and among valid ones, none of which is lost."""
     bad = [json.dumps({name: value}).encode() for name, value in BAD_VALUES] + list(BAD_TEXTS)
     decoding = Decoding.json(COLUMNS)
     for value in bad:
@@ -133,13 +133,13 @@ def test_values_that_are_no_such_json_are_null_and_counted() -> None:
     assert mixed[found.first_failed] in bad and not set(mixed[: found.first_failed]) & set(bad)
 
 
-def test_json_as_text_that_is_checked() -> None:
+def test_json_without_schema_validated_text() -> None:
     found = decoded(Decoding.json(), b' {"a": [1, 2.50]} ', b"nul", None, b"null", b"\xff", b"NaN")
     assert found.values.to_pylist() == [' {"a": [1, 2.50]} ', None, None, "null", None, None]
     assert (found.failed, found.first_failed) == (3, 1)
 
 
-def test_schemas_that_json_is_not_decoded_to() -> None:
+def test_json_unsupported_schema_refused() -> None:
     for schema in (
         pa.int64(),
         pa.schema([("a", pa.time32("ms"))]),
@@ -160,8 +160,8 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=6))
-def test_any_json_is_decoded_or_counted(documents: list[Any]) -> None:
-    """As much as fits the columns, whatever the rest is."""
+def test_json_random_documents_decoded_or_counted(documents: list[Any]) -> None:
+    """Values that fit the columns are decoded, whatever the others are."""
     schema = pa.schema([("id", pa.int32()), ("name", pa.string()), ("in", pa.list_(pa.float64()))])
 
     def fits(one: Any) -> bool:
@@ -246,7 +246,7 @@ def written(order: dict[str, Any], schema: Any = AVRO) -> bytes:
     return file.getvalue()
 
 
-def test_avro_as_columns() -> None:
+def test_avro_to_columns() -> None:
     value = written(ORDER)
     found = decoded(Decoding.avro(json.dumps(AVRO)), value, None, value[:-3], value + b"\0", b"", value)
     found.values.validate(full=True)
@@ -261,14 +261,14 @@ def test_avro_as_columns() -> None:
     assert found.values.type.field("clock").type == pa.int32()
 
 
-def test_avro_behind_what_marks_it() -> None:
+def test_avro_with_prefix() -> None:
     value, schema = written(ORDER), json.dumps(AVRO)
     print_ = bytes.fromhex(fingerprint(to_parsing_canonical_form(AVRO), "CRC-64-AVRO"))
     confluent, single = b"\0\0\0\1\2" + value, b"\xc3\x01" + print_ + value
     found = decoded(Decoding.avro(schema, "avro-confluent"), confluent, single, b"\0\0\0\1", b"\1" + confluent[1:])
     assert [one is not None for one in found.values.to_pylist()] == [True, False, False, False]
     assert decoded(Decoding.avro(schema, "avro-single"), single, confluent, single[:2] + bytes(8) + value).failed == 2
-    # As the specification's own implementation of CRC-64-AVRO has it, least byte first.
+    # According to the specification's implementation of CRC-64-AVRO, least byte first.
     crc = 0xC15D213AA4D7A795
     for byte in to_parsing_canonical_form(AVRO).encode():
         crc ^= byte
@@ -277,8 +277,8 @@ def test_avro_behind_what_marks_it() -> None:
     assert print_ == crc.to_bytes(8, "little")
 
 
-def test_times_that_python_has_not() -> None:
-    """What fits the column is decoded, what does not is counted."""
+def test_avro_timestamps_outside_datetime() -> None:
+    """Values that fit the column are decoded, others are counted."""
     schema = {"type": "record", "name": "T", "fields": [{"name": "at", "type": AVRO["fields"][9]["type"]}]}  # type: ignore[index]
     found = decoded(
         Decoding.avro(json.dumps(schema)), b"\x80\xa0\xc5\xbb\xb3\xd6\x87\x02", b"\xfe" + b"\xff" * 8 + b"\x01"
@@ -288,14 +288,14 @@ def test_times_that_python_has_not() -> None:
     assert late[1] is None and late[0] > 253_402_300_800_000_000
 
 
-def test_schemas_that_avro_is_not_decoded_by() -> None:
+def test_avro_unsupported_schema_refused() -> None:
     for schema, why in (
-        ("{", "it is no schema of Avro"),
-        ('{"type": "nothing"}', "it is no schema of Avro"),
-        ('["int", "string"]', "not decoded to unions of several types"),
+        ("{", "it is not an Avro schema"),
+        ('{"type": "nothing"}', "it is not an Avro schema"),
+        ('["int", "string"]', "Avro unions of several types cannot be decoded"),
         (
             '{"type":"record","name":"a.N","fields":[{"name":"n","type":["null","N"]}]}',
-            "not decoded to the recursive record N",
+            "the recursive Avro record N cannot be decoded",
         ),
     ):
         with pytest.raises(ExportError, match=why):
@@ -311,7 +311,7 @@ def settings_of(decoding: Decoding) -> Settings:
     return Settings(decoding={"kind": decoding.kind, "schema": decoding.schema})
 
 
-def test_an_export_with_decoded_values(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_export_with_decoded_column(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     count = scaled(60)
     values = [b'{"id":%d}' % n if n % 3 else b"no json" if n % 2 else None for n in range(count)]
     records = [Record(n, NOW_MS, None, value, ()) for n, value in enumerate(values)]
@@ -330,6 +330,6 @@ def test_an_export_with_decoded_values(tmp_path: Path, scaled: Callable[[int], i
         exported(tmp_path / "data", tmp_path / "strict", form=strict, settings=settings_of(decoding))
 
 
-def test_what_is_told_of_a_value_is_short() -> None:
+def test_decode_problem_text_is_short() -> None:
     found = decoded(Decoding.json(COLUMNS), json.dumps({"id": "x" * 10_000}).encode())
     assert len(found.problem) <= decoding_module._SHOWN

@@ -1,7 +1,6 @@
-"""Exports that are interrupted, at every operation on files: what readers see meanwhile, and that the next run goes on.
+"""Exports interrupted at every file operation: readers never see a partial state, and the next run continues.
 
-The disk is a simulated one, on which a process ends, power is lost, or an operation fails; a table beside it, where
-there is one, keeps what it was given whole.
+The disk is simulated: a process ends, power is lost, or an operation fails; a table, if there is one, keeps its files.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 ROOT = "/lake/orders"
 DAY_MS = 86_400_000
 DELTA = Settings("delta")
-SMALL = Form(file_bytes=400)  # each segment makes files of its own
+SMALL = Form(file_bytes=400)  # each segment makes its own files
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two partitions, of two segments and of one; of the first one's records some are of another day."""
+    """Returns two partitions, with two segments and one; some records of the first have another day."""
     root = tmp_path_factory.mktemp("export") / "data"
     for partition, batches in ((0, 2), (1, 1)):
         records = [
@@ -74,7 +73,7 @@ def a_disk() -> SimulatedFiles:
 
 
 class ATable:
-    """A table that lists its files itself; `dies` is when it is given a document: before it takes it, or after."""
+    """A table with its own list of files; `dies` is the moment of a crash: before it takes a document, or after."""
 
     def __init__(self) -> None:
         self.commits: list[Commit] = []
@@ -103,7 +102,7 @@ def steps_of(source: Path, table: ATable | None = None) -> list[str]:
 
 
 def chosen(steps: list[str], scaled: Callable[[int], int], turn: int = 0) -> list[int]:
-    """Every third step, and of those that write the bytes of a table's file only some; with more time all others."""
+    """Returns every third step, and of the writes of table files only some; all others with a larger scale."""
     every = 3 if scaled(1) == 1 else 1
     writes = [n for n, step in enumerate(steps) if step.startswith("write") and layout.UNFINISHED in step]
     left = set(random.Random(turn).sample(writes, min(len(writes), scaled(4))))
@@ -112,7 +111,7 @@ def chosen(steps: list[str], scaled: Callable[[int], int], turn: int = 0) -> lis
 
 
 def once(found: list[Row], expected: list[Row]) -> None:
-    """Some of what is expected, nothing twice."""
+    """Checks that the rows are among the expected ones, without duplicates."""
     assert len({row[:3] for row in found}) == len(found) and set(found) <= set(expected)
 
 
@@ -120,7 +119,9 @@ LOSSES = ["process", "power", "operation"]
 
 
 @pytest.mark.parametrize("lost", LOSSES)
-def test_at_every_operation(source: Path, expected: list[Row], lost: str, scaled: Callable[[int], int]) -> None:
+def test_export_interrupted_at_every_operation(
+    source: Path, expected: list[Row], lost: str, scaled: Callable[[int], int]
+) -> None:
     rng = random.Random(5)
     for step in chosen(steps_of(source), scaled, LOSSES.index(lost)):
         files = a_disk()
@@ -144,7 +145,7 @@ def test_at_every_operation(source: Path, expected: list[Row], lost: str, scaled
     assert exported(source, ROOT, files=files, form=SMALL).records == 0
 
 
-def test_what_was_done_is_durable(source: Path, expected: list[Row]) -> None:
+def test_export_committed_files_are_durable(source: Path, expected: list[Row]) -> None:
     done = a_disk()
     exported(source, ROOT, files=done, form=SMALL)
     for seed in range(10):
@@ -155,8 +156,8 @@ def test_what_was_done_is_durable(source: Path, expected: list[Row]) -> None:
         assert visible(ROOT, files) == visible(ROOT, done)
 
 
-def test_twice(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
-    """Interrupted, and what ends it interrupted again, each time somewhere."""
+def test_export_interrupted_twice(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
+    """The recovery of an interrupted run is interrupted again, each at a random place."""
     rng = random.Random(6)
     for _ in range(scaled(8)):
         files = a_disk()
@@ -175,8 +176,8 @@ def test_twice(source: Path, expected: list[Row], scaled: Callable[[int], int]) 
         assert checked(ROOT, files) == expected
 
 
-def test_a_table_has_each_file_once(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
-    """Killed at every operation, and while the table is given files: it and the manifest never disagree for long."""
+def test_export_table_has_each_file_once(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
+    """Killed at every operation, and while the table receives files: recovery makes it agree with the manifest."""
     steps = [*chosen(steps_of(source, ATable()), scaled), "before", "after"]
     for step in steps:
         files, table = a_disk(), ATable()
@@ -196,7 +197,7 @@ def test_a_table_has_each_file_once(source: Path, expected: list[Row], scaled: C
         assert [commit.number for commit in table.commits] == list(range(1, len(table.commits) + 1))
 
 
-def test_a_manifest_that_is_behind_its_table_is_refused(source: Path) -> None:
+def test_export_manifest_older_than_table_refused(source: Path) -> None:
     files, table = a_disk(), ATable()
     exported(source, ROOT, files=files, form=SMALL, table=lambda: table)
     files.remove(f"{ROOT}/{layout.MANIFEST}/{2:020d}.json")
@@ -207,13 +208,13 @@ def test_a_manifest_that_is_behind_its_table_is_refused(source: Path) -> None:
 # --- tasks
 
 
-def test_tasks_that_run_twice_or_die(source: Path, expected: list[Row]) -> None:
-    """Only the result that the driver takes is ever seen; what another attempt wrote goes."""
+def test_export_tasks_run_twice_or_die(source: Path, expected: list[Row]) -> None:
+    """Only the result that the driver takes becomes visible; files of other attempts are removed."""
     files = a_disk()
     with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
         made = plan(logs, committer.manifest, Request(Selection()), ROOT, SMALL)
         for work in made.works:
-            write(work, files)  # as speculative tasks do
+            write(work, files)  # like speculative tasks
             with pytest.raises(OSError):
                 write(replace(work, piece=Dying(work.piece)), files)
             committer.add(work, write(work, files), None)
@@ -222,7 +223,7 @@ def test_tasks_that_run_twice_or_die(source: Path, expected: list[Row]) -> None:
         once(rows(ROOT, files), expected)
         late = write(made.works[0], files)
     assert checked(ROOT, files) == expected
-    # One that outlives its driver writes where nobody looks, and the next run removes it.
+    # A task that outlives its driver writes to the unfinished folder, which the next run sweeps.
     name = f"{ROOT}/{layout.UNFINISHED}/{late.files[0][0]}"
     files.open(name, create=True).close()
     assert rows(ROOT, files) == expected
@@ -231,7 +232,7 @@ def test_tasks_that_run_twice_or_die(source: Path, expected: list[Row]) -> None:
 
 
 class Dying:
-    """A piece that breaks off."""
+    """A piece that raises in the middle."""
 
     def __init__(self, piece: object) -> None:
         self._piece = piece
@@ -242,7 +243,7 @@ class Dying:
         raise OSError("it breaks off")
 
 
-def test_a_driver_that_does_not_see_what_tasks_write(source: Path) -> None:
+def test_export_files_missing_at_driver_refused(source: Path) -> None:
     files = a_disk()
     with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
         work, other, *_ = plan(logs, Manifest(), Request(Selection()), ROOT, SMALL).works
@@ -253,15 +254,15 @@ def test_a_driver_that_does_not_see_what_tasks_write(source: Path) -> None:
             committer.commit()
         pending = files.read_bytes(f"{ROOT}/{layout.PENDING}")
         committer.add(other, write(other, files), None)
-        committer.commit()  # only who opens the folder anew can tell what is there
+        committer.commit()  # only a new opening of the folder can determine the state
         assert files.read_bytes(f"{ROOT}/{layout.PENDING}") == pending and not visible(ROOT, files)
     exported(source, ROOT, files=files, form=SMALL)
     assert len(checked(ROOT, files)) == 18
 
 
 @pytest.mark.process
-def test_a_process_that_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """By a signal, at any time: its lock is free at once, and the next one goes on. With a table, which is more."""
+def test_export_process_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """Killed by a signal, at any time: its lock is released at once, and the next run continues. Also with a table."""
     rng = random.Random(8)
     records = [[Record(n, NOW_MS, None, b"%d" % n, ()) for n in range(at, at + 4)] for at in range(0, 200, 4)]
     a_log(tmp_path / "data", "orders", 0, records, segment_bytes=200)
@@ -270,8 +271,8 @@ def test_a_process_that_is_killed(tmp_path: Path, scaled: Callable[[int], int]) 
         out = tmp_path / str(turn)
         with subprocess.Popen([*child, str(out)], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None and process.stdout.readline() == b"begun\n"
-            asked = rng.randint(1, 12)
-            while process.poll() is None and len(list((out / layout.MANIFEST).glob("*.json"))) < asked:
+            steps_left = rng.randint(1, 12)
+            while process.poll() is None and len(list((out / layout.MANIFEST).glob("*.json"))) < steps_left:
                 time.sleep(0.001)
             process.kill()
         seen = [row.offset for row in rows(out)]
@@ -314,8 +315,8 @@ def delta_files(root: Path) -> list[str]:
     return sorted(str(Path(path).relative_to(root)) for path in Lake(str(root)).file_uris())
 
 
-def test_delta_that_is_interrupted(source: Path, tmp_path: Path, expected: list[Row]) -> None:
-    """The table and the manifest have the same files, each once, wherever a commit broke off."""
+def test_export_delta_interrupted(source: Path, tmp_path: Path, expected: list[Row]) -> None:
+    """The table and the manifest have the same files, each once, wherever a commit was interrupted."""
     from deltalake import DeltaTable as Lake
 
     at = 0
@@ -340,8 +341,8 @@ def test_delta_that_is_interrupted(source: Path, tmp_path: Path, expected: list[
     ]
 
 
-def test_delta_that_others_change(source: Path, tmp_path: Path, expected: list[Row]) -> None:
-    """A table may be optimised and vacuumed between two runs: its rows stay, and none comes twice."""
+def test_export_delta_changed_by_others(source: Path, tmp_path: Path, expected: list[Row]) -> None:
+    """A table may be optimised and vacuumed between two runs: its rows stay, without duplicates."""
     from deltalake import DeltaTable as Lake
 
     exported(source, tmp_path / "t", form=Form(for_delta=True, file_bytes=400), settings=DELTA)

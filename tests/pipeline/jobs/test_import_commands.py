@@ -1,4 +1,4 @@
-"""`ottla pipeline import` and `replay` before Spark: what they refuse, in one line and with exit code 2."""
+"""`ottla pipeline import` and `replay` before Spark: refusals, in one line and with exit code 2."""
 
 from __future__ import annotations
 
@@ -28,39 +28,41 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["import", "in"], "either --bootstrap-server or --data-dir says where to import to"),
-        (["import", "in", *ONE, "--data-dir", "x"], "either --bootstrap-server or --data-dir says where to import to"),
+        (["import", "in"], "give either --bootstrap-server or --data-dir"),
+        (["import", "in", *ONE, "--data-dir", "x"], "give either --bootstrap-server or --data-dir"),
         (["import", "in", "--data-dir", "x", "--partitions", "3"], "--kafka and --partitions go with --bootstrap"),
         (["import", "in", *ONE, "--partitions", "0"], "--partitions 0: it must be 1 or more"),
         (["import", "in", "--data-dir", "x", "--segment-bytes", "9"], "--segment-bytes 9: it must be 65536 or more"),
-        (["import", "none", "--data-dir", "x"], "has no Parquet file (a name that ends in .parquet)"),
+        (["import", "none", "--data-dir", "x"], "has no Parquet file (with a name ending in .parquet)"),
         (["import", "gone", "--data-dir", "x"], "/gone"),
-        (["import", "in", *ONE, "--kafka", "acks=0"], "kafka.acks is 0, with which nothing is written exactly once"),
+        (["import", "in", *ONE, "--kafka", "acks=0"], "kafka.acks is 0, which does not allow exactly-once writing"),
         (["import", "in", "--data-dir", "x", "--topics", "("], "--topics (: "),
-        (["replay", *ONE], "either PATH or --source says where to read"),
-        (["replay", "logs", *ONE, "--source", "b:1"], "either PATH or --source says where to read"),
-        (["replay", "logs", *ONE, "--rate", "1", "--speed", "2"], "either --rate or --speed says how fast"),
+        (["replay", *ONE], "give either PATH or --source"),
+        (["replay", "logs", *ONE, "--source", "b:1"], "give either PATH or --source"),
+        (["replay", "logs", *ONE, "--rate", "1", "--speed", "2"], "give either --rate or --speed"),
         (["replay", "logs", *ONE, "--rate", "0"], "--rate 0.0: it must be above 0"),
         (["replay", "logs", *ONE, "--speed", "nan"], "--speed nan: it must be above 0"),
         (["replay", "logs", *ONE, "--from", "tomorrow"], "--from is 'tomorrow': it must be earliest, "),
-        (["replay", "logs", *ONE, "--from", "1", "--from-offsets", "{}"], "either --from or --from-offsets says"),
+        (["replay", "logs", *ONE, "--from", "1", "--from-offsets", "{}"], "give either --from or --from-offsets"),
         (["replay", "logs", *ONE, "--from-offsets", "@gone"], "--from-offsets: cannot read gone: "),
         (["replay", "logs", *ONE, "--from-offsets", "7"], "--from-offsets is '7': it must be like "),
         (["replay", "none", *ONE], "none"),
     ],
 )
-def test_what_is_refused(place: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+def test_command_refuses_invalid_arguments(
+    place: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     assert pipeline(arguments) == 2
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1 and err.startswith(f"ottla pipeline {arguments[0]}: ")
+    assert message in err and err.count("\n") == 1 and err.startswith(f"ottla pipeline {arguments[0]}: ")
     assert not (place / "x").exists()
 
 
-@pytest.mark.parametrize("told", [{"offsets": {"t": {"0": 5}}, "records": 9}, {"t": {"0": 5}}])
-def test_the_offsets_of_a_report(place: Path, told: object) -> None:
-    (place / "report.json").write_text(json.dumps(told))
+@pytest.mark.parametrize("report", [{"offsets": {"t": {"0": 5}}, "records": 9}, {"t": {"0": 5}}])
+def test_from_offsets_accepts_report(place: Path, report: object) -> None:
+    (place / "report.json").write_text(json.dumps(report))
     parser = argparse.ArgumentParser()
     JOB.add_arguments(parser)
     parsed = parser.parse_args(["logs", *ONE, "--from-offsets", "@report.json"])

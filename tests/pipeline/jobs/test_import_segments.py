@@ -1,4 +1,4 @@
-"""Parquet to segments: every record comes back, and a data directory gets all of it or nothing."""
+"""Parquet to segments: every record is imported, and a data directory gets all of them or none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sound(target: Path) -> None:
     assert [finding for finding in Verification(target).findings() if finding.wrong] == []
 
 
-def test_every_format_comes_back(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_import_export_round_trip_all_formats(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     logs, target = tmp_path / "logs", tmp_path / "data"
     for number, (magic, of_codec) in enumerate(FORMATS):
         written(logs / f"t{magic}-{of_codec}", [(magic, of_codec, 1 + 5 * n) for n in range(scaled(4))], seed=number)
@@ -57,7 +57,7 @@ def test_every_format_comes_back(tmp_path: Path, scaled: Callable[[int], int]) -
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
-def test_every_codec_is_written(tmp_path: Path, codec: int) -> None:
+def test_import_each_codec(tmp_path: Path, codec: int) -> None:
     put_records(tmp_path / "in", "t", 0, some(300))
     imported(tmp_path / "in", tmp_path / "data", Layout(codec=codec, batch_bytes=1000))
     (path,) = (tmp_path / "data" / "t-0").glob("*.log")
@@ -66,7 +66,7 @@ def test_every_codec_is_written(tmp_path: Path, codec: int) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_kafka_wrote_comes_back_through_a_broker(tmp_path: Path, release: str) -> None:
+def test_import_kafka_records_readable_by_broker(tmp_path: Path, release: str) -> None:
     logs = tmp_path / "logs"
     shutil.copytree(DIRECTORIES / release, logs)
     exported(logs, tmp_path / "parquet")
@@ -79,7 +79,7 @@ def test_what_kafka_wrote_comes_back_through_a_broker(tmp_path: Path, release: s
                 assert found == records, key
 
 
-def test_segments_are_those_of_a_broker(tmp_path: Path) -> None:
+def test_import_segments_equal_broker_segments(tmp_path: Path) -> None:
     put_records(tmp_path / "in", "t", 2, some(3000, 10, gap=2))
     report = imported(
         tmp_path / "in", tmp_path / "data", Layout(segment_bytes=20_000, batch_bytes=2_000, leader_epoch=3)
@@ -94,11 +94,11 @@ def test_segments_are_those_of_a_broker(tmp_path: Path) -> None:
     sound(tmp_path / "data")
 
 
-def test_pieces_make_one_partition(tmp_path: Path) -> None:
+def test_import_pieces_joined_to_partition(tmp_path: Path) -> None:
     records = some(400)
     for start in range(0, 400, 100):
         put_records(tmp_path / "in", "t", 0, records[start : start + 90], f"{start:03d}")
-    put_records(tmp_path / "in", "t", 0, records[190:200], "late")  # behind 100..189, before 200
+    put_records(tmp_path / "in", "t", 0, records[190:200], "late")  # after 100..189, before 200
     plan, _ = planned(tmp_path / "in", piece_bytes=1)
     assert len(plan.pieces) == 5
     imported(tmp_path / "in", tmp_path / "data", piece_bytes=1)
@@ -112,10 +112,10 @@ def test_pieces_make_one_partition(tmp_path: Path) -> None:
     sound(tmp_path / "data")
 
 
-# -- where it goes
+# -- targets
 
 
-def test_a_topic_that_exists_is_refused(tmp_path: Path) -> None:
+def test_import_existing_topic_refused(tmp_path: Path) -> None:
     put_records(tmp_path / "in", "t", 0, some(5))
     imported(tmp_path / "in", tmp_path / "data")
     with pytest.raises(ReadError, match=r"topic t exists already in .*data: choose another name with --to-topic"):
@@ -129,7 +129,7 @@ def test_a_topic_that_exists_is_refused(tmp_path: Path) -> None:
             assert [one[5] for one in consumed(broker, topic)] == [b"v%d" % n for n in range(5)]
 
 
-def test_into_a_history(tmp_path: Path) -> None:
+def test_import_to_directory_with_metadata_log(tmp_path: Path) -> None:
     put_records(tmp_path / "in", "t", 0, some(5))
     put_records(tmp_path / "in", "t", 2, some(7))
     with Embedded(data_dir=tmp_path / "data") as broker:
@@ -146,18 +146,18 @@ def test_into_a_history(tmp_path: Path) -> None:
     assert not Path(staging_path(str(tmp_path / "data"))).exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_import_foreign_folder_refused(tmp_path: Path) -> None:
     put_records(tmp_path / "in", "t", 0, some(5))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "letter.txt").write_text("dear")
-    with pytest.raises(ReadError, match=r"no data directory: it has letter\.txt"):
+    with pytest.raises(ReadError, match=r"not a data directory: it has letter\.txt"):
         imported(tmp_path / "in", tmp_path / "data")
-    with pytest.raises(ReadError, match="is no folder"):
+    with pytest.raises(ReadError, match="is not a folder"):
         imported(tmp_path / "in", tmp_path / "data" / "letter.txt")
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["letter.txt"]
 
 
-# -- interrupted
+# -- interruptions
 
 
 class Killed(BaseException):
@@ -165,7 +165,7 @@ class Killed(BaseException):
 
 
 class Killing(DiskFiles):
-    """The real disk; the n-th change of it is the last one before the process ends."""
+    """The real disk; after `left` changes the process ends."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -202,32 +202,32 @@ class Killing(DiskFiles):
 
 
 def in_process(files: DiskFiles):  # type: ignore[no-untyped-def]
-    """`ottla import-dir` over a disk that may end the process."""
+    """Runs `ottla import-dir` on a disk that may end the process."""
     from ottla.tools.disk.import_dir import run_import
 
     def call(arguments):  # type: ignore[no-untyped-def]
         import re
 
         given = list(arguments)
-        said: list[str] = []
+        output: list[str] = []
         code = run_import(
             files,
             given[0],
             [Path(given[given.index("--data-dir") + 1])],
-            said.append,
+            output.append,
             wanted=re.compile(given[given.index("--topics") + 1]),
             dry_run="--dry-run" in given,
             move="--move" in given,
             now_ms=NOW_MS,
         )
-        return code, "".join(said)
+        return code, "".join(output)
 
     return call
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["new", "kafka", "history"])
-def test_interrupted_anywhere_a_second_run_completes_it(
+def test_import_interrupted_anywhere_second_run_completes(
     tmp_path: Path, kind: str, scaled: Callable[[int], int]
 ) -> None:
     for partition in (0, 1):
@@ -284,7 +284,7 @@ def test_interrupted_anywhere_a_second_run_completes_it(
         try:
             attempt(DiskFiles())
         except ReadError as error:
-            # All was done, and of the staging nothing is left that tells whose it was.
+            # Everything was done, and the staging folder no longer has its identity.
             assert "exists already" in str(error), last
         found = read(target)
         assert {key: found[key] for key in expected} == expected, last
@@ -294,7 +294,7 @@ def test_interrupted_anywhere_a_second_run_completes_it(
         shutil.rmtree(staging_path(str(target)), ignore_errors=True)
 
 
-def test_another_import_waits_for_the_one_that_was_interrupted(tmp_path: Path) -> None:
+def test_import_refused_while_another_is_unfinished(tmp_path: Path) -> None:
     put_records(tmp_path / "in", "t", 0, some(5))
     put_records(tmp_path / "more", "u", 0, some(5))
     staging = Path(staging_path(str(tmp_path / "data")))

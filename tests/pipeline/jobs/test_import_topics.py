@@ -1,4 +1,4 @@
-"""Parquet to topics of a broker: every record once, in order, however often it is begun."""
+"""Parquet to topics of a broker: every record once, in order, after any number of runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker() -> Iterator[Embedded]:
         yield broker
 
 
-def brought(
+def imported(
     broker: Embedded, source: Path, fails_after: int | None = None, most_bytes: int = 1 << 30, **options: Any
 ) -> ImportReport:
     partitions = options.pop("partitions", None)
@@ -51,12 +51,12 @@ def brought(
     return bring(plan, str(source), sink, identity, run, partitions=partitions, most_bytes=most_bytes)
 
 
-def test_every_format_comes_back(tmp_path: Path, broker: Embedded) -> None:
+def test_import_to_broker_round_trip_all_formats(tmp_path: Path, broker: Embedded) -> None:
     logs = tmp_path / "logs"
     for number, (magic, codec) in enumerate(FORMATS):
         written(logs / f"f{magic}-{codec}", [(magic, codec, 1 + 9 * n) for n in range(3)], seed=number)
     exported(logs, tmp_path / "parquet", rows_per_file=11)
-    report = brought(broker, tmp_path / "parquet")
+    report = imported(broker, tmp_path / "parquet")
     before = read(logs)
     assert report.records == sum(map(len, before.values()))
     for topic in ("f0", "f1", "f2"):
@@ -68,22 +68,22 @@ def test_every_format_comes_back(tmp_path: Path, broker: Embedded) -> None:
     assert any(one[1] is None for of in before.values() for one in of)
 
 
-def test_a_second_run_adds_nothing(tmp_path: Path, broker: Embedded) -> None:
+def test_import_second_run_adds_nothing(tmp_path: Path, broker: Embedded) -> None:
     for partition in (0, 3):
         put_records(tmp_path, "twice", partition, some(30))
-    first = brought(broker, tmp_path)
+    first = imported(broker, tmp_path)
     assert (first.records, first.skipped) == (60, 0)
     assert [(one.partition, one.first, one.end) for one in first.partitions] == [(0, 0, 30), (3, 0, 30)]
-    second = brought(broker, tmp_path)
+    second = imported(broker, tmp_path)
     assert (second.records, second.skipped, second.partitions) == (0, 60, [])
-    assert "60 records were there already" in second.to_text()
+    assert "60 records were imported by an earlier run" in second.to_text()
     assert len(consumed(broker, "twice", "read_committed")) == 60
     put_records(tmp_path, "twice", 0, some(5, 100), "more")  # other files are another import
-    assert brought(broker, tmp_path).records == 65
+    assert imported(broker, tmp_path).records == 65
 
 
 @pytest.mark.parametrize("fails_after", range(6))
-def test_what_was_interrupted_goes_on(tmp_path: Path, broker: Embedded, fails_after: int) -> None:
+def test_import_interrupted_continues(tmp_path: Path, broker: Embedded, fails_after: int) -> None:
     topic = f"cut{fails_after}"
     for partition in (0, 1):
         for start in range(0, 90, 30):
@@ -91,18 +91,18 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, broker: Embedded, fails_af
     few = {"piece_bytes": 1, "most_bytes": 1}
     assert len(transactions(planned(tmp_path, piece_bytes=1)[0], 1)) == 6
     with pytest.raises(KeyboardInterrupt):
-        brought(broker, tmp_path, fails_after, **few)
-    report = brought(broker, tmp_path, **few)
+        imported(broker, tmp_path, fails_after, **few)
+    report = imported(broker, tmp_path, **few)
     assert (report.records, report.skipped) == (180 - 30 * fails_after, 30 * fails_after)
     found = consumed(broker, topic, "read_committed")
     assert [(one[0], one[5]) for one in found] == [(n, b"v%d" % at) for n in (0, 1) for at in range(90)]
 
 
-def test_rows_without_a_partition_go_by_their_keys(tmp_path: Path, broker: Embedded) -> None:
+def test_import_rows_without_partition_by_key(tmp_path: Path, broker: Embedded) -> None:
     keys = [b"k%d" % (n % 9) for n in range(100)]
     put(tmp_path, "a.parquet", key=[key.decode() for key in keys], value=[f"v{n}" for n in range(100)])
     put(tmp_path, "b.parquet", value=pa.array([b"w%d" % n for n in range(20)]))
-    report = brought(broker, tmp_path, to_topic="bykey", partitions=3)
+    report = imported(broker, tmp_path, to_topic="bykey", partitions=3)
     assert report.records == 120
     found = consumed(broker, "bykey", "read_committed")
     for partition in range(3):
@@ -112,9 +112,9 @@ def test_rows_without_a_partition_go_by_their_keys(tmp_path: Path, broker: Embed
     assert {one[2] for one in found} == {-1}
 
 
-def test_topics_are_made_to_last(tmp_path: Path, broker: Embedded) -> None:
+def test_import_created_topic_keeps_old_records(tmp_path: Path, broker: Embedded) -> None:
     put_records(tmp_path, "made", 2, some(3, time_ms=1000))
-    brought(broker, tmp_path)
+    imported(broker, tmp_path)
     assert [one[2] for one in consumed(broker, "made")] == [1000, 1001, 1002]
     assert len(broker.topic("made").partitions) == 3
 
@@ -128,9 +128,9 @@ def test_topics_are_made_to_last(tmp_path: Path, broker: Embedded) -> None:
     assert asyncio.run(configs())["retention.ms"] == "-1"
 
 
-def test_a_topic_that_is_too_narrow_is_refused(tmp_path: Path, broker: Embedded) -> None:
+def test_import_topic_with_too_few_partitions_refused(tmp_path: Path, broker: Embedded) -> None:
     broker.create_topic("narrow", 2)
     put_records(tmp_path, "wide", 2, some(3))
-    with pytest.raises(ReadError, match="topic narrow has 2 partitions, where records are of 3"):
-        brought(broker, tmp_path, to_topic="narrow")
+    with pytest.raises(ReadError, match="topic narrow has 2 partitions, but its records need 3"):
+        imported(broker, tmp_path, to_topic="narrow")
     assert consumed(broker, "narrow") == []

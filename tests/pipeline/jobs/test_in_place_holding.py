@@ -1,4 +1,4 @@
-"""Holding a data directory: nobody else has it, what was interrupted is ended, and a look changes nothing."""
+"""Holding a data directory: exclusive, completes interrupted swaps, and changes nothing when only looking."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def laid_down(*, closed: bool = True) -> tuple[SimulatedFiles, list]:
 
 
 def replace_first(files: SimulatedFiles) -> None:
-    """The first segment becomes three of v2."""
+    """Replaces the first segment by three of v2."""
     suffix = own_suffix(UPGRADED)
     source = Source(f"{FOLDER}/{0:020d}.log", files.size(f"{FOLDER}/{0:020d}.log"))
     made = rewrite(files, [source], Target(FOLDER, 0, 0, end_offset=6, limits=Limits(index_bytes=36), suffix=suffix))
     put_in_place(files, FOLDER, [output.base_offset for output in made], [0], suffix)
 
 
-def test_a_directory_is_held_by_one_at_a_time(tmp_path: Path):
+def test_held_directory_is_exclusive(tmp_path: Path):
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
     for looking in (False, True):
         with (
@@ -65,7 +65,7 @@ def test_a_directory_is_held_by_one_at_a_time(tmp_path: Path):
         pass
 
 
-def test_what_is_no_closed_data_directory_is_refused(tmp_path: Path):
+def test_held_refuses_invalid_or_unclean_directory(tmp_path: Path):
     with pytest.raises(ReadError, match=r"cannot read .*/nowhere: No such file"), held(tmp_path / "nowhere"):
         pass
     with pytest.raises(ReadError, match="is no data directory"), held(tmp_path):
@@ -87,7 +87,7 @@ def test_what_is_no_closed_data_directory_is_refused(tmp_path: Path):
         assert not root.was_closed and [one.topic for one in root.partitions] == ["a"]
 
 
-def test_a_look_changes_nothing_and_a_hold_ends_what_was_interrupted():
+def test_held_looking_changes_nothing_and_hold_completes_swap():
     files, rows = laid_down()
     step = 0
     while True:
@@ -112,7 +112,7 @@ def test_a_look_changes_nothing_and_a_hold_ends_what_was_interrupted():
 
 
 @each("seed", range(40))
-def test_power_that_is_lost_takes_nothing(seed: int):
+def test_held_power_loss_loses_nothing(seed: int):
     rng = random.Random(seed)
     files, rows = laid_down()
     files.fail_at, files.killing = rng.randrange(40), True
@@ -126,7 +126,7 @@ def test_power_that_is_lost_takes_nothing(seed: int):
         assert rows_of(files, FOLDER) == rows
 
 
-def test_sweeping_takes_a_jobs_own_files_alone():
+def test_sweep_removes_only_files_of_job():
     files, rows = laid_down()
     for name in ("00000000000000000000.log.0a.upgraded", "00000000000000000000.log.0b.compacted", "kept.upgraded.not"):
         files.open(f"{FOLDER}/{name}", create=True).close()
@@ -138,7 +138,7 @@ def test_sweeping_takes_a_jobs_own_files_alone():
     assert rows_of(files, FOLDER) == rows and LOCK not in files.list(ROOT)
 
 
-def test_an_opening_and_a_repair_remove_what_a_job_left(tmp_path: Path):
+def test_open_and_repair_remove_leftover_files(tmp_path: Path):
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
     directory.open_partition("a", 0, config=LogConfig(), now_ms=0)
     directory.close()
@@ -155,8 +155,8 @@ def test_an_opening_and_a_repair_remove_what_a_job_left(tmp_path: Path):
     assert all(step.mends for step in steps) and not left.exists()
 
 
-def test_segments_put_in_place_have_the_mode_and_the_owner_of_those_that_they_replace(tmp_path: Path):
-    """Where root runs the test, the owner is another user, as of a broker in whose directory root runs a job."""
+def test_put_in_place_keeps_mode_and_owner(tmp_path: Path):
+    """When root runs the test, the owner is another user, as for a job that root runs on a broker's directory."""
     files, folder = DiskFiles(), str(tmp_path / "orders-0")
     owner = 12345 if os.geteuid() == 0 else os.geteuid()
     files.make_directory(folder)

@@ -1,4 +1,4 @@
-"""Exports, imports and replays of what is odd: times, tables, names, sizes, and documents that lie."""
+"""Exports, imports and replays with unusual input: timestamps, tables, names, sizes, and invalid manifests."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from ottla_testing.pipeline.export_samples import a_log, exported, tables, visib
 from ottla_testing.pipeline.import_samples import here, planned, put, put_records, some
 from ottla_testing.pipeline.logs_samples import wanted
 
-NANOSECONDS = 1_700_000_000_000_000_000  # where milliseconds belong, as some producers have it
+NANOSECONDS = 1_700_000_000_000_000_000  # nanoseconds in the place of milliseconds, as some producers write them
 TIMES = [NANOSECONDS, NANOSECONDS + 1, -1, 0, 2**62]
 
 
 @pytest.fixture
 def far(tmp_path: Path) -> Path:
-    """A log whose records have such times."""
-    for number, time in enumerate(TIMES):  # one batch each: deltas of times have an end
+    """Writes a log with such timestamps."""
+    for number, time in enumerate(TIMES):  # one batch each: timestamp deltas are bounded
         a_log(tmp_path / "data", "far", 0, [[Record(number, time, None, b"v", ())]])
     return tmp_path / "data"
 
 
-# -- times
+# -- timestamps
 
 
-def test_times_later_than_those_of_spark_come_back(far: Path, tmp_path: Path) -> None:
+def test_timestamps_beyond_spark_round_trip(far: Path, tmp_path: Path) -> None:
     exported(far, tmp_path / "lake")
     plan, identity = planned(tmp_path / "lake")
     fill(plan, "lake", Target(DiskFiles(), str(tmp_path / "back")), identity, Layout(), here, now_ms=0)
@@ -58,12 +58,12 @@ def test_times_later_than_those_of_spark_come_back(far: Path, tmp_path: Path) ->
     assert [(row["offset"], row["timestampMs"]) for row in found] == list(enumerate(TIMES))
 
 
-def test_a_replay_keeps_them(far: Path) -> None:
+def test_replay_keeps_extreme_timestamps(far: Path) -> None:
     logs = FileBackend([str(far)]).pieces([OffsetRange("far", 0, 0, len(TIMES))], wanted(*COLUMNS))
     assert [int(time) for piece in logs for found in piece.read() for time in schedule.milliseconds(found)] == TIMES
 
 
-def test_a_delta_table_has_the_latest_that_it_can(far: Path, tmp_path: Path) -> None:
+def test_delta_table_clamps_timestamps(far: Path, tmp_path: Path) -> None:
     from ottla.pipeline.jobs.export.tasks import Form
 
     exported(far, tmp_path / "lake", form=Form(for_delta=True), settings=Settings("delta"))
@@ -75,19 +75,19 @@ def test_a_delta_table_has_the_latest_that_it_can(far: Path, tmp_path: Path) -> 
 # -- Delta
 
 
-def test_a_delta_table_in_a_folder_with_a_space(tmp_path: Path) -> None:
+def test_delta_table_in_folder_with_space(tmp_path: Path) -> None:
     from ottla.pipeline.jobs.export.tasks import Form
 
     a_log(tmp_path / "data", "a.b_c-1", 0, [some(5)])
     exported(tmp_path / "data", tmp_path / "la ké#", form=Form(for_delta=True), settings=Settings("delta"))
     (file,) = files.listed(tmp_path / "la ké#")
     assert Path(file.path).is_file() and file.topic == "a.b_c-1"
-    with pytest.raises(ExportError, match="takes no %"):
+    with pytest.raises(ExportError, match="does not support %"):
         arguments.check_folder("/lake/100%25", "delta", [])
     arguments.check_folder("/lake/100%25", "parquet", [])
 
 
-def test_tables_below_a_folder_are_not_taken_for_files(tmp_path: Path) -> None:
+def test_nested_delta_table_refused(tmp_path: Path) -> None:
     import deltalake
 
     for value in (b"old", b"new"):
@@ -97,7 +97,7 @@ def test_tables_below_a_folder_are_not_taken_for_files(tmp_path: Path) -> None:
         files.listed(tmp_path / "all")
 
 
-def test_deleted_rows_of_a_table_do_not_come_back(tmp_path: Path) -> None:
+def test_deleted_rows_of_table_not_imported(tmp_path: Path) -> None:
     import deltalake
 
     deltalake.write_deltalake(str(tmp_path), pa.table({"value": [b"x"]}))
@@ -109,11 +109,11 @@ def test_deleted_rows_of_a_table_do_not_come_back(tmp_path: Path) -> None:
         files.listed(tmp_path)
 
 
-# -- Parquet that is odd
+# -- unusual Parquet
 
 
 @pytest.mark.parametrize("name", [b"value", b"topic", b"other"])
-def test_names_that_are_no_text(tmp_path: Path, name: bytes) -> None:
+def test_column_name_invalid_utf8_refused(tmp_path: Path, name: bytes) -> None:
     path = put(tmp_path, "a.parquet", value=[b"x"], topic=["t"], other=[1])
     data = path.read_bytes()
     assert name in data
@@ -122,7 +122,7 @@ def test_names_that_are_no_text(tmp_path: Path, name: bytes) -> None:
         planned(tmp_path, to_topic="t")
 
 
-def test_rows_of_different_sizes_are_read_some_megabytes_at_a_time(tmp_path: Path) -> None:
+def test_rows_of_mixed_sizes_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     value = np.random.default_rng(1).bytes(1 << 20)
     with pq.ParquetWriter(path, pa.schema({"value": pa.binary()}), compression="none", use_dictionary=False) as writer:
@@ -132,7 +132,7 @@ def test_rows_of_different_sizes_are_read_some_megabytes_at_a_time(tmp_path: Pat
     assert sum(sizes) > 24 << 20 and max(sizes) <= rows.READ_BYTES + (3 << 20)
 
 
-def test_a_row_group_is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
+def test_row_group_not_loaded_at_once(tmp_path: Path) -> None:
     path, value = tmp_path / "a.parquet", np.random.default_rng(2).bytes(8 << 10)
     table = pa.table({"value": pa.array([value] * 6_000)})
     pq.write_table(table, path, compression="none", use_dictionary=False)
@@ -144,7 +144,7 @@ def test_a_row_group_is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
     assert path.stat().st_size > 45 << 20 and most < 40 << 20
 
 
-def test_many_files_that_overlap_are_not_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_overlapping_files_not_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "OPEN_FILES", 4)
     count, each = 9, 7
     for number in range(count):
@@ -168,7 +168,7 @@ def test_many_files_that_overlap_are_not_open_at_once(tmp_path: Path, monkeypatc
     assert most == 1
 
 
-def test_many_files_are_planned_by_looking_at_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_inspects_each_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
     real: Any = pieces._Source.plain_bytes.fget  # type: ignore[attr-defined]
 
@@ -186,8 +186,9 @@ def test_many_files_are_planned_by_looking_at_each_once(monkeypatch: pytest.Monk
     assert looks <= 1000
 
 
-def test_topics_that_were_made_anew_are_not_mixed(tmp_path: Path) -> None:
-    for number, offsets in enumerate((range(0, 10, 2), range(1, 10, 2))):  # which would fit into each other
+def test_topic_generations_not_mixed(tmp_path: Path) -> None:
+    # The offsets of both would fit into each other.
+    for number, offsets in enumerate((range(0, 10, 2), range(1, 10, 2))):
         name = str(layout.FileName(offsets[0], offsets[-1], number)).removesuffix(".parquet")
         put_records(tmp_path, "t", 0, [some(1, at)[0] for at in offsets], name=name)
     put_records(tmp_path, "other", 0, some(2))
@@ -196,7 +197,7 @@ def test_topics_that_were_made_anew_are_not_mixed(tmp_path: Path) -> None:
     assert planned(tmp_path, topics=["other"])[0].rows == 2
 
 
-def test_a_partition_that_no_broker_would_start_with_is_refused(tmp_path: Path) -> None:
+def test_partition_with_too_many_gaps_refused(tmp_path: Path) -> None:
     put_records(tmp_path, "t", HOLES_MAX, some(1))
     assert planned(tmp_path)[0].partitions == {"t": HOLES_MAX + 1}
     put_records(tmp_path, "t", HOLES_MAX + 2, some(1))
@@ -204,28 +205,28 @@ def test_a_partition_that_no_broker_would_start_with_is_refused(tmp_path: Path) 
         planned(tmp_path)
 
 
-# -- documents that lie
+# -- invalid manifests
 
 
 @pytest.mark.parametrize("path", ["../kept", "{root}/kept", "topic=t/partition=0/date=2026-01-01/../../../../kept", 7])
-def test_a_document_names_only_files_of_the_export(tmp_path: Path, path: str | int) -> None:
+def test_manifest_with_foreign_path_refused(tmp_path: Path, path: str | int) -> None:
     a_log(tmp_path / "data", "t", 0, [some(3)])
     exported(tmp_path / "data", tmp_path / "lake")
     (tmp_path / "kept").write_text("not of the export")
-    told = path.format(root=tmp_path) if isinstance(path, str) else path
-    lie = Commit(2, (Exported("t", None, 0, 0, 3, 4, files=(ExportedFile(told, 1, 1, 3, 3, None, None),)),))  # type: ignore[arg-type]
+    name = path.format(root=tmp_path) if isinstance(path, str) else path
+    lie = Commit(2, (Exported("t", None, 0, 0, 3, 4, files=(ExportedFile(name, 1, 1, 3, 3, None, None),)),))  # type: ignore[arg-type]
     (tmp_path / "lake" / layout.PENDING).write_bytes(lie.to_json())
-    with pytest.raises(ExportError, match=r"pending\.json is no document of an export"):
+    with pytest.raises(ExportError, match=r"pending\.json is not a document of an export"):
         exported(tmp_path / "data", tmp_path / "lake")
     assert (tmp_path / "kept").exists() and len(visible(tmp_path / "lake")) == 1
 
 
-def test_numbers_of_a_document_are_numbers(tmp_path: Path) -> None:
+def test_manifest_with_invalid_numbers_refused(tmp_path: Path) -> None:
     a_log(tmp_path / "data", "t", 0, [some(3)])
     exported(tmp_path / "data", tmp_path / "lake")
     place = tmp_path / "lake" / layout.MANIFEST / f"{1:020d}.json"
     place.write_text(place.read_text().replace('"end": 3', '"end": "3"'))
-    with pytest.raises(ExportError, match=r"0001\.json is no document of an export"):
+    with pytest.raises(ExportError, match=r"0001\.json is not a document of an export"):
         exported(tmp_path / "data", tmp_path / "lake")
 
 
@@ -233,17 +234,17 @@ def test_numbers_of_a_document_are_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [["--rate", "1e-320"], ["--speed", "1e30"], ["--rate", "nan"], ["--speed", "inf"]])
-def test_paces_that_no_clock_has(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+def test_replay_rate_or_speed_out_of_range_refused(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     assert pipeline(["replay", "data", "--bootstrap", "127.0.0.1:1", *flags]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and f"{flags[0]} " in said and "from 1e-06 to 1e+09" in said
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1 and f"{flags[0]} " in output and "from 1e-06 to 1e+09" in output
 
 
-def test_nothing_is_exported_into_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_into_data_directory_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a_log(tmp_path / "data", "t", 0, [some(3)])
     (tmp_path / "link").symlink_to(tmp_path / "data")
     for to in (tmp_path / "data" / "lake", tmp_path / "link" / "lake", tmp_path / "data" / "t-0"):
         assert pipeline(["export", str(tmp_path / "data"), "--to", str(to)]) == 2
-        assert "whose broker would not know what it is" in capsys.readouterr().err
+        assert "the data directory of a broker" in capsys.readouterr().err
     assert not (tmp_path / "data" / "lake").exists()
     arguments.check_folder(str(tmp_path / "data2"), "parquet", [str(tmp_path / "data")])

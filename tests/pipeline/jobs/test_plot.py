@@ -1,4 +1,4 @@
-"""Pictures of reports: both kinds of file, and pages that hold what the report does, safely."""
+"""Plots of reports: both kinds of files, and pages with the report's values, escaped."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def an_audit(*findings: Finding) -> AuditReport:
     return AuditReport([directory], True, 0)
 
 
-def test_a_census_as_png(tmp_path: Path) -> None:
+def test_plot_census_png(tmp_path: Path) -> None:
     plot.draw(a_census(tmp_path / "data"), str(tmp_path / "out.png"))
     assert (tmp_path / "out.png").read_bytes().startswith(PNG)
 
 
-def test_a_census_as_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_census_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plot, "TOPICS_MAX", 2)
     found = a_census(tmp_path / "data", topics=5)
     found.topics[1].notes.append("<script>alert(1)</script> $x_1$")
@@ -50,12 +50,12 @@ def test_a_census_as_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(sentence.split("`")[0][:60] in text for sentence in found.on_4_0)
 
 
-def test_an_empty_census(tmp_path: Path) -> None:
+def test_plot_empty_census(tmp_path: Path) -> None:
     plot.draw(a_census(tmp_path / "data", topics=1), str(tmp_path / "out.html"))
     assert "sizes of keys" in (tmp_path / "out.html").read_text()
 
 
-def test_an_audit(tmp_path: Path) -> None:
+def test_plot_audit(tmp_path: Path) -> None:
     wrong = Finding(file="t-0/x.log", byte=5, offset=7, part="log", what="a <batch> is missing", wrong=True)
     plot.draw(an_audit(wrong), str(tmp_path / "out.html"))
     text = (tmp_path / "out.html").read_text()
@@ -66,7 +66,7 @@ def test_an_audit(tmp_path: Path) -> None:
     assert (tmp_path / "sound.png").read_bytes().startswith(PNG)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_plot_other_suffix_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a picture's name ends in \.png or \.html"):
         plot.draw(an_audit(), str(tmp_path / "out.pdf"))
     with pytest.raises(OSError):

@@ -1,4 +1,4 @@
-"""Replays without Spark, and without waiting: the clock is moved by who sleeps."""
+"""Replays without Spark and without waiting: sleeping advances the clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPTIONS = options_of("127.0.0.1:1", HURRY)
 
 
 class Time:
-    """A clock that only sleeping moves."""
+    """A clock that only sleeping advances."""
 
     def __init__(self) -> None:
         self.now_s = START_S
@@ -56,7 +56,7 @@ class Time:
 
 
 class Log:
-    """Where senders put records, with the time at which they came."""
+    """The log of the senders, with the time of each record."""
 
     def __init__(self, time: Time) -> None:
         self.time = time
@@ -94,7 +94,7 @@ class Log:
 
 
 def log_of(path: Path, records: Sequence[Record], partition: int = 0, topic: str = "t") -> None:
-    """A partition's folder with these records, ten to a batch."""
+    """Writes a partition's folder with these records, ten per batch."""
     folder = LogFolder(path / f"{topic}-{partition}", [records[0].offset], [[]])
     folder.path.mkdir(parents=True)
     for begin in range(0, len(records), 10):
@@ -125,7 +125,7 @@ def replayed(
     report = ReplayReport(str(path), "there")
 
     def run(works: Sequence[Work]) -> Iterator[tuple[Work, Played]]:
-        # Tasks run beside each other: each begins at the same time.
+        # Tasks run concurrently: each begins at the same time.
         begun_s, ended_s = time.now_s, time.now_s
         for work in works:
             time.now_s = begun_s
@@ -134,11 +134,11 @@ def replayed(
             ended_s = max(ended_s, time.now_s)
         time.now_s = ended_s
 
-    asked = Settings(OPTIONS, {"t": 4, "u": 4}, **settings)
+    replay_settings = Settings(OPTIONS, {"t": 4, "u": 4}, **settings)
     Replay(
         backend,
         ranges if ranges is not None else ranges_of(backend),
-        asked,
+        replay_settings,
         run,
         time,
         time.sleep,
@@ -166,7 +166,7 @@ def rows_at(times_ms: Sequence[int]) -> pa.RecordBatch:
 
 
 @given(st.lists(st.lists(st.integers(-1, 20_000), max_size=30), max_size=5), st.sampled_from([0.5, 1.0, 10.0, 333.3]))
-def test_nothing_comes_before_its_time(batches: list[list[int]], speed: float) -> None:
+def test_at_pace_no_record_early(batches: list[list[int]], speed: float) -> None:
     slices = list(schedule.at_pace(map(rows_at, batches), START_S, 5_000, speed))
     found = [int(ms) for one in slices for ms in schedule.milliseconds(one.rows)]
     assert found == [ms for batch in batches for ms in batch]
@@ -180,7 +180,7 @@ def test_nothing_comes_before_its_time(batches: list[list[int]], speed: float) -
 
 
 @given(st.lists(st.integers(0, 300), max_size=8), st.sampled_from([0.5, 3.0, 10.0, 99.0, 1234.0]))
-def test_a_rate_is_kept(sizes: list[int], rate: float) -> None:
+def test_at_rate_limit_kept(sizes: list[int], rate: float) -> None:
     slices = list(schedule.at_rate([rows_at([0] * size) for size in sizes], START_S, rate))
     dues = [one.due_s for one in slices for _ in range(one.rows.num_rows)]
     assert len(dues) == sum(sizes)
@@ -191,7 +191,7 @@ def test_a_rate_is_kept(sizes: list[int], rate: float) -> None:
 # -- rounds
 
 
-def test_as_fast_as_it_goes(tmp_path: Path, time: Time, log: Log) -> None:
+def test_replay_without_pace(tmp_path: Path, time: Time, log: Log) -> None:
     for partition in range(3):
         log_of(tmp_path, [record(n, NOW_MS + n) for n in range(7, 107, 2)], partition)
     report = replayed(tmp_path, time, log, to_topic="u")
@@ -205,7 +205,7 @@ def test_as_fast_as_it_goes(tmp_path: Path, time: Time, log: Log) -> None:
     assert json.loads(report.to_json())["offsets"] == {"t": {str(n): 106 for n in range(3)}}
 
 
-def test_at_a_rate_over_all(tmp_path: Path, time: Time, log: Log) -> None:
+def test_replay_rate_over_all_partitions(tmp_path: Path, time: Time, log: Log) -> None:
     for partition, count in enumerate((300, 100, 1)):
         log_of(tmp_path, [record(n, NOW_MS) for n in range(count)], partition)
     report = replayed(tmp_path, time, log, rate=10.0)
@@ -219,7 +219,7 @@ def test_at_a_rate_over_all(tmp_path: Path, time: Time, log: Log) -> None:
         assert values == sorted(values)
 
 
-def test_a_rate_counts_records_where_offsets_are_missing(tmp_path: Path, time: Time, log: Log) -> None:
+def test_replay_rate_counts_records_not_offsets(tmp_path: Path, time: Time, log: Log) -> None:
     log_of(tmp_path, [record(1000 * n, NOW_MS) for n in range(300)])
     report = replayed(tmp_path, time, log, rate=10.0)
     assert report.records == 300 and report.rounds < 30
@@ -227,7 +227,7 @@ def test_a_rate_counts_records_where_offsets_are_missing(tmp_path: Path, time: T
 
 
 @pytest.mark.parametrize("speed", [1.0, 60.0])
-def test_at_the_original_pace(tmp_path: Path, time: Time, log: Log, speed: float) -> None:
+def test_replay_speed(tmp_path: Path, time: Time, log: Log, speed: float) -> None:
     minute = 60_000
     log_of(tmp_path, [record(n, NOW_MS + n * minute // 10, "a") for n in range(30)], 0)
     log_of(tmp_path, [record(n, NOW_MS + 10 * minute + (-1) ** n * 500, "b") for n in range(20)], 1)
@@ -239,16 +239,16 @@ def test_at_the_original_pace(tmp_path: Path, time: Time, log: Log, speed: float
         assert at >= due_s - 1e-6
         assert at <= due_s + 1.0 / speed + 2 * schedule.SLICE_S, value
     if speed == 1.0:
-        assert report.rounds < 60  # in most of the 120 times 5 seconds nothing was written
+        assert report.rounds < 60  # most of the 120 intervals of 5 seconds have no records
 
 
-def test_new_times_are_those_of_sending(tmp_path: Path, time: Time, log: Log) -> None:
+def test_replay_new_timestamps_are_send_times(tmp_path: Path, time: Time, log: Log) -> None:
     log_of(tmp_path, [record(n, NOW_MS - n) for n in range(50)])
     replayed(tmp_path, time, log, rate=10.0, is_new_time=True)
     assert [ms for *_, ms in log.found] == [int(at * 1000) for at, *_ in log.found]
 
 
-def test_by_key(tmp_path: Path, time: Time, log: Log) -> None:
+def test_replay_partitions_by_key(tmp_path: Path, time: Time, log: Log) -> None:
     log_of(tmp_path, [record(n, NOW_MS) for n in range(50)])
     replayed(tmp_path, time, log, by_key=True)
     for partition in range(4):
@@ -256,13 +256,13 @@ def test_by_key(tmp_path: Path, time: Time, log: Log) -> None:
         assert of == [n for n in range(50) if java_partition(b"k%d" % (n % 5), 4) == partition]
 
 
-def test_what_was_stopped_goes_on(tmp_path: Path, time: Time, log: Log) -> None:
+def test_replay_stopped_continues_from_offsets(tmp_path: Path, time: Time, log: Log) -> None:
     for partition, count in enumerate((200, 50)):
         log_of(tmp_path, [record(n, NOW_MS) for n in range(count)], partition)
     looks = iter([False, False, True])
     report = replayed(tmp_path, time, log, rate=10.0, is_over=lambda: next(looks))
     assert report.stopped and report.rounds == 2 and 90 <= report.records <= 110
-    assert "stopped; it goes on with --from-offsets" in report.to_text()
+    assert "stopped; continue with --from-offsets" in report.to_text()
     reached = parse_offsets(report.offsets, "--from-offsets")
     backend = FileBackend([str(tmp_path)])
     ends = backend.latest(list(reached), committed=False)
@@ -273,7 +273,7 @@ def test_what_was_stopped_goes_on(tmp_path: Path, time: Time, log: Log) -> None:
         assert [int(value) for _, _, at, value, _ in log.found if at == partition] == list(range(count))
 
 
-def test_a_pause_is_ended_too(tmp_path: Path, time: Time, log: Log) -> None:
+def test_replay_stopped_during_pause(tmp_path: Path, time: Time, log: Log) -> None:
     log_of(tmp_path, [record(0, NOW_MS), record(1, NOW_MS + 3_600_000)])
     report = replayed(tmp_path, time, log, speed=1.0, is_over=lambda: time() > START_S + 60)
     assert report.stopped and report.records == 1
@@ -284,7 +284,7 @@ def test_a_pause_is_ended_too(tmp_path: Path, time: Time, log: Log) -> None:
 # -- with brokers
 
 
-def test_from_a_broker_into_a_broker(tmp_path: Path) -> None:
+def test_replay_from_broker_to_broker(tmp_path: Path) -> None:
     records = [record(n, NOW_MS + n) for n in range(500)]
     for partition in range(2):
         log_of(tmp_path / "data", records, partition, "src")

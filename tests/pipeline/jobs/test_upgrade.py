@@ -1,4 +1,4 @@
-"""The upgrade in place, one task after the other: what changes and what stays, interrupted anywhere, refused early."""
+"""The upgrade in place, with one task after the other: changes, interruptions, early refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ END = 28
 
 
 def world() -> tuple[SimulatedFiles, dict[str, list[Row]]]:
-    """A closed data directory with two partitions; the rows of each."""
+    """Returns a closed data directory with two partitions, and the rows of each."""
     files = SimulatedFiles()
     files.now_ns = 77
     rows = {FOLDER: lay_down(files, MIXED, FOLDER), OTHER: lay_down(files, OFFSETS, OTHER)}
@@ -82,7 +82,7 @@ BOTH = ((True, END), (False, 0))  # whether the directory counts as closed, and 
 
 
 def opened(files: SimulatedFiles, folder: str, rows: list[Row], ways: Sequence[tuple[bool, int]] = BOTH) -> None:
-    """The broker's storage opens the folder, after a clean stop and after a crash, and has all that is to be there."""
+    """Opens the folder with the broker's storage, after a clean stop and after a crash, and checks its records."""
     for clean, recovery_point in ways:
         copy, config = files.fork(), LogConfig(index_interval_bytes=60)
         log = open_log(copy, folder, clean=clean, recovery_point=recovery_point, config=config)
@@ -97,7 +97,7 @@ def opened(files: SimulatedFiles, folder: str, rows: list[Row], ways: Sequence[t
         log.abandon()
 
 
-def test_old_segments_become_v2_and_all_else_stays():
+def test_upgrade_converts_old_segments_only():
     files, rows = world()
     before = everything(files)
     report = upgraded(files)
@@ -125,7 +125,7 @@ def test_old_segments_become_v2_and_all_else_stays():
     assert "orders: 3 segments -> " in report.to_text() and "in all 4 segments" in report.to_text()
 
 
-def test_a_second_run_changes_nothing():
+def test_upgrade_second_run_changes_nothing():
     files, _ = world()
     upgraded(files)
     before = everything(files)
@@ -135,7 +135,7 @@ def test_a_second_run_changes_nothing():
     assert report.to_text() == f"/data: {report.all_segments} segments, none holds messages of format v0 or v1\n"
 
 
-def test_a_look_changes_nothing_and_says_what_it_will_take():
+def test_upgrade_dry_run_changes_nothing_and_estimates():
     files, _ = world()
     before = everything(files)
     with held(ROOT, files=files, looking=True) as root:
@@ -152,7 +152,7 @@ def test_a_look_changes_nothing_and_says_what_it_will_take():
     assert space[1] >= report.total().bytes_after - report.total().bytes_before
 
 
-def test_only_the_topics_that_were_named():
+def test_upgrade_named_topics_only():
     files, _ = world()
     assert list(upgraded(files, topics=["orders"]).topics) == ["orders"]
     assert magics_of(files, OTHER) == {1}
@@ -160,7 +160,7 @@ def test_only_the_topics_that_were_named():
         upgraded(files, topics=["orders", "nothing"])
 
 
-def test_a_disk_without_room_is_told_before_anything_is_done():
+def test_upgrade_without_disk_space_refused_before_work():
     files, _ = world()
     before = everything(files)
     with held(ROOT, files=files) as root:
@@ -174,7 +174,7 @@ def test_a_disk_without_room_is_told_before_anything_is_done():
     assert everything(files) == before
 
 
-def test_a_full_disk_leaves_every_segment_as_it_was_or_upgraded():
+def test_upgrade_full_disk_leaves_old_or_upgraded_segments():
     for room in range(0, 4000, 150):
         files, rows = world()
         files.capacity = files.used() + room
@@ -194,7 +194,7 @@ def test_a_full_disk_leaves_every_segment_as_it_was_or_upgraded():
 # -- damage
 
 
-def test_a_damaged_segment_ends_it_and_stays_as_it_is():
+def test_upgrade_damaged_segment_raises_and_stays():
     files, rows = world()
     path = f"{FOLDER}/{17:020d}.log"
     files.contents[path].live[30] ^= 1
@@ -207,7 +207,7 @@ def test_a_damaged_segment_ends_it_and_stays_as_it_is():
     assert rows_of(files, FOLDER) == rows[FOLDER] and magics_of(files, FOLDER) == {2}
 
 
-def test_damage_in_headers_is_met_by_the_look():
+def test_upgrade_damaged_headers_found_by_look():
     files, _ = world()
     path = f"{FOLDER}/{12:020d}.log"
     files.contents[path].live[16] = 9
@@ -217,8 +217,8 @@ def test_damage_in_headers_is_met_by_the_look():
 
 @pytest.mark.parametrize("at", [0, 8, 13, 16, 18, 22, 26, 34, 42, 50, 52, 55, 60, 64, 76, -1, -3])
 @pytest.mark.parametrize("codec", [0, 1])
-def test_a_result_that_is_not_its_source_is_not_put_in_its_place(monkeypatch: Any, at: int, codec: int):
-    """Also if its CRC matches."""
+def test_upgrade_different_result_not_swapped_in(monkeypatch: Any, at: int, codec: int):
+    """Even with a matching CRC."""
     files = SimulatedFiles()
     lay_down(files, [(0, [piece(1, codec, 0, (1,) * 12, (5, 6), append_time=None)])], FOLDER)
     files.open(f"{ROOT}/{CLEAN_SHUTDOWN}", create=True).close()
@@ -244,7 +244,7 @@ def test_a_result_that_is_not_its_source_is_not_put_in_its_place(monkeypatch: An
     assert everything(files) == before
 
 
-def test_a_result_of_another_length_is_met():
+def test_upgrade_result_of_other_length_refused():
     for change in (lambda live: live.__delitem__(slice(-1, None)), lambda live: live.extend(live[-70:])):
         files = SimulatedFiles()
         lay_down(files, [(0, [piece(1, 0, 0, (1,) * 3, (5,))]), (9, [piece(1, 0, 9, (1,) * 3, (5,))])], FOLDER)
@@ -254,7 +254,7 @@ def test_a_result_of_another_length_is_met():
             rewrite(files, [source], Target(FOLDER, base, 60, suffix=".new"))
         made = [Source(f"{path}.new", files.size(f"{path}.new")) for path in paths]
         assert compare(files, sources[0], made[:1]) == 4
-        with pytest.raises(Different, match="goes on behind its end"):
+        with pytest.raises(Different, match="has entries after its end"):
             compare(files, sources[0], made)
         with pytest.raises(Different, match="ends before"):
             compare(files, sources[0], [])
@@ -263,7 +263,7 @@ def test_a_result_of_another_length_is_met():
             compare(files, sources[0], [Source(made[0].log_path, files.size(made[0].log_path))])
 
 
-def test_a_copied_batch_that_is_another_is_met(monkeypatch: Any):
+def test_upgrade_changed_copied_batch_refused(monkeypatch: Any):
     files, _ = world()
     copied = f"{FOLDER}/{17:020d}.log"
 
@@ -282,7 +282,7 @@ def test_a_copied_batch_that_is_another_is_met(monkeypatch: Any):
 
 
 @pytest.mark.parametrize("window_bytes", [100, 700, 1 << 20])
-def test_results_are_compared_in_windows_of_any_size(window_bytes: int):
+def test_upgrade_comparison_any_window_size(window_bytes: int):
     files, _ = world()
     path = f"{FOLDER}/{0:020d}.log"
     source = Source(path, files.size(path))
@@ -302,7 +302,7 @@ def lose(files: SimulatedFiles, loss: str, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("loss", ["kill", "power"])
-def test_interrupted_at_any_operation_nothing_is_lost_and_a_second_run_ends_it(loss: str):
+def test_upgrade_interrupted_anywhere_second_run_completes(loss: str):
     files, rows = world()
     upgraded(files)
     whole = everything(files)
@@ -323,7 +323,7 @@ def test_interrupted_at_any_operation_nothing_is_lost_and_a_second_run_ends_it(l
     assert step > 80
 
 
-def test_interrupted_twice(scaled: Callable[[int], int]):
+def test_upgrade_interrupted_twice(scaled: Callable[[int], int]):
     files, rows = world()
     upgraded(files)
     whole = everything(files)
@@ -341,7 +341,7 @@ def test_interrupted_twice(scaled: Callable[[int], int]):
         assert everything(files) == whole
 
 
-def test_a_failing_disk_harms_nothing():
+def test_upgrade_disk_errors_lose_nothing():
     rng, step = random.Random(8), 0
     while True:
         files, rows = world()
@@ -363,26 +363,26 @@ def test_a_failing_disk_harms_nothing():
 # -- the command
 
 
-def test_what_is_refused_is_refused_before_spark_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_upgrade_command_refuses_before_spark_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
     directory.open_partition("a", 0, config=LogConfig(), now_ms=0)
 
-    def said(*arguments: str) -> str:
+    def message(*arguments: str) -> str:
         assert pipeline(["upgrade", *arguments]) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        return told.err
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return captured.err
 
     assert (
-        said(str(tmp_path))
+        message(str(tmp_path))
         == f"ottla pipeline upgrade: {tmp_path} is in use by a broker, or by another job: stop that first\n"
     )
     directory.abandon()
-    assert said("--dry-run", str(tmp_path)).startswith(
+    assert message("--dry-run", str(tmp_path)).startswith(
         f"ottla pipeline upgrade: {tmp_path} was not closed cleanly: start"
     )
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
     directory.open_partition("a", 0, config=LogConfig(), now_ms=0)
     directory.close()
-    assert "there is no topic b in" in said("--topic", "b", str(tmp_path))
-    assert "is the folder of a partition" in said(str(tmp_path / "a-0"))
+    assert "there is no topic b in" in message("--topic", "b", str(tmp_path))
+    assert "is the folder of a partition" in message(str(tmp_path / "a-0"))

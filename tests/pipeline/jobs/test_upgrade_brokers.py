@@ -1,5 +1,5 @@
-"""Upgraded directories at a broker of release 4.0: those that Apache Kafka 2.8.2 left, and those that ours wrote at the
-releases that had the old formats, as old clients encode them."""
+"""Upgraded directories at a broker of release 4.0: directories of Apache Kafka 2.8.2, and directories that Ottla wrote
+at releases with the old formats, as old clients encode them."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def upgraded(root: Path) -> UpgradeReport:
 
 
 async def consumed(client: Client, topic: str, end: int) -> list[Row]:
-    """What a consumer of today gets, fetch by fetch."""
+    """Returns the rows of a current consumer, fetch by fetch."""
     found: list[Row] = []
     offset = 0
     while offset < end:
-        answer = only(await client.call(fetch((topic, 0, offset), partition_max_bytes=900), 12))
-        assert answer.error_code == 0 and answer.high_watermark == end
-        for position, header in batch.headers(answer.records):
-            assert batch.crc_matches(answer.records, position, header)
-            records = batch.records(answer.records, position)
+        response = only(await client.call(fetch((topic, 0, offset), partition_max_bytes=900), 12))
+        assert response.error_code == 0 and response.high_watermark == end
+        for position, header in batch.headers(response.records):
+            assert batch.crc_matches(response.records, position, header)
+            records = batch.records(response.records, position)
             found += [(r.offset, r.key, r.value, r.timestamp) for r in records if r.offset >= offset]
             offset = header.next_offset
     return found
 
 
-async def test_what_kafka_2_8_left_opens_at_4_0(tmp_path: Path):
+async def test_upgraded_kafka_2_8_directory_opens_at_4_0(tmp_path: Path):
     root = shutil.copytree(GOLDEN / "directories" / "2.8.2", tmp_path / "data")
     before, findings = contents(root), verified(root, gaps=True)
     expected = {topic: rows(root / f"{topic}-0") for topic in ("old-v0", "old-v1", "codecs")}
@@ -64,13 +64,15 @@ async def test_what_kafka_2_8_left_opens_at_4_0(tmp_path: Path):
     async with running(root, release="4.0", overrides={"node.id": "1"}) as broker:
         client = await broker.client()
         for topic in ("old-v0", "old-v1"):
-            told = stored("2.8.2")[topic]
+            stored_log = stored("2.8.2")[topic]
             assert broker.log(topic).cut_bytes == 0
-            assert await consumed(client, topic, told.high_watermark) == expected[topic]
-            assert expected[topic] == [(offset, key, value, time) for offset, _, time, key, value, _ in told.records]
+            assert await consumed(client, topic, stored_log.high_watermark) == expected[topic]
+            assert expected[topic] == [
+                (offset, key, value, time) for offset, _, time, key, value, _ in stored_log.records
+            ]
 
 
-def test_every_log_that_kafka_wrote_in_an_old_format_keeps_its_records(tmp_path: Path):
+def test_upgraded_kafka_logs_keep_records(tmp_path: Path):
     root = tmp_path / "data"
     shutil.copytree(GOLDEN / "logs", root)
     (root / ".kafka_cleanshutdown").touch()
@@ -89,7 +91,7 @@ def test_every_log_that_kafka_wrote_in_an_old_format_keeps_its_records(tmp_path:
     assert [one for one in verified(root, gaps=True) if "checkpoint" not in one.file] == []
 
 
-# What a client of each release sends, by the version of Produce, and in which format it is stored.
+# The format that the client of each release is stored in, by its version of Produce.
 RELEASES = {
     "0.9": (1, 0, {}),
     "0.10.2": (2, 1, {}),
@@ -99,7 +101,7 @@ RELEASES = {
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_what_a_broker_of_an_old_release_wrote_opens_at_4_0(release: str, tmp_path: Path):
+async def test_upgraded_directory_of_old_release_opens_at_4_0(release: str, tmp_path: Path):
     version, magic, overrides = RELEASES[release]
     root = tmp_path / "data"
     expected: list[Row] = []

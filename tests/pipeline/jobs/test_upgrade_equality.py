@@ -1,5 +1,5 @@
-"""The quick conversion gives the bytes that storage/compaction/rewrite.py gives alone, index for index, and meets
-damage as it."""
+"""The fast conversion gives the bytes of storage/compaction/rewrite.py, with equal indexes, and reports the same
+damage."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def both(
     window_bytes: int = 1 << 20,
     least: int = 1,
 ) -> tuple[Result, Result]:
-    """What becomes of a segment one entry after the other, and in runs."""
+    """Converts a segment one entry after the other, and in runs."""
     files = SimulatedFiles()
     lay_down(files, [(base, [Piece(data, [])])], FOLDER)
     source = Source(f"{FOLDER}/{base:020d}.log", len(data))
@@ -58,10 +58,10 @@ def both(
         return slow, result(read=upgrading(base, end, window_bytes))
 
 
-def long_segment(rng: random.Random, stretches: int = 12) -> bytes:
-    """Stretches of every format and codec, some longer than others."""
+def long_segment(rng: random.Random, runs: int = 12) -> bytes:
+    """Returns runs of every format and codec, some longer than others."""
     offset, found = 5, b""
-    for _ in range(stretches):
+    for _ in range(runs):
         magic, codec = rng.choice(((0, 0), (1, 0), (1, 0), (2, 0), (0, 1), (0, 3), (1, 1), (1, 2), (1, 3), (2, 4)))
         append_time = rng.choice((None, None, 70 + offset))
         for _ in range(rng.choice((1, 3, 20))):
@@ -73,7 +73,7 @@ def long_segment(rng: random.Random, stretches: int = 12) -> bytes:
 
 
 @pytest.mark.parametrize(("seed", "least"), [(0, 1), (1, 1), (2, 9)])
-def test_mixed_segments_become_the_same_bytes(seed: int, least: int):
+def test_fast_path_mixed_segment_same_bytes(seed: int, least: int):
     data = long_segment(random.Random(seed))
     for window_bytes in (200, 4096, 1 << 20):
         for limits in (LIMITS, Limits(index_bytes=60), Limits(segment_bytes=3000)):
@@ -84,8 +84,8 @@ def test_mixed_segments_become_the_same_bytes(seed: int, least: int):
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
-def test_runs_are_made_in_runs(magic: int, codec: int):
-    """Not one entry is left to the other way."""
+def test_fast_path_converts_all_entries(magic: int, codec: int):
+    """No entry is left to the slow path."""
     parts = [piece(magic, codec, at, (1,) * 9, (5, 3, 4)).data for at in range(0, 500, 10)]
     with mock.patch("ottla.storage.compaction.rewrite.rewritten", wraps=rewritten) as alone:
         slow, fast = both(b"".join(parts), interval=0)
@@ -93,7 +93,7 @@ def test_runs_are_made_in_runs(magic: int, codec: int):
     assert slow == fast and isinstance(fast, tuple) and fast[0][0].converted == 500
 
 
-def test_extremes_become_the_same():
+def test_fast_path_extreme_values_same_bytes():
     top = 2**63 - 1
     cases = [
         message(1, 3, None, None, -5, 8) + message(1, 4, b"", b"", -(2**63)) + message(1, 5, b"k", b"v", top, -16),
@@ -118,7 +118,7 @@ def test_extremes_become_the_same():
 
 
 @given(st.data())
-def test_damage_anywhere_is_met_alike(data: st.DataObject):
+def test_fast_path_damage_same_error(data: st.DataObject):
     rng = random.Random(data.draw(st.integers(0, 999)))
     sound = bytearray(long_segment(rng, 4))
     for _ in range(data.draw(st.integers(1, 2))):
@@ -150,7 +150,7 @@ def segments(draw: st.DrawFn) -> tuple[int, bytes]:
 
 
 @given(segments(), st.sampled_from((0, 50, 4096)), st.sampled_from((36, 200, 10**6)), st.sampled_from((150, 2**31 - 1)))
-def test_any_segment_becomes_the_same_bytes(segment: tuple[int, bytes], interval: int, index: int, size: int):
+def test_fast_path_random_segment_same_bytes(segment: tuple[int, bytes], interval: int, index: int, size: int):
     base, data = segment
     slow, fast = both(
         data, base=base, end=base + 2**34, interval=interval, limits=Limits(size, index), window_bytes=3000

@@ -1,4 +1,4 @@
-"""Rows for Spark of decoded records: names, types, constants, times and headers."""
+"""Rows for Spark from decoded records: names, types, constants, timestamps and headers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_spark_reads_these_columns() -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_a_record_of_each_format(magic: int, codec: int) -> None:
+def test_row_of_each_format(magic: int, codec: int) -> None:
     records = some_records(40, 3, first=5, headers=magic == 2)
     if magic < 2 and not codec:
         records = records[:20]
@@ -56,15 +56,15 @@ def test_a_record_of_each_format(magic: int, codec: int) -> None:
     for row, record in zip(found, shown(records, magic), strict=True):
         assert (row["key"], row["value"], row["offset"]) == (record.key, record.value, record.offset)
         assert (row["topic"], row["partition"], row["file"]) == ("orders", 7, "/logs/orders-7/0.log")
-        told = row["timestamp"] - datetime(1970, 1, 1, tzinfo=UTC)
-        assert told.total_seconds() * 1000 == pytest.approx(record.timestamp)
+        since_epoch = row["timestamp"] - datetime(1970, 1, 1, tzinfo=UTC)
+        assert since_epoch.total_seconds() * 1000 == pytest.approx(record.timestamp)
         headers = [{"key": header.key, "value": header.value} for header in record.headers]
         assert row["headers"] == (headers or None)
         assert (row["magic"], row["timestampType"]) == (magic, 0 if magic else -1)
         assert row["codec"] == ["none", "gzip", "snappy", "lz4", "zstd"][codec]
 
 
-def test_columns_in_any_order_and_none_at_all() -> None:
+def test_rows_any_column_order_and_no_columns() -> None:
     data = entries(some_records(9, 1), 2, 0)
     assert rows_of(data, ("partition", "offset", "topic")).column("partition").to_pylist() == [7] * 9
     assert rows_of(data, ()).num_rows == rows_of(data, ("topic",)).num_rows == 9
@@ -73,28 +73,28 @@ def test_columns_in_any_order_and_none_at_all() -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
-def test_slices_give_the_same_rows(first: int, last: int) -> None:
+def test_rows_of_slice_equal_slice_of_rows(first: int, last: int) -> None:
     data = entries(some_records(12, 8), 2, 3)
     assert rows_of(data, cut=slice(first, max(first, last))).to_pylist() == rows_of(data).to_pylist()[first:last]
 
 
-def test_over_the_wire_there_is_no_file() -> None:
+def test_rows_from_broker_have_null_file() -> None:
     (found,) = decode(entries(some_records(2, 1), 2, 0), Options(columns=()))
     assert assemble(found, "t", 0, ("file",)).column(0).to_pylist() == [None, None]
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4))
-def test_times_that_microseconds_cannot_hold_are_the_farthest_ones(values: list[int]) -> None:
+def test_timestamps_beyond_microseconds_clamped(values: list[int]) -> None:
     found = timestamps(pa.array(values, pa.int64())).view(pa.int64()).to_pylist()
     most = (2**63 - 1) // 1000 * 1000
     assert found == [max(-most, min(most, value * 1000)) for value in values]
 
 
-def test_a_codec_that_means_nothing_has_no_name() -> None:
+def test_unknown_codec_is_null() -> None:
     assert codec_names(pa.array([0, 7, 4, 5], pa.int8())).to_pylist() == ["none", None, "zstd", None]
 
 
-def test_what_a_batch_says_of_its_records() -> None:
+def test_metadata_columns_from_batch_header() -> None:
     data = bytes(
         batch.build(
             [Record(0, NOW, b"k", None), Record(1, NOW, None, b"v")],

@@ -1,4 +1,4 @@
-"""Rows cut into batches: by what they hold alone, never above the limit, all of them in order."""
+"""Rows split into batches: by content alone, within the limit, all of them in order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pieces(whole: pa.RecordBatch, sizes: list[int]) -> list[pa.RecordBatch]:
     st.integers(1, 1500),
     CODECS,
 )
-def test_batches_do_not_depend_on_how_rows_come(rows: list[Any], sizes: list[int], limit: int, codec: int) -> None:
+def test_cut_independent_of_grouping(rows: list[Any], sizes: list[int], limit: int, codec: int) -> None:
     whole = record_batch(rows)
     found = [(one, encoded(one, options(one.first, codec))) for one in cut(iter([whole]), limit, 77)]
     again = [(one, encoded(one, options(one.first, codec))) for one in cut(iter(pieces(whole, sizes)), limit, 77)]
@@ -95,7 +95,7 @@ def _facts(found: Any) -> tuple[Any, ...]:
     return data, one.first, one.last, one.records, one.content_bytes, one.size_bytes
 
 
-def test_a_batch_ends_where_the_next_row_would_not_fit() -> None:
+def test_cut_ends_before_row_that_exceeds_limit() -> None:
     rows = pa.record_batch({"value": pa.array([b"x" * 64] * 7, pa.binary())})
     row = 64 + RECORD_BYTES
     assert [one.records for one in cut(iter([rows]), 3 * row)] == [3, 3, 1]
@@ -106,16 +106,16 @@ def test_a_batch_ends_where_the_next_row_would_not_fit() -> None:
     assert list(cut(iter([rows.slice(0, 0)]), 10)) == []
 
 
-def test_sequences_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_too_many_rows_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [pa.record_batch({"value": pa.array([b"x"] * 5, pa.binary())})] * 2
     monkeypatch.setattr(batches, "MOST_RECORDS", 10)
     assert sum(one.records for one in cut(iter(rows), 100)) == 10
     monkeypatch.setattr(batches, "MOST_RECORDS", 9)
-    with pytest.raises(SinkError, match="more than 9 rows go to one partition in one micro-batch"):
+    with pytest.raises(SinkError, match="a micro-batch has more than 9 rows for one partition"):
         list(cut(iter(rows), 100))
 
 
-def test_rows_that_no_batch_holds() -> None:
+def test_encoded_invalid_rows_refused() -> None:
     keyless = pa.array([[{"key": None, "value": b""}]], HEADERS)
     rows = pa.record_batch({"value": pa.array([b""], pa.binary()), "headers": keyless})
     (one,) = cut(iter([rows]), 100)

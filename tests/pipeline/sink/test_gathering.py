@@ -1,4 +1,4 @@
-"""What the driver writes of staged rows, and what a task writes as it goes: read back with an independent client."""
+"""Staged rows written by the driver, and rows sent by tasks: read back with an independent client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def options(broker: Embedded, **more: str) -> SinkOptions:
 
 
 def committed(broker: Embedded, topic: str, partitions: int) -> list[Record]:
-    """All that a reader of what is committed sees, in order of partition and offset."""
+    """Returns all committed records, in order of partition and offset."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "-", "isolation.level": "read_committed"})
     found: list[Record] = []
     for partition in range(partitions):
@@ -48,7 +48,7 @@ def committed(broker: Embedded, topic: str, partitions: int) -> list[Record]:
 
 
 def rows(*values: tuple[Any, ...], **more: list[Any]) -> pa.RecordBatch:
-    """Of (key, value, timestamp), and more columns."""
+    """Returns rows of (key, value, timestamp), and more columns."""
     columns = {
         "key": pa.array([value[0] for value in values], pa.string()),
         "value": pa.array([value[1] for value in values], pa.binary()),
@@ -57,7 +57,7 @@ def rows(*values: tuple[Any, ...], **more: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns | more)
 
 
-def test_a_micro_batch_is_one_ordered_transaction_and_comes_once(broker: Embedded) -> None:
+def test_write_staged_one_ordered_transaction_once(broker: Embedded) -> None:
     broker.create_topic("one", partitions=3)
     given = options(broker, topic="one", orderBy="rank")
     keys = [f"k{number % 7}" for number in range(60)]
@@ -77,12 +77,12 @@ def test_a_micro_batch_is_one_ordered_transaction_and_comes_once(broker: Embedde
         assert again.to_text().endswith("was committed before, nothing is written")
     assert write_staged(given, "one-id", 4, [stage([first[:1]], None)]).records == 1
     assert len(committed(broker, "one", 3)) == 61
-    # Nothing to write is something that was done.
+    # An empty micro-batch is committed as well.
     assert write_staged(given, "one-id", 5, [stage([], None)]).written
     assert not write_staged(given, "one-id", 5, staged).written
 
 
-def test_what_cannot_be_written_leaves_nothing(broker: Embedded) -> None:
+def test_write_staged_invalid_rows_leave_nothing(broker: Embedded) -> None:
     broker.create_topic("two", partitions=2)
     wrong = [
         (rows(("k", b"v", 0), topic=[None]), "a row has no topic"),
@@ -100,7 +100,7 @@ def test_what_cannot_be_written_leaves_nothing(broker: Embedded) -> None:
     assert committed(broker, "two", 2) == [(1, 0, b"k", b"v")]
 
 
-def test_who_is_overtaken_writes_nothing(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_staged_fenced_writes_nothing(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("three")
     send = gathered_writes.TaskSender.send
 
@@ -119,7 +119,7 @@ def test_who_is_overtaken_writes_nothing(broker: Embedded, monkeypatch: pytest.M
     assert [record[3] for record in committed(broker, "three", 1)] == [b"kept"]
 
 
-def test_a_task_sends_its_rows_as_they_come(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_rows_in_chunks(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathered_writes, "CHUNK_BYTES", 1_000)
     broker.create_topic("four", partitions=2)
     broker.create_topic("five")
@@ -141,7 +141,7 @@ def test_a_task_sends_its_rows_as_they_come(broker: Embedded, monkeypatch: pytes
     assert send_rows(options(broker), iter([])) == 0
 
 
-def test_another_query_with_the_same_id_is_refused(broker: Embedded) -> None:
+def test_write_staged_id_of_another_query_refused(broker: Embedded) -> None:
     broker.create_topic("six")
     given, staged = options(broker, topic="six"), [stage([rows(("k", b"v", 0))], None)]
     assert write_staged(given, "six-id", 0, staged, query="first").written
@@ -154,8 +154,8 @@ def test_another_query_with_the_same_id_is_refused(broker: Embedded) -> None:
     assert len(committed(broker, "six", 1)) == 3
 
 
-def test_only_the_columns_that_are_needed_are_staged(broker: Embedded) -> None:
+def test_needed_columns(broker: Embedded) -> None:
     given = options(broker, orderBy="rank,value")
     assert needed(["id", "value", "rank", "topic"], given) == ["value", "rank", "topic"]
-    with pytest.raises(SinkError, match="orderBy names rank, which is no column; there are value, topic"):
+    with pytest.raises(SinkError, match="orderBy names rank, which is not a column; use value, topic"):
         needed(["value", "topic"], given)

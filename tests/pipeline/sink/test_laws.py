@@ -1,4 +1,4 @@
-"""A query as it goes: drivers die at any step, tasks outlive them, answers are lost; each row is there once."""
+"""A query with faults: drivers die at any step, tasks outlive them, responses are lost; each row is committed once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAULT = st.tuples(
     st.integers(1, 3),
 )
 DEATH = st.tuples(st.sampled_from(STEPS), st.booleans())
-"""Behind which step a driver dies, and whether it aborts before."""
+"""The step after which a driver dies, and whether it aborts before."""
 
 
 @pytest.fixture(scope="module", params=["0.11", "2.5", "4.3", "ottla"])
@@ -44,11 +44,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Embedded]:
 
 
 class Died(Exception):
-    """The driver is gone."""
+    """The driver has died."""
 
 
 class Query:
-    """One that runs until each of its micro-batches is committed. Tasks of drivers that died live on."""
+    """A query that runs until each of its micro-batches is committed. Tasks of dead drivers stay alive."""
 
     def __init__(self, broker: Embedded, deaths: list[tuple[str, bool]]) -> None:
         self.options = world.options(broker, rows_per_batch=4)
@@ -68,7 +68,7 @@ class Query:
                     break
 
     def write(self, number: int) -> None:
-        """One driver's life."""
+        """Runs one driver."""
         death = self.deaths.pop() if self.deaths else ("", False)
         transaction = SinkTransaction(self.options, self.owner)
         try:
@@ -104,13 +104,13 @@ class Query:
             raise Died
 
     def outlive(self) -> None:
-        """The oldest task that is left over goes on, as far as it is let."""
+        """Lets the oldest remaining task continue as far as it can."""
         if len(self.zombies) > PARTITIONS:
             with contextlib.suppress(SinkError):
                 self.send(*self.zombies.pop(0))
 
 
-def put_in_force(broker: Embedded, faults: list[tuple[str, str, int, int]]) -> None:
+def inject(broker: Embedded, faults: list[tuple[str, str, int, int]]) -> None:
     for api, kind, after, times in faults:
         where: dict[str, Any] = {"after": after, "times": times}
         if kind in ("before", "after"):
@@ -121,14 +121,14 @@ def put_in_force(broker: Embedded, faults: list[tuple[str, str, int, int]]) -> N
 
 @settings(max_examples=max(1, settings().max_examples // 20))
 @given(st.lists(FAULT, max_size=5), st.lists(DEATH, max_size=5))
-def test_each_row_is_there_once_and_in_order(
+def test_each_row_committed_once_and_in_order(
     broker: Embedded, faults: list[tuple[str, str, int, int]], deaths: list[tuple[str, bool]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SinkTransaction, "copies_live_s", 0.0)
         patch.setattr("ottla.pipeline.sink.transaction.SETTLE_S", 0.0)
         broker.faults.clear()
-        put_in_force(broker, faults)
+        inject(broker, faults)
         query = Query(broker, deaths)
         query.run()
         broker.faults.clear()

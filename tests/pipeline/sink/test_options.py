@@ -1,4 +1,4 @@
-"""The options of the sink: what they mean, what is refused, what changes nothing; they cross to the tasks."""
+"""The options of the sink: meaning, refusals, options without effect, and pickling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.pipeline.sink.options import BATCH_BYTES, TRANSACTION_TIMEOUT_MS
 AT = {"kafka.bootstrap.servers": "a:1,b:2"}
 
 
-def test_what_is_read() -> None:
+def test_options_parsed() -> None:
     found = SinkOptions.read(
         AT
         | {
@@ -58,12 +58,12 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers must be given"),
         ({"kafka.bootstrap.servers": "a:b"}, "'a:b' is no address"),
-        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol is SSL, which this sink cannot speak"),
-        ({"kafka.acks": "1"}, "kafka.acks is 1, with which nothing is written exactly once"),
+        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol is SSL, which this sink does not support"),
+        ({"kafka.acks": "1"}, "kafka.acks is 1, which does not allow exactly-once writing"),
         ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence is false"),
         ({"kafka.transactional.id": "x"}, "kafka.transactional.id is not supported: the option transactionalId"),
         ({"kafka.key.serializer": "x"}, "kafka.key.serializer is not supported"),
@@ -75,16 +75,16 @@ def test_defaults() -> None:
         ({"topc": "t"}, "the sink has no option topc; did you mean topic"),
         ({"startingOffsets": "t"}, "the sink has no option startingoffsets; it has topic, transactionalId"),
         ({"topic": " "}, "topic is empty"),
-        ({"orderBy": ","}, "orderBy names no column"),
+        ({"orderBy": ","}, "orderBy must name at least one column"),
     ],
 )
-def test_what_is_refused(more: dict[str, str], told: str) -> None:
-    with pytest.raises(SinkError, match=told) as refused:
+def test_options_refused(more: dict[str, str], message: str) -> None:
+    with pytest.raises(SinkError, match=message) as refused:
         SinkOptions.read(AT | more)
     assert "\n" not in str(refused.value)
 
 
-def test_what_changes_nothing_is_taken_and_the_unknown_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_without_effect_accepted_and_unknown_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     idle: dict[str, Any] = {
         "kafka.linger.ms": "5",
         "kafka.retries": "0",

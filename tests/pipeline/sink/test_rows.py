@@ -1,4 +1,4 @@
-"""The rows of the sink: which columns they may have, where each goes, in which order they are written."""
+"""The rows of the sink: valid columns, target partitions, and order."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def batch(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch({name: of if isinstance(of, pa.Array) else pa.array(of) for name, of in columns.items()})
 
 
-# -- where a row goes
+# -- target partitions
 
 
 @given(st.lists(st.none() | BYTES, max_size=30), st.integers(0, 5))
-def test_hashes_are_those_of_kafkas_partitioner(keys: list[bytes | None], skipped: int) -> None:
+def test_murmur2_matches_kafka(keys: list[bytes | None], skipped: int) -> None:
     found = murmur2(pa.array(keys, pa.binary()).slice(skipped))
     assert found.tolist() == [murmur2_of_one(key or b"") for key in keys[skipped:]]
 
 
-def test_hashes_of_long_and_of_text() -> None:
+def test_murmur2_long_keys_and_strings() -> None:
     keys = [random.Random(3).randbytes(size) for size in (*range(70), 1000, 65537)]
     assert murmur2(pa.array(keys, pa.binary())).tolist() == [murmur2_of_one(key) for key in keys]
     texts = ["", "a", "grün", "日本語", None]
@@ -47,7 +47,7 @@ def test_hashes_of_long_and_of_text() -> None:
     st.lists(st.tuples(st.none() | BYTES, st.none() | BYTES, st.none() | st.integers(0, 2)), min_size=1, max_size=20),
     st.integers(1, 20),
 )
-def test_a_row_goes_where_it_says_else_by_its_key_else_by_its_value(rows: list[Any], size: int) -> None:
+def test_assigned_by_column_then_key_then_value(rows: list[Any], size: int) -> None:
     keys, values, given_ = zip(*rows, strict=True)
     whole = batch(
         key=pa.array(keys, pa.binary()), value=pa.array(values, pa.binary()), partition=pa.array(given_, pa.int32())
@@ -59,31 +59,31 @@ def test_a_row_goes_where_it_says_else_by_its_key_else_by_its_value(rows: list[A
             assert partition == where
         elif key is not None:
             assert partition == java_partition(key, 3)
-    # However the rows come together, each goes to the same partition.
+    # Whatever the grouping of the rows, each goes to the same partition.
     pieces = [assigned(whole.slice(at, size), "t", {"t": 3}) for at in range(0, len(rows), size)]
     assert [one for piece in pieces for one in piece.column("partition").to_pylist()] == found
 
 
-def test_rows_without_a_key_are_spread() -> None:
+def test_assigned_rows_without_key_spread() -> None:
     found = assigned(batch(value=[b"%d" % number for number in range(4000)]), "t", {"t": 4}).column("partition")
     counts = [found.to_pylist().count(partition) for partition in range(4)]
     assert min(counts) > 800
 
 
-def test_topics_of_rows() -> None:
+def test_assigned_topics() -> None:
     rows = batch(topic=["a", "b", "a", "b"], key=[b"1", b"2", b"3", b"4"], value=[b""] * 4, more=[1, 2, 3, 4])
     found = assigned(rows, None, {"a": 5, "b": 3})
     assert found.schema.names == ["key", "value", "more", "topic", "partition"]
     expected = [java_partition(b"%d" % (n + 1), 5 - 2 * (n % 2)) for n in range(4)]
     assert found.column("partition").to_pylist() == expected
     assert found.column("topic").to_pylist() == ["a", "b", "a", "b"]
-    # The option goes before the column.
+    # The option overrides the column.
     assert set(assigned(rows, "b", {"b": 3}).column("topic").to_pylist()) == {"b"}
     assert assigned(rows.slice(0, 0), None, {}).num_rows == 0
 
 
 @pytest.mark.parametrize(
-    ("columns", "topic", "told"),
+    ("columns", "topic", "message"),
     [
         ({"topic": ["a", None]}, None, "a row has no topic"),
         ({"topic": ["a", "z"]}, None, "a row goes to topic 'z', of which"),
@@ -91,8 +91,8 @@ def test_topics_of_rows() -> None:
         ({"partition": pa.array([-1, None], pa.int32())}, "a", "a row goes to partition -1 of topic 'a'"),
     ],
 )
-def test_rows_that_go_nowhere(columns: dict[str, Any], topic: str | None, told: str) -> None:
-    with pytest.raises(SinkError, match=told):
+def test_assigned_without_valid_target_refused(columns: dict[str, Any], topic: str | None, message: str) -> None:
+    with pytest.raises(SinkError, match=message):
         assigned(batch(value=[b"", b""], **columns), topic, {"a": 2})
 
 
@@ -100,10 +100,10 @@ def test_rows_that_go_nowhere(columns: dict[str, Any], topic: str | None, told: 
 
 
 @pytest.mark.parametrize(
-    ("fields", "topic", "told"),
+    ("fields", "topic", "message"),
     [
         ({"key": pa.string()}, "t", "there is no column value"),
-        ({"value": pa.string()}, None, "where to write to is not said"),
+        ({"value": pa.string()}, None, "no target topic"),
         ({"value": pa.int64()}, "t", "column value is of type int64: it must be string or binary"),
         ({"value": pa.string(), "partition": pa.int64()}, "t", "column partition is of type int64: it must be int"),
         ({"value": pa.string(), "timestamp": pa.string()}, "t", "column timestamp is of type string"),
@@ -111,12 +111,12 @@ def test_rows_that_go_nowhere(columns: dict[str, Any], topic: str | None, told: 
         ({"value": pa.string(), "topic": pa.binary()}, "t", "column topic is of type binary: it must be string"),
     ],
 )
-def test_columns_that_cannot_be_written(fields: dict[str, pa.DataType], topic: str | None, told: str) -> None:
-    with pytest.raises(SinkError, match=told):
+def test_check_columns_refused(fields: dict[str, pa.DataType], topic: str | None, message: str) -> None:
+    with pytest.raises(SinkError, match=message):
         check_columns(pa.schema(fields), topic)
 
 
-def test_columns_that_can() -> None:
+def test_check_columns_accepted() -> None:
     fields = {"value": pa.large_string(), "key": pa.large_binary(), "other": pa.float64(), "partition": pa.int32()}
     check_columns(pa.schema(fields), "t")
     check_columns(pa.schema({"value": pa.binary(), "topic": pa.string(), "headers": HEADERS}), None)
@@ -126,7 +126,7 @@ def test_columns_that_can() -> None:
         check_columns(twice, "t")
 
 
-def test_what_is_written_of_a_row() -> None:
+def test_content_of_rows() -> None:
     at = datetime.datetime(2024, 5, 6, 7, 8, 9, 123_999, tzinfo=datetime.UTC)
     before = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=datetime.UTC)
     rows = batch(
@@ -167,7 +167,7 @@ def nulls_first(value: Any) -> tuple[bool, Any]:
 
 
 @given(st.lists(ROW, min_size=1, max_size=20), st.integers(1, 20))
-def test_rows_that_are_equal_in_order_by_keep_their_order(rows: list[Any], size: int) -> None:
+def test_ordered_is_stable(rows: list[Any], size: int) -> None:
     whole = table(rows)
     pieces = pa.concat_tables([whole.slice(first, size) for first in range(0, len(rows), size)])
     found = [tuple(row.values()) for row in ordered(pieces, ["rank"]).to_pylist()]
@@ -177,6 +177,6 @@ def test_rows_that_are_equal_in_order_by_keep_their_order(rows: list[Any], size:
     assert ordered(pieces, []).equals(whole)
 
 
-def test_an_order_by_no_column() -> None:
-    with pytest.raises(SinkError, match="orderBy names when, which is no column; there are rank, name, at"):
+def test_ordered_unknown_column_refused() -> None:
+    with pytest.raises(SinkError, match="orderBy names when, which is not a column; use rank, name, at"):
         ordered(table([(0, None, 0)]), ["when"])

@@ -1,4 +1,4 @@
-"""What a task sends is in the log once, whoever else sends the same and whatever is lost on the way."""
+"""Rows sent by a task are in the log once, with concurrent attempts and lost responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla.pipeline.sink import (
     send,
 )
 from ottla.pipeline.sink.batches import cut
-from ottla.pipeline.sink.coordinator_requests import Asker
+from ottla.pipeline.sink.coordinator_requests import ClusterCalls
 from ottla.pipeline.sink.task_writer import Sending
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.pipeline import sink_world as world
@@ -33,26 +33,26 @@ from ottla_testing.pipeline import sink_world as world
 BATCHES, ROWS = 9, 4
 ALL = world.values(BATCHES * ROWS)
 IN_ORDER = [(number // ROWS * ROWS, number, value) for number, value in enumerate(ALL)]
-"""What the log holds then: every batch whole, sequences from 0 on."""
+"""The expected log: whole batches, sequences from 0 on."""
 
 
 @pytest.fixture(scope="module", params=world.RELEASES)
 def each(request: pytest.FixtureRequest) -> Iterator[Embedded]:
-    """A broker of each release."""
+    """Starts a broker of each release."""
     with Embedded(release=request.param) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module", params=["2.5", "4.3"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Embedded]:
-    """One that says how far a producer is, and one that does not."""
+    """Starts a broker with DescribeProducers, and one without."""
     with Embedded(release=request.param) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module", params=["0.11", "2.5", "4.3"])
 def some(request: pytest.FixtureRequest) -> Iterator[Embedded]:
-    """As those, and one that remembers one batch only."""
+    """The same, and one that keeps a single batch of a producer."""
     with Embedded(release=request.param) as broker:
         yield broker
 
@@ -72,7 +72,7 @@ def in_batches(broker: Embedded, **more: Any) -> SinkOptions:
 def committed(
     broker: Embedded, work: Callable[[SinkOptions, Grant, tuple[str, int]], Any], **more: Any
 ) -> list[tuple[int, int, bytes]]:
-    """The log after a transaction with one partition, in which `work` is done."""
+    """Returns the log after a transaction with one partition, in which `work` runs."""
     options, name = in_batches(broker, **more), world.topic(broker)
     with world.begun(options, world.transactional_id(), (name, 0)) as (transaction, grant):
         work(options, grant, (name, 0))
@@ -80,10 +80,10 @@ def committed(
     return world.log(broker, name)
 
 
-# -- without anything that goes wrong
+# -- without faults
 
 
-def test_rows_are_there_once(each: Embedded) -> None:
+def test_send_rows_once(each: Embedded) -> None:
     options, name = in_batches(each), world.topic(each, 2)
     more = world.values(5, 1000)
     parts = {(name, 0): world.rows(ALL, 7), (name, 1): world.rows(more)}
@@ -94,7 +94,7 @@ def test_rows_are_there_once(each: Embedded) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_whole_records_in_each_compression(codec: str) -> None:
+def test_send_each_compression(codec: str) -> None:
     headers = [None, [("a", b"1"), ("b", None)], []]
     listed = [None if one is None else [{"key": k, "value": v} for k, v in one] for one in headers]
     rows = pa.record_batch(
@@ -119,23 +119,23 @@ def test_whole_records_in_each_compression(codec: str) -> None:
     assert [[tuple(header) for header in r.headers] for r in found] == [[], [("a", b"1"), ("b", None)], []]
 
 
-def test_a_task_with_several_partitions_connects_once() -> None:
+def test_sender_of_several_partitions_connects_once() -> None:
     with Embedded() as broker:
         options, name = in_batches(broker), world.topic(broker, 4)
         where = [(name, number) for number in range(4)]
         with world.begun(options, "q", *where) as (transaction, grant):
-            asked = broker.faults.delay("ApiVersions", 1)
+            delay = broker.faults.delay("ApiVersions", 1)
             with TaskSender(options, grant) as sender:
                 for one in where:
-                    if one[1] == 2:  # what fails in one of them is no matter of the next
+                    if one[1] == 2:  # a failure in one does not affect the next
                         broker.faults.disconnect("Produce", "after", times=1)
                     assert sender.send(one, world.rows(ALL)).last_offset == len(ALL) - 1
-                assert asked.fired <= 4  # one to ask, one to the leader, and that once more
+                assert delay.fired <= 4  # one for the lookup, one for the leader, and that once more
             transaction.commit(0)
         assert world.seen(broker, name) == dict.fromkeys(range(4), ALL)
 
 
-def test_no_rows_need_no_broker() -> None:
+def test_send_no_rows_needs_no_broker() -> None:
     options = world.options("127.0.0.1:1")
     empty = pa.record_batch({"value": pa.array([], pa.binary())})
     assert send(options, Grant("q", 1, 0), ("t", 3), iter([empty])) == Sent("t", 3, 0, 0, -1, -1)
@@ -145,7 +145,7 @@ def test_no_rows_need_no_broker() -> None:
 
 
 @pytest.mark.parametrize("done", [1, 5, 6, BATCHES - 1, BATCHES])
-def test_a_task_that_is_tried_again_goes_on(each: Embedded, done: int) -> None:
+def test_retried_task_continues(each: Embedded, done: int) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
         send(options, grant, where, world.rows(ALL[: done * ROWS]))
         again = send(options, grant, where, world.rows(ALL, 3))
@@ -155,7 +155,7 @@ def test_a_task_that_is_tried_again_goes_on(each: Embedded, done: int) -> None:
     assert committed(each, work) == IN_ORDER
 
 
-def test_nothing_that_is_there_is_sent_again_but_its_last_batch() -> None:
+def test_retried_task_sends_only_last_batch_again() -> None:
     with Embedded(release="4.3") as broker:
         produced = broker.faults.delay("Produce", 1)
 
@@ -169,7 +169,7 @@ def test_nothing_that_is_there_is_sent_again_but_its_last_batch() -> None:
 
 
 @pytest.mark.parametrize("at", [0, ROWS + 1, 3 * ROWS, len(ALL) - 1])
-def test_a_zombie_goes_on_beside_its_successor(some: Embedded, at: int) -> None:
+def test_zombie_task_beside_successor(some: Embedded, at: int) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
         def successor() -> None:
             send(options, grant, where, world.rows(ALL))
@@ -181,19 +181,19 @@ def test_a_zombie_goes_on_beside_its_successor(some: Embedded, at: int) -> None:
 
 @settings(max_examples=max(1, settings().max_examples // 12))
 @given(st.lists(st.integers(0, 2), min_size=4, max_size=40))
-def test_attempts_in_any_order_write_the_same(broker: Embedded, turns: list[int]) -> None:
+def test_attempts_in_any_order_same_log(broker: Embedded, order: list[int]) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
-        askers = [Asker(options) for _ in range(3)]
-        attempts = [Sending(options, grant, where, asker) for asker in askers]
+        callers = [ClusterCalls(options) for _ in range(3)]
+        attempts = [Sending(options, grant, where, calls) for calls in callers]
         left = [iter(list(cut(world.rows(ALL, 1 + number), options.batch_bytes))) for number in range(3)]
-        for number in [*turns, *(number for number in range(3) for _ in range(BATCHES))]:
+        for number in [*order, *(number for number in range(3) for _ in range(BATCHES))]:
             batch = next(left[number], None)
             if batch is not None:
                 attempts[number].put(batch)
-        for attempt, asker in zip(attempts, askers, strict=True):
+        for attempt, calls in zip(attempts, callers, strict=True):
             with attempt:
                 attempt.finish()
-            asker.close()
+            calls.close()
 
     assert committed(broker, work) == IN_ORDER
 
@@ -207,16 +207,16 @@ def test_attempts_in_any_order_write_the_same(broker: Embedded, turns: list[int]
         pytest.param(6 * ROWS, [ALL[0] * 20, *ALL[1:]], id="batches end elsewhere"),
     ],
 )
-def test_an_attempt_with_other_rows_is_found_out(broker: Embedded, done: int, other: list[bytes]) -> None:
+def test_attempt_with_other_rows_refused(broker: Embedded, done: int, other: list[bytes]) -> None:
     options, name = in_batches(broker), world.topic(broker)
     with world.begun(options, world.transactional_id(), (name, 0)) as (_, grant):
         send(options, grant, (name, 0), world.rows(ALL[:done]))
-        with pytest.raises(SinkError, match="0 has other rows of this task than this attempt of it") as refused:
+        with pytest.raises(SinkError, match="0 has other rows from another attempt of this task") as refused:
             send(options, grant, (name, 0), world.rows(other))
         assert "\n" not in str(refused.value)
 
 
-def test_who_may_not_ask_how_far_the_producer_is_finds_out_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_describe_producers_found_in_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(self: Any, partitions: Any, **_: Any) -> Any:
         return dict.fromkeys(partitions, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
@@ -229,7 +229,7 @@ def test_who_may_not_ask_how_far_the_producer_is_finds_out_otherwise(monkeypatch
         assert committed(broker, work) == IN_ORDER
 
 
-def test_without_a_transaction_tasks_share_an_id(each: Embedded) -> None:
+def test_idempotent_grant_shared_by_tasks(each: Embedded) -> None:
     options, name = in_batches(each), world.topic(each)
     grant = idempotent_grant(options)
     assert grant.transactional_id is None
@@ -239,7 +239,7 @@ def test_without_a_transaction_tasks_share_an_id(each: Embedded) -> None:
     assert world.log(each, name) == IN_ORDER
 
 
-# -- what goes wrong on the way
+# -- faults
 
 RETRIED = [
     "NOT_LEADER_OR_FOLLOWER",
@@ -254,7 +254,7 @@ FAULT = st.one_of(
 )
 
 
-def put_in_force(broker: Embedded, kind: str, after: int, times: int) -> None:
+def inject(broker: Embedded, kind: str, after: int, times: int) -> None:
     if kind in ("before", "after"):
         broker.faults.disconnect("Produce", kind, after=after, times=times)
     else:
@@ -267,28 +267,28 @@ def send_all(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None
 
 @pytest.mark.parametrize("kind", [*RETRIED[:2], "before", "after"])
 @pytest.mark.parametrize("after", [0, 3])
-def test_what_fails_is_sent_again(some: Embedded, kind: str, after: int) -> None:
-    put_in_force(some, kind, after, 2)
+def test_transient_failure_retried(some: Embedded, kind: str, after: int) -> None:
+    inject(some, kind, after, 2)
     assert committed(some, send_all) == IN_ORDER
 
 
 @settings(max_examples=max(1, settings().max_examples // 8))
 @given(st.lists(FAULT, min_size=1, max_size=4))
-def test_whatever_fails_each_row_is_there_once(broker: Embedded, faults: list[tuple[str, int, int]]) -> None:
+def test_random_faults_each_row_once(broker: Embedded, faults: list[tuple[str, int, int]]) -> None:
     broker.faults.clear()
     for fault in faults:
-        put_in_force(broker, *fault)
+        inject(broker, *fault)
     assert committed(broker, send_all) == IN_ORDER
 
 
-def test_what_is_asked_first_may_fail_as_well() -> None:
+def test_first_requests_retried() -> None:
     with Embedded(release="4.3") as broker:
         broker.faults.disconnect("DescribeProducers", "after", times=1)
         broker.faults.error("DescribeProducers", "NOT_LEADER_OR_FOLLOWER", times=2)
         assert committed(broker, send_all) == IN_ORDER
 
 
-def test_a_broker_that_stops_and_comes_back(tmp_path: Any) -> None:
+def test_broker_restart_during_send(tmp_path: Any) -> None:
     with Embedded(data_dir=tmp_path, listeners=world.free_listener()) as broker:
 
         def restart() -> None:
@@ -302,30 +302,29 @@ def test_a_broker_that_stops_and_comes_back(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3", "ottla"])
-def test_rows_that_a_broker_has_lost_are_missed(release: str) -> None:
+def test_rows_lost_by_broker_detected(release: str) -> None:
     with Embedded(release=release) as broker:
         options, name = in_batches(broker), world.topic(broker)
         empty, grant = broker.snapshot(), idempotent_grant(options)
         rows = world.interrupted(ALL, 8 * ROWS, lambda: broker.restore(empty))
-        with pytest.raises(SinkError, match=f"{name}-0 lacks rows of this task that were there, up to"):
+        with pytest.raises(SinkError, match=f"{name}-0 lost rows of this task up to"):
             send(options, grant, (name, 0), rows)
 
 
-def test_the_first_batch_is_alone(broker: Embedded) -> None:
-    """Else Kafka 2.5 to 3.5 could take the second for the producer's first. Here what is behind it is refused."""
+def test_first_batch_sent_alone(broker: Embedded) -> None:
+    """Otherwise Kafka 2.5 to 3.5 could accept the second as the producer's first batch."""
     refused = broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", times=1)
     assert committed(broker, send_all) == IN_ORDER
     assert refused.matched == BATCHES + 1
 
 
-def test_after_a_failure_one_batch_is_alone_again() -> None:
-    """A broker of 2.5 cannot be asked whether it knows the producer still, and one that has forgotten it takes
-    anything."""
+def test_first_batch_after_failure_sent_alone() -> None:
+    """A broker of 2.5 does not report its producer state, and after losing that state it accepts any sequence."""
     with Embedded(release="2.5") as broker:
         options, name = in_batches(broker), world.topic(broker)
-        empty, grant, asker = broker.snapshot(), idempotent_grant(options), Asker(options)
+        empty, grant, calls = broker.snapshot(), idempotent_grant(options), ClusterCalls(options)
         batches = list(cut(world.rows(ALL), options.batch_bytes))
-        with Sending(options, grant, (name, 0), asker) as sending:
+        with Sending(options, grant, (name, 0), calls) as sending:
             for batch in batches[:3]:
                 sending.put(batch)
             sending.finish()
@@ -334,12 +333,12 @@ def test_after_a_failure_one_batch_is_alone_again() -> None:
             for batch in batches[3:]:
                 sending.put(batch)
             sending.finish()
-        asker.close()
+        calls.close()
         assert refused.matched == BATCHES - 3 + 1
         assert [sequence for _, sequence, _ in world.log(broker, name)] == list(range(3 * ROWS, len(ALL)))
 
 
-def test_a_leader_that_moves_and_one_that_stops() -> None:
+def test_leader_moves_and_stops() -> None:
     with Embedded(brokers=3) as broker:
 
         def move(where: tuple[str, int]) -> None:
@@ -357,7 +356,7 @@ def test_a_leader_that_moves_and_one_that_stops() -> None:
         assert world.seen(broker, name) == {0: ALL, 1: ALL}
 
 
-def test_patience_has_an_end(broker: Embedded) -> None:
+def test_delivery_timeout_raises(broker: Embedded) -> None:
     hasty = in_batches(broker, delivery_timeout_ms=100, request_timeout_ms=100)
 
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
@@ -373,10 +372,10 @@ def test_patience_has_an_end(broker: Embedded) -> None:
     assert committed(broker, work) == []
 
 
-# -- what no try mends
+# -- final errors
 
 
-def test_rows_that_are_too_large() -> None:
+def test_row_above_size_limit_refused() -> None:
     with Embedded() as broker:
         small = world.topic(broker, max_message_bytes=500)
         large = world.topic(broker)
@@ -390,18 +389,18 @@ def test_rows_that_are_too_large() -> None:
             assert "\n" not in str(error.value)
             return str(error.value)
 
-        told = refused(world.options(broker), small, b"x" * 900)
-        assert f"a record of 900 bytes for {small}-0 is larger than its topic takes (max.message.bytes)" in told
-        told = refused(world.options(broker), small, *[b"x" * 90] * 9)
-        assert f"for {small}-0 is larger than its topic takes: give kafka.batch.size below" in told
-        told = refused(world.options(broker, max_request_size=1000), large, b"small", b"x" * 1000)
-        assert f"a record of 1000 bytes for {large}-0 is larger than kafka.max.request.size allows, 1000" in told
+        message = refused(world.options(broker), small, b"x" * 900)
+        assert f"a record of 900 bytes for {small}-0 is larger than its topic allows (max.message.bytes)" in message
+        message = refused(world.options(broker), small, *[b"x" * 90] * 9)
+        assert f"for {small}-0 is larger than its topic allows: set kafka.batch.size below" in message
+        message = refused(world.options(broker, max_request_size=1000), large, b"small", b"x" * 1000)
+        assert f"a record of 1000 bytes for {large}-0 is larger than kafka.max.request.size allows, 1000" in message
         options = world.options(broker, batch_size=450)
         world.written(options, "q", 0, {(small, 0): world.rows([b"x" * 90] * 9)})
         assert world.seen(broker, small) == {0: [b"x" * 90] * 9}
 
 
-def test_whoever_was_fenced_writes_no_more(each: Embedded) -> None:
+def test_fenced_task_stops(each: Embedded) -> None:
     options, name, owner = in_batches(each), world.topic(each), world.transactional_id()
     with SinkTransaction(options, owner) as successor:
 
@@ -411,7 +410,7 @@ def test_whoever_was_fenced_writes_no_more(each: Embedded) -> None:
             send(options, grant, (name, 0), world.rows(ALL))
 
         with pytest.raises(SinkFenced, match="took over"), world.begun(options, owner, (name, 0)) as (_, grant):
-            with pytest.raises(SinkFenced, match=f"{name}-0 knows a newer owner of transactional id"):
+            with pytest.raises(SinkFenced, match=f"{name}-0 has a newer owner of transactional id"):
                 send(options, grant, (name, 0), world.interrupted(ALL, 3 * ROWS, take_over))
             with pytest.raises(SinkFenced):
                 send(options, grant, (name, 0), world.rows(ALL))
@@ -422,27 +421,27 @@ def test_whoever_was_fenced_writes_no_more(each: Embedded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ("TOPIC_AUTHORIZATION_FAILED", "0 refuses rows 0 to 3 of this task: TOPIC_AUTHORIZATION_FAILED"),
-        ("INVALID_TXN_STATE", "0 knows no open transaction of transactional id 'query-[0-9]+': it may have been"),
+        ("INVALID_TXN_STATE", "0 has no open transaction of transactional id 'query-[0-9]+': it may have been"),
         ("UNSUPPORTED_FOR_MESSAGE_FORMAT", "0 is kept in an older message format than v2"),
-        ("INVALID_PRODUCER_EPOCH", "0 knows a newer owner of transactional id"),
+        ("INVALID_PRODUCER_EPOCH", "0 has a newer owner of transactional id"),
     ],
 )
-def test_what_is_refused_is_told_in_a_sentence(broker: Embedded, code: str, told: str) -> None:
+def test_final_errors_in_one_sentence(broker: Embedded, code: str, message: str) -> None:
     options, name = in_batches(broker), world.topic(broker)
     broker.faults.error("Produce", code)
     with world.begun(options, world.transactional_id(), (name, 0)) as (_, grant):
-        with pytest.raises(SinkError, match=told) as refused:
+        with pytest.raises(SinkError, match=message) as refused:
             send(options, grant, (name, 0), world.rows(ALL))
         assert "\n" not in str(refused.value)
 
 
-def test_places_that_are_not_there(broker: Embedded) -> None:
+def test_missing_topic_partition_or_broker_raises(broker: Embedded) -> None:
     options, name = in_batches(broker, max_block_ms=200), world.topic(broker)
     with pytest.raises(SinkError, match=f"topic '{name}' has 1 partitions, no 7"):
         send(options, Grant(None, 1, 0), (name, 7), world.rows(ALL))
     options = world.options("127.0.0.1:1", delivery_timeout_ms=150, request_timeout_ms=100)
-    with pytest.raises(SinkError, match=r"the brokers at 127.0.0.1:1 cannot be asked"):
+    with pytest.raises(SinkError, match=r"cannot connect to the brokers at 127.0.0.1:1"):
         send(options, Grant(None, 1, 0), (name, 0), world.rows(ALL))

@@ -1,4 +1,4 @@
-"""Rows between the tasks of a sink and its driver: in messages or files, bounded, complete, and gone afterwards."""
+"""Rows between the tasks of a sink and its driver: in messages or files, bounded, complete, and removed afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def batch(*values: bytes) -> pa.RecordBatch:
 
 
 def random_batches(size_bytes: int, seed: int = 1) -> list[pa.RecordBatch]:
-    """Of bytes that do not compress."""
+    """Returns batches of bytes that do not compress."""
     chance = random.Random(seed)
     return [batch(*(chance.randbytes(1000) for _ in range(10))) for _ in range(size_bytes // 20_000)]
 
@@ -33,14 +33,14 @@ def files(place: Place) -> list[str]:
 
 
 @given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=20).map(lambda some: batch(*some)), max_size=5))
-def test_a_message_gives_back_the_rows_of_its_task(batches: list[pa.RecordBatch]) -> None:
+def test_stage_inline_round_trip(batches: list[pa.RecordBatch]) -> None:
     staged: Staged = pickle.loads(pickle.dumps(stage(iter([batch()[:0], *batches]), None)))
     assert staged.rows == sum(one.num_rows for one in batches)
     assert list(staged_rows([staged])) == batches
     assert (staged.inline is None) == (not batches)
 
 
-def test_what_is_too_much_for_a_message_is_a_file(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_stage_large_rows_in_file(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     batches = random_batches(scaled(1_000_000))
     place = Place(f"file://{tmp_path}", "a query/of ours", 7)
     small = stage(batches[:2], place)
@@ -58,12 +58,12 @@ def test_what_is_too_much_for_a_message_is_a_file(tmp_path: Path, scaled: Callab
     assert files(place) == []
 
 
-def test_what_is_too_much_without_a_place_is_refused_in_a_sentence() -> None:
-    with pytest.raises(SinkError, match=r"more than the 50000 bytes .* stagingLocation must name a folder"):
+def test_stage_large_rows_without_location_refused() -> None:
+    with pytest.raises(SinkError, match=r"more than 50000 bytes, .* stagingLocation must name a folder"):
         stage(random_batches(100_000), None, message_bytes=50_000)
 
 
-def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+def test_stage_failing_task_leaves_no_file(tmp_path: Path) -> None:
     place = Place(str(tmp_path), "q", 0)
 
     def failing() -> object:
@@ -76,7 +76,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert files(place) == []
 
 
-def test_leftovers_of_this_and_earlier_batches_are_swept(tmp_path: Path) -> None:
+def test_sweep_removes_this_and_earlier_batches(tmp_path: Path) -> None:
     def staged(unit: int, owner: str = "q") -> Staged:
         return stage(random_batches(60_000, unit), Place(str(tmp_path), owner, unit), message_bytes=1_000)
 
@@ -95,27 +95,27 @@ def test_leftovers_of_this_and_earlier_batches_are_swept(tmp_path: Path) -> None
     sweep(Place(str(tmp_path), "nobody", 11))
 
 
-def test_a_file_that_is_gone_or_changed_is_told(tmp_path: Path) -> None:
+def test_staged_rows_missing_or_changed_file_raises(tmp_path: Path) -> None:
     place = Place(str(tmp_path), "q", 0)
     one = stage(random_batches(100_000), place, message_bytes=1_000)
     assert one.file is not None
     path, whole = Path(one.file), Path(one.file).read_bytes()
     path.write_bytes(whole[:-1])
-    with pytest.raises(SinkError, match=rf"{path} has {len(whole) - 1} bytes where its task wrote {len(whole)}"):
+    with pytest.raises(SinkError, match=rf"{path} has {len(whole) - 1} bytes, but its task wrote {len(whole)}"):
         list(staged_rows([one]))
     path.write_bytes(bytes(len(whole)))
-    with pytest.raises(SinkError, match="is not as its task wrote it"):
+    with pytest.raises(SinkError, match="has changed since its task wrote it"):
         assert list(staged_rows([one])) != []
     path.unlink()
     with pytest.raises(SinkError, match=r"cannot be read: No such file .* must see the same folder"):
         list(staged_rows([one]))
 
 
-def test_where_files_may_be(tmp_path: Path) -> None:
+def test_staging_location_local_only(tmp_path: Path) -> None:
     assert folder("/a b") == folder("file:/a%20b") == folder("file:///a%20b") == "/a b"
     assert folder("relative/place") == "relative/place"
     for wrong in ("s3://bucket/x", "hdfs:/x", "file://elsewhere/x"):
-        with pytest.raises(SinkError, match="mounted at driver and tasks"):
+        with pytest.raises(SinkError, match="driver and tasks have mounted"):
             folder(wrong)
     (tmp_path / "a file").write_text("")
     with pytest.raises(SinkError, match=r"cannot be written: Not a directory"):

@@ -1,4 +1,5 @@
-"""The driver's side of a transaction: all of a micro-batch counts or none, whoever dies and whatever answer is lost."""
+"""The driver's side of a transaction: a micro-batch is committed as a whole or not at all, with crashes and lost
+responses."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ ROWS = world.values(40)
 
 @pytest.fixture(scope="module", params=world.RELEASES)
 def each(request: pytest.FixtureRequest) -> Iterator[Embedded]:
-    """A broker of each release."""
+    """Starts a broker of each release."""
     with Embedded(release=request.param) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module", params=["0.11", "2.5", "4.3"])
 def some(request: pytest.FixtureRequest) -> Iterator[Embedded]:
-    """Brokers as they were, as they are, and between."""
+    """Starts brokers of an old, a middle and the newest release."""
     with Embedded(release=request.param) as broker:
         yield broker
 
@@ -65,10 +66,10 @@ def filled(options: SinkOptions, transaction: SinkTransaction, name: str, rows: 
     return grant
 
 
-# -- the life of a query
+# -- a query's life
 
 
-def test_micro_batches_one_after_the_other(each: Embedded) -> None:
+def test_consecutive_micro_batches(each: Embedded) -> None:
     options, name, owner = world.options(each), world.topic(each, 2), world.transactional_id()
     with SinkTransaction(options, owner) as transaction:
         assert transaction.partitions([name]) == {name: 2}
@@ -86,17 +87,17 @@ def test_micro_batches_one_after_the_other(each: Embedded) -> None:
     assert world.seen(each, name) == {1: [value for number in range(3) for value in world.values(5, 100 * number)]}
     assert len({grant.producer_epoch for grant in epochs}) == 3 and len({grant.producer_id for grant in epochs}) == 1
     assert pickle.loads(pickle.dumps(epochs[0])) == epochs[0]
-    # Another id knows nothing of it.
+    # Another id has no committed batch.
     with SinkTransaction(options, owner + "-other") as other:
         other.begin()
         assert other.committed_batch() is None
 
 
-def test_a_micro_batch_without_rows_is_known_all_the_same(broker: Embedded) -> None:
+def test_micro_batch_without_rows_committed(broker: Embedded) -> None:
     name, owner = world.topic(broker), world.transactional_id()
     with SinkTransaction(world.options(broker), owner) as transaction:
         transaction.begin()
-        transaction.commit(0)  # to no topic: nothing is written, and nothing to be known
+        transaction.commit(0)  # to no topic: nothing is written
         assert transaction.committed_batch() is None
     with SinkTransaction(world.options(broker, topic=name), owner) as transaction:
         transaction.begin()
@@ -104,14 +105,14 @@ def test_a_micro_batch_without_rows_is_known_all_the_same(broker: Embedded) -> N
     with SinkTransaction(world.options(broker), owner) as transaction:
         transaction.begin()
         assert transaction.committed_batch() == 1
-        transaction.commit(2)  # where the one before was
+        transaction.commit(2)  # to the topics of the one before
         transaction.begin()
         assert transaction.committed_batch() == 2
     assert world.seen(broker, name) == {}
 
 
-def test_topics_that_change(broker: Embedded) -> None:
-    """The newest counts, on whichever topic it stands."""
+def test_committed_batch_after_topic_change(broker: Embedded) -> None:
+    """The newest committed id counts, on whichever topic it is."""
     options, owner = world.options(broker), world.transactional_id()
     names = [world.topic(broker) for _ in range(3)]
     with SinkTransaction(options, owner) as transaction:
@@ -125,18 +126,18 @@ def test_topics_that_change(broker: Embedded) -> None:
         assert transaction.committed_batch() == 2
 
 
-def test_who_leaves_without_a_commit_aborts(each: Embedded) -> None:
+def test_exit_without_commit_aborts(each: Embedded) -> None:
     options, name, owner = world.options(each), world.topic(each), world.transactional_id()
     with SinkTransaction(options, owner) as transaction:
         filled(options, transaction, name)
-    each.send(name, "after")  # is not behind an open transaction
+    each.send(name, "after")  # is not after an open transaction
     assert world.seen(each, name) == {0: [b"after"]}
     with SinkTransaction(options, owner) as transaction:
         transaction.begin()
         assert transaction.committed_batch() is None
 
 
-def test_a_driver_that_died_is_followed_by_another(each: Embedded) -> None:
+def test_new_driver_fences_dead_one(each: Embedded) -> None:
     options, name, owner = world.options(each), world.topic(each), world.transactional_id()
     dead = SinkTransaction(options, owner)
     grant = filled(options, dead, name, ROWS[:30])
@@ -145,7 +146,7 @@ def test_a_driver_that_died_is_followed_by_another(each: Embedded) -> None:
         with pytest.raises(SinkFenced, match=f"another query with transactional id '{owner}' took over"):
             dead.commit(0)
         with pytest.raises(SinkFenced):
-            dead.abort()  # which must not touch the other's
+            dead.abort()  # must not affect the other's transaction
         with pytest.raises(SinkFenced):
             send(options, grant, (name, 0), world.rows(ROWS))
         successor.commit(0)
@@ -154,13 +155,13 @@ def test_a_driver_that_died_is_followed_by_another(each: Embedded) -> None:
     assert world.seen(each, name) == {0: ROWS}
 
 
-def test_a_task_of_an_aborted_transaction_is_fenced(each: Embedded) -> None:
-    """Also where the next transaction does not touch its partition any more, and before one is begun."""
+def test_task_of_aborted_transaction_fenced(each: Embedded) -> None:
+    """Even if the next transaction does not use its partition, and before one begins."""
     options, name, owner = world.options(each, rows_per_batch=4), world.topic(each, 2), world.transactional_id()
     with SinkTransaction(options, owner) as transaction:
         grant = transaction.begin()
         transaction.add([(name, 0), (name, 1)])
-        with pytest.raises(SinkFenced, match=f"{name}-0 knows a newer owner"):
+        with pytest.raises(SinkFenced, match=f"{name}-0 has a newer owner"):
             send(options, grant, (name, 0), world.interrupted(ROWS, 13, transaction.abort))
         with pytest.raises(SinkFenced):
             send(options, grant, (name, 1), world.rows(ROWS))
@@ -174,7 +175,7 @@ def test_a_task_of_an_aborted_transaction_is_fenced(each: Embedded) -> None:
     assert world.seen(each, name) == {0: ROWS[:3], 1: [b"after"]}
 
 
-def test_a_task_of_a_committed_transaction_adds_nothing(each: Embedded) -> None:
+def test_task_of_committed_transaction_adds_nothing(each: Embedded) -> None:
     options, name, owner = world.options(each, rows_per_batch=4), world.topic(each), world.transactional_id()
     with SinkTransaction(options, owner) as transaction:
         grant = filled(options, transaction, name)
@@ -189,14 +190,14 @@ def test_a_task_of_a_committed_transaction_adds_nothing(each: Embedded) -> None:
     assert world.seen(each, name) == {0: ROWS}
 
 
-# -- answers that are lost, and brokers that say "not now"
+# -- lost responses, and retriable errors
 
 CALLS = ["InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetFetch"]
 
 
 @pytest.mark.parametrize("api", CALLS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_answer_that_is_lost_is_asked_for_again(some: Embedded, api: str, when: str) -> None:
+def test_lost_response_retried(some: Embedded, api: str, when: str) -> None:
     options, name, owner = world.options(some), world.topic(some), world.transactional_id()
     fault = some.faults.disconnect(api, when, times=2)
     with SinkTransaction(options, owner) as transaction:
@@ -210,7 +211,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(some: Embedded, api: str, whe
 
 @pytest.mark.parametrize("api", [*CALLS[:-1], "FindCoordinator"])
 @pytest.mark.parametrize("code", ["NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS"])
-def test_what_is_not_ready_is_asked_again(broker: Embedded, api: str, code: str) -> None:
+def test_coordinator_not_ready_retried(broker: Embedded, api: str, code: str) -> None:
     options, name, owner = world.options(broker), world.topic(broker), world.transactional_id()
     fault = broker.faults.error(api, code, times=3)
     with SinkTransaction(options, owner) as transaction:
@@ -220,23 +221,23 @@ def test_what_is_not_ready_is_asked_again(broker: Embedded, api: str, code: str)
     assert world.seen(broker, name) == {0: ROWS}
 
 
-def test_a_commit_that_is_not_answered_is_found_out_later(some: Embedded) -> None:
+def test_commit_without_response_found_by_next_begin(some: Embedded) -> None:
     hasty = world.options(some, delivery_timeout_ms=150, request_timeout_ms=150)
     name, owner = world.topic(some), world.transactional_id()
     with SinkTransaction(hasty, owner) as transaction:
         filled(world.options(some), transaction, name)
         with some.faults.disconnect("EndTxn", "after"):
-            with pytest.raises(SinkError, match="whether the micro-batch is committed is not known: ") as unknown:
+            with pytest.raises(SinkError, match="it is unknown whether the micro-batch is committed: ") as unknown:
                 transaction.commit(4)
             assert "\n" not in str(unknown.value)
-            transaction.abort()  # must not undo it
+            transaction.abort()  # must not undo the commit
     with SinkTransaction(world.options(some), owner) as successor:
         successor.begin()
         assert successor.committed_batch() == 4
     assert world.seen(some, name) == {0: ROWS}
 
 
-def test_a_broker_that_is_restarted_between_any_two_steps(tmp_path: Any) -> None:
+def test_broker_restart_between_steps(tmp_path: Any) -> None:
     with Embedded(data_dir=tmp_path, listeners=world.free_listener(), release="2.5") as broker:
 
         def restart() -> None:
@@ -258,7 +259,7 @@ def test_a_broker_that_is_restarted_between_any_two_steps(tmp_path: Any) -> None
         assert world.seen(broker, name) == {0: ROWS}
 
 
-def test_coordinators_and_leaders_that_move_between_any_two_steps() -> None:
+def test_coordinator_and_leader_move_between_steps() -> None:
     with Embedded(brokers=3) as broker:
         options, name, owner = world.options(broker), world.topic(broker), "q"
         down = 0
@@ -285,11 +286,11 @@ def test_coordinators_and_leaders_that_move_between_any_two_steps() -> None:
         assert world.seen(broker, name) == {0: [one for number in range(3) for one in world.values(10, 100 * number)]}
 
 
-# -- what cannot be
+# -- refusals
 
 
 class Clock:
-    """Seconds that a test moves."""
+    """Seconds that a test advances."""
 
     now_s = 0.0
 
@@ -298,7 +299,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("step", ["add", "commit", "send", "abort"])
-def test_a_transaction_that_took_too_long_is_told_as_such(some: Embedded, step: str) -> None:
+def test_transaction_timeout_raises_sink_timed_out(some: Embedded, step: str) -> None:
     options = world.options(some, transaction_timeout_ms=2000, rows_per_batch=4)
     name, owner, clock = world.topic(some, 2), world.transactional_id(), Clock()
     with SinkTransaction(options, owner, clock=clock) as transaction:
@@ -320,20 +321,20 @@ def test_a_transaction_that_took_too_long_is_told_as_such(some: Embedded, step: 
     assert world.seen(some, name) == {0: ROWS[:2]}
 
 
-def test_calls_in_another_order(broker: Embedded) -> None:
+def test_calls_out_of_order_refused(broker: Embedded) -> None:
     options, name = world.options(broker), world.topic(broker)
     with SinkTransaction(options, world.transactional_id()) as transaction:
         for call in (lambda: transaction.add([(name, 0)]), lambda: transaction.commit(0)):
-            with pytest.raises(SinkError, match=r"no transaction of 'query-[0-9]+' is open: begin comes first"):
+            with pytest.raises(SinkError, match=r"no transaction of 'query-[0-9]+' is open: call begin first"):
                 call()
         transaction.abort()
         transaction.begin()
         transaction.abort()
-        with pytest.raises(SinkError, match="begin comes first"):
+        with pytest.raises(SinkError, match="call begin first"):
             transaction.commit(0)
 
 
-def test_a_group_of_somebody_else(broker: Embedded) -> None:
+def test_group_of_consumer_refused(broker: Embedded) -> None:
     options, name, owner = world.options(broker), world.topic(broker), world.transactional_id()
 
     async def consume() -> None:
@@ -347,16 +348,16 @@ def test_a_group_of_somebody_else(broker: Embedded) -> None:
             transaction.committed_batch()
 
 
-def test_topics_that_are_not_there(broker: Embedded) -> None:
+def test_missing_topic_refused(broker: Embedded) -> None:
     with SinkTransaction(world.options(broker), "q") as transaction:
-        with pytest.raises(SinkError, match="topic 'nowhere' does not exist: the sink makes no topics"):
+        with pytest.raises(SinkError, match="topic 'nowhere' does not exist: the sink creates no topics"):
             transaction.partitions(["nowhere"])
         assert transaction.partitions([]) == {}
     assert "nowhere" not in {topic.name for topic in broker.topics()}
 
 
 @pytest.mark.parametrize(
-    ("api", "code", "told"),
+    ("api", "code", "message"),
     [
         (
             "InitProducerId",
@@ -368,13 +369,17 @@ def test_topics_that_are_not_there(broker: Embedded) -> None:
         ("AddPartitionsToTxn", "INVALID_PRODUCER_ID_MAPPING", "the brokers do not know transactional id 'q' any more"),
         ("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", "a place in the transaction for the micro-batch's id was"),
         ("EndTxn", "INVALID_TXN_STATE", "the commit was refused to transactional id 'q': INVALID_TXN_STATE"),
-        ("EndTxn", "UNKNOWN_SERVER_ERROR", "whether the micro-batch is committed is not known: it was refused"),
+        (
+            "EndTxn",
+            "UNKNOWN_SERVER_ERROR",
+            "it is unknown whether the micro-batch is committed: the commit was refused",
+        ),
         ("EndTxn", "PRODUCER_FENCED", "another query with transactional id 'q' took over"),
     ],
 )
-def test_what_is_refused_is_told_in_a_sentence(broker: Embedded, api: str, code: str, told: str) -> None:
+def test_final_errors_in_one_sentence(broker: Embedded, api: str, code: str, message: str) -> None:
     options, name = world.options(broker), world.topic(broker)
-    with pytest.raises(SinkError, match=told) as refused, broker.faults.error(api, code):
+    with pytest.raises(SinkError, match=message) as refused, broker.faults.error(api, code):
         transaction = SinkTransaction(options, "q")
         filled(options, transaction, name)
         transaction.commit(0)
@@ -382,26 +387,26 @@ def test_what_is_refused_is_told_in_a_sentence(broker: Embedded, api: str, code:
     transaction.close()
 
 
-def test_brokers_without_transactions() -> None:
+def test_broker_without_transactions_refused() -> None:
     with Embedded(release="0.10.2") as broker:
         transaction = SinkTransaction(world.options(broker), "q")
-        with pytest.raises(SinkError, match=r"the brokers have no transactions, which are there since 0\.11"):
+        with pytest.raises(SinkError, match=r"the brokers do not support transactions \(Kafka has them since 0\.11\)"):
             transaction.begin()
         transaction.close()
-        with pytest.raises(SinkError, match="no producer id is to be had"):
+        with pytest.raises(SinkError, match="cannot get a producer id"):
             idempotent_grant(world.options(broker))
 
 
-def test_brokers_that_are_not_there() -> None:
+def test_unreachable_broker_raises() -> None:
     with (
         SinkTransaction(world.options("127.0.0.1:1", max_block_ms=100), "q") as transaction,
-        pytest.raises(SinkError, match=r"the brokers at 127.0.0.1:1 cannot be asked"),
+        pytest.raises(SinkError, match=r"cannot connect to the brokers at 127.0.0.1:1"),
     ):
         transaction.begin()
 
 
-def test_within_a_running_loop(broker: Embedded) -> None:
-    """A notebook has one."""
+def test_transaction_within_running_loop(broker: Embedded) -> None:
+    """A notebook has a running loop."""
     options, name = world.options(broker), world.topic(broker)
 
     async def work() -> None:

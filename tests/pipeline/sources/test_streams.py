@@ -1,4 +1,4 @@
-"""Positions of a stream: first, next, limited, held back, fixed, and what counts as lost; and how far behind it is."""
+"""Positions of a stream: first, next, limited, held back, fixed; lost data; and the lag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOSSY = replace(WANTED, fail_on_loss=False)
 # --- the first batch
 
 
-def test_begins_at_the_earliest_offsets_and_ends_at_the_latest() -> None:
+def test_first_batch_from_earliest_to_latest() -> None:
     backend = FakeBackend({T0: (3, 9), T1: (0, 0)})
     one, _ = stream(backend)
     start = one.initial()
@@ -34,7 +34,7 @@ def test_begins_at_the_earliest_offsets_and_ends_at_the_latest() -> None:
     assert one.pieces(end, end) == []
 
 
-def test_the_first_batch_has_nothing_of_what_came_while_its_start_was_determined() -> None:
+def test_first_batch_excludes_records_appended_during_start() -> None:
     backend = FakeBackend({T0: (0, 5)})
     one, _ = stream(backend, rules(AtOffset(LATEST)))
     start = one.initial()
@@ -43,12 +43,12 @@ def test_the_first_batch_has_nothing_of_what_came_while_its_start_was_determined
     assert one.latest(start, ALL) == {"t": {"0": 8}}
 
 
-def test_a_query_that_died_in_its_first_batch_misses_nothing_of_what_was_new_then() -> None:
+def test_query_restarted_in_first_batch_misses_no_records() -> None:
     backend = FakeBackend({T0: (0, 5)})
     one, _ = stream(backend, rules(AtOffset(LATEST)))
     planned = one.latest(one.initial(), ALL)
     backend.logs |= {T0: (0, 20), T1: (0, 2)}
-    # Spark has the end of the batch only: it asks anew for the start, which is behind that end by now.
+    # Spark has only the end of the batch: it requests the start again, which is after that end by now.
     again, warned = stream(backend, rules(AtOffset(LATEST)))
     assert again.pieces(again.initial(), planned) == []
     end = again.latest(planned, ALL)
@@ -56,7 +56,7 @@ def test_a_query_that_died_in_its_first_batch_misses_nothing_of_what_was_new_the
     assert warned == []
 
 
-def test_ends_at_the_last_stable_offset_where_only_committed_records_are_read() -> None:
+def test_read_committed_batch_ends_at_last_stable_offset() -> None:
     backend = FakeBackend({T0: (0, 9)}, stable={T0: 4})
     one, _ = stream(backend, rules(wanted=replace(WANTED, committed=True)))
     assert one.latest(one.initial(), ALL) == {"t": {"0": 4}}
@@ -64,14 +64,14 @@ def test_ends_at_the_last_stable_offset_where_only_committed_records_are_read() 
     assert one.latest({"t": {"0": 4}}, ALL) == {"t": {"0": 9}}
 
 
-def test_a_position_of_another_source_is_refused() -> None:
+def test_position_of_another_source_refused() -> None:
     one, _ = stream(FakeBackend({T0: (0, 9)}))
     for position in ({"logOffset": 3}, {"t": {"zero": 3}}, {"t": [1]}):
         with pytest.raises(ReadError, match="position"):
             one.latest(position, ALL)  # type: ignore[arg-type]
 
 
-def test_positions_are_always_written_in_the_same_order() -> None:
+def test_positions_have_stable_order() -> None:
     ten = TopicPartition("t", 10)
     one, _ = stream(FakeBackend({ten: (0, 1), T2: (0, 1), TopicPartition("a", 0): (0, 1)}))
     written = json.dumps(one.latest(one.initial(), ALL))
@@ -87,7 +87,7 @@ def test_positions_are_always_written_in_the_same_order() -> None:
     limit=st.integers(1, 10**13),
     turn=st.integers(0, 10**6),
 )
-def test_a_limit_is_shared_out_wholly_and_everybody_gets_something(sizes, limit, turn) -> None:
+def test_share_uses_whole_limit_and_serves_each_partition(sizes, limit, turn) -> None:
     shares = share(limit, sizes, turn)
     assert sum(shares.values()) == min(limit, sum(sizes.values()))
     assert all(0 < shares[key] <= sizes[key] for key in shares)
@@ -95,20 +95,20 @@ def test_a_limit_is_shared_out_wholly_and_everybody_gets_something(sizes, limit,
     if sum(sizes.values()) > limit >= len(sizes):
         for key, size in sizes.items():
             exact = limit * size / sum(sizes.values())
-            # Off by the rounding, and by what those below one offset were lifted to one.
+            # Off by the rounding, and by the offsets that raise small shares to one.
             assert exact - len(sizes) - 1e-3 * exact <= shares[key] <= max(1.0, exact + 1) + 1e-3 * exact
 
 
-def test_a_limit_is_shared_out_in_proportion_to_what_is_left() -> None:
+def test_limit_shared_in_proportion_to_backlog() -> None:
     backend = FakeBackend({T0: (0, 1000), T1: (0, 100), T2: (0, 1)})
     one, _ = stream(backend, rules(limit=Limit(110)))
     end = one.latest(one.initial(), one.rules.limit)
     assert end == {"t": {"0": 99, "1": 10, "2": 1}}
     assert one.reported() == {"t": {"0": 1000, "1": 100, "2": 1}}
-    assert one.latest(end, ALL) == one.reported()  # Trigger.Once: whatever the options say
+    assert one.latest(end, ALL) == one.reported()  # Trigger.Once: whatever the options
 
 
-def test_partitions_take_turns_where_the_limit_is_smaller_than_their_number() -> None:
+def test_limit_below_partition_count_rotates() -> None:
     backend = FakeBackend({T0: (0, 10**6), T1: (0, 10**6), T2: (0, 3)})
     one, _ = stream(backend)
     position, counts = one.initial(), []
@@ -120,12 +120,12 @@ def test_partitions_take_turns_where_the_limit_is_smaller_than_their_number() ->
     assert position == {"t": {"0": 2, "1": 2, "2": 2}}
 
 
-def test_a_batch_is_held_back_until_there_is_enough_or_it_has_waited_long_enough() -> None:
+def test_batch_held_back_until_minimum_or_delay() -> None:
     backend, clock = FakeBackend({T0: (0, 3)}), Clock()
     one, _ = stream(backend, rules(limit=Limit(20, 10), max_delay_ms=60_000), clock)
     limit = one.rules.limit
     first = one.latest(one.initial(), limit)
-    assert first == {"t": {"0": 3}}  # the first is not
+    assert first == {"t": {"0": 3}}  # the first batch is not held back
     backend.logs[T0] = (0, 12)
     assert one.latest(first, limit) == first
     assert one.reported() == {"t": {"0": 12}}
@@ -140,7 +140,7 @@ def test_a_batch_is_held_back_until_there_is_enough_or_it_has_waited_long_enough
     assert one.latest(second, limit) == {"t": {"0": 14}}
 
 
-def test_time_without_anything_new_does_not_count_as_a_batch() -> None:
+def test_idle_time_is_no_trigger() -> None:
     backend, clock = FakeBackend({T0: (0, 3)}), Clock()
     one, _ = stream(backend, rules(limit=Limit(None, 10), max_delay_ms=60_000), clock)
     position = one.latest(one.initial(), one.rules.limit)
@@ -153,7 +153,7 @@ def test_time_without_anything_new_does_not_count_as_a_batch() -> None:
 # --- Trigger.AvailableNow
 
 
-def test_fixed_ends_are_reached_under_a_limit_and_never_passed() -> None:
+def test_available_now_reaches_fixed_ends_under_limit() -> None:
     backend = FakeBackend({T0: (0, 7), T1: (0, 2)})
     one, _ = stream(backend, rules(limit=Limit(4, 3)))
     one.fix_ends()
@@ -167,18 +167,18 @@ def test_fixed_ends_are_reached_under_a_limit_and_never_passed() -> None:
     assert len(seen) == 3
 
 
-def test_a_start_at_the_latest_offsets_with_fixed_ends_reads_nothing() -> None:
+def test_available_now_from_latest_reads_nothing() -> None:
     backend = FakeBackend({T0: (0, 7)})
     one, warned = stream(backend, rules(AtOffset(LATEST)))
     one.fix_ends()
-    backend.logs |= {T0: (0, 9), T1: (0, 1)}  # between the ends and the start
+    backend.logs |= {T0: (0, 9), T1: (0, 1)}  # between fixing the ends and determining the start
     start = one.initial()
     assert one.latest(start, ALL) == start == {"t": {"0": 9, "1": 1}}
     assert one.latest(start, ALL) == start
     assert warned == []
 
 
-def test_fixed_ends_after_a_restart_include_the_batch_that_was_planned() -> None:
+def test_available_now_after_restart_includes_planned_batch() -> None:
     backend = FakeBackend({T0: (0, 7)})
     one, _ = stream(backend)
     planned = one.latest(one.initial(), ALL)
@@ -186,7 +186,7 @@ def test_fixed_ends_after_a_restart_include_the_batch_that_was_planned() -> None
     again, _ = stream(backend)
     again.fix_ends()
     backend.logs[T0] = (0, 11)
-    assert again.pieces(planned, planned) == []  # what Spark asks first after a restart
+    assert again.pieces(planned, planned) == []  # the first request of Spark after a restart
     assert read(again.pieces({"t": {"0": 2}}, planned)) == {T0: [2, 3, 4, 5, 6]}
     assert again.latest(planned, ALL) == {"t": {"0": 9}}
     assert again.latest({"t": {"0": 9}}, ALL) == {"t": {"0": 9}}
@@ -195,7 +195,7 @@ def test_fixed_ends_after_a_restart_include_the_batch_that_was_planned() -> None
 # --- partitions that come and go, and what is lost
 
 
-def test_new_partitions_are_read_from_their_beginning() -> None:
+def test_new_partition_read_from_earliest() -> None:
     backend = FakeBackend({T0: (0, 7)})
     one, warned = stream(backend, rules(AtOffset(LATEST)))
     start = one.latest(one.initial(), ALL)
@@ -214,7 +214,7 @@ def test_new_partitions_share_the_limit() -> None:
     end = one.latest(start, Limit(4))
     assert end == {"t": {"0": 11, "1": 3}}
     assert read(one.pieces(start, end)) == {T0: [10], T1: [0, 1, 2]}
-    # One that gets nothing this time is known all the same, and its range is empty.
+    # A partition without a share this time is part of the position, with an empty range.
     backend.logs[T2] = (0, 5)
     known = one.latest(end, Limit(1))
     assert known["t"]["2"] in (0, 1)
@@ -222,24 +222,24 @@ def test_new_partitions_share_the_limit() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_records_that_aged_out_unread_are_lost(fails: bool) -> None:
+def test_records_deleted_unread_are_data_loss(fails: bool) -> None:
     backend = FakeBackend({T0: (0, 4), T1: (0, 4)})
     one, warned = stream(backend, rules(wanted=replace(WANTED, fail_on_loss=fails)))
     start = one.latest(one.initial(), ALL)
     backend.logs[T0] = (6, 10)
     if fails:
-        for _ in range(2):  # and nothing is planned, so that it is told again
-            with pytest.raises(DataLoss, match=r"t-0 begins at 6, behind 4.*failOnDataLoss=false"):
+        for _ in range(2):  # nothing is planned, so it is reported again
+            with pytest.raises(DataLoss, match=r"t-0 begins at offset 6, after 4.*failOnDataLoss=false"):
                 one.latest(start, ALL)
         with pytest.raises(DataLoss, match="t-0 begins at 6"):
             one.pieces(start, {"t": {"0": 10, "1": 4}})
         return
     end = one.latest(start, ALL)
     assert read(one.pieces(start, end)) == {T0: [6, 7, 8, 9]}
-    assert warned == ["records may have been lost: t-0 begins at 6, behind 4"]
+    assert warned == ["records may have been lost: t-0 begins at offset 6, after 4"]
 
 
-def test_what_has_aged_out_takes_nothing_of_the_limit() -> None:
+def test_deleted_records_use_no_limit() -> None:
     backend = FakeBackend({T0: (0, 4)})
     one, _ = stream(backend, rules(wanted=LOSSY))
     start = one.latest(one.initial(), ALL)
@@ -250,7 +250,7 @@ def test_what_has_aged_out_takes_nothing_of_the_limit() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_new_partition_that_does_not_begin_at_nought_has_lost_records(fails: bool) -> None:
+def test_new_partition_not_from_zero_is_data_loss(fails: bool) -> None:
     backend = FakeBackend({T0: (0, 4)})
     one, warned = stream(backend, rules(wanted=replace(WANTED, fail_on_loss=fails)))
     start = one.latest(one.initial(), ALL)
@@ -265,33 +265,33 @@ def test_a_new_partition_that_does_not_begin_at_nought_has_lost_records(fails: b
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_partition_that_is_gone_is_lost_and_begins_anew_when_it_comes_back(fails: bool) -> None:
+def test_deleted_partition_is_data_loss_and_restarts_from_earliest(fails: bool) -> None:
     backend = FakeBackend({T0: (0, 4), T1: (0, 4)})
     one, warned = stream(backend, rules(wanted=replace(WANTED, fail_on_loss=fails)))
     start = one.latest(one.initial(), ALL)
     del backend.logs[T1]
     if fails:
-        with pytest.raises(DataLoss, match="t-1 is gone"):
+        with pytest.raises(DataLoss, match="t-1 no longer exists"):
             one.latest(start, ALL)
-        with pytest.raises(DataLoss, match="t-1 is gone"):
+        with pytest.raises(DataLoss, match="t-1 no longer exists"):
             one.pieces({"t": {"0": 0, "1": 0}}, start)
         return
     end = one.latest(start, ALL)
     assert end == {"t": {"0": 4}}
     assert one.pieces(start, end) == []
-    assert set(warned) == {"records may have been lost: t-1 is gone"}
+    assert set(warned) == {"records may have been lost: t-1 no longer exists"}
     backend.logs[T1] = (0, 2)
     back = one.latest(end, ALL)
     assert read(one.pieces(end, back)) == {T1: [0, 1]}
 
 
 @pytest.mark.parametrize("selection", [Selection(topics=("t",)), Selection(assigned=(T0,))])
-def test_a_named_topic_that_vanishes_is_lost_data_but_a_place_that_does_not_answer_is_not(selection) -> None:
+def test_deleted_topic_is_data_loss_but_unreachable_backend_raises(selection) -> None:
     backend = FakeBackend({T0: (0, 4)})
     one, _ = stream(backend, rules(selection=selection, wanted=LOSSY))
     start = one.latest(one.initial(), ALL)
     backend.away = True
-    with pytest.raises(ReadError, match="nobody answers"):
+    with pytest.raises(ReadError, match="no broker responds"):
         one.latest(start, ALL)
     backend.away = False
     del backend.logs[T0]
@@ -302,14 +302,14 @@ def test_a_named_topic_that_vanishes_is_lost_data_but_a_place_that_does_not_answ
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_an_end_that_goes_back_is_waited_for_and_then_lost(fails: bool) -> None:
+def test_lowered_end_retried_then_data_loss(fails: bool) -> None:
     backend, clock = FakeBackend({T0: (0, 9), T1: (0, 1)}), Clock()
     these = rules(wanted=replace(WANTED, fail_on_loss=fails), patience_ms=30_000)
     one, warned = stream(backend, these, clock)
     position = one.latest(one.initial(), ALL)
     backend.logs |= {T0: (0, 6), T1: (0, 2)}
     position = one.latest(position, ALL)
-    assert position == {"t": {"0": 9, "1": 2}}  # the others go on
+    assert position == {"t": {"0": 9, "1": 2}}  # the other partitions continue
     clock.now_ms += 29_000
     assert one.latest(position, ALL) == position
     backend.logs[T0] = (0, 9)  # it was only late
@@ -329,7 +329,7 @@ def test_an_end_that_goes_back_is_waited_for_and_then_lost(fails: bool) -> None:
     assert read(one.pieces(back, one.latest(back, ALL))) == {T0: [6]}
 
 
-def test_fixed_ends_wait_for_an_end_that_is_late() -> None:
+def test_available_now_waits_for_lowered_end() -> None:
     backend, clock = FakeBackend({T0: (0, 6)}), Clock()
     one, _ = stream(backend, None, clock)
     one.fix_ends()
@@ -339,7 +339,7 @@ def test_fixed_ends_wait_for_an_end_that_is_late() -> None:
     assert clock.now_ms == begun + 6_000
 
 
-def test_fixed_ends_wait_so_long_and_no_longer() -> None:
+def test_available_now_gives_up_after_patience() -> None:
     backend, clock = FakeBackend({T0: (0, 6)}), Clock()
     one, _ = stream(backend, rules(wanted=LOSSY, patience_ms=30_000), clock)
     one.fix_ends()
@@ -350,7 +350,7 @@ def test_fixed_ends_wait_so_long_and_no_longer() -> None:
     assert clock.now_ms == begun + 30_000
 
 
-def test_a_batch_planned_before_a_restart_is_read_to_its_end_when_that_is_there_again() -> None:
+def test_planned_batch_after_restart_waits_for_its_end() -> None:
     backend, clock = FakeBackend({T0: (0, 6)}), Clock()
     one, _ = stream(backend, None, clock)
     clock.at_pause = lambda: backend.logs.update({T0: (0, 12)})
@@ -363,7 +363,7 @@ def test_a_batch_planned_before_a_restart_is_read_to_its_end_when_that_is_there_
     assert read(lossy.pieces({"t": {"0": 4}}, {"t": {"0": 9}})) == {T0: [4, 5]}
 
 
-def test_a_start_given_by_number_is_taken_as_it_is() -> None:
+def test_explicit_start_offset_not_checked() -> None:
     backend = FakeBackend({T0: (0, 9), T1: (0, 9)})
     one, _ = stream(backend, rules(AtOffsets({T0: 7, T1: EARLIEST})))
     start = one.initial()
@@ -374,21 +374,21 @@ def test_a_start_given_by_number_is_taken_as_it_is() -> None:
     assert ahead.latest(start, ALL) == start == {"t": {"0": 20, "1": 9}}
 
 
-def test_pieces_are_asked_for_once_with_what_the_options_want() -> None:
+def test_pieces_requested_once_with_options() -> None:
     backend = FakeBackend({T0: (0, 9)})
     one, _ = stream(backend, rules(min_pieces=4))
     one.pieces({"t": {"0": 2}}, {"t": {"0": 9}})
-    assert backend.asked == [[OffsetRange("t", 0, 2, 9)]]
+    assert backend.requested == [[OffsetRange("t", 0, 2, 9)]]
     small, _ = stream(backend, rules(max_records=4))
     small.pieces({"t": {"0": 2}}, {"t": {"0": 9}})
-    assert len(backend.asked[1]) == 2
-    assert sum(part.size for part in backend.asked[1]) == 7
+    assert len(backend.requested[1]) == 2
+    assert sum(part.size for part in backend.requested[1]) == 7
 
 
 # --- lag
 
 
-def test_lag_is_what_is_left_of_each_source() -> None:
+def test_lag_counts_backlog_of_each_source() -> None:
     progress = {
         "sources": [
             {"latestOffset": '{"t": {"0": 9, "1": 4}}', "endOffset": '{"t": {"0": 5, "1": 4}}'},
@@ -399,9 +399,9 @@ def test_lag_is_what_is_left_of_each_source() -> None:
             {"latestOffset": '{"files": {"seen": "a"}}', "endOffset": None},
         ]
     }
-    behind = lag(progress)
-    assert behind == {T0: 4, T1: 0, TopicPartition("u", 0): 3}
-    assert {str(key) for key in behind} == {"t-0", "t-1", "u-0"}
-    assert behind.total == 7
-    assert lag(json.dumps(progress)) == behind
+    found = lag(progress)
+    assert found == {T0: 4, T1: 0, TopicPartition("u", 0): 3}
+    assert {str(key) for key in found} == {"t-0", "t-1", "u-0"}
+    assert found.total == 7
+    assert lag(json.dumps(progress)) == found
     assert lag(None) == {} and lag({}).total == 0

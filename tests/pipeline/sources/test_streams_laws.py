@@ -1,7 +1,7 @@
-"""No offset is lost or doubled by a stream, over any sequence of appends, retention, new partitions and deaths.
+"""A stream neither loses nor repeats an offset, for any sequence of appends, retention, new partitions and crashes.
 
-The query is acted out as Spark runs it: the end of a batch is written down before the batch is read, a batch that was
-not finished is read again after a restart, and the start of the first batch is asked for again.
+The query is simulated as Spark runs it: the end of a batch is written to the checkpoint before the batch is read, an
+unfinished batch is read again after a restart, and the start of the first batch is requested again.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Query:
         )
         self.clock = Clock()
         self.planned: list[str] = []  # the checkpoint's offsets
-        self.committed = 0  # how many of them are done
+        self.committed = 0  # the number of finished ones
         self.sink: dict[int, dict[TopicPartition, list[int]]] = {}  # by batch: writing one again replaces it
         self.first_start: Position | None = None
         self.warned: list[list[str]] = []  # by process
         self.begin()
 
     def begin(self) -> None:
-        """The process starts, and takes up the checkpoint."""
+        """Starts the process from the checkpoint."""
         self.stream, warned = stream(self.backend, self.rules, self.clock)
         self.warned.append(warned)
         if self.now:
@@ -58,11 +58,12 @@ class Query:
         start = self.stream.initial()
         self.first_start = self.first_start or start
         for key, (low, end) in self.backend.logs.items():
-            self.backend.logs[key] = (low, end + 1)  # others do not wait for us
+            self.backend.logs[key] = (low, end + 1)  # other writers continue meanwhile
         return start
 
     def trigger(self, dies: str = "") -> bool:
-        """One batch, if there is anything new; the process may die before the batch is read, or before it is done."""
+        """Runs one batch if there is anything new; the process may die before the batch is read, or before it is
+        done."""
         start = self.start() if self.done is None else self.done
         end = self.stream.latest(start, self.limit)
         text = json.dumps(end)
@@ -114,7 +115,7 @@ def act(query: Query, steps: list[tuple[Any, Any, Any]], *, retention: bool) -> 
         elif what == "retain" and retention and key in logs:
             logs[key] = (max(logs[key][0], min(second, logs[key][1])), logs[key][1])
         elif what == "lag" and not retention and key in logs:
-            # The end is told too low for a while, as after the death of a broker.
+            # The end is reported too low for a while, as after a kill of a broker.
             true = logs[key]
             logs[key] = (true[0], max(0, true[1] - second))
             query.clock.at_pause = lambda key=key, true=true: logs.update({key: true})
@@ -157,7 +158,7 @@ def test_every_offset_is_read_once_and_in_order(start, limit, now, steps) -> Non
 
 
 @given(limit=LIMITS, now=st.booleans(), steps=STEPS)
-def test_with_retention_what_is_read_is_in_order_and_nothing_is_missed_that_is_still_there(limit, now, steps) -> None:
+def test_with_retention_offsets_in_order_and_complete(limit, now, steps) -> None:
     backend = FakeBackend({TopicPartition("t", 0): (0, 5)})
     query = Query(backend, EARLIEST, limit, now)
     act(query, steps, retention=True)

@@ -1,4 +1,4 @@
-"""A Spark session for all tests here of one process: they fail where it cannot start.
+"""A Spark session shared by the tests of a process; they fail if it cannot start.
 
 They run in two processes of their own (`make test`), file by file: each session costs seconds and a gigabyte.
 """
@@ -21,7 +21,8 @@ STARTED = time.monotonic()
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session as users have it, of two tasks at once; two partitions after a shuffle, for what is sorted is small."""
+    """Starts a session like users have it, with two concurrent tasks; two partitions after a shuffle, since the data is
+    small."""
     spark = session(
         "local[2]",
         **{
@@ -32,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
     )
     yield spark
     spark.stop()
-    # The JVM ends when nothing writes to it any more; it is waited for, as it still removes its files.
+    # The JVM ends when its input is closed; wait for it, as it still removes its files.
     gateway: Any = SparkContext._gateway
     process = gateway.proc
     gateway.shutdown()

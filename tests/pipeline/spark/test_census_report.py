@@ -1,4 +1,5 @@
-"""The plan, the report and its words: directories of every kind, what Kafka wrote, agreement with `ottla formats`."""
+"""The plan and the report of a census: directories of every kind, directories of Kafka, agreement with `ottla
+formats`."""
 
 from __future__ import annotations
 
@@ -43,18 +44,19 @@ def record_set(magic: int, codec: int, offset: int, number: int) -> bytes:
     return entries([Record(offset + at, NOW, b"k", b"value") for at in range(number)], magic, codec)
 
 
-# --- what Kafka wrote
+# --- Kafka's directories
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
-def test_directories_of_kafka_are_counted_as_ottla_formats_counts(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_census_of_kafka_directories_matches_ottla_formats(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert formats([str(directory), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     found = of(directory).to_dict()
-    assert found["on_4_0"] == told["on_4_0"]
-    assert (found["old_formats"], found["topic_configs_known"]) == (told["old_formats"], told["topic_configs_known"])
+    assert found["on_4_0"] == document["on_4_0"]
+    assert (found["old_formats"], found["topic_configs_known"]) == (
+        document["old_formats"],
+        document["topic_configs_known"],
+    )
     ours = [
         {
             "topic": topic["topic"],
@@ -67,14 +69,14 @@ def test_directories_of_kafka_are_counted_as_ottla_formats_counts(
         }
         for topic in found["topics"]
     ]
-    theirs = [{name: topic[name] for name in ours[0]} for topic in told["topics"]]
+    theirs = [{name: topic[name] for name in ours[0]} for topic in document["topics"]]
     assert ours == theirs
     assert sum(topic["damage"]["places"] for topic in found["topics"]) == sum(
-        len(topic["not_counted"]) for topic in told["topics"]
+        len(topic["not_counted"]) for topic in document["topics"]
     )
 
 
-def test_logs_of_kafka_are_counted_as_the_plain_decoder_reads_them() -> None:
+def test_census_of_kafka_logs_matches_plain_decoder() -> None:
     made = plan([str(GOLDEN / "logs")])
     assert made.pieces
     for piece in made.pieces:
@@ -84,7 +86,7 @@ def test_logs_of_kafka_are_counted_as_the_plain_decoder_reads_them() -> None:
 # --- the plan
 
 
-def test_paths_of_every_kind(tmp_path: Path) -> None:
+def test_plan_paths_of_every_kind(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     written(one / "orders-0" / log_name(0), [record_set(2, 0, 0, 4)])
     written(one / "orders-0" / log_name(4), [record_set(2, 0, 4, 2)])
@@ -108,12 +110,12 @@ def test_paths_of_every_kind(tmp_path: Path) -> None:
     for path, problem in ((tmp_path / "no", "cannot read"), (tmp_path, "is no data directory")):
         with pytest.raises(ReadError, match=problem):
             plan([str(path)])
-    with pytest.raises(ReadError, match="there is no topic nobody, nothing in"):
+    with pytest.raises(ReadError, match="there is no topic missing, nothing in"):
         plan([str(one)], topics=["users", "nothing", "nobody"])
 
 
 def a_partition(folder: Path, records: int) -> Path:
-    """A segment written by the storage, with its index; the path of the log."""
+    """Writes a segment with its index by the storage, and returns the path of the log."""
     config = LogConfig(index_interval_bytes=500)
     log = PartitionLog.open(
         DiskFiles(),
@@ -130,7 +132,7 @@ def a_partition(folder: Path, records: int) -> Path:
 
 
 @pytest.mark.parametrize("index", ["there", "gone", "lies", "zeros"])
-def test_large_segments_are_cut_where_entries_begin(tmp_path: Path, index: str) -> None:
+def test_plan_splits_large_segment_at_entries(tmp_path: Path, index: str) -> None:
     path = a_partition(tmp_path / "t-0", 100)
     place = path.with_suffix(".index")
     if index == "gone":
@@ -151,7 +153,7 @@ def test_large_segments_are_cut_where_entries_begin(tmp_path: Path, index: str) 
     assert merge(count(piece) for piece in made.pieces) == count(whole.pieces[0]) == plain_facts(path.read_bytes())
 
 
-def test_a_damaged_segment_is_cut_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_plan_splits_damaged_segment_before_damage(tmp_path: Path) -> None:
     path = a_partition(tmp_path / "t-0", 100)
     path.with_suffix(".index").unlink()
     data = bytearray(path.read_bytes())
@@ -164,7 +166,7 @@ def test_a_damaged_segment_is_cut_as_far_as_it_goes(tmp_path: Path) -> None:
     assert facts.damaged
 
 
-def test_what_a_worker_does_not_see_is_no_census(tmp_path: Path) -> None:
+def test_census_file_missing_at_worker_raises(tmp_path: Path) -> None:
     path = a_partition(tmp_path / "t-0", 3)
     (piece,) = plan([str(tmp_path)]).pieces
     with pytest.raises(ReadError, match="is here, but not where a task ran"):
@@ -176,7 +178,7 @@ def test_what_a_worker_does_not_see_is_no_census(tmp_path: Path) -> None:
 # --- the report
 
 
-def test_the_page(tmp_path: Path) -> None:
+def test_report_text(tmp_path: Path) -> None:
     sets = record_set(0, 3, 0, 4), record_set(1, 0, 4, 2), record_set(2, 4, 6, 3), marker(1, 9, 77)
     written(tmp_path / "orders-0" / log_name(0), sets[:2])
     written(tmp_path / "orders-0" / log_name(6), sets[2:])
@@ -230,7 +232,7 @@ On Kafka 4.0, whatever the format:
     )
 
 
-def test_the_document(tmp_path: Path) -> None:
+def test_report_document(tmp_path: Path) -> None:
     made = a_log(5)
     path = written(tmp_path / "t-0" / log_name(100), made)
     document = json.loads(of(tmp_path).to_json())
@@ -255,7 +257,7 @@ def test_the_document(tmp_path: Path) -> None:
     assert [topic["configs"], document["topic_configs_known"]] == [None, False]
 
 
-def test_configs_beside_a_partition_and_its_replica(tmp_path: Path) -> None:
+def test_report_topic_configs_next_to_partition(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for root in (one, two):
         written(root / "t-3" / log_name(0), [record_set(1, 0, 0, 4)])
@@ -268,7 +270,7 @@ def test_configs_beside_a_partition_and_its_replica(tmp_path: Path) -> None:
     assert of(two / "t-3").topics[0].configs is None
 
 
-def test_damage_in_words(tmp_path: Path) -> None:
+def test_report_damage_text(tmp_path: Path) -> None:
     bad = bytearray(record_set(2, 0, 0, 2))
     bad[-1] ^= 1
     written(tmp_path / "t-0" / log_name(0), [bytes(bad)] * 30 + [record_set(2, 0, 0, 2)[:50]])
@@ -278,8 +280,8 @@ def test_damage_in_words(tmp_path: Path) -> None:
     assert topic.notes[-1] == "and 11 more"
     assert f"  ! {30 * len(bad) + 50} bytes in 31 places are not counted\n" in found.to_text()
     cut = Damaged("/data/t-0/x.log", 5, 10, "cut", "why")
-    assert damage_text(cut) == "t-0/x.log at byte 5: the end is cut; 10 bytes are not counted: why"
-    assert "the end is cut, or being written; 10 bytes" in damage_text(cut._replace(kind="open end"))
+    assert damage_text(cut) == "t-0/x.log at byte 5: the end is truncated; 10 bytes are not counted: why"
+    assert "the end is truncated, or being written; 10 bytes" in damage_text(cut._replace(kind="open end"))
 
 
 def test_metadata_log_is_listed_and_not_in_the_totals(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_invalid_arguments_refused(capsys: pytest.CaptureFixture[str], logs: str
         (["census", logs, "--no-records"], "ottla pipeline: unknown flag --no-records"),
         (
             ["census", logs, "--conf", "x"],
-            "ottla pipeline census: argument --conf: 'x' is no setting, which is KEY=VALUE",
+            "ottla pipeline census: argument --conf: 'x' is not a setting: it must be KEY=VALUE",
         ),
         (["census", logs, "--topics", "("], "ottla pipeline census: --topics (: missing ), unterminated subpattern"),
     ):
@@ -141,7 +141,7 @@ def test_missing_paths_and_topics_refused_before_spark_starts(
         )
         assert "is no data directory" in refused(capsys, job, str(tmp_path))
         assert "there is no topic missing in" in refused(capsys, job, logs, "--topic", "orders", "--topic", "missing")
-        assert "no partition to be looked at" in refused(capsys, job, logs, "--topics", "order")
+        assert "no partition is selected" in refused(capsys, job, logs, "--topics", "order")
     assert not jobs.sessions
 
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline compact` without Spark: what is asked of it, mistakes before it starts, the plan, the report."""
+"""`ottla pipeline compact` without Spark: arguments, errors before it starts, the plan, the report."""
 
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
@@ -30,7 +30,7 @@ OFFSETS = "__consumer_offsets"
 
 
 class Rows:
-    """As much of an RDD as a shuffle takes."""
+    """The methods of an RDD that the shuffle uses."""
 
     def __init__(self, parts: Sequence[Sequence[Any]]) -> None:
         self.parts = parts
@@ -61,7 +61,7 @@ class Context:
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tasks run here, one after the other."""
+    """Runs the tasks here, one after the other."""
 
     def run(spark: Any, items: Sequence[Any], task: Any, *, bytes_of: Any, **_: Any) -> Iterator[Any]:
         for item in items:
@@ -75,7 +75,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A closed directory: two partitions of offsets and one of orders, each of three keys in five segments."""
+    """Writes a closed directory: two partitions of offsets and one of orders, each with three keys in five segments."""
     root = tmp_path / "data"
     made = DataDirectory.open(DiskFiles(), root, node_id=1)
     for topic, partition in ((OFFSETS, 0), (OFFSETS, 1), ("orders", 0)):
@@ -97,11 +97,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return err.removesuffix("\n").removeprefix("ottla pipeline compact: ")
 
 
-def test_mistakes(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+def test_compact_invalid_arguments_refused(capsys: pytest.CaptureFixture[str], data: Path) -> None:
     for arguments, problem in (
         (["--force"], "--force is for topics that --topic names"),
-        (["--topic", "orders"], "topic orders is not compacted, as far as can be told: force drops all but the last"),
-        (["--topic", "nobody"], "there is no topic nobody"),
+        (
+            ["--topic", "orders"],
+            "topic orders is not compacted, according to the cleaner's checkpoint: force drops all but the last",
+        ),
+        (["--topic", "missing"], "there is no topic missing"),
         (["--config", "retention.ms=1"], "retention.ms: a compaction goes by segment.bytes, segment.index.bytes"),
         (["--config", "segment.bytes=x"], "segment.bytes=x is not what that may be"),
         (["--min-dirty-ratio", "2"], "argument --min-dirty-ratio: '2' is not from 0 to 1"),
@@ -115,7 +118,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], data: Path) -> None:
     assert refused(capsys, str(data)).startswith(f"{data} was not closed cleanly")
 
 
-def test_a_dry_run_then_a_run_then_nothing_is_left_to_do(
+def test_compact_dry_run_then_run_then_nothing_left(
     capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path
 ) -> None:
     folders = sorted(path for path in data.iterdir() if path.is_dir())
@@ -125,7 +128,7 @@ def test_a_dry_run_then_a_run_then_nothing_is_left_to_do(
     out, err = capsys.readouterr()
     assert [disk_contents(path) for path in folders] == before and err == ""
     assert out == (
-        f"{OFFSETS}: 2 of 2 partitions would be compacted: {size_text(size * 4 // 5)} read and written anew, "
+        f"{OFFSETS}: 2 of 2 partitions would be compacted: {size_text(size * 4 // 5)} rewritten, "
         f"of {size_text(size)} in 10 segments\n"
     )
     assert pipeline(["compact", str(data), "--report", str(tmp_path / "report.json")]) == 0
@@ -147,7 +150,7 @@ def test_a_dry_run_then_a_run_then_nothing_is_left_to_do(
     made.close()
 
 
-def test_a_damaged_partition_is_told_of_and_left(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+def test_compact_damaged_partition_reported_and_left(capsys: pytest.CaptureFixture[str], data: Path) -> None:
     path = data / f"{OFFSETS}-1" / f"{3:020d}.log"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -155,13 +158,13 @@ def test_a_damaged_partition_is_told_of_and_left(capsys: pytest.CaptureFixture[s
     before = disk_contents(path.parent)
     assert pipeline(["compact", str(data), "--topic", "orders", "--topic", OFFSETS, "--force"]) == 1
     out, _ = capsys.readouterr()
-    assert f"left as it is: {OFFSETS}-1: {path}, in the window from byte 0: " in out
+    assert f"left unchanged: {OFFSETS}-1: {path}, in the window from byte 0: " in out
     assert f"{OFFSETS}: 1 of 2 partitions compacted: 12 -> 3 records" in out and "orders: 1 of 1" in out
     assert disk_contents(path.parent) == before
     assert not [path for path in data.rglob("*") if ".compacted" in path.name]
 
 
-def test_small_buckets_share_a_task_and_large_ones_have_one_each() -> None:
+def test_compact_buckets_assigned_to_tasks_by_size() -> None:
     def buckets(count: int, rows: int) -> Buckets:
         return Buckets(0, "", count, rows, ())
 

@@ -1,4 +1,4 @@
-"""Exports through Spark: a worker that dies in the middle, the run that goes on, and Spark reading what it wrote."""
+"""Exports through Spark: a worker crash, the run that continues, and Spark reading the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPORT = import_module("ottla.pipeline.jobs.export.job")
 TOPICS = ["v0-none", "v1-gzip", "v2-zstd"]
 
 
-def test_an_export(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_with_worker_crash(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write_directory(data)
     monkeypatch.setattr(commit, "GROUP_PIECES", 4)
@@ -28,14 +28,14 @@ def test_an_export(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monk
         dying.setattr(EXPORT, "write", export_tasks.writes_or_dies)
         with pytest.raises(JobError, match="Python worker exited unexpectedly"):
             EXPORT.export(spark, str(data), str(out), ExportSettings(topics=TOPICS))
-    told: list[str] = []
-    report = EXPORT.export(spark, str(data), str(out), ExportSettings(topics=TOPICS), tell=told.append)
+    plan: list[str] = []
+    report = EXPORT.export(spark, str(data), str(out), ExportSettings(topics=TOPICS), on_plan=plan.append)
     found = checked(out)
     expected = sorted(
         (row for topic in TOPICS for folder in data.glob(f"{topic}-*") for row in by_aiokafka(folder)),
         key=lambda row: row[:3],
     )
-    assert found == expected and told[0].startswith("3 topics, ")
+    assert found == expected and plan[0].startswith("3 topics, ")
     again = EXPORT.export(spark, str(data), str(out), ExportSettings(topics=TOPICS))
     assert again.files == 0 < report.files <= len(visible(out))
 
@@ -52,11 +52,11 @@ def test_an_export(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monk
     ]
 
 
-def test_json_by_a_schema_of_spark(spark: SparkSession) -> None:
+def test_export_json_by_spark_schema(spark: SparkSession) -> None:
     found = EXPORT.json_schema("id BIGINT, at TIMESTAMP, by MAP<STRING, INT>, price DECIMAL(10, 2)")
     assert (
         str(found.type)
         == "struct<id: int64, at: timestamp[us, tz=UTC], by: map<string, int32>, price: decimal128(10, 2)>"
     )
-    with pytest.raises(EXPORT.ExportError, match="it is no schema of Spark: "):
+    with pytest.raises(EXPORT.ExportError, match="it is not a schema in Spark's DDL form: "):
         EXPORT.json_schema("id BIG INT")

@@ -1,4 +1,4 @@
-"""`ottla pipeline export` without Spark: what is asked of it, mistakes before it starts, plans, and reports."""
+"""`ottla pipeline export` without Spark: arguments, errors before it starts, plans, and reports."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def logs(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tasks run here, one after the other."""
+    """Runs the tasks here, one after the other."""
 
-    def run(spark: Any, items: Sequence[Any], task: Any, *, say: Any, **_: Any) -> Iterator[Any]:
+    def run(spark: Any, items: Sequence[Any], task: Any, *, on_progress: Any, **_: Any) -> Iterator[Any]:
         for item in items:
             yield item, task(item)
-        if say is not None:
-            say(spark_tasks.Progress(len(items), len(items), 10**6, 10**6, 0.5, True))
+        if on_progress is not None:
+            on_progress(spark_tasks.Progress(len(items), len(items), 10**6, 10**6, 0.5, True))
 
     monkeypatch.setattr(spark_tasks, "run", run)
     monkeypatch.setattr(spark_tasks, "tasks", lambda spark, items, **_: len(items))
@@ -66,7 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
     return err.removesuffix("\n")
 
 
-def test_offsets_and_times() -> None:
+def test_limit_offsets_and_times() -> None:
     assert asking.limit("Earliest", "--from") == FROM_START and asking.limit(" latest ", "--from") == TO_END
     for text in ("2023-11-14T22:13:20Z", "2023-11-14 22:13:20", "2023-11-14T23:13:20+01:00", str(NOW_MS)):
         assert asking.limit(text, "--from") == AtTime(NOW_MS)
@@ -78,10 +78,10 @@ def test_offsets_and_times() -> None:
         asking.limit("{", "--until")
 
 
-def test_folders_and_schemas(tmp_path: Path) -> None:
+def test_folder_and_schema_arguments(tmp_path: Path) -> None:
     assert asking.folder("file:///a%20b/c") == "/a b/c" and asking.folder("/a/../b") == "/b"
     for path in ("s3://bucket/x", "hdfs:/x", "file://host/x"):
-        with pytest.raises(ExportError, match=f"cannot export to {path}: only folders that are mounted"):
+        with pytest.raises(ExportError, match=f"cannot export to {path}: only folders mounted here"):
             asking.folder(path)
     (tmp_path / "schema").write_text('"string"')
     assert asking.schema_text(f"@{tmp_path}/schema") == '"string"' and asking.schema_text("a INT") == "a INT"
@@ -89,23 +89,26 @@ def test_folders_and_schemas(tmp_path: Path) -> None:
         asking.schema_text("@/nowhere")
 
 
-def test_mistakes(
+def test_export_invalid_arguments_refused(
     capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to = ["--to", str(tmp_path / "out")]
     for arguments, problem in (
         ([logs], "the following arguments are required: --to"),
-        (to, "either PATH or --bootstrap-server says where to read"),
-        ([logs, "--bootstrap", "a:1", *to], "either PATH or --bootstrap-server says where to read"),
-        ([logs, "--kafka", "a=b", *to], "--kafka goes with --bootstrap"),
-        ([logs, "--schema", "a INT", *to], "--schema goes with --decode"),
+        (to, "give either PATH or --bootstrap-server"),
+        ([logs, "--bootstrap", "a:1", *to], "give either PATH or --bootstrap-server"),
+        ([logs, "--kafka", "a=b", *to], "--kafka needs --bootstrap"),
+        ([logs, "--schema", "a INT", *to], "--schema needs --decode"),
         ([logs, "--decode", "avro", *to], "--decode avro needs --schema"),
-        ([logs, "--decode", "avro", "--schema", "x", *to], "it is no schema of Avro: Expecting value: line 1 column 1"),
+        (
+            [logs, "--decode", "avro", "--schema", "x", *to],
+            "it is not an Avro schema: Expecting value: line 1 column 1",
+        ),
         ([logs, "--rows-per-file", "0", *to], "--rows-per-file 0: it must be 1 or more"),
         ([logs, "--from", "soon", *to], "--from is 'soon': it must be earliest"),
-        ([logs, "--topic", "nobody", *to], "there is no topic nobody in"),
+        ([logs, "--topic", "missing", *to], "there is no topic missing in"),
         ([logs, "--topics", "(", *to], "--topics (: missing )"),
-        ([logs, "--to", "s3://a"], "cannot export to s3://a: only folders that are mounted"),
+        ([logs, "--to", "s3://a"], "cannot export to s3://a: only folders mounted here"),
         ([str(tmp_path / "nowhere"), *to], "cannot read"),
     ):
         assert problem in refused(capsys, *arguments)
@@ -117,7 +120,7 @@ def test_mistakes(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
+def test_export_run(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
     out, place = tmp_path / "out", tmp_path / "report.json"
     arguments = ["export", logs, "--to", str(out), "--topic", "orders", "--rows-per-file", "8", "--codec", "snappy"]
     assert pipeline([*arguments, "--report", str(place)]) == 0
@@ -128,7 +131,7 @@ def test_a_run(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) ->
         f"10 records in 2 files, {size:,} bytes in {out}\n"
     )
     assert err.startswith(f"ottla pipeline export: 1 topics, 10 offsets to {out}, about ")
-    assert ": 1 pieces in 1 tasks; 0 offsets are there already\n" in err
+    assert ": 1 pieces in 1 tasks; 0 offsets exported before\n" in err
     report = json.loads(place.read_text())
     assert report["total"] | {"bytes": 0} == {
         "records": 10,
@@ -141,27 +144,27 @@ def test_a_run(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) ->
     assert report["topics"][0]["partitions"][0]["offsets"] == [[0, 10]]
     assert pipeline([*arguments, "--quiet"]) == 0
     printed, err = capsys.readouterr()
-    assert printed.startswith("orders: 0 records in 0 files, 0 bytes, 10 offsets were there already\n") and not err
+    assert printed.startswith("orders: 0 records in 0 files, 0 bytes, 10 offsets exported before\n") and not err
     assert pipeline(["export", logs, "--to", str(out), "--quiet", "--decode", "json"]) == 1
     assert "with decoding none, not json" in capsys.readouterr().err
 
 
-def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
+def test_export_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
     arguments = ["export", logs, "--to", str(tmp_path / "out")]
     assert pipeline([*arguments, "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [f"{topic}: 1 partitions, 10 offsets, 0 are there already" for topic in ("orders", "users")]
+    assert lines[:2] == [f"{topic}: 1 partitions, 10 offsets, 0 exported before" for topic in ("orders", "users")]
     assert lines[2].startswith(f"2 topics, 20 offsets to {tmp_path}/out, about ") and len(lines) == 3
     assert not (tmp_path / "out").exists()
     assert pipeline([*arguments, "--topics", "u.*", "--quiet"]) == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     capsys.readouterr()
     assert pipeline([*arguments, "--dry-run"]) == 0
-    assert "users: 1 partitions, 0 offsets, 10 are there already" in capsys.readouterr().out
+    assert "users: 1 partitions, 0 offsets, 10 exported before" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_from_running_brokers(capsys: pytest.CaptureFixture[str], broker: Embedded, tmp_path: Path) -> None:
+def test_export_from_running_brokers(capsys: pytest.CaptureFixture[str], broker: Embedded, tmp_path: Path) -> None:
     address = config(broker)["bootstrap.servers"]
     arguments = ["export", "--bootstrap", address, "--kafka", "client.id=x", "--topic", "v2-zstd", "--quiet"]
     assert pipeline([*arguments, "--to", str(tmp_path / "out")]) == 0
@@ -169,25 +172,25 @@ def test_from_running_brokers(capsys: pytest.CaptureFixture[str], broker: Embedd
     assert len(checked(tmp_path / "out")) == 120
 
 
-def test_a_full_disk_is_told_with_the_folder(
+def test_export_full_disk_names_folder(
     capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(commit, "write_atomically", full)
-    said = refused(capsys, logs, "--to", str(tmp_path / "out"), "--quiet", code=1)
-    assert said == f"ottla pipeline export: cannot export to {tmp_path}/out: No space left on device"
+    message = refused(capsys, logs, "--to", str(tmp_path / "out"), "--quiet", code=1)
+    assert message == f"ottla pipeline export: cannot export to {tmp_path}/out: No space left on device"
 
 
-def test_what_is_no_choice(logs: str, tmp_path: Path) -> None:
+def test_export_invalid_setting_refused(logs: str, tmp_path: Path) -> None:
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"format": "orc"}, "format is 'orc': it must be parquet or delta"),
         ({"codec": "lzo"}, "codec is 'lzo': it must be zstd, snappy, lz4, gzip or none"),
         ({"on_undecodable": "skip"}, "on_undecodable is 'skip': it must be null or fail"),
         ({"isolation": "none"}, "isolation is 'none': it must be read_committed or read_uncommitted"),
         ({"rows_per_file": 0}, "a file has one row at least, and one byte"),
-        ({"like": "("}, "is no regular expression"),
+        ({"like": "("}, "is not a regular expression"),
     )
     for options, why in wrong:
         with pytest.raises(ExportError, match=why):

@@ -1,4 +1,4 @@
-"""Filters that are pushed down: a row that Spark would keep is never left out, and what is taken over is exact."""
+"""Filter pushdown: a row that matches is never skipped, and handled filters are exact."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, Less
 
 
 def sql(test: Filter, row: dict[str, Any]) -> bool | None:
-    """What SQL says of a row, written out once more: None is unknown."""
+    """Evaluates a filter with SQL's rules, written independently: None is unknown."""
     if isinstance(test, Not):
         inner = sql(test.child, row)
         return None if inner is None else not inner
@@ -55,15 +55,15 @@ def sql(test: Filter, row: dict[str, Any]) -> bool | None:
     if value is None:
         return None
     order = (own > value) - (own < value)
-    told = {
+    results = {
         EqualTo: order == 0,
         GreaterThan: order > 0,
         GreaterThanOrEqual: order >= 0,
         LessThan: order < 0,
         LessThanOrEqual: order <= 0,
     }
-    if type(test) in told:
-        return told[type(test)]
+    if type(test) in results:
+        return results[type(test)]
     return {
         StringStartsWith: own[: len(value)] == value,
         StringEndsWith: own[len(own) - len(value) :] == value,
@@ -118,7 +118,7 @@ rows = st.fixed_dictionaries(
 
 
 def looked_at(found: Narrowed, row: dict[str, Any]) -> bool:
-    """Whether a reader that looks only where it is told comes by this row."""
+    """Returns whether a narrowed query reads this row."""
     key = TopicPartition(row["topic"], row["partition"])
     if found.partitions([key]) != [key]:
         return False
@@ -129,7 +129,7 @@ def looked_at(found: Narrowed, row: dict[str, Any]) -> bool:
 
 
 @given(filters, rows, st.booleans())
-def test_no_row_that_is_wanted_is_left_out_and_none_too_many_comes(
+def test_narrow_keeps_all_matching_rows_and_handled_filters_exact(
     pushed: list[Filter], row: dict[str, Any], exact: bool
 ) -> None:
     found, again = narrow(pushed, exact=exact)
@@ -142,7 +142,7 @@ def test_no_row_that_is_wanted_is_left_out_and_none_too_many_comes(
 
 
 @given(filters)
-def test_which_filters_are_handled(pushed: list[Filter]) -> None:
+def test_narrow_handled_filters(pushed: list[Filter]) -> None:
     _, again = narrow(pushed)
     for test in pushed:
         handled = column_of(test) in ("topic", "partition", "offset")
@@ -155,7 +155,7 @@ def one(test: Filter) -> tuple[int | None, int | None]:
     return found.from_ms, found.before_ms
 
 
-def test_times_between_milliseconds() -> None:
+def test_narrow_times_between_milliseconds() -> None:
     whole, between = moment(5, 0, ZONES[1]), moment(5, 1, ZONES[3])
     path = ("timestamp",)
     assert one(EqualTo(path, whole)) == (5, 6)
@@ -173,7 +173,7 @@ def test_times_between_milliseconds() -> None:
     assert (found.from_ms, found.before_ms, found.nothing) == (6, 9, False)
 
 
-def test_a_time_in_the_hour_that_comes_twice() -> None:
+def test_narrow_time_in_repeated_hour() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     first = datetime(2026, 10, 25, 2, 30, tzinfo=berlin)
     assert one(EqualTo(("timestamp",), first))[0] == 1792888200000
@@ -195,13 +195,13 @@ def test_a_time_in_the_hour_that_comes_twice() -> None:
         IsNotNull(("key",)),
     ],
 )
-def test_what_is_not_understood_is_left_to_spark(test: Filter) -> None:
+def test_narrow_unknown_filter_left_to_spark(test: Filter) -> None:
     found, again = narrow([test])
     assert again == [test] and again[0] is test
     assert found == Narrowed()
 
 
-def test_many_offsets_become_one_range() -> None:
+def test_narrow_many_offsets_become_one_range() -> None:
     some = In(("offset",), tuple(range(0, 2 * MAX_SPANS, 2)))
     found, again = narrow([some])
     assert len(found.spans) == MAX_SPANS and not again
@@ -226,7 +226,7 @@ batches = st.tuples(st.integers(0, 12), st.integers(0, 12), st.booleans()).map(
     ),
     batches,
 )
-def test_no_batch_that_is_wanted_is_left_out(pushed: list[Filter], batch: dict[str, Any]) -> None:
+def test_narrow_batches_keeps_all_matching_batches(pushed: list[Filter], batch: dict[str, Any]) -> None:
     found, again = narrow_batches(pushed)
     row = {
         "topic": "a",

@@ -1,4 +1,4 @@
-"""Upgrade and compact against hostile disks: tasks elsewhere, offsets that lie, disks that are full."""
+"""Upgrade and compact on hostile disks: results on other machines, wrong offsets, full disks."""
 
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
@@ -53,7 +53,7 @@ def everything(files: SimulatedFiles) -> dict[str, bytes]:
     return {path: bytes(content.live) for path, content in files.contents.items()}
 
 
-def test_what_a_worker_has_written_on_another_disk_is_not_taken_for_done() -> None:
+def test_result_on_other_disk_refused() -> None:
     files = old_world()
     before = everything(files)
 
@@ -68,12 +68,12 @@ def test_what_a_worker_has_written_on_another_disk_is_not_taken_for_done() -> No
     with held(ROOT, files=files) as root:
         job = Upgrade([root])
         job.look(elsewhere)
-        with pytest.raises(ReadError, match=r"\.upgraded was written where a task ran, but is not here"):
+        with pytest.raises(ReadError, match=r"\.upgraded was written by a worker, but does not exist here"):
             job.run(elsewhere)
     assert {path: found for path, found in everything(files).items() if not path.endswith("lock")} == before
 
 
-def test_one_of_several_new_segments_that_is_missing_or_torn_keeps_all_the_old_ones() -> None:
+def test_missing_or_torn_new_segment_keeps_old_segments() -> None:
     for harm in ("missing", "torn"):
         files = old_world()
         suffix = f".abc{UPGRADED}"
@@ -91,8 +91,8 @@ def test_one_of_several_new_segments_that_is_missing_or_torn_keeps_all_the_old_o
 
 
 @pytest.mark.parametrize("offset", [0, 3, 7, 40, 2**62])
-def test_an_offset_that_lies_decides_nothing(offset: int) -> None:
-    """The offset of a batch is covered by no checksum."""
+def test_compact_wrong_batch_offset_drops_nothing(offset: int) -> None:
+    """No CRC covers the offset of a batch."""
     files = SimulatedFiles()
     batches = [data(at, (b"k%d" % (at // 2 % 2), b"v"), (b"k2", b"w")) for at in range(0, 10, 2)]
     laid = [Laid(base, 1000, [bytes(made)]) for base, made in zip(range(0, 10, 2), batches, strict=True)]
@@ -112,7 +112,7 @@ def test_an_offset_that_lies_decides_nothing(offset: int) -> None:
 
 
 def keyed(segments: int = 4) -> SimulatedFiles:
-    """A closed log of small segments, of which only the last records of two keys will stay."""
+    """Returns a closed log of small segments, of which only the last records of two keys will be kept."""
     files = SimulatedFiles()
     ends = [*range(0, 2 * segments, 2)]
     laid = [Laid(at, 1000, [bytes(data(at, (b"k", b"v%d" % at), (b"l", b"w")))]) for at in ends]
@@ -121,7 +121,7 @@ def keyed(segments: int = 4) -> SimulatedFiles:
     return files
 
 
-def test_a_compaction_without_room_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compact_without_disk_space_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     files = keyed()
     with held(ROOT, files=files, looking=True) as holding:
         plan = plan_partition(holding, "orders", 0, SETTINGS, now_ms=10_000)
@@ -140,7 +140,7 @@ def test_a_compaction_without_room_is_refused_before_it_begins(monkeypatch: pyte
     assert disk_space.free_bytes("/") > 0
 
 
-def test_a_disk_that_is_full_at_any_byte_of_a_compaction_loses_nothing() -> None:
+def test_compact_disk_full_at_any_byte_loses_nothing() -> None:
     whole = keyed()
     compact_directory(whole, SETTINGS)
     for free in range(0, 3000, 90):
@@ -161,8 +161,8 @@ def test_a_disk_that_is_full_at_any_byte_of_a_compaction_loses_nothing() -> None
         raise AssertionError("never done")
 
 
-def test_what_cannot_be_rewritten_leaves_its_partition_and_ends_nothing_else() -> None:
-    """Its checksums match, and its timestamps lie too far from each other for one batch of v2."""
+def test_compact_unrewritable_group_leaves_only_its_partition() -> None:
+    """Its CRCs match, but its timestamps are too far apart for one v2 batch."""
     inner = wrapper(1, 1, [(4, b"k", b"v", -(2**63)), (5, b"x", b"v", 2**62)])
     files = SimulatedFiles()
     first = [bytes(data(0, (b"k", b"v"), (b"m", b"w"), (b"k", b"w"), (b"n", b"n")))]
@@ -176,7 +176,7 @@ def test_what_cannot_be_rewritten_leaves_its_partition_and_ends_nothing_else() -
     assert not [name for name in files.list(FOLDER) if name.endswith(".compacted")]
 
 
-def test_a_directory_that_is_named_twice_is_one(tmp_path: Path) -> None:
+def test_directory_named_twice_processed_once(tmp_path: Path) -> None:
     directory, link = tmp_path / "data", tmp_path / "link"
     directory.mkdir()
     link.symlink_to(directory)
@@ -186,7 +186,7 @@ def test_a_directory_that_is_named_twice_is_one(tmp_path: Path) -> None:
 
 
 def kept(directory: Path) -> list[str]:
-    """A directory with nothing to compact, by two names."""
+    """Returns two paths of one directory with nothing to compact."""
     opened = DataDirectory.open(DiskFiles(), directory, node_id=0)
     opened.open_partition("__consumer_offsets", 0, config=LogConfig(), now_ms=0)
     opened.close()
@@ -194,8 +194,8 @@ def kept(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex", "txnindex"])
-def test_indexes_that_are_not_those_of_the_new_log_are_not_put_in_place(kind: str) -> None:
-    """What lies behind the place that an index tells would not be found: each byte counts."""
+def test_upgrade_wrong_index_not_put_in_place(kind: str) -> None:
+    """Records after a wrong index position would not be found: each byte counts."""
     files = SimulatedFiles()
     lay_down(files, [(7, [piece(1, 0, 7, (1,) * 5, (5, 9, 6)), piece(1, 1, 20, (1, 1), (11, 8))])], FOLDER)
     source = Source(f"{FOLDER}/{7:020d}.log", files.size(f"{FOLDER}/{7:020d}.log"))
@@ -220,8 +220,8 @@ def test_indexes_that_are_not_those_of_the_new_log_are_not_put_in_place(kind: st
 
 
 @pytest.mark.parametrize("field", ["bounds", "last_offsets", "max_timestamps"])
-def test_a_mistake_of_the_quick_way_is_met_before_the_swap(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
-    """Also where it spoils nothing but the indexes."""
+def test_upgrade_wrong_fast_path_result_refused(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """Even if only the indexes are wrong."""
     files = SimulatedFiles()
     lay_down(files, [(0, [piece(1, 0, 0, (1,) * 20, tuple(range(5, 40)))])], FOLDER)
     close(files)
@@ -230,9 +230,9 @@ def test_a_mistake_of_the_quick_way_is_met_before_the_swap(monkeypatch: pytest.M
     def wrong(*arguments: Any, **more: Any) -> Iterator[Any]:
         for made in upgraded(*arguments, **more):
             if isinstance(made, Run):
-                told = list(getattr(made, field))
-                told[1:-1] = [one - 1 for one in told[1:-1]]
-                made = made._replace(**{field: told})
+                values = list(getattr(made, field))
+                values[1:-1] = [one - 1 for one in values[1:-1]]
+                made = made._replace(**{field: values})
             yield made
 
     monkeypatch.setattr(windows, "upgraded", wrong)

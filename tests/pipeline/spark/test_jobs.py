@@ -1,4 +1,4 @@
-"""The jobs through Spark: work in bundles and what ends it, the census of what Kafka wrote, and the command itself."""
+"""The jobs through Spark: bundles and cancellation, the census of Kafka's directories, and the command itself."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def size_of(item: int) -> int:
     return item << 20
 
 
-def test_work_in_bundles(spark: SparkSession) -> None:
+def test_run_in_bundles(spark: SparkSession) -> None:
     items = list(range(60))
-    told: list[Progress] = []
-    found = dict(run(spark, items, jobs_tasks.doubled, bytes_of=size_of, say=told.append))
+    progress: list[Progress] = []
+    found = dict(run(spark, items, jobs_tasks.doubled, bytes_of=size_of, on_progress=progress.append))
     assert found == {item: 2 * item for item in items}
     assert 10 < tasks(spark, items, bytes_of=size_of) < 40
-    assert [progress.items for progress in told] == sorted(progress.items for progress in told)
-    assert [progress.ended for progress in told] == [False] * (len(told) - 1) + [True]
-    assert (told[-1].items, told[-1].bytes) == (60, told[-1].all_bytes)
+    assert [progress.items for progress in progress] == sorted(progress.items for progress in progress)
+    assert [progress.ended for progress in progress] == [False] * (len(progress) - 1) + [True]
+    assert (progress[-1].items, progress[-1].bytes) == (60, progress[-1].all_bytes)
     assert list(run(spark, [], jobs_tasks.doubled, bytes_of=size_of)) == []
     with pytest.raises(JobError, match=r"^7: ValueError: it is seven$"):
         list(run(spark, items, jobs_tasks.refuses_seven, bytes_of=size_of))
@@ -49,9 +49,9 @@ def test_work_in_bundles(spark: SparkSession) -> None:
     assert dict(run(spark, [4], jobs_tasks.doubled, bytes_of=size_of)) == {4: 8}
 
 
-def test_a_census(spark: SparkSession, tmp_path: Path) -> None:
+def test_census_with_spark(spark: SparkSession, tmp_path: Path) -> None:
     lines: list[str] = []
-    found = census(spark, [str(KAFKA)], tell=lines.append)
+    found = census(spark, [str(KAFKA)], on_plan=lines.append)
     made = plan([str(KAFKA)])
     here = report(made, [(piece, count(piece)) for piece in made.pieces], found.seconds)
     assert found == here
@@ -63,14 +63,14 @@ def test_a_census(spark: SparkSession, tmp_path: Path) -> None:
     assert counted(spark, parts).facts == count(whole.pieces[0])
 
 
-def test_an_audit(spark: SparkSession, tmp_path: Path) -> None:
-    """As in this process: what Kafka wrote is sound; what is wrong then is told, and the rest of it still read."""
-    told: list[Progress] = []
+def test_audit_with_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Kafka's directory is sound, as in this process; a planted fault is found, and the rest is still read."""
+    progress: list[Progress] = []
     assert plan_text(spark, str(KAFKA)).endswith("13 partitions, 29 segments, 17708 bytes, in 1 tasks")
-    found = audit(spark, str(KAFKA), say=told.append, now_ms=0)
+    found = audit(spark, str(KAFKA), on_progress=progress.append, now_ms=0)
     here = Audit([str(KAFKA)]).report(now_ms=0)
     here.seconds = found.seconds
-    assert found == here and found.sound and told[-1].items == 29
+    assert found == here and found.sound and progress[-1].items == 29
     root = shutil.copytree(KAFKA, tmp_path / "data")
     log = max(root.glob("*/*.log"), key=lambda path: path.stat().st_size)
     data = bytearray(log.read_bytes())
@@ -81,8 +81,8 @@ def test_an_audit(spark: SparkSession, tmp_path: Path) -> None:
     assert (found.exit_code, len(found.partitions)) == (1, 13)
 
 
-def test_the_command(tmp_path: Path) -> None:
-    """In a process and a JVM of its own: nothing but its own words on stdout and stderr."""
+def test_command_as_process(tmp_path: Path) -> None:
+    """In its own process and JVM: only its own text on stdout and stderr."""
     arguments = ["pipeline", "census", str(KAFKA), "--master", "local[1]", "--conf", "spark.driver.memory=512m"]
     place = tmp_path / "out.json"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}

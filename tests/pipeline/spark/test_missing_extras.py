@@ -1,4 +1,4 @@
-"""The package without pyspark or what belongs to it: what it imports, and which error names the extra."""
+"""The package without pyspark or its dependencies: its imports, and the error that names the extra."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ else:
         ("", "True True True"),
     ],
 )
-def test_what_is_missing_is_said_when_it_is_used(absent: str, outcome: str) -> None:
+def test_missing_extra_named_on_use(absent: str, outcome: str) -> None:
     command = [sys.executable, "-c", WITHOUT + PROGRAM, absent]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == (outcome, "")
@@ -57,7 +57,7 @@ for module in (pyspark_ottla, pyspark_ottla_batches, pyspark_ottla_log):
     ("absent", "names"),
     [("", ["ottla", "ottla_batches", "ottla_log"]), ("pyarrow", ["None"] * 3), ("pyspark pyarrow", ["None"] * 3)],
 )
-def test_modules_that_spark_finds_never_fail(absent: str, names: list[str]) -> None:
-    """Spark imports all that are called `pyspark_...`: one that failed would take every Python source from it."""
+def test_pyspark_ottla_modules_import_without_extras(absent: str, names: list[str]) -> None:
+    """Spark imports all modules called `pyspark_...`: a failing one would disable every Python source."""
     done = subprocess.run([sys.executable, "-c", WITHOUT + FOUND, absent], capture_output=True, text=True)
     assert (done.stdout.split(), done.stderr) == (names, "")

@@ -1,5 +1,4 @@
-"""Batch queries through Spark: the same rows as without it, filters that leave files out, SQL, and errors as users see
-them."""
+"""Batch queries through Spark: the same rows as without, filters that skip files, SQL, and errors as users see them."""
 
 from __future__ import annotations
 
@@ -40,21 +39,21 @@ def load(spark: SparkSession, name: str, options: dict[str, Any], *paths: object
 
 
 def shown(found: DataFrame) -> list[dict[str, Any]]:
-    """All rows, in order of topic, partition, offset, as plain values."""
+    """Returns all rows, in order of topic, partition, offset, as plain values."""
     order = [name for name in ("topic", "partition", "offset", "lastOffset") if name in found.columns]
-    told: list[dict[str, Any]] = found.toArrow().to_pylist()
-    return sorted(told, key=lambda row: [row[name] for name in order])
+    raised: list[dict[str, Any]] = found.toArrow().to_pylist()
+    return sorted(raised, key=lambda row: [row[name] for name in order])
 
 
-def test_the_same_rows_as_without_spark(spark: SparkSession, directory: Path, broker: Embedded) -> None:
-    asked = {"includeHeaders": "true", "metadata": "true"}
-    files = shown(load(spark, "ottla_log", asked, directory))
-    assert files == rows("ottla_log", asked | {"path": directory})
+def test_rows_equal_those_without_spark(spark: SparkSession, directory: Path, broker: Embedded) -> None:
+    options = {"includeHeaders": "true", "metadata": "true"}
+    files = shown(load(spark, "ottla_log", options, directory))
+    assert files == rows("ottla_log", options | {"path": directory})
     assert {row["topic"] for row in files} == {*FORMATS, "events", "transactions"}
-    fetched = shown(load(spark, "ottla", asked | {"kafka.bootstrap.servers": broker.bootstrap}))
-    # Who fetches learns no file. Wrappers of old formats say where they are stored, in both.
+    fetched = shown(load(spark, "ottla", options | {"kafka.bootstrap.servers": broker.bootstrap}))
+    # Records from brokers have no file. Wrappers of old formats have their stored position, in both.
     assert fetched == [row | {"file": None} for row in files]
-    committed = asked | {"isolationLevel": "read_committed", "includeControlRecords": "true"}
+    committed = options | {"isolationLevel": "read_committed", "includeControlRecords": "true"}
     kafkas = shown(load(spark, "ottla_log", committed, KAFKAS))
     assert kafkas == rows("ottla_log", committed | {"path": KAFKAS})
     assert {row["magic"] for row in kafkas} == {0, 1, 2} and any(row["control"] for row in kafkas)
@@ -65,7 +64,7 @@ def test_the_same_rows_as_without_spark(spark: SparkSession, directory: Path, br
     ]
 
 
-def test_filters_leave_files_out(spark: SparkSession, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_filters_skip_files(spark: SparkSession, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def events(condition: str, **options: str) -> DataFrame:
         options |= {"subscribe": "events", "columns": "partition,offset,timestamp"}
         return load(spark, "ottla_log", options, directory).where(condition)
@@ -83,7 +82,7 @@ def test_filters_leave_files_out(spark: SparkSession, directory: Path, capsys: p
             assert (found.rdd.getNumPartitions(), found.count()) == (tasks, count), condition
         by_time = list(tried)[2]
         pushed = shown(events(by_time, pushdown="true"))
-        with setting(spark, PUSHDOWN, "false"):  # Spark's default: a session that somebody else made
+        with setting(spark, PUSHDOWN, "false"):  # Spark's default, as in a session made by other code
             plain = events(by_time, pushdown="true")
             assert plain.rdd.getNumPartitions() == 3 * per_file
             assert shown(plain) == pushed
@@ -91,7 +90,7 @@ def test_filters_leave_files_out(spark: SparkSession, directory: Path, capsys: p
     assert "Filter (" not in capsys.readouterr().out
 
 
-def test_queries_that_share_a_load_do_not_share_filters(spark: SparkSession, directory: Path) -> None:
+def test_queries_of_one_load_do_not_share_filters(spark: SparkSession, directory: Path) -> None:
     events = load(spark, "ottla_log", {"subscribe": "events", "columns": "partition,offset"}, directory)
     assert events.where("partition = 1 AND offset < 10").count() == 10
     assert events.count() == 1200
@@ -115,10 +114,10 @@ def test_sql_paths_and_schemas(spark: SparkSession, directory: Path) -> None:
 
 
 def error(what: Any) -> str:
-    """What a user sees: its last lines, Spark's own words behind it left out."""
-    with pytest.raises(PySparkException) as told:
+    """Returns the last lines that a user sees, without Spark's own text after them."""
+    with pytest.raises(PySparkException) as raised:
         what()
-    text = str(told.value).split("SQLSTATE")[0].strip()
+    text = str(raised.value).split("SQLSTATE")[0].strip()
     assert len(text.splitlines()) <= 5, text
     return text.splitlines()[-1]
 
@@ -128,7 +127,7 @@ def test_errors_as_users_see_them(spark: SparkSession, directory: Path, tmp_path
         return load(spark, "ottla_log", options, directory)
 
     assert error(lambda: load(spark, "ottla", {"subscribe": "a"})).endswith(
-        "OptionError: kafka.bootstrap.servers must be given: the brokers to ask first, as host:port,host:port"
+        "OptionError: kafka.bootstrap.servers must be given: brokers to connect to, as host:port,host:port"
     )
     assert error(lambda: log(startingOfsets="earliest")).endswith(
         "OptionError: ottla_log has no option startingofsets; did you mean startingOffsets?"
@@ -144,6 +143,6 @@ def test_errors_as_users_see_them(spark: SparkSession, directory: Path, tmp_path
     data = bytearray((directory / "v2-none-0" / ("0" * 20 + ".log")).read_bytes())
     data[-1] ^= 1
     (folder / ("0" * 20 + ".log")).write_bytes(data)
-    said = error(load(spark, "ottla_log", {}, folder).count)
-    assert said.startswith("ottla.pipeline.backend.ReadError: ") and str(folder) in said and "offset" in said
+    message = error(load(spark, "ottla_log", {}, folder).count)
+    assert message.startswith("ottla.pipeline.backend.ReadError: ") and str(folder) in message and "offset" in message
     assert 0 < load(spark, "ottla_log", {"onCorrupt": "skip"}, folder).count() < BATCHES * PER_BATCH

@@ -1,4 +1,5 @@
-"""The same records by all ways: files, brokers, aiokafka's compiled decoder, a plain consumer, Kafka's own clients."""
+"""The same records by all readers: files, brokers, aiokafka's compiled decoder, a plain consumer, Kafka's own
+clients."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def wire(broker: Embedded, **options: str) -> list[Row]:
 
 
 def consumed(broker: Embedded, topic: str, partition: int, **options: Any) -> list[Row]:
-    """By kafka-python."""
+    """Returns the records that kafka-python reads."""
     consumer: Any = KafkaConsumer(bootstrap_servers=broker.bootstrap, enable_auto_commit=False, **options)
     try:
         key = TopicPartition(topic, partition)
@@ -54,7 +55,7 @@ def consumed(broker: Embedded, topic: str, partition: int, **options: Any) -> li
         consumer.close()
 
 
-def test_files_as_aiokafka_decodes_them(directory: Path) -> None:
+def test_files_match_aiokafka(directory: Path) -> None:
     for topic in (*READABLE_BY_AIOKAFKA, "transactions"):
         assert log(directory, subscribe=topic) == list(by_aiokafka(directory / f"{topic}-0")), topic
     plain = log(directory, subscribe="v0-none")
@@ -63,7 +64,7 @@ def test_files_as_aiokafka_decodes_them(directory: Path) -> None:
     assert log(directory, subscribe="events") == events and len(events) == 1200
 
 
-def test_files_and_brokers_and_a_plain_consumer(directory: Path, broker: Embedded) -> None:
+def test_files_match_brokers_and_consumer(directory: Path, broker: Embedded) -> None:
     everything = log(directory)
     assert wire(broker) == everything
     assert {row.topic for row in everything} == {*FORMATS, "events", "transactions"}
@@ -77,31 +78,31 @@ def test_files_and_brokers_and_a_plain_consumer(directory: Path, broker: Embedde
 
 
 def written(release: str) -> dict[str, Any]:
-    """What Kafka's clients read of the topics of a directory."""
-    told = stored(release)
-    folders = {topic: DIRECTORIES / release / f"{topic}-0" for topic in told}
-    return {topic: told[topic] for topic, folder in folders.items() if topic not in INTERNAL and folder.is_dir()}
+    """Returns the records of Kafka's clients for the topics of a directory."""
+    stored_logs = stored(release)
+    folders = {topic: DIRECTORIES / release / f"{topic}-0" for topic in stored_logs}
+    return {topic: stored_logs[topic] for topic, folder in folders.items() if topic not in INTERNAL and folder.is_dir()}
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_directories_that_kafka_wrote_as_its_own_clients_read_them(release: str) -> None:
-    told = written(release)
+def test_kafka_directories_match_kafka_clients(release: str) -> None:
+    stored_logs = written(release)
     found = log(DIRECTORIES / release)
-    assert {row.topic for row in found} == {topic for topic, one in told.items() if one.records}
-    for topic, one in told.items():
+    assert {row.topic for row in found} == {topic for topic, one in stored_logs.items() if one.records}
+    for topic, one in stored_logs.items():
         mine = [row for row in found if row.topic == topic]
         assert [(row.offset, row.timestamp_type, row.timestamp_ms, *row[5:]) for row in mine] == [
             (offset, KINDS[kind], time, key, value, headers) for offset, kind, time, key, value, headers in one.records
         ], topic
         folder = DIRECTORIES / release / f"{topic}-0"
-        if topic != "old-v0":  # which has lz4
+        if topic != "old-v0":  # its data has lz4
             assert [row for row in by_aiokafka(folder) if row.offset >= one.log_start_offset] == mine, topic
         committed = log(folder, isolationLevel="read_committed")
         assert [row.offset for row in committed] == one.committed, topic
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_times_are_found_as_kafka_finds_them(release: str) -> None:
+def test_at_times_match_kafka(release: str) -> None:
     for topic, one in written(release).items():
         for time, offset, _ in one.times:
             options = {"path": DIRECTORIES / release, "subscribe": topic, "columns": "offset"}
@@ -111,7 +112,7 @@ def test_times_are_found_as_kafka_finds_them(release: str) -> None:
             assert seen == expected, (topic, time)
 
 
-def test_internal_topics_only_by_name() -> None:
+def test_internal_topics_only_if_named() -> None:
     kafkas = DIRECTORIES / "3.9.1"
     assert not rows("ottla_log", {"path": kafkas}, [EqualTo(("topic",), "__transaction_state")])
     named = log(kafkas, subscribe="__transaction_state")

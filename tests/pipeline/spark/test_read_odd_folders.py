@@ -1,4 +1,4 @@
-"""What a data engineer runs into: folders that may not be read, thousands of tiny segments, links, reports."""
+"""Unusual folders: unreadable ones, thousands of tiny segments, links, reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ottla_testing.pipeline.logs_samples import rows, wanted, written
 
 @pytest.fixture
 def barred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory of two partitions, of which this user may not list the second one."""
+    """Returns a data directory of two partitions, the second of which this user may not list."""
     for name in ("orders-0", "orders-1"):
         written(tmp_path / name, [(2, 0, 3)])
     listed = os.listdir
@@ -42,10 +42,10 @@ def barred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_partition_that_may_not_be_read_is_not_left_out(barred: Path) -> None:
-    """It was passed over without a word: a count of the directory was too low."""
-    says = f"^cannot read {barred}/orders-1: Permission denied$"
-    with pytest.raises(StorageError, match=says):
+def test_unreadable_partition_raises(barred: Path) -> None:
+    """It was skipped silently: a count of the directory was too low."""
+    message = f"^cannot read {barred}/orders-1: Permission denied$"
+    with pytest.raises(StorageError, match=message):
         inspect.partitions(barred)
     for path in (barred, barred / "orders-1"):
         for look in (
@@ -53,13 +53,13 @@ def test_a_partition_that_may_not_be_read_is_not_left_out(barred: Path) -> None:
             lambda path: plan([path]),
             lambda path: Audit([path]).report(now_ms=0),
         ):
-            with pytest.raises(ReadError, match=says):
+            with pytest.raises(ReadError, match=message):
                 look(str(path))
     assert [str(key) for key in FileBackend([str(barred / "orders-0")]).partitions(Selection())] == ["orders-0"]
 
 
-def test_thousands_of_tiny_segments_are_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task for each took Spark five minutes for what is read in four seconds."""
+def test_tiny_segments_joined_to_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a task for each, Spark took five minutes for four seconds of reading."""
     folder = written(tmp_path / "tiny-0", [(2, 0, 2)] * 600, rolls=range(1, 600))
     whole = OffsetRange("tiny", 0, folder.records[3].offset, folder.end - 1)
     offsets = [record.offset for record in folder.records[3:-1]]
@@ -76,12 +76,12 @@ def test_thousands_of_tiny_segments_are_few_tasks(tmp_path: Path, monkeypatch: p
     of_batches = Wanted(("baseOffset", "lastOffset"))
     batches = backend.batch_pieces([whole], of_batches)
     assert len(batches) == len(found)
-    parts = split([whole], 2)  # as maxRecordsPerPartition asks
+    parts = split([whole], 2)  # the effect of maxRecordsPerPartition
     assert len(backend.pieces(parts, wanted())) >= len(parts) > 512
     timed = wanted(from_ms=max(record.timestamp for record in folder.records))
     joined = rows(backend.pieces([whole], timed))
 
-    # As many as minPartitions asks for, and as there were: the same rows, what times leave out included.
+    # With minPartitions, and without joining: the same rows, also with time bounds.
     monkeypatch.setattr(pieces, "PIECES_PLENTY", 10_000)
     alone = backend.pieces([whole], wanted())
     assert len(alone) >= 590
@@ -91,8 +91,8 @@ def test_thousands_of_tiny_segments_are_few_tasks(tmp_path: Path, monkeypatch: p
     assert rows(backend.pieces([whole], timed, at_least=1)) == joined
 
 
-def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails half way leaves the report of the last time; a pipe is written as it is."""
+def test_report_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed write leaves the previous report; a pipe is written directly."""
     path = tmp_path / "report.json"
     path.write_text("the last one")
     path.chmod(0o640)
@@ -143,13 +143,13 @@ for times in (0, 1, 2):
 """
 
 
-def test_ctrl_c_waits_for_a_jvm_that_is_starting() -> None:
-    """PySpark left it behind, for ever. Who presses it twice is not kept waiting."""
+def test_ctrl_c_delayed_while_jvm_starts() -> None:
+    """PySpark abandoned it, and it ran forever. A second Ctrl-C interrupts at once."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.stdout, done.stderr) == ("\n1 interrupted\n1 interrupted\n", "")
 
 
-def test_a_link_of_any_name_leads_to_a_partition(tmp_path: Path) -> None:
+def test_link_to_partition_folder(tmp_path: Path) -> None:
     written(tmp_path / "data" / "orders-1", [(2, 0, 3)])
     for name, to in (("all", "data"), ("one", "data/orders-1"), ("old-7", "data")):
         (tmp_path / name).symlink_to(tmp_path / to)
@@ -164,17 +164,17 @@ def test_a_link_of_any_name_leads_to_a_partition(tmp_path: Path) -> None:
             look(str(tmp_path / "away"))
 
 
-def test_writing_is_refused_in_a_sentence() -> None:
+def test_write_to_read_only_source_refused() -> None:
     for source in (LogSource, BatchesSource):
         for write in (source({}).writer, source({}).streamWriter):
-            with pytest.raises(ReadError, match=f"^{source.SOURCE} only reads; the format ottla writes"):
+            with pytest.raises(ReadError, match=f"^{source.SOURCE} cannot be written to; the format ottla writes"):
                 write(StructType([]), False)
 
 
-def test_why_spark_does_not_start() -> None:
-    """Of what the JVM says the cause, where there is one."""
-    said = "WARNING: noise\norg.SparkException: Exception thrown in awaitResult:\n\tat a.b(c)\n"
-    assert spark_start._reason(said) == "org.SparkException: Exception thrown in awaitResult:"
+def test_spark_start_reason() -> None:
+    """The cause in the JVM's output, if there is one."""
+    output = "WARNING: noise\norg.SparkException: Exception thrown in awaitResult:\n\tat a.b(c)\n"
+    assert spark_start._reason(output) == "org.SparkException: Exception thrown in awaitResult:"
     causes = "Caused by: java.io.IOException: Failed to connect to /127.0.0.1:1\n\tat d\nCaused by: e\n"
-    assert spark_start._reason(said + causes) == "java.io.IOException: Failed to connect to /127.0.0.1:1"
+    assert spark_start._reason(output + causes) == "java.io.IOException: Failed to connect to /127.0.0.1:1"
     assert spark_start._reason("nothing") == ""

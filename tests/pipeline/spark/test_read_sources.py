@@ -1,4 +1,4 @@
-"""Batch queries of the sources, without Spark: what is looked at, what comes, and what is said when it cannot."""
+"""Batch queries of the sources, without Spark: the files read, the rows, and the errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pieces(directory: Path, *filters: Filter, **options: str) -> int:
 
 
 def offsets(directory: Path, *filters: Filter, **options: str) -> list[tuple[int, int]]:
-    """Partition and offset of what a query of `events` gives."""
+    """Returns partition and offset of the rows of a query of `events`."""
     options = {"columns": "partition,offset,timestamp", "subscribe": "events"} | options
     return [(row["partition"], row["offset"]) for row in rows("ottla_log", {"path": directory} | options, filters)]
 
@@ -82,7 +82,7 @@ FILTERS: Sequence[Sequence[Filter]] = [
 
 
 @pytest.mark.parametrize("number", range(len(FILTERS)))
-def test_what_is_pushed_down_changes_nothing(directory: Path, number: int) -> None:
+def test_pushdown_does_not_change_rows(directory: Path, number: int) -> None:
 
     options = {"path": directory, "columns": "topic,partition,offset,timestamp,key"}
     expected = [row for row in whole(directory) if all(holding(test, row) for test in FILTERS[number])]
@@ -90,7 +90,7 @@ def test_what_is_pushed_down_changes_nothing(directory: Path, number: int) -> No
     assert bool(expected) == (number not in (7, 8, 9))
 
 
-def test_files_that_cannot_have_a_row_are_left_out(directory: Path) -> None:
+def test_pushdown_skips_files(directory: Path) -> None:
     files = {folder.name: files_of(folder) for folder in directory.glob("*-[0-9]")}
     events = [directory / f"events-{n}" for n in range(4)]
     per_file = files["events-1"]
@@ -109,11 +109,11 @@ def test_files_that_cannot_have_a_row_are_left_out(directory: Path) -> None:
     assert pieces(events[1]) == per_file and pieces(events[0]) == 0
 
 
-def test_a_reader_that_spark_believes_to_have_no_pushdown(directory: Path) -> None:
+def test_push_filters_not_seen_as_overridden(directory: Path) -> None:
     reader, _, _ = planned("ottla_log", {"path": directory})
-    # As Spark looks whether a session that has no pushdown must refuse the reader.
+    # The check of Spark for a session without pushdown.
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
-    # Unless Spark parts the plans of queries, nothing is left out that is not asked to be.
+    # Unless Spark separates the plans of queries, filters narrow a query only on request.
     tests = [EqualTo(TOPIC, "none"), GreaterThan(OFFSET, 10**6)]
     whole, parts, again = planned("ottla_log", {"path": directory, "pushdown": "false"}, tests)
     assert again == tests and len(parts) == len(planned("ottla_log", {"path": directory})[1])
@@ -121,7 +121,7 @@ def test_a_reader_that_spark_believes_to_have_no_pushdown(directory: Path) -> No
     assert list(reader.read(InputPartition(None))) == []
 
 
-def test_pieces_by_number_and_size(directory: Path) -> None:
+def test_min_partitions_and_max_records_per_partition(directory: Path) -> None:
     of = directory / "events-1"
     plain = offsets(directory, subscribe="events")
     assert pieces(of, minPartitions="4") == files_of(of)
@@ -130,27 +130,27 @@ def test_pieces_by_number_and_size(directory: Path) -> None:
     assert offsets(directory, maxRecordsPerPartition="7", minPartitions="500") == plain
 
 
-def test_starts_and_ends(directory: Path) -> None:
+def test_starting_and_ending_options(directory: Path) -> None:
     starts = json.dumps({"events": {"0": -2, "1": 5, "2": -2, "3": 390}})
     ends = json.dumps({"events": {"0": -1, "1": 8, "2": 2, "3": -1}})
     expected = [(1, 5), (1, 6), (1, 7), (2, 0), (2, 1), *((3, offset) for offset in range(390, 400))]
     assert offsets(directory, startingOffsets=starts, endingOffsets=ends) == expected
     assert offsets(directory, EqualTo(PARTITION, 2), startingOffsets=starts, endingOffsets=ends) == [(2, 0), (2, 1)]
     options = {"path": directory, "columns": "offset", "assign": '{"events": [1]}'}
-    # Times go back within a batch: the first record that is as late may lie before one that is not.
+    # Timestamps go back within a batch: the first record at or after a timestamp may precede an earlier one.
     found = rows("ottla_log", options | {"startingTimestamp": NOW_MS + 100_000, "endingTimestamp": NOW_MS + 105_000})
     assert [row["offset"] for row in found] == [100, 101, 102, 103]
-    with pytest.raises(OptionError, match="startingTimestamp: events-1 has no record as late as"):
+    with pytest.raises(OptionError, match="startingTimestamp: events-1 has no record with a timestamp >="):
         rows("ottla_log", options | {"startingTimestamp": NOW_MS + 10**9})
     late = {"startingTimestamp": NOW_MS + 10**9, "startingOffsetsByTimestampStrategy": "latest"}
     assert rows("ottla_log", options | late) == []
-    with pytest.raises(DataLoss, match="events-1 ends at offset 400, but 500 was asked for"):
+    with pytest.raises(DataLoss, match="events-1 ends at offset 400, before the requested end, 500"):
         rows("ottla_log", options | {"endingOffsets": '{"events": {"1": 500}}'})
     lenient = {"endingOffsets": '{"events": {"1": 500}}', "failOnDataLoss": "false"}
     assert len(rows("ottla_log", options | lenient)) == 400
 
 
-def test_headers_metadata_and_choices_of_columns(directory: Path) -> None:
+def test_headers_metadata_and_columns_options(directory: Path) -> None:
     options = {"path": directory, "subscribe": "v2-lz4", "includeHeaders": "true", "metadata": "true"}
     found = rows("ottla_log", options)
     assert list(found[0]) == list(FIELDS)
@@ -190,12 +190,12 @@ def test_transactions(directory: Path) -> None:
 
 # --- damage
 
-BROKEN = 3 * PER_BATCH  # the first offset of the batch that is damaged
+BROKEN = 3 * PER_BATCH  # the first offset of the damaged batch
 
 
 @pytest.fixture
 def damaged(directory: Path, tmp_path: Path) -> Path:
-    """A folder of one partition, where one bit of one batch is another."""
+    """Returns a folder of one partition with a flipped bit in one batch."""
     folder = tmp_path / "v2-lz4-0"
     folder.mkdir()
     data = bytearray((directory / "v2-lz4-0" / ("0" * 20 + ".log")).read_bytes())
@@ -208,9 +208,9 @@ def damaged(directory: Path, tmp_path: Path) -> Path:
 def test_damage(damaged: Path, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     sound = rows("ottla_log", {"path": directory / "v2-lz4-0"})
     options = {"path": damaged}
-    with pytest.raises(ReadError) as told:
+    with pytest.raises(ReadError) as raised:
         rows("ottla_log", options)
-    assert str(damaged) in str(told.value) and f"offset {BROKEN}" in str(told.value) and "byte" in str(told.value)
+    assert str(damaged) in str(raised.value) and f"offset {BROKEN}" in str(raised.value) and "byte" in str(raised.value)
     with caplog.at_level(logging.WARNING):
         left = rows("ottla_log", options | {"onCorrupt": "skip"})
     kept = [row for row in sound if not BROKEN <= row["offset"] < BROKEN + PER_BATCH]
@@ -231,7 +231,7 @@ def test_damage(damaged: Path, directory: Path, caplog: pytest.LogCaptureFixture
 # --- batches
 
 
-def test_rows_of_batches(directory: Path) -> None:
+def test_batches_source_rows(directory: Path) -> None:
     options = {"path": directory, "subscribe": "v2-none,v1-gzip,v1-none"}
     found = rows("ottla_batches", options)
     assert list(found[0]) == list(BATCH_COLUMNS)
@@ -240,7 +240,7 @@ def test_rows_of_batches(directory: Path) -> None:
     assert {(row["magic"], row["codec"], row["recordCount"]) for row in of["v2-none"]} == {(2, "none", PER_BATCH)}
     assert [row["baseOffset"] for row in of["v1-gzip"]] == [None] * BATCHES
     assert len(of["v1-none"]) == BATCHES * PER_BATCH
-    # Wherever a batch is cut in two, it is one row.
+    # A batch that is cut by a range is still one row.
     assert rows("ottla_batches", options | {"maxRecordsPerPartition": 7}) == found
     for tests in (
         [EqualTo(("lastOffset",), 29)],
@@ -253,23 +253,23 @@ def test_rows_of_batches(directory: Path) -> None:
         assert rows("ottla_batches", options, tests) == expected and (expected or len(tests) == 1)
 
 
-# --- what is said
+# --- messages
 
 
 def test_errors_are_one_sentence(directory: Path, tmp_path: Path) -> None:
-    def said(**options: Any) -> str:
-        with pytest.raises(ReadError) as told:
+    def message(**options: Any) -> str:
+        with pytest.raises(ReadError) as raised:
             rows("ottla_log", {"path": directory} | options)
-        assert told.value.__cause__ is None and told.value.__suppress_context__
-        assert "\n" not in str(told.value)
-        return str(told.value)
+        assert raised.value.__cause__ is None and raised.value.__suppress_context__
+        assert "\n" not in str(raised.value)
+        return str(raised.value)
 
-    assert "nothing lies at" in said(path=tmp_path / "nowhere")
-    assert "none" in said(subscribe="none,events") and str(directory) in said(subscribe="none,events")
-    assert "events-9" in said(assign='{"events": [9]}')
-    assert "must name every partition" in said(subscribe="events", startingOffsets='{"events": {"1": 5}}')
-    assert "did you mean startingOffsets?" in said(startingOffset="earliest")
-    assert "can't be latest" in said(startingOffsets="latest")
+    assert "there is no folder" in message(path=tmp_path / "nowhere")
+    assert "none" in message(subscribe="none,events") and str(directory) in message(subscribe="none,events")
+    assert "events-9" in message(assign='{"events": [9]}')
+    assert "must name every partition" in message(subscribe="events", startingOffsets='{"events": {"1": 5}}')
+    assert "did you mean startingOffsets?" in message(startingOffset="earliest")
+    assert "can't be latest" in message(startingOffsets="latest")
 
 
 def test_several_directories(directory: Path, tmp_path: Path) -> None:
@@ -282,8 +282,8 @@ def test_several_directories(directory: Path, tmp_path: Path) -> None:
     assert len(both) == 2 * BATCHES * PER_BATCH
 
 
-def test_what_does_nothing_is_in_the_log(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_options_without_effect_logged(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         planned("ottla_log", {"path": directory, "groupIdPrefix": "g", "maxOffsetsPerTrigger": 5})
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 2 and all("does nothing" in text for text in said)
+    message = [record.getMessage() for record in caplog.records]
+    assert len(message) == 2 and all("does nothing" in text for text in message)

@@ -25,7 +25,7 @@ from ottla_testing.pipeline.upgrade_samples import contents, magics, old_directo
 
 
 def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):
-    """Several directories at once; a segment that is damaged stays as it is, the others are done."""
+    """Several directories at once; a damaged segment stays unchanged, the others are upgraded."""
     roots = [
         old_directory(tmp_path / "a", {"orders": 2, "__consumer_offsets": 1}),
         old_directory(tmp_path / "b", {"payments": 1}),
@@ -34,10 +34,12 @@ def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):
     expected = {path: rows(path) for path in folders}
     paths = [str(root) for root in roots]
     before = [contents(root) for root in roots]
-    told: list[str] = []
-    planned = ottla.pipeline.upgrade(spark, paths, dry_run=True, tell=told.append)
+    plan_lines: list[str] = []
+    planned = ottla.pipeline.upgrade(spark, paths, dry_run=True, on_plan=plan_lines.append)
     assert [contents(root) for root in roots] == before and planned.planned
-    assert planned.total().segments == 12 and "12 of 12 segments hold messages" in told[0] and len(told) == 3
+    assert (
+        planned.total().segments == 12 and "12 of 12 segments have messages" in plan_lines[0] and len(plan_lines) == 3
+    )
     with held(paths[1]), pytest.raises(ReadError, match="is in use"):
         ottla.pipeline.upgrade(spark, paths)
 
@@ -50,7 +52,7 @@ def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):
     log.write_bytes(sound)
 
     heard: list[Progress] = []
-    report = ottla.pipeline.upgrade(spark, paths, say=heard.append)
+    report = ottla.pipeline.upgrade(spark, paths, on_progress=heard.append)
     assert magics(tmp_path / "a") == magics(tmp_path / "b") == {2}
     assert {path: rows(path) for path in folders} == expected
     assert heard[-1].ended and heard[-1].items == heard[-1].all_items == report.total().segments
@@ -61,7 +63,7 @@ def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):
 
 
 def test_compact_in_place(spark: SparkSession, tmp_path: Path):
-    """Several directories at once become what the broker's cleaner makes of copies; a damaged segment is left alone."""
+    """Several directories at once get the result of the broker's cleaner on copies; a damaged segment is left alone."""
     rng, now_ms = random.Random(5), 10_000
     places = [("a", "__consumer_offsets", 0), ("a", "orders", 0), ("b", "orders", 1), ("b", "users", 0)]
     settings = Settings(segment_bytes=2000, delete_retention_ms=500)
@@ -81,14 +83,14 @@ def test_compact_in_place(spark: SparkSession, tmp_path: Path):
         clean_as_a_broker(tmp_path / "copy" / name, topic, partition, settings, now_ms)
     before = [disk_contents(tmp_path / name / f"{topic}-{partition}") for name, topic, partition in places]
 
-    # Nothing says that these are compacted, but the owner.
+    # Without metadata, the caller names the topics to compact.
     configs = {"segment.bytes": "2000", "delete.retention.ms": "500"}
     named = CompactSettings(topics=["orders", "__consumer_offsets"], force=True, configs=configs, now_ms=now_ms)
     with pytest.raises(ReadError, match="topic orders is not compacted"):
         compact(spark, roots, CompactSettings(topics=["orders"]))
-    told: list[str] = []
-    planned = compact(spark, roots, named, dry_run=True, tell=told.append)
-    assert planned.dry_run and len(told) == 4 and planned.topics[1].compacted == 2
+    plan_lines: list[str] = []
+    planned = compact(spark, roots, named, dry_run=True, on_plan=plan_lines.append)
+    assert planned.dry_run and len(plan_lines) == 4 and planned.topics[1].compacted == 2
     assert [disk_contents(tmp_path / name / f"{topic}-{partition}") for name, topic, partition in places] == before
     with held(roots[1]), pytest.raises(ReadError, match="is in use"):
         compact(spark, roots, named)
@@ -97,7 +99,7 @@ def test_compact_in_place(spark: SparkSession, tmp_path: Path):
     sound, modified_ns = damaged.read_bytes(), damaged.stat().st_mtime_ns
     damaged.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
     heard: list[Progress] = []
-    report = compact(spark, roots, named, say=heard.append)
+    report = compact(spark, roots, named, on_progress=heard.append)
     assert heard[-1].ended and heard[-1].items == heard[-1].all_items > 0
     assert [topic.topic for topic in report.topics] == ["__consumer_offsets", "orders"]
     assert all(0 < topic.records_after < topic.records_before for topic in report.topics)

@@ -1,4 +1,4 @@
-"""What the jobs hand out and tell, without Spark: bundles of about the same size, and progress in words."""
+"""Bundles and progress of jobs without Spark."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ sizes = st.lists(st.integers(0, 300 << 20), max_size=60)
 
 
 @given(sizes, st.integers(1, 64))
-def test_every_item_is_in_one_bundle_and_none_is_too_large(found: list[int], cores: int) -> None:
+def test_bundles_cover_items_within_size(found: list[int], cores: int) -> None:
     parts = bundles(found, cores)
     assert sorted(index for part in parts for index in part) == list(range(len(found)))
     assert all(parts)
     for part in parts:
         assert len(part) == 1 or sum(found[index] + ITEM_BYTES for index in part) <= MOST_BYTES
-    # Two neighbours would not go into one bundle.
+    # Two neighbours would exceed one bundle.
     costs = [sum(found[index] + ITEM_BYTES for index in part) for part in parts]
     assert all(costs[at] + found[parts[at + 1][0]] + ITEM_BYTES > LEAST_BYTES for at in range(len(parts) - 1))
 
 
-def test_thousands_of_small_items_are_few_tasks() -> None:
+def test_bundles_of_many_small_items_are_few() -> None:
     assert len(bundles([1000] * 10_000, 2)) <= 17
     assert len(bundles([0] * 50, 2)) == 1
     assert bundles([1, 1 << 30, 2, 1 << 29], 2) == [[1], [3], [2, 0]]
@@ -47,7 +47,7 @@ HALF = Progress(3, 6, 50 << 20, 100 << 20, 0.5)
 ALL = Progress(6, 6, 100 << 20, 100 << 20, 100.0, ended=True)
 
 
-def test_one_line_on_a_terminal() -> None:
+def test_meter_on_terminal_rewrites_line() -> None:
     out = Terminal()
     meter = Meter("census", out)
     meter(HALF)
@@ -57,7 +57,7 @@ def test_one_line_on_a_terminal() -> None:
     assert second == "census: 6 of 6, 100 MiB of 100 MiB, 1 MiB/s in 1m 40s\n"
 
 
-def test_a_line_now_and_then_elsewhere() -> None:
+def test_meter_without_terminal_prints_line_every_few_seconds() -> None:
     out = io.StringIO()
     meter = Meter("audit", out)
     for seconds in (0.5, 4.9, 5.0, 9.9, 10.1):
@@ -72,5 +72,5 @@ def test_a_line_now_and_then_elsewhere() -> None:
     meter(ALL)
 
 
-def test_progress_before_anything_is_known() -> None:
+def test_progress_text_without_bytes() -> None:
     assert str(Progress(0, 6, 0, 1000, 0.0)) == "0 of 6, 0 B of 1000 B"

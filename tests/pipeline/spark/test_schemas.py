@@ -1,4 +1,4 @@
-"""The columns of a query: by its options, and by schemas that users bring."""
+"""The columns of a query: from its options, and from user schemas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of(source: Any = "ottla_log", **given: str) -> SourceOptions:
     return parse(place | given, source, False)
 
 
-def test_the_columns_of_sparks_kafka_source() -> None:
+def test_default_columns_match_sparks_kafka_source() -> None:
     for source in ("ottla", "ottla_log"):
         assert ddl(schema(of(source))) == SPARKS
         assert ddl(schema(of(source, includeHeaders="true"))) == SPARKS + HEADERS
@@ -37,7 +37,7 @@ def test_the_columns_of_sparks_kafka_source() -> None:
     assert ddl(schema(of(columns="offset,headers,crcOk"))) == f"offset bigint{HEADERS}, crcOk boolean"
 
 
-def test_arrow_and_spark_agree_on_all_columns() -> None:
+def test_arrow_and_spark_types_agree() -> None:
     whole = of(metadata="true", includeHeaders="true")
     assert set(columns(whole)) == set(FIELDS)
     assert arrow_schema(schema(whole)).equals(arrow_schema_of(columns(whole)))
@@ -46,7 +46,7 @@ def test_arrow_and_spark_agree_on_all_columns() -> None:
     assert arrow_schema(schema(batches)).equals(batch_schema(BATCH_COLUMNS))
 
 
-def test_a_schema_of_the_users_own() -> None:
+def test_user_schema_selects_columns() -> None:
     headers = schema(of(columns="headers"))["headers"].dataType
     given = StructType().add("offset", "long", nullable=False).add("key", "binary").add("headers", headers)
     assert checked(given, of()) == ("offset", "key", "headers")
@@ -55,9 +55,9 @@ def test_a_schema_of_the_users_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "said"),
+    ("given", "options", "message"),
     [
-        (StructType(), {}, "a schema needs one column"),
+        (StructType(), {}, "the schema is empty: it needs at least one column"),
         (StructType().add("valeu", "binary"), {}, r"schema: ottla_log has no column valeu; did you mean value\?"),
         (StructType().add("timestamptype", "integer"), {}, r"did you mean timestampType\?"),
         (StructType().add("x", "integer"), {}, "ottla_log has no column x; it has key, value"),
@@ -69,15 +69,15 @@ def test_a_schema_of_the_users_own() -> None:
         (StructType().add("key", "binary"), {"onCorrupt": "emit"}, "needs the column crcOk, which metadata=true"),
     ],
 )
-def test_schemas_that_are_refused(given: StructType, options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_user_schema_refused(given: StructType, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         checked(given, of(**options))
 
 
-def test_columns_that_are_refused() -> None:
+def test_columns_option_refused() -> None:
     with pytest.raises(OptionError, match=r"columns: ottla_log has no column kee; did you mean key\?"):
         schema(of(columns="kee"))
-    with pytest.raises(OptionError, match="each may be there once"):
+    with pytest.raises(OptionError, match="each column may be named once"):
         schema(of(columns="key,key"))
     with pytest.raises(OptionError, match="ottla_batches has no column key; it has topic"):
         schema(of("ottla_batches", columns="key"))

@@ -1,4 +1,4 @@
-"""What a session is told before there is one: local, on a cluster, under spark-submit; no Spark is started."""
+"""The settings of a session before it starts: local, on a cluster, under spark-submit; starts no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.pipeline.session import LOGGING, SUBMITTED, is_local, settings, varia
 PUSHDOWN = {"spark.sql.python.filterPushdown.enabled": "true"}
 
 
-def told(master: str | None = None, environ: dict[str, str] | None = None, **conf: Any) -> dict[str, str]:
+def settings_of(master: str | None = None, environ: dict[str, str] | None = None, **conf: Any) -> dict[str, str]:
     return settings(master, conf, environ or {}, terminal=False)
 
 
@@ -26,9 +26,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[*,3]"])
-def test_a_local_session_stays_on_this_machine(master: str) -> None:
+def test_local_session_uses_loopback(master: str) -> None:
     assert is_local(master)
-    assert told(master) == {
+    assert settings_of(master) == {
         **PUSHDOWN,
         "spark.master": master,
         "spark.ui.showConsoleProgress": "false",
@@ -41,44 +41,44 @@ def test_a_local_session_stays_on_this_machine(master: str) -> None:
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]"])
-def test_a_cluster_is_told_nothing_of_this_machine(master: str, home: str) -> None:
+def test_cluster_session_has_no_local_settings(master: str, home: str) -> None:
     assert not is_local(master)
-    found = told(master)
+    found = settings_of(master)
     assert found == {**PUSHDOWN, "spark.master": master, "spark.ui.showConsoleProgress": "false"}
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     assert variables(found, {}) == {**python, "JAVA_HOME": home}
 
 
-def test_under_spark_submit_its_settings_stay() -> None:
+def test_spark_submit_settings_kept() -> None:
     environ = {SUBMITTED: "1"}
-    assert told(environ=environ) == PUSHDOWN
-    assert told("yarn", environ, a=1) == {**PUSHDOWN, "spark.master": "yarn", "a": "1"}
+    assert settings_of(environ=environ) == PUSHDOWN
+    assert settings_of("yarn", environ, a=1) == {**PUSHDOWN, "spark.master": "yarn", "a": "1"}
     assert variables(PUSHDOWN, environ) == {}
 
 
-def test_what_the_caller_says_counts() -> None:
+def test_caller_settings_override() -> None:
     options: dict[str, Any] = {"spark.driver.extraJavaOptions": "-Da=b", "spark.ui.enabled": True}
-    found = told("local[3]", **options)
+    found = settings_of("local[3]", **options)
     assert found["spark.master"] == "local[3]"
     assert found["spark.ui.enabled"] == "true"
     assert found["spark.driver.extraJavaOptions"].endswith("log4j2.properties -Da=b")
     assert settings(None, {"spark.master": "yarn"}, {}, terminal=False)["spark.master"] == "yarn"
     assert settings("local[1]", {"spark.master": "yarn"}, {}, terminal=False)["spark.master"] == "local[1]"
-    assert told()["spark.master"] == "local[*]"
+    assert settings_of()["spark.master"] == "local[*]"
     assert settings(None, {}, {}, terminal=True)["spark.ui.showConsoleProgress"] == "true"
 
 
 @pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "SPARK_HOME"])
-def test_a_configured_log_stays(variable: str, tmp_path: Path) -> None:
+def test_configured_log4j_kept(variable: str, tmp_path: Path) -> None:
     folder = tmp_path / "conf" if variable == "SPARK_HOME" else tmp_path
     folder.mkdir(exist_ok=True)
-    assert "spark.driver.extraJavaOptions" in told(environ={variable: str(tmp_path)})
+    assert "spark.driver.extraJavaOptions" in settings_of(environ={variable: str(tmp_path)})
     (folder / "log4j2.properties").write_text("")
-    assert "spark.driver.extraJavaOptions" not in told(environ={variable: str(tmp_path)})
+    assert "spark.driver.extraJavaOptions" not in settings_of(environ={variable: str(tmp_path)})
 
 
-def test_what_the_environment_says_stays(home: str) -> None:
-    local = told("local[1]")
+def test_environment_variables_kept(home: str) -> None:
+    local = settings_of("local[1]")
     own = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     assert variables(local, {}) == {**own, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": home}
     other = {"PYSPARK_PYTHON": "python3.12", "SPARK_LOCAL_IP": "10.0.0.1"}

@@ -1,4 +1,4 @@
-"""The session as it is set up: its Java, its Python, what it listens to, and that its log is quiet."""
+"""A started session: its Java, its Python, its addresses, and its quiet log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.pipeline import session
 from ottla.pipeline.java import OLDEST, version_of
 
 
-def test_a_session_runs_on_this_python_and_a_java_new_enough(spark: SparkSession) -> None:
+def test_session_python_and_java(spark: SparkSession) -> None:
     def interpreters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"python": [sys.executable] * batch.num_rows})
@@ -24,7 +24,7 @@ def test_a_session_runs_on_this_python_and_a_java_new_enough(spark: SparkSession
     assert version_of(jvm.System.getProperty("java.version")) >= OLDEST
 
 
-def test_a_session_keeps_to_this_machine_and_says_little(spark: SparkSession) -> None:
+def test_session_loopback_and_quiet_log(spark: SparkSession) -> None:
     conf = spark.sparkContext.getConf()
     assert conf.get("spark.driver.host") == conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
@@ -35,7 +35,7 @@ def test_a_session_keeps_to_this_machine_and_says_little(spark: SparkSession) ->
     assert jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().name() == "ERROR"
 
 
-def test_a_second_session_is_the_first(spark: SparkSession) -> None:
+def test_second_session_is_the_first(spark: SparkSession) -> None:
     again = session(**{"spark.sql.shuffle.partitions": "2"})
     assert again is spark
     assert again.sparkContext.master == "local[2]"

@@ -1,4 +1,4 @@
-"""Rows into topics by Spark, as an independent client finds them: columns, replays, zombies, and the format `ottla`."""
+"""Rows written to topics by Spark, read by an independent client: columns, replays, zombies, and the format `ottla`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sink(broker: Embedded, **more: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap, **more}
 
 
-def test_rows_go_where_they_say_and_what_cannot_go_is_a_sentence(spark: SparkSession, broker: Embedded) -> None:
+def test_write_targets_and_errors(spark: SparkSession, broker: Embedded) -> None:
     for topic in ("a", "b"):
         broker.create_topic(topic, partitions=2)
     rows = spark.createDataFrame(
@@ -53,9 +53,9 @@ def test_rows_go_where_they_say_and_what_cannot_go_is_a_sentence(spark: SparkSes
     ]
     report = write_exactly_once(rows, 7, given)
     assert committed(broker.bootstrap, "a", 2) + committed(broker.bootstrap, "b", 2) == expected
-    told = json.loads(report.to_json())
-    assert (told["batchId"], told["written"], told["records"]) == (7, True, 3)
-    assert [(one["topic"], one["partition"], one["first_offset"]) for one in told["partitions"]] == [
+    document = json.loads(report.to_json())
+    assert (document["batchId"], document["written"], document["records"]) == (7, True, 3)
+    assert [(one["topic"], one["partition"], one["first_offset"]) for one in document["partitions"]] == [
         ("a", 0, 0),
         ("b", 1, 0),
     ]
@@ -66,7 +66,7 @@ def test_rows_go_where_they_say_and_what_cannot_go_is_a_sentence(spark: SparkSes
         (rows.drop("topic"), {}, "neither by the option topic nor by a column topic"),
         (rows.selectExpr("1 AS value"), {"topic": "a"}, "column value is of type int32: it must be string or binary"),
         (rows.selectExpr("value", "'1' AS partition"), {"topic": "a"}, "column partition is of type string"),
-        (rows, {"orderBy": "rang"}, "orderBy names rang, which is no column"),
+        (rows, {"orderBy": "rang"}, "orderBy names rang, which is not a column"),
         (rows, {"idempotencyKey": "x"}, "idempotencyKey is an option of the format ottla"),
         (rows, {"topik": "x"}, "no option topik; did you mean topic"),
         (rows, {"topic": "nowhere"}, "topic 'nowhere' does not exist"),
@@ -89,7 +89,7 @@ def test_rows_go_where_they_say_and_what_cannot_go_is_a_sentence(spark: SparkSes
     assert committed(broker.bootstrap, "a", 2) + committed(broker.bootstrap, "b", 2) == expected
 
 
-def test_a_micro_batch_that_comes_again_adds_nothing(spark: SparkSession, broker: Embedded, tmp_path: Path) -> None:
+def test_repeated_micro_batch_adds_nothing(spark: SparkSession, broker: Embedded, tmp_path: Path) -> None:
     broker.create_topic("stream", partitions=2)
     query = SinkQuery(spark, tmp_path, sink(broker, topic="stream", orderBy="value"))
     query.feed(range(100))
@@ -101,7 +101,7 @@ def test_a_micro_batch_that_comes_again_adds_nothing(spark: SparkSession, broker
 
     def twice(batch: DataFrame, number: int) -> None:
         write_exactly_once(batch, number, query.options)
-        write_exactly_once(batch, number, query.options)  # the same: it is done
+        write_exactly_once(batch, number, query.options)  # the same rows: it is committed already
         write_exactly_once(batch.limit(1), number, query.options)
 
     query.feed([120])
@@ -111,7 +111,7 @@ def test_a_micro_batch_that_comes_again_adds_nothing(spark: SparkSession, broker
     assert sorted(values(committed(broker.bootstrap, "stream", 2))) == list(range(121))
 
 
-def test_who_comes_later_fences_who_was_before(spark: SparkSession, broker: Embedded, tmp_path: Path) -> None:
+def test_later_query_fences_earlier_one(spark: SparkSession, broker: Embedded, tmp_path: Path) -> None:
     broker.create_topic("fenced")
     given = sink(broker, topic="fenced", transactionalId="mine")
     there, go = tmp_path / "there", tmp_path / "go"
@@ -144,7 +144,7 @@ def test_who_comes_later_fences_who_was_before(spark: SparkSession, broker: Embe
 
 
 @pytest.mark.parametrize("location", [False, True], ids=["in messages", "in files"])
-def test_a_stream_of_the_format(spark: SparkSession, broker: Embedded, tmp_path: Path, location: bool) -> None:
+def test_format_ottla_stream(spark: SparkSession, broker: Embedded, tmp_path: Path, location: bool) -> None:
     topic = f"format-{location}"
     broker.create_topic(topic, partitions=2)
     options = sink(broker, topic=topic, orderBy="value")
@@ -166,7 +166,7 @@ def test_a_stream_of_the_format(spark: SparkSession, broker: Embedded, tmp_path:
     assert not [path for path in tmp_path.glob("staging/**/*") if path.is_file()]
 
 
-def test_batches_of_the_format(spark: SparkSession, broker: Embedded) -> None:
+def test_format_ottla_batch(spark: SparkSession, broker: Embedded) -> None:
     broker.create_topic("batches", partitions=2)
     rows = spark.range(50).selectExpr("CAST(id AS string) AS value")
 
@@ -179,8 +179,8 @@ def test_batches_of_the_format(spark: SparkSession, broker: Embedded) -> None:
     write()
     assert sorted(values(committed(broker.bootstrap, "batches", 2))) == sorted([*range(50), *range(50)])
     for mode, more, sentence in [
-        ("overwrite", {}, "cannot be: what is in a topic stays there"),
-        ("append", {"transactionalId": "x"}, "a batch that is to be written once has an idempotencyKey"),
+        ("overwrite", {}, "records in a topic cannot be replaced"),
+        ("append", {"transactionalId": "x"}, "set idempotencyKey to write a batch exactly once"),
         ("append", {"orderBy": "value"}, "orderBy needs idempotencyKey"),
     ]:
         with pytest.raises(Exception, match=sentence):

@@ -50,7 +50,7 @@ class Child:
         until(reached_alive, lambda: self.path.read_text()[-3000:])
 
     def kill(self) -> None:
-        """May be called again."""
+        """Kills the process; may be called again."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE_S)
@@ -61,10 +61,10 @@ class Child:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_each_row_is_there_once_whatever_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """Tasks die all the time. In the first round the driver is killed, in the second the broker, then either by chance.
-    Rows come in the order of their values, and stay in it. The tasks of the format write nothing, so it has rounds in a
-    soak only."""
+def test_kills_each_row_written_once(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """Tasks die all the time. In the first round the driver is killed, in the second the broker, then one of them at
+    random. Rows arrive in the order of their values, and keep it. The tasks of the format write nothing, so it has
+    rounds in a soak only."""
     seed = os.environ.get("SEED", str(random.randrange(10**6)))
     print(f"seed {seed}")
     play(tmp_path / "each", each=True, rounds=min(scaled(2), 30), seed=seed)

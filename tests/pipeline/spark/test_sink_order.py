@@ -1,4 +1,4 @@
-"""The order of rows that go from one topic to another: that of each key stays, also where tasks fail."""
+"""The order of rows copied from one topic to another: that of each key is kept, with failing tasks as well."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla_testing.pipeline.sink_queries import PATIENCE_S, committed
 CHILD = SUPPORT / "pipeline" / "sink_order_child.py"
 KEYS, RECORDS = 500, 6000
 FROM_PARTITIONS, PARTITIONS = 3, 4
-TASKS = 7  # several for each partition that is read
+TASKS = 7  # several for each source partition
 BASE_MS = 1_700_000_000_000
 
 Values = dict[bytes, list[bytes]]
@@ -38,7 +38,7 @@ def broker() -> Iterator[Embedded]:
 
 @pytest.fixture(scope="module")
 def source(broker: Embedded) -> str:
-    """A topic of keys with many values each. Times fall, and values have no order of their own."""
+    """Creates a topic of keys with many values each. Timestamps fall, and values have no order of their own."""
     name = broker.create_topic("source", partitions=FROM_PARTITIONS)
     chance = random.Random(7)
     broker.send_many(
@@ -56,7 +56,7 @@ def source(broker: Embedded) -> str:
 
 
 def by_key(broker: Embedded, topic: str) -> Values:
-    """The values of each key, in the order of their offsets."""
+    """Returns the values of each key, in the order of their offsets."""
     found: Values = defaultdict(list)
     for record in committed(broker.bootstrap, topic, len(broker.topic(topic).partitions)):
         found[record.key or b""].append(record.value or b"")
@@ -72,7 +72,7 @@ def options(broker: Embedded, topic: str, **more: str) -> dict[str, str]:
 
 
 def copied(spark: SparkSession, broker: Embedded, source: str, tasks: int = TASKS) -> DataFrame:
-    """The rows of the source, to be written where their keys belong."""
+    """Returns the rows of the source, for partitions by key."""
     read = spark.read.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", source)
     return read.option("minPartitions", tasks).load().select("key", "value", "timestamp")
 
@@ -86,7 +86,7 @@ def copy_by_stream(spark: SparkSession, broker: Embedded, source: str, given: di
 
 
 @pytest.mark.parametrize("way", ["write_exactly_once", "stream", "idempotencyKey", "at least once"])
-def test_copy_of_a_topic_keeps_the_order_of_each_key(
+def test_copied_topic_keeps_order_of_each_key(
     spark: SparkSession, broker: Embedded, source: str, way: str, tmp_path: Path
 ) -> None:
     topic = broker.create_topic(f"copy-{way.replace(' ', '-')}", partitions=PARTITIONS)
@@ -99,7 +99,7 @@ def test_copy_of_a_topic_keeps_the_order_of_each_key(
         given |= {"idempotencyKey": "copy"}
         copied(spark, broker, source).write.format("ottla").mode("append").options(**given).save()
     else:
-        # Tasks write side by side, so that only the order within each partition of the DataFrame is kept.
+        # Tasks write concurrently, so only the order within each partition of the DataFrame is kept.
         rows = copied(spark, broker, source, FROM_PARTITIONS)
         rows.write.format("ottla").mode("append").options(**given).save()
     found, wanted = by_key(broker, topic), by_key(broker, source)
@@ -107,7 +107,7 @@ def test_copy_of_a_topic_keeps_the_order_of_each_key(
     assert found == wanted
 
 
-def test_rows_that_are_equal_in_order_by_keep_their_order(spark: SparkSession, broker: Embedded, source: str) -> None:
+def test_order_by_is_stable(spark: SparkSession, broker: Embedded, source: str) -> None:
     topic = broker.create_topic("ranked", partitions=PARTITIONS)
     rows = copied(spark, broker, source).selectExpr("*", "length(value) AS rank")
     write_exactly_once(rows, 0, options(broker, topic, transactionalId="ranked", orderBy="rank"))
@@ -115,18 +115,18 @@ def test_rows_that_are_equal_in_order_by_keep_their_order(spark: SparkSession, b
     assert by_key(broker, topic) == wanted
 
 
-def test_rows_that_are_sorted_by_the_query_keep_that_order(spark: SparkSession, broker: Embedded, source: str) -> None:
+def test_sorted_query_keeps_order(spark: SparkSession, broker: Embedded, source: str) -> None:
     topic = broker.create_topic("sorted", partitions=PARTITIONS)
     rows = copied(spark, broker, source).orderBy("value")
     write_exactly_once(rows, 0, options(broker, topic, transactionalId="sorted"))
     assert by_key(broker, topic) == {key: sorted(values) for key, values in by_key(broker, source).items()}
 
 
-# -- tasks that fail
+# -- failing tasks
 
 
 def reports(folder: Path, *given: Any) -> Iterator[dict[str, Any]]:
-    """What a process of its own reports, whose tasks fail and are tried again; see sink_order_child.py."""
+    """Yields the reports of a process whose tasks fail and are retried; see sink_order_child.py."""
     folder.mkdir()
     with (folder / "log").open("wb") as log:
         child = subprocess.Popen(
@@ -147,11 +147,11 @@ def reports(folder: Path, *given: Any) -> Iterator[dict[str, Any]]:
             child.communicate()
 
 
-def test_tasks_that_fail_keep_the_order_and_rows_in_another_order_are_written_from_scratch(
+def test_failing_tasks_keep_order_and_reordered_rows_written_from_scratch(
     broker: Embedded, source: str, tmp_path: Path
 ) -> None:
-    """First tasks fail anywhere among their rows. Then a task has sent half of its rows when the files of the shuffle
-    are lost, and the rows come in another order."""
+    """First tasks fail anywhere among their rows. Then the shuffle files are lost while a task has sent half of its
+    rows, and the rows arrive in another order."""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     mortal, again = (

@@ -1,4 +1,4 @@
-"""The order of rows on their way through a shuffle, without Spark: places, and what is compared of two computations."""
+"""The order of rows through a shuffle, without Spark: places, and the comparison of repeated computations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def work(order_by: str | None) -> Work:
 
 
 def batches(rows: Sequence[tuple[int, Row]], chance: random.Random) -> Iterator[pa.RecordBatch]:
-    """Numbered rows as Arrow has them, cut anywhere."""
+    """Yields numbered rows as Arrow batches of random sizes."""
     edges = sorted({0, len(rows), *(chance.randrange(len(rows) + 1) for _ in range(3))})
     for start, stop in itertools.pairwise(edges):
         some = rows[start:stop]
@@ -65,7 +65,7 @@ def batches(rows: Sequence[tuple[int, Row]], chance: random.Random) -> Iterator[
 
 
 def written(frame: list[list[Row]], order_by: str | None, chance: random.Random) -> dict[tuple[str, int], list[int]]:
-    """The numbers of the rows of each target as the tasks get them. The shuffle brings them in any order."""
+    """Returns the numbers of each target's rows as the tasks get them; the shuffle delivers them in any order."""
     doing = work(order_by)
     numbers = itertools.count()
     placed: list[pa.RecordBatch] = []
@@ -80,7 +80,7 @@ def written(frame: list[list[Row]], order_by: str | None, chance: random.Random)
     found: dict[tuple[str, int], list[int]] = {}
     for number in range(doing.tasks):
         mine = table.filter(pc.equal(task, number))  # type: ignore[attr-defined]
-        # As Spark sorts: by target first where there is an orderBy.
+        # Spark's sort: by target first if there is an orderBy.
         targets = pa.array(doing.places.target(mine.column(PLACE).to_numpy()))
         keys = [(PLACE, "ascending")]
         if order_by:
@@ -95,7 +95,7 @@ def written(frame: list[list[Row]], order_by: str | None, chance: random.Random)
 
 
 @given(FRAME, st.sampled_from([None, "value"]), st.randoms(use_true_random=False))
-def test_rows_of_each_target_keep_the_order_of_the_frame_however_they_are_delivered(
+def test_places_restore_frame_order_after_any_shuffle(
     frame: list[list[Row]], order_by: str | None, chance: random.Random
 ) -> None:
     found = written(frame, order_by, chance)
@@ -116,7 +116,7 @@ def test_rows_of_each_target_keep_the_order_of_the_frame_however_they_are_delive
 
 
 @given(st.integers(1, MOST_TARGETS), st.data())
-def test_places_are_in_order_of_target_partition_and_row(targets: int, data: st.DataObject) -> None:
+def test_places_ascend_by_target_partition_and_row(targets: int, data: st.DataObject) -> None:
     places = Places(targets)
     most = 1 << 32 - (targets - 1).bit_length()
     position = st.tuples(st.integers(0, targets - 1), st.integers(0, most - 1), st.integers(0, (1 << ROW_BITS) - 1))
@@ -127,7 +127,7 @@ def test_places_are_in_order_of_target_partition_and_row(targets: int, data: st.
     assert places.target(np.array([first])).tolist() == [one[0]]
 
 
-def test_places_that_are_too_many_are_refused() -> None:
+def test_places_out_of_range_refused() -> None:
     with pytest.raises(
         SinkError, match=r"^the DataFrame has more than 4096 partitions, .* coalesce or repartition it$"
     ):
@@ -137,7 +137,7 @@ def test_places_that_are_too_many_are_refused() -> None:
         Places(1).of(np.array([0, 0]), 2, (1 << ROW_BITS) - 1)
 
 
-# -- partitions that are computed again
+# -- repeated computations
 
 
 def digest(rows: Sequence[bytes], size: int = 3) -> Computed:
@@ -148,7 +148,7 @@ def digest(rows: Sequence[bytes], size: int = 3) -> Computed:
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=9), st.randoms(use_true_random=False))
-def test_a_partition_that_comes_in_another_order_is_found(rows: list[bytes], chance: random.Random) -> None:
+def test_digest_detects_other_order(rows: list[bytes], chance: random.Random) -> None:
     other = chance.sample(rows, len(rows))
     computed = {0: {digest(rows), digest(other)}, 1: {digest([b"c"])}}
     if other == rows:
@@ -160,7 +160,7 @@ def test_a_partition_that_comes_in_another_order_is_found(rows: list[bytes], cha
             check_computed(computed, len(rows) + 1)
 
 
-def test_rows_that_were_not_all_written_are_found() -> None:
+def test_check_computed_detects_missing_rows() -> None:
     computed = {0: {digest([b"a", b"b"])}}
     check_computed(computed, 2)
     with pytest.raises(SinkError, match=r"^1 rows were written where the DataFrame had 2: .* written from scratch$"):

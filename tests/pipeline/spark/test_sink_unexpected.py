@@ -1,4 +1,4 @@
-"""What the sink is given that it does not expect: full disks, columns of no use, options without a value, replays."""
+"""Unexpected input of the sink: full disks, unsupported columns, options without a value, replays."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def random_rows() -> pa.RecordBatch:
 # -- staging
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the file is written, and where what was kept back is written at its end."""
+def test_stage_full_disk_raises_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During the write of the file, and during the flush at its end."""
     path = tmp_path / "0-full.arrow"
 
     def full(of: _Stage, buffering: int) -> Any:
@@ -52,8 +52,8 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_what_a_driver_left_that_was_killed_is_removed_by_the_next_with_that_key(tmp_path: Path) -> None:
-    """Those of another key stay, and those of another run if this one fails."""
+def test_staged_files_of_killed_driver_removed_by_next(tmp_path: Path) -> None:
+    """Files of another key stay, and those of another run if this one fails."""
     with Embedded() as broker:
         name = world.topic(broker)
         options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": name, "stagingLocation": str(tmp_path)}
@@ -83,7 +83,7 @@ def test_what_a_driver_left_that_was_killed_is_removed_by_the_next_with_that_key
 
 
 @pytest.mark.parametrize("headers", [[{"key": None, "value": b"x"}], [None]])
-def test_headers_without_a_key_are_refused_by_the_driver_too(headers: list[Any]) -> None:
+def test_headers_without_key_refused_by_driver(headers: list[Any]) -> None:
     kind = SENT.field("headers").type
     rows = pa.record_batch({"value": pa.array([b"v", b"w"]), "headers": pa.array([headers, []], kind)})
     with Embedded() as broker:
@@ -93,7 +93,7 @@ def test_headers_without_a_key_are_refused_by_the_driver_too(headers: list[Any])
         assert world.seen(broker, name) == {}
 
 
-def test_columns_that_are_not_written_may_be_of_any_type_but_where_all_go_to_the_tasks() -> None:
+def test_unused_columns_may_have_any_type_unless_passed_to_tasks() -> None:
     schema = T.StructType([VALUE, T.StructField("age", T.YearMonthIntervalType()), T.StructField("age", T.LongType())])
     assert checked(schema, SinkOptions.read(AT)) == ["value"]
     with pytest.raises(SinkError, match=r"^column age is of type interval year to month, which tasks in Python"):
@@ -101,7 +101,7 @@ def test_columns_that_are_not_written_may_be_of_any_type_but_where_all_go_to_the
 
 
 @pytest.mark.parametrize(
-    ("more", "order", "told"),
+    ("more", "order", "message"),
     [
         (T.StructField("headers", T.ArrayType(T.NullType(), False)), None, r"^column headers is of type array<void>"),
         (T.StructField("key", T.YearMonthIntervalType()), None, r"^column key is of type interval year to month"),
@@ -113,9 +113,9 @@ def test_columns_that_are_not_written_may_be_of_any_type_but_where_all_go_to_the
         (T.StructField("by", T.ArrayType(T.VariantType())), "by", r"^orderBy names by, .* array<variant>, .* no order"),
     ],
 )
-def test_columns_that_cannot_be_written_are_named(more: T.StructField, order: str | None, told: str) -> None:
+def test_unwritable_column_named(more: T.StructField, order: str | None, message: str) -> None:
     schema = T.StructType([VALUE, more])
-    with pytest.raises(SinkError, match=told):
+    with pytest.raises(SinkError, match=message):
         stream_writer(AT | ({"orderBy": order} if order else {}), schema)
 
 
@@ -123,16 +123,16 @@ def test_columns_that_cannot_be_written_are_named(more: T.StructField, order: st
 
 
 @pytest.mark.parametrize("name", ["topic", "transactionalId", "kafka.batch.size"])
-def test_an_option_without_a_value_is_not_one_called_none(name: str) -> None:
+def test_option_without_value_refused(name: str) -> None:
     given: Any = AT | {name: None}
     with pytest.raises(SinkError, match=f"{name} has no value"):
         SinkOptions.read(given)
 
 
-# -- what is said
+# -- log messages
 
 
-def test_a_batch_without_a_key_is_at_least_once_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_without_idempotency_key_logs_at_least_once(caplog: pytest.LogCaptureFixture) -> None:
     schema = T.StructType([VALUE])
     assert isinstance(batch_writer(AT, schema, overwrite=False), BatchWriter)
     assert "at least once" in caplog.text
@@ -142,7 +142,7 @@ def test_a_batch_without_a_key_is_at_least_once_and_says_so(caplog: pytest.LogCa
     assert caplog.text == ""
 
 
-def test_a_stream_that_leaves_out_a_micro_batch_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_stream_skipping_micro_batch_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     with Embedded() as broker:
         name = world.topic(broker)
@@ -158,16 +158,16 @@ def test_a_stream_that_leaves_out_a_micro_batch_says_so(caplog: pytest.LogCaptur
 # -- in flight
 
 
-def test_five_batches_are_without_an_answer_and_never_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as were not looked at when an answer is waited for; on the way are these, or fewer."""
+def test_at_most_five_batches_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batches sent while a response is awaited: at most this many are in flight."""
     windows: list[int] = []
-    taking = Sending._take_answer
+    taking = Sending._take_response
 
     async def counted(sending: Sending) -> None:
-        windows.append(len(sending._answers))
+        windows.append(len(sending._responses))
         await taking(sending)
 
-    monkeypatch.setattr(Sending, "_take_answer", counted)
+    monkeypatch.setattr(Sending, "_take_response", counted)
     with Embedded() as broker:
         options, name = world.options(broker, rows_per_batch=2), world.topic(broker)
         some = world.values(40)

@@ -1,4 +1,4 @@
-"""Streams of files, while a broker writes, rolls, deletes and compacts; and a query that is killed."""
+"""Streams of files while a broker writes, rolls, deletes and compacts; and killed queries."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CONFIGS = {
     "log.flush.start.offset.checkpoint.interval.ms": "20",
     "log.segment.delete.delay.ms": "0",
 }
-SMALL = {"segment.bytes": "4000"}  # of records of 160 bytes or so
+SMALL = {"segment.bytes": "4000"}  # for records of about 160 bytes
 
 
 def settle(folder: Path, topic: str, *expected: int) -> None:
-    """Waits until the files tell that much: a broker tells others of its high watermarks now and then."""
+    """Waits until the files show these ends: a broker checkpoints its high watermarks at intervals."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := {key: end for key, end in ends_in(folder).items() if key.topic == topic}) != dict(
         zip(((topic, number) for number in range(len(expected))), expected, strict=True)
@@ -60,9 +60,7 @@ def segments(folder: Path, topic: str, partition: int = 0) -> list[Path]:
     return sorted((folder / f"{topic}-{partition}").glob("*.log"))
 
 
-def test_a_stream_of_files_outlives_rolls_deletions_closings_and_a_torn_tail(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_file_stream_survives_rolls_deletions_closing_and_torn_tail(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
     query = Query(spark, tmp_path / "q", "ottla_log", {"path": str(data), "subscribe": "t"})
     query.options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
@@ -74,14 +72,14 @@ def test_a_stream_of_files_outlives_rolls_deletions_closings_and_a_torn_tail(
         query.run()
         assert query.batches() == [60, 60]
         query.die()
-        # What the batch that is read again does not need may go; it is cut within a segment.
+        # Records that the repeated batch does not need may be deleted; the cut is within a segment.
         delete_below(broker, "t", 0, 45)
         written += write(broker, "t", range(100, 130))
         settle(data, "t", 130, 20)
         query.run()
         assert query.batches() == [60, 60, 30]
         written += write(broker, "t", range(130, 140))
-    # Closed: the log ends with its last whole batch, and half a batch behind it is no record.
+    # Closed: the log ends with its last whole batch, and half a batch after it is not read.
     last = segments(data, "t")[-1]
     whole = last.read_bytes()
     last.write_bytes(whole + whole[: len(whole) // 2][:120])
@@ -96,7 +94,7 @@ def test_a_stream_of_files_outlives_rolls_deletions_closings_and_a_torn_tail(
     assert sorted(each_once(query.rows())) == sorted(written)
 
 
-def test_a_stream_of_files_that_are_compacted_misses_no_last_value(spark: SparkSession, tmp_path: Path) -> None:
+def test_file_stream_of_compacted_topic_has_all_last_values(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
     query = Query(spark, tmp_path / "q", "ottla_log", {"path": str(data), "subscribe": "t"})
     query.options |= {"startingOffsets": "earliest"}
@@ -110,7 +108,7 @@ def test_a_stream_of_files_that_are_compacted_misses_no_last_value(spark: SparkS
             count += 100
             settle(data, "t", count)
             deadline = time.monotonic() + PATIENCE_S
-            while sum(path.stat().st_size for path in segments(data, "t")[:-1]) > 1100:  # 26 records are 1950 bytes
+            while sum(path.stat().st_size for path in segments(data, "t")[:-1]) > 1100:  # 26 records have 1950 bytes
                 assert time.monotonic() < deadline
                 broker.clock.advance(1_000)
                 time.sleep(0.02)
@@ -123,7 +121,7 @@ def test_a_stream_of_files_that_are_compacted_misses_no_last_value(spark: SparkS
     assert last == {number % 7: number for number in range(count - 7, count)}
 
 
-def test_each_header_of_a_batch_comes_once_wherever_a_limit_cuts(spark: SparkSession, tmp_path: Path) -> None:
+def test_batches_stream_returns_each_header_once(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Embedded(data_dir=data, configs=CONFIGS) as broker:
         broker.create_topic("t")
@@ -163,7 +161,7 @@ class Killed:
         until(reached_alive, lambda: Path(self.log.name).read_text()[-3000:])
 
     def kill(self) -> None:
-        """May be called again."""
+        """Kills the process; may be called again."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE_S)
@@ -174,7 +172,7 @@ class Killed:
 
 @contextlib.contextmanager
 def writing(broker: Embedded, written: list[Row], pause_s: float) -> Iterator[None]:
-    """Something is written all the time, to two partitions."""
+    """Appends to two partitions all the time."""
     over = threading.Event()
 
     def work() -> None:
@@ -194,10 +192,10 @@ def writing(broker: Embedded, written: list[Row], pause_s: float) -> Iterator[No
 
 
 @pytest.mark.soak
-def test_queries_that_are_killed_at_any_time_lose_and_double_nothing(
+def test_killed_queries_lose_and_repeat_nothing(
     spark: SparkSession, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
-    """One of files and one over the wire, in turns; by default the first is killed once."""
+    """One query of files and one over the wire, alternately; by default the first is killed once."""
     kills, seed = scaled(1), random.randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -212,7 +210,7 @@ def test_queries_that_are_killed_at_any_time_lose_and_double_nothing(
         for number in range(kills):
             query = queries[number % 2]
             before, first = len(query.finished()), len(written) // 2
-            for partition in range(2):  # more than one batch waits for the query, which takes seconds to begin
+            for partition in range(2):  # more than one batch waits for the query, which takes seconds to start
                 written += write(broker, "t", range(first, first + 60), partition)
             killed = Killed(query, tmp_path / "child.log")
             try:

@@ -1,4 +1,4 @@
-"""Streams over the wire: limits, deaths, groups, transactions, and what is lost."""
+"""Streams over the wire: limits, crashes, groups, transactions, and lost data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def values(broker: Embedded, topic: str, first: int, count: int, partition: int)
     return [(topic, partition, number, str(number)) for number in range(first, first + count)]
 
 
-def test_a_stream_that_dies_is_limited_and_tells_its_group(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_restart_limit_and_group_commit(spark: SparkSession, tmp_path: Path) -> None:
     with Embedded() as broker:
         broker.create_topic("t1", partitions=2)
         written = values(broker, "t1", 0, 30, 0) + values(broker, "t1", 0, 10, 1)
@@ -32,13 +32,13 @@ def test_a_stream_that_dies_is_limited_and_tells_its_group(spark: SparkSession, 
         progress = query.run(maxOffsetsPerTrigger="16")
         assert [one["numInputRows"] for one in progress] == query.batches() == [16, 16, 8]
         assert [lag(one).total for one in progress] == [24, 8, 0]
-        assert {str(key): behind for key, behind in lag(progress[0]).items()} == {"t1-0": 18, "t1-1": 6}
+        assert {str(key): offsets for key, offsets in lag(progress[0]).items()} == {"t1-0": 18, "t1-1": 6}
         committed = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "seen"})
         seen = committed.committed([TopicPartition("t1", 0), TopicPartition("t1", 1)], 10)
         assert [one.offset for one in seen] == [30, 10]
         committed.close()
 
-        # It died before its last batch was done; meanwhile there is more, and a new topic.
+        # It died before its last batch was done; meanwhile there are more records, and a new topic.
         query.die()
         broker.create_topic("t2")
         written += values(broker, "t1", 30, 5, 0) + values(broker, "t2", 0, 3, 0)
@@ -47,9 +47,7 @@ def test_a_stream_that_dies_is_limited_and_tells_its_group(spark: SparkSession, 
         assert sorted(each_once(query.rows())) == sorted(written)
 
 
-def test_only_what_is_committed_is_read_and_nothing_is_missed_by_a_death_in_the_first_batch(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_read_committed_stream_survives_crash_in_first_batch(spark: SparkSession, tmp_path: Path) -> None:
     with Embedded() as broker:
         broker.create_topic("t")
         plain = Producer({"bootstrap.servers": broker.bootstrap})
@@ -58,7 +56,7 @@ def test_only_what_is_committed_is_read_and_nothing_is_missed_by_a_death_in_the_
         query = Query(spark, tmp_path / "q", "ottla", {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t"})
         query.options |= {"isolationLevel": "read_committed"}
         broker.send("t", "before the query began")
-        query.run()  # from the latest offsets, as is the default of streams
+        query.run()  # from the latest offsets, the default of streams
         assert query.rows() == []
         query.die()
         broker.send("t", "1")
@@ -79,7 +77,7 @@ def test_only_what_is_committed_is_read_and_nothing_is_missed_by_a_death_in_the_
         assert [(row[2], row[3]) for row in each_once(query.rows())] == [(1, "1"), (3, "3"), (5, "5")]
 
 
-def test_lost_records_fail_a_query_which_can_go_on_without_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_lost_records_fail_query_unless_data_loss_allowed(spark: SparkSession, tmp_path: Path) -> None:
     with Embedded() as broker:
         broker.create_topic("t", partitions=2)
         written = values(broker, "t", 0, 4, 0) + values(broker, "t", 0, 8, 1)
@@ -91,7 +89,7 @@ def test_lost_records_fail_a_query_which_can_go_on_without_them(spark: SparkSess
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_records([TopicPartition("t", 0, 7)]).values():
             future.result(PATIENCE_S)
-        with pytest.raises(StreamingQueryException, match=r"t-0 begins at 7, behind 4.*failOnDataLoss=false"):
+        with pytest.raises(StreamingQueryException, match=r"t-0 begins at offset 7, after 4.*failOnDataLoss=false"):
             query.run()
         assert len(query.batches()) == 1
         query.run(failOnDataLoss="false")

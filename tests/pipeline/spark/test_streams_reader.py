@@ -1,4 +1,4 @@
-"""What Spark asks of the reader of a stream, and what a consumer group is told: no session, no JVM."""
+"""The calls of Spark to the reader of a stream, and the commits to a consumer group: no session, no JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BACKEND = FakeBackend()
 
 
 def backend() -> Any:
-    """Where the readers here look; a function of a module, as a reader that is pickled needs."""
+    """Returns the backend of the readers here; a module-level function, so that readers can be pickled."""
     return BACKEND
 
 
@@ -34,7 +34,7 @@ def reader(logs: Mapping[Any, tuple[int, int]], **options: str) -> LogsStreamRea
     return stream_reader(found, backend, schema(found))
 
 
-def test_a_query_from_its_first_position_to_its_rows() -> None:
+def test_query_from_initial_offset_to_rows() -> None:
     one = reader({T0: (2, 9)}, minPartitions="3")
     start = one.initialOffset()
     end = one.latestOffset(start, one.getDefaultReadLimit())
@@ -57,11 +57,11 @@ def test_a_query_from_its_first_position_to_its_rows() -> None:
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "3"}, ReadMaxRows(5)),
     ],
 )
-def test_the_limit_that_spark_is_told(options: dict[str, str], expected: object) -> None:
+def test_default_read_limit(options: dict[str, str], expected: object) -> None:
     assert reader({}, **options).getDefaultReadLimit() == expected
 
 
-def test_limits_by_spark_go_before_those_of_the_options_but_the_lower_one_holds() -> None:
+def test_read_limit_of_spark_overrides_upper_option_only() -> None:
     both = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "3"}
     one = reader({T0: (0, 20)}, **both)
     start = one.initialOffset()
@@ -72,7 +72,7 @@ def test_limits_by_spark_go_before_those_of_the_options_but_the_lower_one_holds(
     assert one.latestOffset({"t": {"0": 1}}, ReadAllAvailable()) == {"t": {"0": 20}}
 
 
-def test_what_there_is_now_is_read_and_no_more() -> None:
+def test_available_now_reads_present_records_only() -> None:
     one = reader({T0: (0, 5)}, maxOffsetsPerTrigger="3")
     one.prepareForTriggerAvailableNow()
     BACKEND.logs[T0] = (0, 50)
@@ -81,79 +81,79 @@ def test_what_there_is_now_is_read_and_no_more() -> None:
     assert one.latestOffset({"t": {"0": 5}}, ReadMaxRows(3)) == {"t": {"0": 5}}
 
 
-def test_a_reader_can_be_pickled_with_a_query_under_way() -> None:
+def test_reader_picklable_during_query() -> None:
     one = reader({T0: (0, 5)})
     one.initialOffset()
     again = pickle.loads(pickle.dumps(one))
     assert again.latestOffset({"t": {"0": 1}}, ReadAllAvailable()) == {"t": {"0": 5}}
 
 
-def test_lost_data_fails_the_query_or_not() -> None:
+def test_lost_data_fails_query_or_not() -> None:
     one = reader({T0: (4, 9)})
-    with pytest.raises(DataLoss, match="t-0 begins at 4, behind 1"):
+    with pytest.raises(DataLoss, match="t-0 begins at offset 4, after 1"):
         one.latestOffset({"t": {"0": 1}}, ReadAllAvailable())
     one = reader({T0: (4, 9)}, failOnDataLoss="false")
     assert one.latestOffset({"t": {"0": 1}}, ReadAllAvailable()) == {"t": {"0": 9}}
 
 
-def test_a_group_is_told_what_is_processed_when_the_next_batch_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Offsets] = []
-    monkeypatch.setattr(module, "committing", lambda options: told.append)
+def test_group_commit_at_next_latest_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    committed: list[Offsets] = []
+    monkeypatch.setattr(module, "committing", lambda options: committed.append)
     one = reader({T0: (0, 5), T1: (0, 1)}, commitGroup="g")
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())
-    assert told == []
+    assert committed == []
     BACKEND.logs[T0] = (0, 6)
     one.latestOffset(end, ReadAllAvailable())
     one.latestOffset(end, ReadAllAvailable())
     one.commit(end)
-    assert told == [{T0: 5, T1: 1}]
+    assert committed == [{T0: 5, T1: 1}]
     one.commit({"t": {"0": 6, "1": 1}})
     one.stop()
-    assert told == [{T0: 5, T1: 1}, {T0: 6, T1: 1}]
+    assert committed == [{T0: 5, T1: 1}, {T0: 6, T1: 1}]
 
 
 class Brokers:
     """Commits, or fails after some seconds."""
 
     def __init__(self, clock: Clock) -> None:
-        self.clock, self.fail_ms, self.told = clock, 0, list[Offsets]()
+        self.clock, self.fail_ms, self.committed = clock, 0, list[Offsets]()
 
     def __call__(self, offsets: Offsets) -> None:
         if self.fail_ms:
             self.clock.now_ms += self.fail_ms
-            raise ReadError("no broker answered")
-        self.told.append(offsets)
+            raise ReadError("no broker responded")
+        self.committed.append(offsets)
 
 
-def test_a_commit_that_fails_is_tried_again_with_the_next(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_commit_retried_with_next_progress(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     brokers = Brokers(clock)
     group = Group("g", brokers, now_ms=clock)
     brokers.fail_ms = 5_000
     group.processed({T0: 1})
     assert [record.getMessage() for record in caplog.records] == [
-        "not committed to group g, tried again later: no broker answered"
+        "commit to group g failed, retried later: no broker responded"
     ]
     brokers.fail_ms = 0
     group.processed({T0: 2})
-    assert brokers.told == []  # the query does not wait for them all the time
+    assert brokers.committed == []  # the query does not wait for a commit in every batch
     clock.now_ms += 45_000
     group.processed({T0: 3})
     group.processed({T0: 3})
-    assert brokers.told == [{T0: 3}]
+    assert brokers.committed == [{T0: 3}]
     group.close()
-    assert brokers.told == [{T0: 3}]
+    assert brokers.committed == [{T0: 3}]
 
 
-def test_what_is_owed_is_committed_at_the_end_or_never() -> None:
+def test_pending_commit_tried_at_close() -> None:
     clock = Clock()
     brokers = Brokers(clock)
     group = Group("g", brokers, now_ms=clock)
     brokers.fail_ms = 5_000
     group.processed({T0: 1})
     group.close()
-    assert brokers.told == []
+    assert brokers.committed == []
     brokers.fail_ms = 0
     group.close()
-    assert brokers.told == [{T0: 1}]
+    assert brokers.committed == [{T0: 1}]

@@ -1,4 +1,4 @@
-"""The tutorial about Spark, run from nothing as its reader runs it."""
+"""The tutorial about Spark, run from the start as its reader runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pip install 'ottla[pipeline]'` gives, in a session of its own: no register call, the Java of the package."""
+"""The installed wheel `ottla[pipeline]` in a fresh session: no register call, the Java of the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from ottla.broker import Embedded
 from ottla_testing import ROOT
 
-# Of the programs that Spark's own scripts call; there is no `java` among them.
+# The programs that Spark's own scripts call, without `java`.
 PROGRAMS = ("bash", "basename", "cat", "dirname", "env", "ps", "readlink", "sed", "sh", "uname")
 PROGRAM = """
 import os, sys
@@ -39,7 +39,7 @@ spark.stop()
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds what the built wheel does."""
+    """Returns a folder with the contents of the built wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "data", "out", "tests")
     source = shutil.copytree(ROOT, folder / "source", ignore=ignored)

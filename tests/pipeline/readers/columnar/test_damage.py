@@ -1,4 +1,5 @@
-"""Damage at every byte, hostile counts and lengths, bombs: the verdict of the plain decoder, its errors, no memory."""
+"""Damage at every byte, hostile counts and lengths, and decompression bombs: errors match the plain decoder's, and
+memory stays bounded."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from ottla_testing.pipeline.columnar_samples import (
     in_columns,
     plainly,
     some_records,
-    told,
+    to_records,
 )
 
 SMALL = [
@@ -39,8 +40,8 @@ SMALL = [
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_every_byte_damaged(magic: int, codec: int) -> None:
-    """Whatever a flipped bit means, both decoders say the same, with and without a look at the CRC."""
+def test_decode_flipped_bit_matches_plain_decoder(magic: int, codec: int) -> None:
+    """Flips bits; both decoders agree, with and without the CRC check."""
     sound = entries(SMALL, magic, codec)
     first_bytes = formats.read_header(sound).size_bytes
     for position in range(len(sound)):
@@ -48,13 +49,13 @@ def test_every_byte_damaged(magic: int, codec: int) -> None:
             data = bytearray(sound)
             data[position] ^= bit
             assert (in_columns if codec else both_ways)(data) == plainly(data), (position, bit)
-            # The offset, the size and (in v2) the leader epoch lie outside of the CRC.
+            # The offset, the size and (in v2) the leader epoch are not covered by the CRC.
             if (17 if magic == 2 else 12) <= position < first_bytes:
                 assert in_columns(data, check_crc=True) is REFUSED, (position, bit)
 
 
 def resealed(inner: bytes | bytearray, magic: int) -> bytes:
-    """A message set with the CRCs of its messages made right, as far as its sizes lead."""
+    """Returns a message set with corrected CRCs of its messages, as far as its sizes lead."""
     data = bytearray(inner)
     position = 0
     while position + 17 <= len(data):
@@ -75,7 +76,7 @@ def wrapped(inner: bytes, magic: int, codec: int, offset: int = 9) -> bytes:
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(0, 1), (1, 2)])
-def test_every_byte_inside_of_a_wrapper_damaged(magic: int, codec: int) -> None:
+def test_decode_flipped_bit_in_wrapper_matches_plain_decoder(magic: int, codec: int) -> None:
     plain = bytes(legacy.build([item._replace(offset=item.offset - 5) for item in SMALL], magic=magic))
     assert in_columns(wrapped(plain, magic, codec)) == plainly(wrapped(plain, magic, codec)) != REFUSED
     refused = 0
@@ -92,7 +93,7 @@ def test_every_byte_inside_of_a_wrapper_damaged(magic: int, codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_every_byte_inside_of_a_batch_damaged_or_cut(codec: int) -> None:
+def test_decode_flipped_or_truncated_batch_matches_plain_decoder(codec: int) -> None:
     built = batch.build(SMALL, base_offset=5)
     head = batch.read_header(built)
     payload = bytes(batch.payload(built, 0, head))
@@ -106,7 +107,7 @@ def test_every_byte_inside_of_a_batch_damaged_or_cut(codec: int) -> None:
 
 @st.composite
 def hostile_payloads(draw: st.DrawFn) -> tuple[bytes, int]:
-    """What looks like records: sizes, counts and varints of any kind, most of them near to right."""
+    """Bytes similar to records: sizes, counts and varints, most of them nearly valid."""
     varint = st.sampled_from([b"\x00", b"\x01", b"\x02", b"\x80\x00", b"\x81\x80\x80\x80\x00", b"\xff" * 4 + b"\x0f"])
     wild = varint | st.sampled_from([b"\xff" * 5, b"\xff" * 9 + b"\x01", b"\xff" * 10, b"\xff\xff\xff\xff\x10"])
     bodies = draw(st.lists(st.lists(wild | st.binary(max_size=3), min_size=3, max_size=9), min_size=1, max_size=6))
@@ -114,7 +115,7 @@ def hostile_payloads(draw: st.DrawFn) -> tuple[bytes, int]:
     for parts in bodies:
         body = b"\0" + b"".join(parts)
         off = draw(st.sampled_from([0, 0, 0, 0, -1, 1, 5]))
-        length = draw(st.sampled_from([1, 1, 1, 2]))  # also not the shortest form
+        length = draw(st.sampled_from([1, 1, 1, 2]))  # includes encodings that are not the shortest
         code = max(2 * (len(body) + off), 0)
         out += bytes([code]) if length == 1 and code < 128 else bytes([code & 127 | 128, code >> 7 & 127])
         out += body
@@ -126,7 +127,7 @@ def hostile_payloads(draw: st.DrawFn) -> tuple[bytes, int]:
 @example(payload=(b"\x8c\x00\x00\x00\x00\x01\x01\x00", 1), base=0)
 @example(payload=(b"\x8a\x00\x00\x00\x00\x01\x01\x00", 1), base=0)
 @example(payload=(b"\x0e\x00\x00\x00\x01\x01\x20" + b"\x00" * 33, 1), base=0)
-def test_hostile_payloads_get_the_same_verdict(payload: tuple[bytes, int], base: int) -> None:
+def test_decode_hostile_payload_matches_plain_decoder(payload: tuple[bytes, int], base: int) -> None:
     data, count = payload
     head = batch.read_header(batch.build(SMALL, base_offset=5))._replace(
         base_offset=base, base_timestamp=base, record_count=count
@@ -138,12 +139,12 @@ def test_hostile_payloads_get_the_same_verdict(payload: tuple[bytes, int], base:
 
 
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_refused_or_read(data: bytes) -> None:
+def test_decode_random_bytes_refused_or_decoded(data: bytes) -> None:
     assert in_columns(data) == plainly(data)
 
 
 @given(data=st.binary(max_size=60), magic=st.sampled_from([0, 1]), codec=st.sampled_from([0, 1, 4, 7]))
-def test_any_old_message_is_refused_or_read(data: bytes, magic: int, codec: int) -> None:
+def test_decode_random_old_message_refused_or_decoded(data: bytes, magic: int, codec: int) -> None:
     entry = struct.pack(">qiIbb", 3, len(data) + 6, 0, magic, codec) + data
     assert in_columns(entry) == plainly(entry)
     entry = resealed(entry, magic)
@@ -151,7 +152,7 @@ def test_any_old_message_is_refused_or_read(data: bytes, magic: int, codec: int)
 
 
 @pytest.mark.parametrize("columns", [(), ("offset",), ("key",), ("headers",), ("producer_id",)])
-def test_a_projection_does_not_change_the_verdict(columns: tuple[str, ...]) -> None:
+def test_decode_projection_raises_same_errors(columns: tuple[str, ...]) -> None:
     built = batch.build(SMALL, base_offset=5)
     head = batch.read_header(built)
     payload = bytes(batch.payload(built, 0, head))
@@ -177,7 +178,7 @@ def peak_bytes(action: Callable[[], Any]) -> int:
 
 
 @pytest.mark.parametrize("count", [-1, 4, 2**31 - 1])
-def test_a_declared_count_takes_no_memory(count: int) -> None:
+def test_decode_huge_record_count_allocates_nothing(count: int) -> None:
     built = batch.build(SMALL, base_offset=5)
     head = batch.read_header(built)._replace(record_count=count)
     data = bytes(batch.with_payload(head, batch.payload(built, 0, batch.read_header(built)), 0))
@@ -187,7 +188,7 @@ def test_a_declared_count_takes_no_memory(count: int) -> None:
 
 
 @pytest.mark.parametrize("headers", [1000, 2**31 - 1, -1])
-def test_a_declared_number_of_headers_takes_no_memory(headers: int) -> None:
+def test_decode_huge_header_count_allocates_nothing(headers: int) -> None:
     code = (headers << 1) ^ (headers >> 63)
     number = b""
     while code > 127:
@@ -201,7 +202,7 @@ def test_a_declared_number_of_headers_takes_no_memory(headers: int) -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), [form for form in FORMATS if form[1]])
-def test_a_bomb_is_refused_before_it_takes_memory(magic: int, codec: int) -> None:
+def test_decode_decompression_bomb_refused_early(magic: int, codec: int) -> None:
     data = entries([Record(0, NOW, None, bytes(8_000_000))], magic, codec)
     assert len(data) < 500_000
     assert peak_bytes(lambda: in_columns(data, max_batch_bytes=1_000_000)) < 3_000_000
@@ -209,14 +210,14 @@ def test_a_bomb_is_refused_before_it_takes_memory(magic: int, codec: int) -> Non
     assert in_columns(data, max_batch_bytes=8_000_100) != REFUSED
 
 
-def test_many_headers_of_one_record_are_read_in_time() -> None:
+def test_decode_record_with_many_headers_is_fast() -> None:
     many = tuple(Header("", None) for _ in range(200_000))
     data = entries([Record(0, NOW, None, None, many), Record(1, NOW, b"a", b"b", many[:3])], 2, 1)
     (rows,) = decode(data, Options(columns=("headers",)))
     assert [len(found) for found in rows.column(0)] == [200_000, 3]
 
 
-def test_chunks_stay_below_what_arrow_counts_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_stay_below_32_bit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "MAX_CHUNK_BYTES", 5000)
     parts = [entries([Record(index, NOW, b"", bytes(2000))], 2, 0) for index in range(5)]
     found = list(decode(b"".join(parts), Options(chunk_bytes=5000, max_batch_bytes=5000)))
@@ -228,7 +229,7 @@ def test_chunks_stay_below_what_arrow_counts_in(monkeypatch: pytest.MonkeyPatch)
         decode(b"", Options())
 
 
-def test_offsets_and_times_beyond_64_bits_are_refused() -> None:
+def test_decode_offset_or_timestamp_overflow_refused() -> None:
     head = batch.read_header(batch.build(SMALL[:1], base_offset=5))
     payload = b"\x0c\x00\x02\x02\x01\x01\x00"  # both deltas are 1
     for fields in ({"base_offset": INT64_MAX}, {"base_timestamp": INT64_MAX}):
@@ -240,16 +241,16 @@ def test_offsets_and_times_beyond_64_bits_are_refused() -> None:
     assert in_columns(wrapped(inner, 1, 1, offset=INT64_MAX)) is REFUSED
 
 
-# --- damage that the caller takes
+# --- damage with on_damage
 
 
 @each("chunk_bytes", [1, 4 << 20])
 @each(("magic", "codec"), FORMATS)
-def test_damaged_entries_are_told_and_the_rest_is_read(magic: int, codec: int, chunk_bytes: int) -> None:
+def test_on_damage_damaged_entries_reported_and_others_decoded(magic: int, codec: int, chunk_bytes: int) -> None:
     parts = [entries([item._replace(offset=10 * index) for item in SMALL[:1]], magic, codec) for index in range(4)]
     flipped = bytearray(parts[1])
     flipped[-1] ^= 1
-    # The structure, with a CRC that matches.
+    # Structural damage under a matching CRC.
     if magic == 2:
         broken = bytes(batch.with_payload(batch.read_header(parts[2]), b"\x0c\0\0\0\x01\x01\x02", codec))
     else:
@@ -257,7 +258,7 @@ def test_damaged_entries_are_told_and_the_rest_is_read(magic: int, codec: int, c
     damage: list[Damage] = []
     data = parts[0] + bytes(flipped) + broken + parts[3]
     options = Options(columns=ALL_COLUMNS, on_damage=damage.append, chunk_bytes=chunk_bytes)
-    found = [record.offset for rows in decode(data, options) for record in told(rows)]
+    found = [record.offset for rows in decode(data, options) for record in to_records(rows)]
     assert found == [0, 30]
     at = [len(parts[0]), len(parts[0] + bytes(flipped))]
     assert sorted((item.position, type(item.error)) for item in damage) == [
@@ -269,7 +270,7 @@ def test_damaged_entries_are_told_and_the_rest_is_read(magic: int, codec: int, c
         assert item.header.magic == magic
 
 
-def test_damage_without_an_end_is_told_once() -> None:
+def test_on_damage_unrecognisable_entry_reported_once() -> None:
     sound = entries(SMALL, 2, 0)
     damage: list[Damage] = []
     found = list(decode(sound + bytes(100) + sound, Options(on_damage=damage.append)))
@@ -279,7 +280,7 @@ def test_damage_without_an_end_is_told_once() -> None:
         list(decode(sound + bytes(100) + sound))
 
 
-def test_a_wrong_crc_is_told_in_a_column() -> None:
+def test_check_crc_off_wrong_crc_marked_in_column() -> None:
     data = bytearray(entries(SMALL, 2, 0) + entries(SMALL, 1, 0))
     data[17] ^= 1
     rows = [row for found in decode(data, Options(columns=("crc_ok",), check_crc=False)) for row in found.to_pylist()]

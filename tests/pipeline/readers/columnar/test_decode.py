@@ -1,4 +1,5 @@
-"""Entries to columns: agreement with the plain decoder and with two others, projection, metadata, chunks."""
+"""Decoding entries to columns: agreement with the plain decoder and with two other libraries, projection, metadata,
+chunks."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ from ottla_testing.pipeline.columnar_samples import (
     plainly,
     shown,
     some_records,
-    told,
+    to_records,
 )
 
-# As in tests/protocol/records/test_batch.py: "k" -> "v" with header h=x; null key and value 7 ms later.
+# The bytes of tests/protocol/records/test_batch.py: "k" -> "v" with header h=x; null key and value 7 ms later.
 GOLDEN = bytes.fromhex(
     "0000000000000000 00000045 ffffffff 02 b9fc83f8 0010 00000001 0000018bcfe56800 0000018bcfe56807"
     "0000000000000009 0001 00000005 00000002"
@@ -73,7 +74,7 @@ def test_golden_bytes() -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_agrees_with_the_plain_decoder(magic: int, codec: int, scaled: Callable[[int], int]) -> None:
+def test_decode_matches_plain_decoder(magic: int, codec: int, scaled: Callable[[int], int]) -> None:
     for seed in range(scaled(3)):
         records = some_records(90, seed, first=2**40, headers=magic == 2)
         data = b"".join(entries(records[at : at + 30], magic, codec) for at in range(0, 90, 30))
@@ -82,7 +83,7 @@ def test_agrees_with_the_plain_decoder(magic: int, codec: int, scaled: Callable[
 
 
 @given(records=record_lists, form=st.sampled_from(FORMATS), base=st.integers(0, 2**62), chunk=st.integers(1, 20_000))
-def test_agrees_on_any_records(records: list[Record], form: tuple[int, int], base: int, chunk: int) -> None:
+def test_decode_random_records_match_plain(records: list[Record], form: tuple[int, int], base: int, chunk: int) -> None:
     moved = [item._replace(offset=item.offset + base) for item in records]
     half = len(moved) // 2
     data = b"".join(entries(part, *form) for part in (moved[:half], moved[half:]) if part)
@@ -90,7 +91,7 @@ def test_agrees_on_any_records(records: list[Record], form: tuple[int, int], bas
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 300, 4 << 20])
-def test_runs_of_plain_messages_are_the_messages(chunk_bytes: int) -> None:
+def test_decode_run_of_plain_messages_returns_each_message(chunk_bytes: int) -> None:
     data = b""
     for index, magic in enumerate([0, 1, 1, 0, 1, 2, 1]):
         records = [Record(100 * index + number, NOW, b"k", b"v" * number) for number in range(20)]
@@ -111,7 +112,7 @@ def test_runs_of_plain_messages_are_the_messages(chunk_bytes: int) -> None:
     assert len(plain) == 6 * 20
 
 
-def test_formats_mixed_in_one_log() -> None:
+def test_decode_log_of_mixed_formats() -> None:
     data, expected = b"", []
     for index, (magic, codec) in enumerate(FORMATS * 2):
         records = some_records(7, index, first=1000 * index, headers=magic == 2)
@@ -119,14 +120,14 @@ def test_formats_mixed_in_one_log() -> None:
         expected += shown(records, magic)
     assert in_columns(data) == plainly(data) == expected
     found = list(decode(data, Options(columns=("magic", "codec", "offset"))))
-    assert len(found) == 4  # a chunk is of v2 or of the older two
+    assert len(found) == 4  # a chunk is of v2 or of v0/v1
     assert [row["offset"] for rows in found for row in rows.to_pylist()] == [item.offset for item in expected]
     kinds = {(row["magic"], row["codec"]) for rows in found for row in rows.to_pylist()}
     assert kinds == set(FORMATS)
 
 
 @given(counts=st.lists(st.integers(0, 60), min_size=1, max_size=40), together=st.integers(1, 40))
-def test_batches_are_hopped_in_step_or_alone(counts: list[int], together: int) -> None:
+def test_decode_batches_walked_in_step_or_alone(counts: list[int], together: int) -> None:
     data, expected = b"", []
     for index, count in enumerate(counts):
         records = [Record(1000 * index + number, NOW, None, bytes(number * 3)) for number in range(count)]
@@ -163,7 +164,7 @@ OTHERS_OLD = [
 
 @each("codec", range(5))
 @each("library", range(3))
-def test_what_others_write_and_read_in_v2(library: int, codec: int) -> None:
+def test_decode_v2_matches_other_libraries(library: int, codec: int) -> None:
     writer = OTHERS_V2[library][0](2, codec, 0, 7, 2, 40, 1 << 30)
     records = [item._replace(offset=index) for index, item in enumerate(RECORDS)]
     for item in records:
@@ -180,7 +181,7 @@ def test_what_others_write_and_read_in_v2(library: int, codec: int) -> None:
 
 @each(("magic", "codec"), [form for form in FORMATS if form[0] < 2])
 @each("library", range(3))
-def test_what_others_write_and_read_in_the_old_formats(library: int, magic: int, codec: int) -> None:
+def test_decode_old_formats_match_other_libraries(library: int, magic: int, codec: int) -> None:
     make, read, lz4_in_v0 = OTHERS_OLD[library]
     if (magic, codec) == (0, 3) and not lz4_in_v0:
         return
@@ -190,7 +191,7 @@ def test_what_others_write_and_read_in_the_old_formats(library: int, magic: int,
         assert writer.append(item.offset, item.timestamp, item.key, item.value) is not None
     data = bytearray(writer.build())
     if codec:
-        data[0:8] = (len(records) - 1).to_bytes(8, "big")  # as a broker stores it
+        data[0:8] = (len(records) - 1).to_bytes(8, "big")  # the offset that a broker stores
     assert in_columns(bytes(data), check_crc=True) == shown(records, magic)
     theirs = []
     for position, head in formats.headers(data):
@@ -200,7 +201,7 @@ def test_what_others_write_and_read_in_the_old_formats(library: int, magic: int,
     assert in_columns(data) == theirs
 
 
-# --- what counts as a time, a control record, an empty batch
+# --- timestamps, control records, empty batches
 
 
 def column(data: bytes, name: str, **options: Any) -> list[Any]:
@@ -208,7 +209,7 @@ def column(data: bytes, name: str, **options: Any) -> list[Any]:
     return [value for rows in decode(data, Options(**options)) for value in rows.column(0).to_pylist()]
 
 
-def test_log_append_time_is_every_records_time() -> None:
+def test_decode_log_append_time_applies_to_every_record() -> None:
     records = some_records(9, 1)
     data = entries(records, 2, 3, log_append_time=True, max_timestamp=NOW + 9)
     data += entries([Record(5000, NOW, b"a", b"b"), Record(5001, NOW + 1, b"c", b"d")], 2, 0)
@@ -217,17 +218,17 @@ def test_log_append_time_is_every_records_time() -> None:
     assert in_columns(data) == plainly(data)
 
 
-def test_log_append_time_in_v1_and_no_time_in_v0() -> None:
+def test_decode_v1_log_append_time_and_v0_without_timestamp() -> None:
     same = [Record(index, NOW + 1, b"k", None) for index in range(4)]
     wrapped = bytearray(entries(same, 1, 2, log_append_time=True))
-    wrapped[18:26] = (NOW + 77).to_bytes(8, "big")  # the broker's time, in the wrapper alone
+    wrapped[18:26] = (NOW + 77).to_bytes(8, "big")  # LogAppendTime, in the wrapper only
     data = bytes(wrapped) + entries(same, 1, 0, log_append_time=True) + entries(same, 0, 1) + entries(same, 1, 1)
     assert column(data, "timestamp", check_crc=False) == [NOW + 77] * 4 + [NOW + 1] * 4 + [-1] * 4 + [NOW + 1] * 4
     assert column(data, "timestamp_type", check_crc=False) == [1] * 8 + [-1] * 4 + [0] * 4
     assert in_columns(data) == plainly(data)
 
 
-def test_control_records_are_left_out_unless_asked_for() -> None:
+def test_decode_control_records_only_on_request() -> None:
     marker = bytes(
         batch.build(
             [Record(3, NOW, b"\0\0\0\1", b"")], batch.BatchFields(control=True, transactional=True), base_offset=3
@@ -238,21 +239,21 @@ def test_control_records_are_left_out_unless_asked_for() -> None:
     assert column(data, "control", control=True) == [False, True]
 
 
-def test_an_empty_batch_of_a_compacted_log() -> None:
+def test_decode_empty_batch_of_compacted_log() -> None:
     empty = bytes(batch.build([], batch.BatchFields(last_offset_delta=4), base_offset=10))
     assert list(decode(empty)) == []
     records = some_records(5, 3, first=20)
     assert in_columns(empty + entries(records, 2, 1) + empty) == records
 
 
-def test_a_cut_last_entry_ends_the_records() -> None:
+def test_decode_truncated_last_entry_ends_iteration() -> None:
     records = [Record(index, NOW, b"k", b"v") for index in range(3)]
     first, second = entries(records, 2, 0), entries(records, 1, 1)
     for cut in range(len(second)):
         assert in_columns(first + second[:cut]) == records
 
 
-def test_sequences_wrap_and_are_missing() -> None:
+def test_decode_sequences_wrap_and_missing_is_minus_one() -> None:
     numbered = [Record(index, NOW, b"", b"") for index in range(3)]
     data = entries(numbered, 2, 0, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     data += entries(numbered, 2, 0) + entries(numbered[:1], 0, 0)
@@ -260,21 +261,21 @@ def test_sequences_wrap_and_are_missing() -> None:
     assert column(data, "producer_id") == [1, 1, 1, -1, -1, -1, -1]
 
 
-def test_header_keys_that_are_not_utf_8() -> None:
+def test_decode_header_key_invalid_utf8_replaced() -> None:
     records = [Record(0, NOW, b"", b"", (Header("ok", b"1"), Header("\udcff\udc00", None)))]
     with pytest.raises(UnicodeEncodeError):
-        entries(records, 2, 0)  # an escape that stands for no byte of 128 and more
+        entries(records, 2, 0)  # an escape outside bytes of 128 and more
     records = [Record(0, NOW, b"", b"", (Header("ok", b"1"), Header("a\udcff", None)))]
-    (found,) = told(next(iter(decode(entries(records, 2, 0)))))
+    (found,) = to_records(next(iter(decode(entries(records, 2, 0)))))
     assert found.headers == (("ok", b"1"), ("a\ufffd", None))
 
 
-# --- projection, chunks, choice
+# --- projection, chunks, selection
 
 
 @each("columns", [(name,) for name in ALL_COLUMNS] + [("value", "offset"), ("headers", "key")])
 @each(("magic", "codec"), [(0, 1), (1, 0), (2, 3)])
-def test_a_projection_is_a_part_of_the_whole(columns: tuple[str, ...], magic: int, codec: int) -> None:
+def test_decode_projection_equals_columns_of_full_decode(columns: tuple[str, ...], magic: int, codec: int) -> None:
     data = entries(some_records(30, 7), magic, codec)
     (whole,) = decode(data, Options(columns=ALL_COLUMNS))
     (part,) = decode(data, Options(columns=columns))
@@ -282,18 +283,18 @@ def test_a_projection_is_a_part_of_the_whole(columns: tuple[str, ...], magic: in
     assert part.schema.equals(schema(columns))
 
 
-def test_no_columns_still_have_rows() -> None:
+def test_decode_without_columns_keeps_row_count() -> None:
     (found,) = decode(entries(some_records(30, 7), 2, 0), Options(columns=()))
     assert (found.num_rows, found.num_columns) == (30, 0)
 
 
 @pytest.mark.parametrize("columns", [("keys",), ("key", "key"), ("key", "topic")])
-def test_columns_that_there_are_not(columns: tuple[str, ...]) -> None:
+def test_decode_unknown_column_refused(columns: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="choose each once from key, value"):
         decode(b"", Options(columns=columns))
 
 
-def test_chunks_end_after_the_entry_that_filled_them() -> None:
+def test_decode_chunk_ends_after_entry_that_fills_it() -> None:
     parts = [entries(some_records(10, index, first=5000 * index), 2, 0) for index in range(8)]
     size = len(parts[0]) - batch.HEADER_BYTES
     found = [rows.num_rows for rows in decode(b"".join(parts[:1] * 8), Options(chunk_bytes=3 * size))]
@@ -301,7 +302,7 @@ def test_chunks_end_after_the_entry_that_filled_them() -> None:
     assert [rows.num_rows for rows in decode(b"".join(parts))] == [80]
 
 
-def test_entries_are_chosen_before_they_are_opened() -> None:
+def test_decode_keep_called_before_payload_is_read() -> None:
     parts = [entries(some_records(10, index, first=5000 * index), 2, 1) for index in range(3)]
     broken = bytearray(parts[1])
     broken[70:90] = bytes(20)
@@ -318,7 +319,7 @@ def test_entries_are_chosen_before_they_are_opened() -> None:
 
 
 @given(most=st.integers(1, 50), counts=st.lists(st.integers(1, 40), min_size=1, max_size=5))
-def test_large_batches_are_decoded_in_pieces(most: int, counts: list[int]) -> None:
+def test_decode_large_batch_in_several_items(most: int, counts: list[int]) -> None:
     whole, expected = b"", []
     for index, count in enumerate(counts):
         records = some_records(count, index, first=10**6 * index)
@@ -331,19 +332,19 @@ def test_large_batches_are_decoded_in_pieces(most: int, counts: list[int]) -> No
     finally:
         batches.MAX_ROWS = before
     assert max(rows.num_rows for rows in found) <= most
-    assert [record for rows in found for record in told(rows)] == expected
+    assert [record for rows in found for record in to_records(rows)] == expected
     (at_once,) = decode(whole, Options(columns=ALL_COLUMNS))
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches([at_once]))
 
 
-def test_rows_know_their_default_columns() -> None:
+def test_record_batch_default_columns() -> None:
     data = entries(some_records(3, 1), 2, 0)
     head = batch.read_header(data)
     (rows,) = batches.rows([head], [batch.payload(data, 0, head)], [True])
     assert record_batch(rows).schema.names == list(COLUMNS)
 
 
-def test_the_broker_does_not_import_it() -> None:
+def test_broker_does_not_import_columnar() -> None:
     program = (
         "import sys, ottla.broker.network.server, ottla.tools.serve, ottla.client, ottla.storage, ottla.pipeline\n"
         "print([name for name in ('numpy', 'pyarrow', 'pandas', 'pyspark') if name in sys.modules])"

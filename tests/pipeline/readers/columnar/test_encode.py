@@ -1,4 +1,5 @@
-"""Columns to entries: golden bytes, agreement with the plain encoder, round trips, other readers, cutting, refusals."""
+"""Encoding columns to entries: golden bytes, agreement with the plain encoder, round trips, other readers, splitting,
+refusals."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from ottla_testing.pipeline.columnar_samples import (
     some_records,
 )
 
-# As in tests/protocol/records/test_batch.py.
+# The bytes of tests/protocol/records/test_batch.py.
 GOLDEN = (
     "000000000000000000000045ffffffff02b9fc83f80010000000010000018bcfe568000000018bcfe56807"
     "00000000000000090001000000050000000218000000026b0276020268027"
@@ -62,16 +63,14 @@ def test_golden_bytes() -> None:
 
 
 @given(records=record_lists(), form=st.sampled_from(FORMATS), batch_bytes=st.integers(1, 20_000))
-def test_what_is_encoded_is_read_back(records: list[Record], form: tuple[int, int], batch_bytes: int) -> None:
+def test_encode_then_decode_returns_records(records: list[Record], form: tuple[int, int], batch_bytes: int) -> None:
     data = encoded(records, magic=form[0], codec=form[1], batch_bytes=batch_bytes)
     assert plainly(data) == shown(records, form[0])
     assert in_columns(data, check_crc=True) == shown(records, form[0])
 
 
 @given(records=record_lists(), form=st.sampled_from(FORMATS), append_time=st.booleans())
-def test_the_bytes_equal_those_of_the_plain_encoder(
-    records: list[Record], form: tuple[int, int], append_time: bool
-) -> None:
+def test_encode_bytes_match_plain_encoder(records: list[Record], form: tuple[int, int], append_time: bool) -> None:
     magic, codec = form
     if records[-1].offset - records[0].offset > 2**31 - 1:
         return
@@ -80,7 +79,7 @@ def test_the_bytes_equal_those_of_the_plain_encoder(
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_round_trips_of_chunks(magic: int, codec: int, scaled: Callable[[int], int]) -> None:
+def test_encode_decoded_chunk_round_trip(magic: int, codec: int, scaled: Callable[[int], int]) -> None:
     records = some_records(scaled(200), 9, first=2**33, headers=magic == 2)
     data = b"".join(entries(records[at : at + 20], magic, codec) for at in range(0, len(records), 20))
     again = b"".join(
@@ -92,7 +91,7 @@ def test_round_trips_of_chunks(magic: int, codec: int, scaled: Callable[[int], i
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_others_read_what_is_encoded(magic: int, codec: int) -> None:
+def test_encode_readable_by_other_libraries(magic: int, codec: int) -> None:
     records = some_records(40, 3, headers=magic == 2)
     data = encoded(records, magic=magic, codec=codec, batch_bytes=5000)
     readers: list[Callable[[bytes], Any]] = [
@@ -115,14 +114,14 @@ def test_others_read_what_is_encoded(magic: int, codec: int) -> None:
         assert found == shown(records, magic)
 
 
-# --- cutting and numbering
+# --- splitting and numbering
 
 
 def heads(data: bytes) -> list[batch.BatchHeader]:
     return [head for _, head in formats.headers(data)]
 
 
-def test_batches_end_by_size_and_by_what_an_offset_delta_holds() -> None:
+def test_encode_batch_ends_by_size_and_by_offset_delta() -> None:
     rows = [Record(index, NOW, None, bytes(1000)) for index in range(10)]
     assert [head.record_count for head in heads(encoded(rows, batch_bytes=3200))] == [3, 3, 3, 1]
     assert [head.record_count for head in heads(encoded(rows, batch_bytes=1))] == [1] * 10
@@ -136,7 +135,7 @@ def test_batches_end_by_size_and_by_what_an_offset_delta_holds() -> None:
     assert plainly(data) == far
 
 
-def test_sequences_go_on_from_batch_to_batch_and_wrap() -> None:
+def test_encode_sequences_continue_across_batches_and_wrap() -> None:
     rows = [Record(offset, NOW, None, bytes(1000)) for offset in (0, 1, 3, 4, 5, 6)]
     producer = {"producer_id": 3, "producer_epoch": 4, "base_sequence": 2**31 - 3, "leader_epoch": 8}
     found = heads(encoded(rows, batch_bytes=3200, **producer))
@@ -145,7 +144,7 @@ def test_sequences_go_on_from_batch_to_batch_and_wrap() -> None:
     assert {head.base_sequence for head in heads(encoded(rows, batch_bytes=1))} == {-1}
 
 
-def test_large_inputs_are_written_group_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encode_large_input_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.pipeline.readers.columnar.encoding._GROUP_BYTES", 10_000)
     records = some_records(60, 4)
     for magic, codec in FORMATS:
@@ -153,20 +152,20 @@ def test_large_inputs_are_written_group_by_group(monkeypatch: pytest.MonkeyPatch
         assert plainly(data) == shown(shown(records, magic), magic)
 
 
-# --- what columns may be
+# --- columns
 
 
-def test_columns_that_are_not_there_are_null() -> None:
+def test_encode_missing_columns_are_null() -> None:
     rows = pa.RecordBatch.from_pydict({"offset": pa.array([4, 5], pa.int32()), "other": ["x", "y"]})
     assert plainly(b"".join(encode(rows))) == [Record(4, -1, None, None), Record(5, -1, None, None)]
 
 
-def test_no_rows_are_no_batches() -> None:
+def test_encode_no_rows_returns_no_batches() -> None:
     assert list(encode(rows_of([]))) == []
     assert list(encode(rows_of([]), EncodeOptions(magic=0, codec=1))) == []
 
 
-def test_slices_text_and_large_columns_are_written() -> None:
+def test_encode_slices_strings_and_large_columns() -> None:
     records = some_records(30, 6)
     rows = rows_of(records)
     assert plainly(b"".join(encode(rows.slice(7, 11)))) == records[7:18]
@@ -183,13 +182,13 @@ def test_slices_text_and_large_columns_are_written() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[1, 1], [2, 1], [-1, 0], [None, 1]])
-def test_offsets_must_rise(offsets: list[int | None]) -> None:
+def test_encode_offsets_not_ascending_refused(offsets: list[int | None]) -> None:
     rows = pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64())})
     with pytest.raises(InvalidRecords):
         encode(rows)
 
 
-def test_what_the_format_cannot_hold() -> None:
+def test_encode_values_beyond_format_refused() -> None:
     far = [Record(0, -(2**62), b"", b""), Record(1, 2**62 + 2**61, b"", b""), Record(2, -(2**63), b"", b"")]
     for records in (far[:2], far[1:]):
         with pytest.raises(InvalidRecords, match="does not fit 64 bits"):
@@ -204,7 +203,7 @@ def test_what_the_format_cannot_hold() -> None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(2, 5), (2, 7), (2, -1), (1, 4), (0, 4)])
-def test_codecs_that_there_are_not(magic: int, codec: int) -> None:
+def test_encode_unknown_codec_refused(magic: int, codec: int) -> None:
     with pytest.raises(UnsupportedCodec):
         encode(rows_of([]), EncodeOptions(magic=magic, codec=codec))
 
@@ -221,12 +220,12 @@ def test_codecs_that_there_are_not(magic: int, codec: int) -> None:
         {"offset": [1], "timestamp": [1.5]},
     ],
 )
-def test_columns_of_another_kind(columns: dict[str, list[Any]]) -> None:
+def test_encode_wrong_column_type_refused(columns: dict[str, list[Any]]) -> None:
     with pytest.raises(ValueError):
         encode(pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in columns.items()}))
 
 
-def test_options_that_make_no_sense() -> None:
+def test_encode_invalid_options_refused() -> None:
     for options in (EncodeOptions(magic=3), EncodeOptions(batch_bytes=0)):
         with pytest.raises(ValueError):
             encode(rows_of([]), options)

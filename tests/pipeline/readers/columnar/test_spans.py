@@ -1,4 +1,4 @@
-"""The places of records without columns: the same records, entries without any, entries cut in pieces, damaged runs."""
+"""Positions of records without columns: the same records, entries without any, split entries, damaged runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def piece(rows: Rows, start: int, size: int) -> bytes | None:
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_the_places_are_those_of_the_columns(magic: int, codec: int) -> None:
+def test_spans_match_decoded_columns(magic: int, codec: int) -> None:
     records = some_records(60, 3, headers=magic == 2)
     data = b"".join(entries(records[at : at + 20], magic, codec) for at in range(0, 60, 20))
     columns = [row for found in decode(data, Options(("key", "value", "offset"))) for row in found.to_pylist()]
@@ -39,7 +39,7 @@ def test_the_places_are_those_of_the_columns(magic: int, codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [0, 3])
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_the_records_fill_the_payload(magic: int, codec: int) -> None:
+def test_spans_records_cover_payload(magic: int, codec: int) -> None:
     records = some_records(40, 4, headers=magic == 2)
     (rows,) = spans(entries(records, magic, codec))
     assert rows.begins[0] == 0
@@ -47,7 +47,7 @@ def test_the_records_fill_the_payload(magic: int, codec: int) -> None:
     assert not any(rows.payload[int(rows.ends[-1]) :])
 
 
-def test_entries_without_records_are_given() -> None:
+def test_spans_include_entries_without_records() -> None:
     empty = bytes(batch.build([], batch.BatchFields(last_offset_delta=3), base_offset=5))
     full = bytes(batch.build([Record(9, NOW, None, b"v")], base_offset=9))
     (rows,) = spans(empty + full + empty)
@@ -57,23 +57,23 @@ def test_entries_without_records_are_given() -> None:
 
 
 @pytest.mark.parametrize("most", [3, 10, 11, 25, 1000])
-def test_an_entry_cut_in_pieces_is_told(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_split_entry_marked_continues(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "MAX_ROWS", most)
     data = b"".join(entries([Record(10 * at + n, NOW, None, b"v") for n in range(10)], 2, 0) for at in range(3))
     found = list(spans(data))
     assert sum(rows.offsets.size for rows in found) == 30
     assert all(rows.offsets.size <= most for rows in found)
-    assert sum(len(rows.entries) - rows.goes_on for rows in found) == 3
-    assert not found[0].goes_on
+    assert sum(len(rows.entries) - rows.continues for rows in found) == 3
+    assert not found[0].continues
 
 
 def message(offset: int, value: bytes, claimed: int) -> bytes:
-    """A v1 message with the right CRC whose value claims to have so many bytes."""
+    """Returns a v1 message with a valid CRC whose value claims `claimed` bytes."""
     body = struct.pack(">bbqii", 1, 0, NOW, -1, claimed) + value
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
-def test_of_a_run_only_the_damaged_messages_are_lost() -> None:
+def test_spans_damaged_message_of_run_lost_alone() -> None:
     bad = (17, 18, 40)
     made = [message(n, b"value", 4 if n in bad else 5) for n in range(50)]
     noticed: list[Damage] = []

@@ -1,4 +1,4 @@
-"""Rows of `ottla_batches`: each entry once, as storage's own look at a segment tells of it."""
+"""Rows of `ottla_batches`: each entry once, equal to the result of `storage.inspect`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def batches(path: Path | str, *columns: str, start: int = 0, end: int | None = N
     return rows(backend.batch_pieces([OffsetRange(*key, start, stop)], wanted(*columns or ALL, **options)))
 
 
-def told(folder: Folder) -> list[Row]:
-    """The same by `storage.inspect`."""
+def expected_rows(folder: Folder) -> list[Row]:
+    """Returns the rows expected from `storage.inspect`."""
     found: list[Row] = []
     for number in range(len(folder.bases)):
         path = str(folder.log(number))
@@ -71,7 +71,7 @@ def told(folder: Folder) -> list[Row]:
 
 
 def plain(found: list[Row]) -> list[Row]:
-    """Times as milliseconds."""
+    """Converts timestamps to milliseconds."""
     times = ("baseTimestamp", "maxTimestamp")
     return [
         row | {name: round(row[name].timestamp() * 1000) for name in times if row.get(name) is not None}
@@ -83,16 +83,16 @@ def plain(found: list[Row]) -> list[Row]:
     kinds=st.lists(st.tuples(st.sampled_from(FORMATS), st.integers(1, 9)), min_size=1, max_size=10),
     part_bytes=st.sampled_from([1, 2000, 1 << 20]),
 )
-def test_as_storage_tells_them(kinds: list[tuple[tuple[int, int], int]], part_bytes: int) -> None:
+def test_batch_rows_match_storage_inspect(kinds: list[tuple[tuple[int, int], int]], part_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = written(Path(root) / "orders-3", [(*form, count) for form, count in kinds], rolls=[4])
-        expected = told(folder)
+        expected = expected_rows(folder)
         assert plain(batches(root, part_bytes=part_bytes)) == expected
         without = [{name: row[name] for name in BATCH_COLUMNS} for row in expected]
         assert plain(batches(root, *BATCH_COLUMNS, part_bytes=part_bytes)) == without
 
 
-def test_large_entries_are_hopped_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_rows_large_entries_read_headers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "orders-3"
     folder.mkdir()
     sizes = [10, 300_000, 20, 200_000, 250_000, 5, 7, 100_000]
@@ -121,8 +121,8 @@ def test_large_entries_are_hopped_over(tmp_path: Path, monkeypatch: pytest.Monke
     assert bytes_read < sum(map(len, data)) / 2
 
 
-def test_a_range_has_the_entries_that_end_in_it(tmp_path: Path) -> None:
-    """So that each is in one range only, wherever a stream cuts."""
+def test_batch_range_contains_entries_that_end_in_it(tmp_path: Path) -> None:
+    """Each entry belongs to exactly one range, whatever the bounds of a stream."""
     folder = written(tmp_path / "orders-3", [(2, 0, 10)] * 5)
     headers = [header for _, _, header in folder.placed()]
     for start in (0, 3, headers[1].base_offset, headers[1].last_offset, folder.end - 1):
@@ -131,7 +131,7 @@ def test_a_range_has_the_entries_that_end_in_it(tmp_path: Path) -> None:
             assert found == [header.base_offset for header in headers if start <= header.last_offset < end]
 
 
-def test_columns_are_chosen_and_times_leave_entries_out(tmp_path: Path) -> None:
+def test_batch_rows_column_choice_and_time_bounds(tmp_path: Path) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 2)] * 6)
     backend = FileBackend([str(tmp_path)])
     latest = max(header.max_timestamp for _, _, header in folder.placed())
@@ -142,7 +142,7 @@ def test_columns_are_chosen_and_times_leave_entries_out(tmp_path: Path) -> None:
     assert found.column("position").to_pylist() == hits
 
 
-def test_a_crc_that_does_not_match_is_a_fact_and_no_failure(tmp_path: Path) -> None:
+def test_batch_rows_wrong_crc_is_a_row(tmp_path: Path) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 5)] * 4)
     data = bytearray(folder.log().read_bytes())
     position = folder.placed()[2][1]
@@ -153,7 +153,7 @@ def test_a_crc_that_does_not_match_is_a_fact_and_no_failure(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "emit"])
-def test_what_hides_the_entries_behind_it_is_damage(tmp_path: Path, policy: str) -> None:
+def test_batch_rows_unrecognisable_entry_is_damage(tmp_path: Path, policy: str) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 5)] * 4, rolls=[2], interval_bytes=None)
     end = folder.end
     data = bytearray(folder.log(0).read_bytes())

@@ -1,4 +1,4 @@
-"""Segments that go, come, are merged and cut between the plan and the reading of it, and while it is read."""
+"""Segments that are deleted, created, merged and truncated between planning and reading, and during the read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def remove(folder: Folder, number: int) -> None:
 
 
 def merge(folder: Folder, kept: int) -> None:
-    """The first two segments become one, with every `kept`th entry, as a cleaner does."""
+    """Merges the first two segments, keeping every `kept`th entry, as a cleaner does."""
     entries = (folder.entries[0] + folder.entries[1])[::kept]
     remove(folder, 1)
     folder.bases = [folder.bases[0], *folder.bases[2:]]
@@ -50,11 +50,11 @@ def merge(folder: Folder, kept: int) -> None:
     new.path.mkdir()
     write(new)
     for path in new.path.iterdir():
-        os.replace(path, folder.path / path.name)  # another file by the same name, as after a swap
+        os.replace(path, folder.path / path.name)  # another file with the same name, as after a swap
     new.path.rmdir()
 
 
-def test_what_was_deleted_is_told_by_its_offsets(folder: Folder) -> None:
+def test_read_deleted_segment_raises_with_offsets(folder: Folder) -> None:
     pieces = planned(folder)
     remove(folder, 0)
     base = folder.bases[1]
@@ -65,7 +65,7 @@ def test_what_was_deleted_is_told_by_its_offsets(folder: Folder) -> None:
     ]
 
 
-def test_what_is_left_is_read_if_loss_is_no_failure(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+def test_read_deleted_segment_without_fail_on_loss_reads_rest(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     pieces = planned(folder, fail_on_loss=False)
     remove(folder, 0)
     remove(folder, 1)
@@ -75,22 +75,22 @@ def test_what_is_left_is_read_if_loss_is_no_failure(folder: Folder, caplog: pyte
     assert len(caplog.records) == len([piece for piece in pieces if piece.start < folder.bases[2]])
     shutil.rmtree(folder.path)
     assert rows(pieces) == []
-    with pytest.raises(DataLoss, match="its folder is gone"):
+    with pytest.raises(DataLoss, match="its folder was deleted"):
         rows([replace(piece, wanted=replace(piece.wanted, fail_on_loss=True)) for piece in pieces])
 
 
-def test_a_range_that_begins_before_the_log_is_a_loss(folder: Folder) -> None:
+def test_read_range_before_log_start_raises_data_loss(folder: Folder) -> None:
     remove(folder, 0)
     with pytest.raises(DataLoss, match="offsets 2 to"):
         rows(planned(folder, 2))
     shutil.rmtree(folder.path)
-    with pytest.raises(DataLoss, match="orders-3 is gone"):
+    with pytest.raises(DataLoss, match="orders-3 no longer exists"):
         backend = FileBackend([str(folder.path.parent)])
         (folder.path.parent / "meta.properties").touch()
         backend.pieces([OffsetRange(*KEY, 0, 5)], wanted())
 
 
-def test_a_log_that_became_shorter_is_a_loss(folder: Folder) -> None:
+def test_read_truncated_log_raises_data_loss(folder: Folder) -> None:
     pieces = planned(folder)
     whole = folder.log().read_bytes()
     last = folder.entries[-1][-1]
@@ -100,7 +100,7 @@ def test_a_log_that_became_shorter_is_a_loss(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 3])
-def test_segments_that_were_merged_are_read_where_they_are_now(folder: Folder, kept: int) -> None:
+def test_read_merged_segments_returns_records(folder: Folder, kept: int) -> None:
     pieces = planned(folder)
     assert any(piece.anchor is not None for piece in pieces)
     bases = folder.bases
@@ -110,7 +110,7 @@ def test_segments_that_were_merged_are_read_where_they_are_now(folder: Folder, k
     assert rows(pieces) == left
 
 
-def test_a_piece_that_is_being_read_does_not_see_that_its_segment_goes(folder: Folder) -> None:
+def test_read_segment_deleted_during_read_continues(folder: Folder) -> None:
     backend = FileBackend([str(folder.path)], window_bytes=2000)
     pieces = backend.pieces([OffsetRange(*KEY, 0, folder.end)], wanted())
     reading: list[Iterator[pa.RecordBatch]] = [piece.read() for piece in pieces]
@@ -123,7 +123,7 @@ def test_a_piece_that_is_being_read_does_not_see_that_its_segment_goes(folder: F
     assert as_records(found) == folder.records
 
 
-def test_a_swap_is_waited_for(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_during_segment_swap_waits(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the renames of a cleaner there is a moment in which a segment has neither name."""
     pieces = planned(folder)
     path = folder.log(1)
@@ -141,15 +141,15 @@ def test_a_swap_is_waited_for(folder: Folder, monkeypatch: pytest.MonkeyPatch) -
     assert len(waits) == 3
 
 
-def test_a_swap_that_nobody_ends_is_an_error(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_unfinished_segment_swap_raises(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder.path / f"{0:020d}.log.swap").touch()
     monkeypatch.setattr(catalog, "_SWAP_SECONDS", 0.01)
     with pytest.raises(ReadError, match=r"orders-3 has a swap of segments that was interrupted \(0+.log.swap\)"):
         planned(folder)
 
 
-def test_an_offset_that_lies_in_a_hole_at_the_end_of_a_segment(folder: Folder) -> None:
-    """A cleaner took the last records of a segment: nothing is lost."""
+def test_read_from_gap_at_segment_end_loses_nothing(folder: Folder) -> None:
+    """A cleaner removed the last records of a segment: nothing is lost."""
     folder.entries[0] = folder.entries[0][:-2]
     write(folder)
     left = rows(planned(folder))
@@ -157,8 +157,8 @@ def test_an_offset_that_lies_in_a_hole_at_the_end_of_a_segment(folder: Folder) -
     assert rows(planned(folder, folder.bases[1] - 1, folder.bases[1])) == []
 
 
-def test_a_log_is_read_while_it_is_written_rolled_and_deleted(tmp_path: Path) -> None:
-    """Whatever happens meanwhile: what is given is in order, once, and nothing but what was deleted is missing."""
+def test_read_concurrent_with_append_roll_and_delete(tmp_path: Path) -> None:
+    """Whatever happens meanwhile, records are returned in order and once, and only deleted ones are missing."""
     config = LogConfig(segment_bytes=3000, index_interval_bytes=300, retention_ms=-1, retention_bytes=20_000)
     files, path = DiskFiles(), str(tmp_path / "orders-3")
     log = PartitionLog.open(

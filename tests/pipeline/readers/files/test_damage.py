@@ -1,4 +1,4 @@
-"""Damage in segment files, and what becomes of it by onCorrupt: told exactly, left out alone, or shown."""
+"""Damage in segment files by onCorrupt: reported exactly, skipped alone, or returned as a row."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ottla_testing.pipeline.logs_samples import (
 )
 
 NOW = 1_700_000_000_000
-# Few headers and small values: a flip is to hit what matters.
+# Few headers and small values, so that flips hit relevant fields.
 COUNTS = (3, 1, 4)
 
 
 def small(path: Path, *, rolls: tuple[int, ...] = (8,), interval_bytes: int | None = 120) -> Folder:
-    """Entries of all formats with small records; `records` and `magics` are theirs."""
+    """Entries of all formats with small records; `records` and `magics` describe them."""
     folder = Folder(path, [0], [[]])
     path.mkdir(parents=True)
     offset = 0
@@ -81,12 +81,12 @@ def flip(path: Path, bit: int) -> None:
 
 
 def value_of(position: int, header: Any) -> int:
-    """A byte of an entry that its CRC covers, behind the header."""
+    """Returns the position of a byte after the header that the CRC covers."""
     return position + header.size_bytes - 2
 
 
 @pytest.mark.parametrize("window_bytes", [61, 1 << 20])
-def test_a_flipped_bit_of_each_entry(sound: Folder, tmp_path: Path, window_bytes: int) -> None:
+def test_damage_flipped_bit_in_each_entry_by_policy(sound: Folder, tmp_path: Path, window_bytes: int) -> None:
     for number, (segment, position, header) in enumerate(sound.placed()):
         folder = copied(sound, tmp_path / str(number))
         flip(folder.log(segment), 8 * value_of(position, header) + 3)
@@ -111,7 +111,7 @@ def test_a_flipped_bit_of_each_entry(sound: Folder, tmp_path: Path, window_bytes
             assert [row["offset"] for row in bad] == list(inside)
 
 
-def test_one_line_tells_what_was_left_out(sound: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_skip_logs_one_line(sound: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = copied(sound, tmp_path)
     for number in (1, 4):
         segment, position, header = sound.placed()[number]
@@ -120,15 +120,15 @@ def test_one_line_tells_what_was_left_out(sound: Folder, tmp_path: Path, caplog:
         read(folder.path, wanted(on_corrupt="skip"))
     (line,) = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(
-        rf"orders-3: 2 damaged entries were left out, first {folder.log(0)} at byte \d+, offset 3: .*", line
+        rf"damaged entries skipped partition=orders-3 count=2 first={folder.log(0)} at byte \d+, offset 3: .*", line
     )
 
 
 @given(data=st.data())
-def test_any_flip_costs_no_more_than_what_it_hit(
+def test_damage_flip_loses_only_the_hit_entry(
     data: st.DataObject, sound: Folder, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Behind a size that was hit entries are found again by the index; what lies between two of its entries is lost."""
+    """After a damaged size, entries are found again by the index; those between two index entries are lost."""
     folder = copied(sound, tmp_path_factory.mktemp("flip"))
     number = data.draw(st.integers(0, 1), "segment")
     size = folder.log(number).stat().st_size
@@ -143,7 +143,7 @@ def test_any_flip_costs_no_more_than_what_it_hit(
     hit = next(
         entry for entry in sound.placed() if entry[0] == number and entry[1] <= place < entry[1] + entry[2].size_bytes
     )
-    # What its CRC does not cover: offset and leader epoch. A size or format that is wrong hides what follows.
+    # Not covered by the CRC: offset and leader epoch. A wrong size or format hides the following entries.
     within = place - hit[1]
     is_uncovered = within < 8 or (hit[2].magic == 2 and 12 <= within < 16)
     hides = 8 <= within < 12 or within == 16
@@ -157,7 +157,7 @@ def test_any_flip_costs_no_more_than_what_it_hit(
     given_ = {row["offset"]: (row["key"], row["value"]) for row in found if row["crcOk"]}
     expected = {record.offset: (record.key, record.value) for record in sound.records}
     if is_uncovered:
-        # Of an offset that is wrong only what it contradicts can tell: it may hide a neighbour.
+        # A wrong offset shows only by contradiction: it may hide a neighbour.
         numbers = [entry[:2] for entry in sound.placed()]
         at = numbers.index(hit[:2])
         near = [h for _, _, h in sound.placed()[max(at - 1, 0) : at + 2]]
@@ -183,26 +183,24 @@ def test_any_flip_costs_no_more_than_what_it_hit(
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "emit"])
-def test_a_size_that_is_wrong_hides_entries_until_the_next_of_the_index(
-    sound: Folder, tmp_path: Path, policy: str
-) -> None:
+def test_damage_wrong_size_resumes_at_next_index_entry(sound: Folder, tmp_path: Path, policy: str) -> None:
     folder = copied(sound, tmp_path)
     change(folder.log(0), 8, b"\xff\xff\xff\xff")
     index, _ = indexed(0, sound.entries[0], 120)
     again = int.from_bytes(index[4:8], "big")
-    behind = next(header for segment, position, header in sound.placed() if not segment and position == again)
+    after = next(header for segment, position, header in sound.placed() if not segment and position == again)
     if policy == "fail":
         with pytest.raises(ReadError, match=r"log at byte 0, offset 0: an entry of 11 bytes"):
             read(folder.path, wanted())
         return
     found = read(folder.path, wanted("offset", "value", "crcOk", on_corrupt=policy), 0, sound.end)
     sound_rows = [row["offset"] for row in found if row["crcOk"]]
-    assert sound_rows[-1] == sound.end - 1 and 0 < sound_rows[0] <= behind.base_offset
+    assert sound_rows[-1] == sound.end - 1 and 0 < sound_rows[0] <= after.base_offset
     raw = [row for row in found if not row["crcOk"]]
     assert [row["value"] for row in raw] == ([folder.log(0).read_bytes()[:again]] if policy == "emit" else [])
 
 
-def test_without_an_index_the_rest_of_the_segment_is_lost_and_the_next_is_not(sound: Folder, tmp_path: Path) -> None:
+def test_damage_without_index_loses_rest_of_segment_only(sound: Folder, tmp_path: Path) -> None:
     folder = copied(sound, tmp_path)
     for path in folder.path.glob("*.index"):
         path.unlink()
@@ -211,7 +209,7 @@ def test_without_an_index_the_rest_of_the_segment_is_lost_and_the_next_is_not(so
     assert [row["offset"] for row in found] == [r.offset for r in sound.records if r.offset >= sound.bases[1]]
 
 
-def test_a_cut_is_the_end_of_the_last_segment_and_damage_of_another(sound: Folder, tmp_path: Path) -> None:
+def test_damage_truncation_is_end_of_last_segment_only(sound: Folder, tmp_path: Path) -> None:
     for cut in (1, 30, 70):
         for number in (0, 1):
             folder = copied(sound, tmp_path / f"{number}-{cut}")
@@ -233,14 +231,14 @@ def test_a_cut_is_the_end_of_the_last_segment_and_damage_of_another(sound: Folde
             assert as_records(found) == [r for r in sound.records if not last < r.offset < sound.bases[1]]
 
 
-def test_zeros_behind_the_last_entry_are_not_the_log(sound: Folder, tmp_path: Path) -> None:
+def test_trailing_zeros_are_not_part_of_log(sound: Folder, tmp_path: Path) -> None:
     folder = copied(sound, tmp_path)
     with folder.log().open("ab") as file:
         file.write(bytes(100_000))
     assert as_records(read(folder.path, wanted())) == sound.records
 
 
-def test_what_is_neither_cut_nor_zeros_behind_the_last_entry_is_damage(sound: Folder, tmp_path: Path) -> None:
+def test_damage_after_last_entry_not_truncated_not_zeros(sound: Folder, tmp_path: Path) -> None:
     folder = copied(sound, tmp_path)
     with folder.log().open("ab") as file:
         file.write(b"\x07" * 100)
@@ -249,7 +247,7 @@ def test_what_is_neither_cut_nor_zeros_behind_the_last_entry_is_damage(sound: Fo
     assert as_records(read(folder.path, wanted(on_corrupt="skip"))) == sound.records
 
 
-def test_damage_is_met_by_the_piece_that_it_is_in_and_once(sound: Folder, tmp_path: Path) -> None:
+def test_damage_reported_once_by_its_piece(sound: Folder, tmp_path: Path) -> None:
     folder = copied(sound, tmp_path)
     segment, position, header = sound.placed()[5]
     flip(folder.log(segment), 8 * value_of(position, header))
@@ -262,8 +260,9 @@ def test_damage_is_met_by_the_piece_that_it_is_in_and_once(sound: Folder, tmp_pa
 
 
 @pytest.mark.parametrize("policy", ["skip", "emit"])
-def test_the_last_offset_of_a_damaged_entry_is_not_believed(tmp_path: Path, policy: str) -> None:
-    """It is covered by the CRC: one that is too high must not hide what follows, one too low not what is inside."""
+def test_damage_last_offset_delta_not_trusted(tmp_path: Path, policy: str) -> None:
+    """The CRC covers the last offset delta: one that is too high must not hide later entries, one too low not its own
+    records."""
     for delta in (0, 2**20):
         folder = tmp_path / str(delta) / "orders-3"
         folder.mkdir(parents=True)
@@ -280,7 +279,7 @@ def test_the_last_offset_of_a_damaged_entry_is_not_believed(tmp_path: Path, poli
                     read(folder, wanted(), start, end)
 
 
-def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
+def test_damage_offsets_not_ascending(tmp_path: Path) -> None:
     folder = tmp_path / "orders-3"
     folder.mkdir()
     data = [bytes(batch.build([Record(at, NOW, None, b"%d" % at)], base_offset=at)) for at in (0, 1, 900, 2, 3, 1, 4)]
@@ -291,7 +290,7 @@ def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
     assert [row["offset"] for row in found] == [0, 1, 2, 3, 4]
 
 
-def test_one_bad_message_among_many_plain_ones_is_found(tmp_path: Path) -> None:
+def test_damage_single_message_in_run_found(tmp_path: Path) -> None:
     folder = written(tmp_path / "orders-3", [(1, 0, 3000)])
     segment, position, header = folder.placed()[1234]
     flip(folder.log(segment), 8 * (position + 20))
@@ -301,12 +300,12 @@ def test_one_bad_message_among_many_plain_ones_is_found(tmp_path: Path) -> None:
     assert [row["offset"] for row in found] == [r.offset for r in folder.records if r.offset != header.base_offset]
 
 
-def test_records_that_cannot_be_decoded_under_a_crc_that_matches(tmp_path: Path) -> None:
+def test_damage_invalid_records_with_valid_crc(tmp_path: Path) -> None:
     folder = tmp_path / "orders-3"
     folder.mkdir()
     good = [bytes(batch.build([Record(at, NOW, None, b"%d" % at)], base_offset=at)) for at in range(6)]
     bad = bytearray(batch.build([Record(6, NOW, None, b"x")], base_offset=6))
-    bad[61] = 9  # the record's length
+    bad[61] = 9  # the length of the record
     bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
     last = bytes(batch.build([Record(7, NOW, None, b"7")], base_offset=7))
     (folder / f"{0:020d}.log").write_bytes(b"".join([*good, bytes(bad), last]))
@@ -317,7 +316,7 @@ def test_records_that_cannot_be_decoded_under_a_crc_that_matches(tmp_path: Path)
     assert shown[6] == {"offset": 6, "value": bytes(bad), "crcOk": False}
 
 
-def test_a_batch_that_decompresses_to_too_much_is_damage(tmp_path: Path) -> None:
+def test_damage_batch_above_max_decompressed_size(tmp_path: Path) -> None:
     folder = tmp_path / "orders-3"
     folder.mkdir()
     data = batch.build([Record(0, NOW, None, bytes(1 << 20))], base_offset=0, codec=4)
@@ -327,7 +326,7 @@ def test_a_batch_that_decompresses_to_too_much_is_damage(tmp_path: Path) -> None
     assert len(read(folder, wanted(), 0, 1)) == 1
 
 
-def test_formats_are_told(sound: Folder) -> None:
-    """Or the tests above would show less than they say."""
+def test_sample_covers_all_formats(sound: Folder) -> None:
+    """Guards the coverage of the tests above."""
     kinds = {(header.magic, header.codec) for _, _, header in sound.placed()}
     assert {magic for magic, _ in kinds} == {0, 1, 2} and {codec for _, codec in kinds} == {0, 1, 2, 3, 4}

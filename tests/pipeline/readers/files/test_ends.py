@@ -1,4 +1,4 @@
-"""Which partitions there are and where their logs begin and end, in directories that are in use and in others."""
+"""Partitions, and the start and end of their logs, in directories in use and others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ottla_testing.pipeline.logs_samples import KEY, rows, wanted, written
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300, retention_ms=-1)
 
-# Asks for the lock as another broker would.
+# Queries the lock as another broker would.
 TRIES = """
 import fcntl, os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -62,7 +62,7 @@ def both(backend: FileBackend, key: TopicPartition) -> tuple[int, int]:
 # -- ends
 
 
-def test_a_directory_in_use_ends_at_its_high_watermarks_and_keeps_its_lock(directory: DataDirectory) -> None:
+def test_end_of_directory_in_use_is_high_watermark_and_lock_kept(directory: DataDirectory) -> None:
     log = log_of(directory)
     append(log, 40)
     assert is_in_use(directory.path)
@@ -82,7 +82,7 @@ def test_a_directory_in_use_ends_at_its_high_watermarks_and_keeps_its_lock(direc
     assert both(backend, key) == (0, 45)
 
 
-def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
+def test_is_in_use_lock_of_another_process_detected(tmp_path: Path) -> None:
     root = tmp_path / "data"
     DataDirectory.open(DiskFiles(), root, node_id=1).close()
     (root / ".kafka_cleanshutdown").unlink()
@@ -96,7 +96,7 @@ def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
     assert not is_in_use(str(tmp_path)), "no data directory"
 
 
-def test_a_killed_directory_ends_with_its_last_whole_entry(directory: DataDirectory, tmp_path: Path) -> None:
+def test_end_after_kill_is_last_whole_entry(directory: DataDirectory, tmp_path: Path) -> None:
     log = log_of(directory)
     append(log, 40)
     directory.write_watermarks()
@@ -113,7 +113,7 @@ def test_a_killed_directory_ends_with_its_last_whole_entry(directory: DataDirect
     assert [row["offset"] for row in rows(pieces)] == list(range(47))
 
 
-def test_the_end_is_read_on_from_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_resumes_from_last_known_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 3)] * 50, interval_bytes=None)
     backend = FileBackend([str(tmp_path)])
     assert both(backend, KEY) == (0, folder.end)
@@ -136,7 +136,7 @@ def test_the_end_is_read_on_from_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert both(backend, KEY)[1] < folder.end
 
 
-def test_a_log_starts_where_records_were_deleted(directory: DataDirectory) -> None:
+def test_start_after_delete_records(directory: DataDirectory) -> None:
     log = log_of(directory)
     append(log, 60)
     log.delete_records_before(17)
@@ -149,7 +149,7 @@ def test_a_log_starts_where_records_were_deleted(directory: DataDirectory) -> No
     assert backend.at_times({key: NOW}) == {key: 17}
 
 
-def test_checkpoints_that_make_no_sense_are_an_error(tmp_path: Path) -> None:
+def test_invalid_checkpoint_raises(tmp_path: Path) -> None:
     written(tmp_path / "orders-3", [(2, 0, 3)])
     for name in (LOG_START_OFFSET, REPLICATION_OFFSET):
         (tmp_path / name).write_text("0\n2\norders 3 0\n")
@@ -160,7 +160,7 @@ def test_checkpoints_that_make_no_sense_are_an_error(tmp_path: Path) -> None:
     assert FileBackend([str(tmp_path)]).earliest([KEY]) == {KEY: 2}
 
 
-def test_an_empty_partition(tmp_path: Path) -> None:
+def test_ends_of_empty_partition(tmp_path: Path) -> None:
     (tmp_path / "orders-3").mkdir()
     (tmp_path / "orders-3" / f"{9:020d}.log").touch()
     backend = FileBackend([str(tmp_path)])
@@ -170,7 +170,7 @@ def test_an_empty_partition(tmp_path: Path) -> None:
     assert backend.pieces([OffsetRange(*KEY, 9, 9)], wanted()) == []
 
 
-# -- which partitions
+# -- partitions
 
 
 def keys(*paths: Path | str, selection: Selection | None = None) -> list[str]:
@@ -194,7 +194,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_paths_are_directories_or_partitions_one_or_many(roots: Path) -> None:
+def test_paths_directories_and_partition_folders(roots: Path) -> None:
     a, b = roots / "a", roots / "b"
     assert keys(a) == ["orders-0", "orders-1"]
     assert keys(a, b) == keys(f"{a}, {b}/") == keys(f"{roots}/*") == keys(f"file:{a}", f"file://{b}")
@@ -203,7 +203,7 @@ def test_paths_are_directories_or_partitions_one_or_many(roots: Path) -> None:
     assert keys(a, a / "orders-1") == ["orders-0", "orders-1"], "found twice at the same place"
 
 
-def test_internal_topics_only_where_they_are_named(roots: Path) -> None:
+def test_internal_topics_only_if_named(roots: Path) -> None:
     a, b = roots / "a", roots / "b"
     assert keys(a / "__consumer_offsets-0", b) == ["__consumer_offsets-0", "bills-0", "orders-2"]
     assert keys(a, b, selection=Selection(topics=("__consumer_offsets",))) == [
@@ -213,7 +213,7 @@ def test_internal_topics_only_where_they_are_named(roots: Path) -> None:
     assert keys(a, selection=Selection(assigned=(TopicPartition("__consumer_offsets", 0),))) == ["__consumer_offsets-0"]
 
 
-def test_what_is_not_there_is_named(roots: Path, tmp_path: Path) -> None:
+def test_missing_path_or_topic_named_in_error(roots: Path, tmp_path: Path) -> None:
     a = roots / "a"
     for selection, missing in (
         (Selection(topics=("orders", "nothing")), "nothing"),
@@ -222,7 +222,11 @@ def test_what_is_not_there_is_named(roots: Path, tmp_path: Path) -> None:
         with pytest.raises(ReadError, match=f"not in {a}: {missing}$"):
             keys(a, selection=selection)
     assert keys(a, selection=Selection(pattern="nothing")) == []
-    for path, words in ((a / "none", "nothing lies at"), (f"{roots}/x*", "nothing lies at"), (tmp_path, "no data dir")):
+    for path, words in (
+        (a / "none", "there is no folder"),
+        (f"{roots}/x*", "no file or folder matches"),
+        (tmp_path, "no data dir"),
+    ):
         with pytest.raises(ReadError, match=words):
             keys(path)
     with pytest.raises(ReadError, match="no path"):
@@ -232,20 +236,20 @@ def test_what_is_not_there_is_named(roots: Path, tmp_path: Path) -> None:
         keys(tmp_path / "file")
 
 
-def test_a_partition_in_two_directories_is_an_error_that_names_both(roots: Path, tmp_path: Path) -> None:
+def test_partition_in_two_directories_raises_with_both_paths(roots: Path, tmp_path: Path) -> None:
     shutil.copytree(roots / "b", tmp_path / "c")
-    with pytest.raises(ReadError, match=r"\S+ is found twice: \S+/b/\S+ and \S+/c/\S+$"):
+    with pytest.raises(ReadError, match=r"\S+ is in two folders: \S+/b/\S+ and \S+/c/\S+$"):
         keys(roots / "b", tmp_path / "c")
     os.symlink(roots / "b", tmp_path / "d")
     assert keys(roots / "b", tmp_path / "d") == ["bills-0", "orders-2"]
 
 
-def test_a_path_with_a_comma_in_it(tmp_path: Path) -> None:
+def test_path_with_comma(tmp_path: Path) -> None:
     written(tmp_path / "x,y" / "orders-3", [(2, 0, 2)])
     assert keys(tmp_path / "x,y") == ["orders-3"]
 
 
-def test_a_partition_that_comes_and_goes(tmp_path: Path) -> None:
+def test_partition_created_and_deleted_between_calls(tmp_path: Path) -> None:
     written(tmp_path / "orders-3", [(2, 0, 2)])
     backend = FileBackend([str(tmp_path)])
     other = TopicPartition("bills", 0)
@@ -259,7 +263,7 @@ def test_a_partition_that_comes_and_goes(tmp_path: Path) -> None:
     assert backend.partitions(Selection()) == [other]
 
 
-def test_a_backend_is_a_context() -> None:
+def test_backend_is_context_manager() -> None:
     with tempfile.TemporaryDirectory() as root:
         written(Path(root) / "orders-3", [(2, 0, 2)])
         with FileBackend([root]) as backend:

@@ -1,4 +1,4 @@
-"""Data directories as Kafka 2.8.2, 3.9.1 and 4.3.1 left them, as Kafka's own clients read them there."""
+"""Data directories left by Kafka 2.8.2, 3.9.1 and 4.3.1, compared with the records that Kafka's own clients read."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ TOPICS = {release: sorted(set(stored(release)) - {*INTERNAL, "killed"}) for rele
 CASES = [(release, topic) for release in RELEASES for topic in TOPICS[release]]
 
 
-def seen(backend: FileBackend, told: TopicContents, key: TopicPartition, **options: bool) -> list[tuple[object, ...]]:
-    asked = [OffsetRange(*key, told.log_start_offset, told.high_watermark)]
-    found = rows(backend.pieces(asked, wanted(*COLUMNS, **options), at_least=3))
+def seen(
+    backend: FileBackend, stored_log: TopicContents, key: TopicPartition, **options: bool
+) -> list[tuple[object, ...]]:
+    ranges = [OffsetRange(*key, stored_log.log_start_offset, stored_log.high_watermark)]
+    found = rows(backend.pieces(ranges, wanted(*COLUMNS, **options), at_least=3))
     return [
         (record.offset, KINDS[row["timestampType"]], record.timestamp, record.key, record.value, record.headers)
         for row, record in zip(found, as_records(found), strict=True)
@@ -29,7 +31,7 @@ def seen(backend: FileBackend, told: TopicContents, key: TopicPartition, **optio
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_is_there(release: str) -> None:
+def test_kafka_directory_partitions_and_ends(release: str) -> None:
     backend = FileBackend([str(DIRECTORIES / release)])
     found = backend.partitions(Selection())
     assert found == [TopicPartition(topic, 0) for topic in TOPICS[release]]
@@ -41,40 +43,40 @@ def test_what_is_there(release: str) -> None:
 
 
 @each(("release", "topic"), CASES)
-def test_as_kafkas_clients_read_it(release: str, topic: str) -> None:
-    told = stored(release)[topic]
+def test_kafka_directory_records_match_kafka_clients(release: str, topic: str) -> None:
+    stored_log = stored(release)[topic]
     key = TopicPartition(topic, 0)
     backend = FileBackend([str(DIRECTORIES / release)], part_bytes=2000)
-    assert backend.earliest([key]) == {key: told.log_start_offset}
-    assert backend.latest([key], committed=False) == {key: told.high_watermark}
-    assert backend.latest([key], committed=True) == {key: told.last_stable_offset}
-    assert seen(backend, told, key) == told.records
-    assert [record[0] for record in seen(backend, told, key, committed=True)] == told.committed
-    for time_ms, offset, _ in told.times:
+    assert backend.earliest([key]) == {key: stored_log.log_start_offset}
+    assert backend.latest([key], committed=False) == {key: stored_log.high_watermark}
+    assert backend.latest([key], committed=True) == {key: stored_log.last_stable_offset}
+    assert seen(backend, stored_log, key) == stored_log.records
+    assert [record[0] for record in seen(backend, stored_log, key, committed=True)] == stored_log.committed
+    for time_ms, offset, _ in stored_log.times:
         assert backend.at_times({key: time_ms}) == {key: None if offset < 0 else offset}
 
 
 @pytest.mark.parametrize("lost", ["index", "timeindex", "snapshot"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_without_a_kind_of_hint_it_is_the_same(release: str, lost: str, tmp_path: Path) -> None:
-    told = stored(release)["transactions"]
+def test_kafka_directory_without_index_files_same_records(release: str, lost: str, tmp_path: Path) -> None:
+    stored_log = stored(release)["transactions"]
     key = TopicPartition("transactions", 0)
     shutil.copytree(DIRECTORIES / release / "transactions-0", tmp_path / "transactions-0")
     for path in (tmp_path / "transactions-0").glob(f"*.{lost}"):
         path.unlink()
     backend = FileBackend([str(tmp_path)], part_bytes=2000)
-    assert backend.latest([key], committed=True) == {key: told.last_stable_offset}
-    assert seen(backend, told, key) == told.records
-    assert [record[0] for record in seen(backend, told, key, committed=True)] == told.committed
-    for time_ms, offset, _ in told.times:
+    assert backend.latest([key], committed=True) == {key: stored_log.last_stable_offset}
+    assert seen(backend, stored_log, key) == stored_log.records
+    assert [record[0] for record in seen(backend, stored_log, key, committed=True)] == stored_log.committed
+    for time_ms, offset, _ in stored_log.times:
         assert backend.at_times({key: time_ms}) == {key: None if offset < 0 else offset}
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_after_a_kill_of_kafka(release: str) -> None:
-    """Its indexes have room for more entries, with zeros in it."""
-    told = stored(release)["killed"]
+def test_kafka_directory_after_kill(release: str) -> None:
+    """Kafka preallocates indexes, which end with zeros after a kill."""
+    stored_log = stored(release)["killed"]
     key = TopicPartition("killed", 0)
     backend = FileBackend([str(DIRECTORIES / f"{release}-killed" / "killed-0")], part_bytes=2000)
-    assert backend.latest([key], committed=False) == {key: told.high_watermark}
-    assert seen(backend, told, key) == told.records
+    assert backend.latest([key], committed=False) == {key: stored_log.high_watermark}
+    assert seen(backend, stored_log, key) == stored_log.records

@@ -1,4 +1,4 @@
-"""Files of a log that a crash or a careless copy left behind each other: what the others say is not to be trusted."""
+"""Inconsistent files of a log after a crash or an incomplete copy: an index or snapshot may contradict the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla_testing.pipeline.logs_samples import rows, wanted
 
 
 def data_of(producer_id: int, sequence: int = 0, time_ms: int = NOW) -> bytearray:
-    """A batch of a transaction; of none if the id is -1."""
+    """Returns a batch of a transaction; without one if the id is -1."""
     records = [Record(0, time_ms, None, b"v")]
     if producer_id < 0:
         return batch.build(records)
@@ -32,7 +32,7 @@ def data_of(producer_id: int, sequence: int = 0, time_ms: int = NOW) -> bytearra
 
 
 @given(data=st.data(), times=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), min_size=1, max_size=2))
-def test_a_time_index_that_lacks_its_last_entries_hides_nothing(data: st.DataObject, times: list[list[int]]) -> None:
+def test_time_index_without_last_entries_hides_no_records(data: st.DataObject, times: list[list[int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         backend = timed(Path(root), times)
         for path in sorted(Path(root).glob("*/*.timeindex")):
@@ -52,9 +52,9 @@ def test_a_time_index_that_lacks_its_last_entries_hides_nothing(data: st.DataObj
 
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60), data=st.data())
-def test_an_abort_that_a_crash_kept_from_its_index_is_one(seed: int, steps: int, data: st.DataObject) -> None:
-    """A marker is in the log before its entry is in the index: who is killed in between leaves it so, and where power
-    fails more is lost."""
+def test_abort_missing_in_index_after_crash_is_aborted(seed: int, steps: int, data: st.DataObject) -> None:
+    """A marker is written to the log before its entry to the index: a kill in between loses the entry, and a power
+    failure may lose more."""
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "orders-0"
         log = opened(folder)
@@ -72,7 +72,7 @@ def test_an_abort_that_a_crash_kept_from_its_index_is_one(seed: int, steps: int,
         assert committed(copy, start, part_bytes=part_bytes) == expected
 
 
-def test_a_cut_index_of_aborts_in_a_closed_directory_is_damage_also_in_the_last_segment(tmp_path: Path) -> None:
+def test_truncated_txnindex_of_closed_directory_is_damage(tmp_path: Path) -> None:
     log = opened(tmp_path / "orders-0")
     for sequence, commit in enumerate((True, False)):
         log.append(data_of(1, sequence), now_ms=NOW)
@@ -84,7 +84,7 @@ def test_a_cut_index_of_aborts_in_a_closed_directory_is_damage_also_in_the_last_
     assert committed(tmp_path / "orders-0") == [0]
 
 
-def test_a_topic_that_is_made_anew_has_no_transactions_of_the_old_one(tmp_path: Path) -> None:
+def test_recreated_topic_has_no_transactions_of_old_one(tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
     backend = FileBackend([str(folder)])
     for first, then in ((1, -1), (-1, 1)):
@@ -102,8 +102,8 @@ def test_a_topic_that_is_made_anew_has_no_transactions_of_the_old_one(tmp_path: 
         shutil.rmtree(folder)
 
 
-def test_the_end_of_a_log_is_not_looked_for_in_the_middle_of_an_entry(tmp_path: Path) -> None:
-    """The file of a topic that was made anew may have the number of the old one's."""
+def test_log_end_of_recreated_topic_ignores_cached_position(tmp_path: Path) -> None:
+    """The file of a recreated topic may have the inode of the old one."""
     (tmp_path / "orders-0").mkdir()
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     backend = FileBackend([str(tmp_path)])
@@ -114,7 +114,8 @@ def test_the_end_of_a_log_is_not_looked_for_in_the_middle_of_an_entry(tmp_path: 
 
 
 def damaged_between(path: Path) -> Path:
-    """A transaction whose marker lies behind an entry with a size that is wrong, which hides it but for the index."""
+    """Returns a folder with a transaction whose marker is after an entry with a wrong size, which only the index can
+    skip."""
     log = opened(path)
     log.append(data_of(1), now_ms=NOW)
     for _ in range(9):
@@ -124,7 +125,7 @@ def damaged_between(path: Path) -> Path:
         log.append(data_of(-1, time_ms=NOW + 9), now_ms=NOW)
     log.close()
     (path.parent / CLEAN_SHUTDOWN).touch()
-    for snapshot in path.glob("*.snapshot"):  # which would tell that nothing is open
+    for snapshot in path.glob("*.snapshot"):  # a snapshot would show that nothing is open
         snapshot.unlink()
     (path / f"{0:020d}.txnindex").touch()
     first = min(path.glob("*.log"))
@@ -135,7 +136,7 @@ def damaged_between(path: Path) -> Path:
     return first
 
 
-def test_damage_that_hides_a_marker_does_not_end_what_is_committed(tmp_path: Path) -> None:
+def test_damage_before_marker_does_not_lower_last_stable_offset(tmp_path: Path) -> None:
     path = damaged_between(tmp_path / "orders-0")
     backend = FileBackend([str(tmp_path)])
     assert backend.latest([KEY], committed=True) == {KEY: 20}
@@ -146,13 +147,13 @@ def test_damage_that_hides_a_marker_does_not_end_what_is_committed(tmp_path: Pat
     assert {row["offset"] for row in found} >= {0, 1, 2, *range(14, 20)}
 
 
-def test_a_time_is_not_looked_for_behind_damage(tmp_path: Path) -> None:
+def test_at_times_after_damage_raises(tmp_path: Path) -> None:
     path = damaged_between(tmp_path / "orders-0")
     with pytest.raises(ReadError, match=f"{path} at byte "):
         FileBackend([str(tmp_path)]).at_times({KEY: NOW + 7})
 
 
-def test_a_torn_tail_holds_no_time(tmp_path: Path) -> None:
+def test_at_times_torn_tail_ignored(tmp_path: Path) -> None:
     log = opened(tmp_path / "orders-0")
     log.append(data_of(-1), now_ms=NOW)
     log.close()

@@ -1,4 +1,4 @@
-"""Reading records out of folders by pieces: each offset once, of all formats, whatever the cuts, and times as hints."""
+"""Reading records from folders by pieces: each offset once, for all formats and divisions; timestamps as hints."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MIXED = [(magic, codec, 5) for magic, codec in FORMATS] * 3
 
 
 @given(data=st.data(), kinds=parts, first=st.sampled_from([0, 7, 2**40]))
-def test_pieces_give_each_offset_once(data: st.DataObject, kinds: list[tuple[int, int, int]], first: int) -> None:
+def test_pieces_return_each_offset_once(data: st.DataObject, kinds: list[tuple[int, int, int]], first: int) -> None:
     rolls = data.draw(st.lists(st.integers(1, len(kinds)), max_size=3, unique=True), "rolls")
     interval = data.draw(st.sampled_from([None, 0, 300, 2000]), "index interval")
     with tempfile.TemporaryDirectory() as root:
@@ -72,14 +72,14 @@ def test_all_columns_of_each_format(magic: int, codec: int, tmp_path: Path) -> N
     assert list(dict.fromkeys(row["file"] for row in found)) == halves
 
 
-def test_no_columns_at_all_still_count(tmp_path: Path) -> None:
+def test_read_without_columns_keeps_row_count(tmp_path: Path) -> None:
     folder = written(tmp_path / "orders-3", MIXED)
     backend = FileBackend([str(tmp_path)])
     (piece,) = backend.pieces([OffsetRange(*KEY, 3, folder.end - 2)], Wanted(()))
     assert sum(part.num_rows for part in piece.read()) == sum(3 <= r.offset < folder.end - 2 for r in folder.records)
 
 
-def test_a_piece_is_small_and_a_large_segment_is_cut(tmp_path: Path) -> None:
+def test_pieces_pickle_small_and_large_segment_split(tmp_path: Path) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 12)] * 60)
     backend = FileBackend([str(tmp_path)], part_bytes=1 << 19)
     pieces = backend.pieces([OffsetRange(*KEY, 0, folder.end)], wanted())
@@ -93,7 +93,7 @@ def test_a_piece_is_small_and_a_large_segment_is_cut(tmp_path: Path) -> None:
     assert max(estimates) < 2 << 19 and abs(sum(estimates) - size) < len(pieces)
 
 
-def test_a_part_reads_only_what_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_of_segment_reads_only_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 12)] * 60)
     backend = FileBackend([str(tmp_path)], part_bytes=1 << 19, window_bytes=1 << 17)
     pieces = backend.pieces([OffsetRange(*KEY, 0, folder.end)], wanted())
@@ -114,21 +114,21 @@ def test_a_part_reads_only_what_is_its_own(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("window_bytes", [61, 5000, 1 << 20])
-def test_an_entry_may_be_larger_than_a_window(window_bytes: int, tmp_path: Path) -> None:
+def test_read_entry_larger_than_window(window_bytes: int, tmp_path: Path) -> None:
     kinds = [(2, 0, 1), (2, 0, 200), (1, 0, 3), (2, 3, 300), (0, 1, 100), (2, 0, 2)]
     folder = written(tmp_path / "orders-3", kinds)
     assert max(map(len, folder.entries[0])) > 200_000
     assert as_records(read(tmp_path, wanted(), window_bytes=window_bytes)) == folder.records
 
 
-def test_an_entry_that_claims_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_entry_above_size_limit_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 200), (2, 0, 1)], interval_bytes=None)
     monkeypatch.setattr("ottla.pipeline.readers.files.windows.ENTRY_BYTES_MAX", 10_000)
-    with pytest.raises(ReadError, match=r"0.log at byte 0, offset 0: an entry of \d+ bytes, more than one may have"):
+    with pytest.raises(ReadError, match=r"0.log at byte 0, offset 0: an entry of \d+ bytes, more than the limit"):
         read(tmp_path, wanted(), 0, folder.end, window_bytes=5000)
 
 
-def test_a_compacted_log_has_holes(tmp_path: Path) -> None:
+def test_read_compacted_log_with_gaps(tmp_path: Path) -> None:
     records = some_records(200, 5)
     folder = written(tmp_path / "orders-3", [(2, 0, 1)])
     kept = [record for record in records if record.offset % 7 in (0, 1, 3)]
@@ -148,7 +148,7 @@ def test_a_compacted_log_has_holes(tmp_path: Path) -> None:
 
 
 @given(data=st.data(), kinds=parts)
-def test_times_leave_out_nothing_that_matches(data: st.DataObject, kinds: list[tuple[int, int, int]]) -> None:
+def test_time_bounds_keep_all_matching_records(data: st.DataObject, kinds: list[tuple[int, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         rolls = data.draw(st.lists(st.integers(1, len(kinds)), max_size=3, unique=True), "rolls")
         folder = written(
@@ -162,14 +162,14 @@ def test_times_leave_out_nothing_that_matches(data: st.DataObject, kinds: list[t
         for record in folder.records:
             if (low is None or record.timestamp >= low) and (high is None or record.timestamp < high):
                 assert record.offset in offsets
-        # And where to begin by time.
+        # The first offset by timestamp as well.
         when = data.draw(st.sampled_from(times), "time")
         backend = FileBackend([root])
         expected = next((record.offset for record in folder.records if record.timestamp >= when), None)
         assert backend.at_times({KEY: when}) == {KEY: expected}
 
 
-def test_whole_segments_are_left_out_by_their_largest_time(tmp_path: Path) -> None:
+def test_time_bounds_skip_segments_by_largest_timestamp(tmp_path: Path) -> None:
     backend = timed(tmp_path, [[5, 90, 10], [40, 50], [100, 20]])
     end = backend.latest([KEY], committed=False)[KEY]
     for from_ms, bases in ((0, [0, 3, 5]), (50, [0, 3, 5]), (51, [0, 5]), (90, [0, 5]), (91, [5]), (101, [])):
@@ -182,14 +182,14 @@ def test_whole_segments_are_left_out_by_their_largest_time(tmp_path: Path) -> No
     assert backend.at_times({KEY: 101}) == {KEY: None}
 
 
-def test_a_time_of_append_is_that_of_the_whole_batch(tmp_path: Path) -> None:
+def test_time_bounds_log_append_time_of_batch(tmp_path: Path) -> None:
     backend = timed(tmp_path, [[5, 90, 10]], log_append_time=True)
     assert offsets_of(backend, before_ms=10) == [0]
     assert offsets_of(backend, before_ms=11, from_ms=6) == [2]
 
 
 @pytest.mark.parametrize("lie", ["none", "short", "early", "nothing", "junk"])
-def test_a_time_index_that_lies_is_found_out(lie: str, tmp_path: Path) -> None:
+def test_wrong_time_index_detected(lie: str, tmp_path: Path) -> None:
     backend = timed(tmp_path, [[5, 90, 10, 20, 95], [40, 50]])
     path = tmp_path / "orders-3" / f"{0:020d}.timeindex"
     data = path.read_bytes()
@@ -209,12 +209,12 @@ def test_a_time_index_that_lies_is_found_out(lie: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A log of all formats, whose indexes the tests may change."""
+    """Returns a log of all formats whose indexes the tests may change."""
     return written(tmp_path_factory.mktemp("mixed") / "orders-3", MIXED, rolls=[11], interval_bytes=None)
 
 
 @given(data=st.data())
-def test_whatever_an_index_says_the_records_are_the_same(data: st.DataObject, mixed: Folder) -> None:
+def test_wrong_offset_index_same_records(data: st.DataObject, mixed: Folder) -> None:
     starts = [0, *accumulate(map(len, mixed.entries[0]))]
     for base, of_segment in zip(mixed.bases, mixed.entries, strict=True):
         lie = bytearray(indexed(base, of_segment, 500)[0])
@@ -230,8 +230,8 @@ def test_whatever_an_index_says_the_records_are_the_same(data: st.DataObject, mi
     assert found == [(record.offset, record.value) for record in mixed.records if record.offset >= start]
 
 
-def test_an_index_as_kafka_up_to_3_8_noted_it(tmp_path: Path) -> None:
-    """The offset of the last of some batches beside the position of the first; and zeros behind, while it is in use."""
+def test_offset_index_of_kafka_up_to_3_8(tmp_path: Path) -> None:
+    """The last offset of some batches with the position of the first; and zeros at the end while it is in use."""
     folder = written(tmp_path / "orders-3", [(2, 0, 4)] * 40, interval_bytes=None)
     index, position, noted = b"", 0, 0
     for number, data in enumerate(folder.entries[0]):

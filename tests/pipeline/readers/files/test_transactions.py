@@ -1,4 +1,5 @@
-"""read_committed from files, as storage's own read_committed consumers get it, whatever indexes and snapshots say."""
+"""read_committed from files returns the records of storage's read_committed reads, whatever indexes and snapshots
+contain."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from ottla_testing.pipeline.logs_samples import rows, wanted
 
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60), data=st.data())
-def test_as_storage_gives_them(seed: int, steps: int, data: st.DataObject) -> None:
+def test_read_committed_matches_storage(seed: int, steps: int, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "orders-0"
         log = opened(folder)
@@ -39,7 +40,7 @@ def test_as_storage_gives_them(seed: int, steps: int, data: st.DataObject) -> No
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], list[int]]:
-    """A folder with several segments, what is committed of it, and its markers."""
+    """Returns a folder with several segments, its committed offsets, and its markers."""
     folder = tmp_path_factory.mktemp("played") / "orders-0"
     log = opened(folder)
     Play(log).go(6, 200)
@@ -51,9 +52,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], l
     return folder, found, markers
 
 
-def test_an_index_of_aborted_transactions_that_is_damaged_is_made_up_for(
-    played: tuple[Path, list[int], list[int]], tmp_path: Path
-) -> None:
+def test_read_committed_damaged_txnindex_uses_log(played: tuple[Path, list[int], list[int]], tmp_path: Path) -> None:
     folder, expected, _ = played
     for number, path in enumerate(sorted(folder.glob("*.txnindex"))[:-1]):
         for changed in (path.read_bytes()[:-1], b"\0\1" + path.read_bytes()[2:]):
@@ -63,7 +62,7 @@ def test_an_index_of_aborted_transactions_that_is_damaged_is_made_up_for(
             assert committed(copy) == expected
 
 
-def test_snapshots_that_are_damaged_or_gone_are_made_up_for(
+def test_read_committed_damaged_or_missing_snapshot_uses_log(
     played: tuple[Path, list[int], list[int]], tmp_path: Path
 ) -> None:
     folder, expected, _ = played
@@ -75,7 +74,7 @@ def test_snapshots_that_are_damaged_or_gone_are_made_up_for(
         assert committed(copy) == expected
 
 
-def test_a_range_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
+def test_read_committed_range_ends_at_last_stable_offset(tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
     log = opened(folder)
     plain = [Record(0, NOW, None, b"plain")]
@@ -93,7 +92,7 @@ def test_a_range_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
     log.close()
 
 
-def test_markers_are_given_only_where_they_are_asked_for(played: tuple[Path, list[int], list[int]]) -> None:
+def test_markers_only_with_control_option(played: tuple[Path, list[int], list[int]]) -> None:
     folder, expected, markers = played
     backend = FileBackend([str(folder)])
     end = backend.latest([KEY], committed=False)[KEY]
@@ -109,10 +108,8 @@ def test_markers_are_given_only_where_they_are_asked_for(played: tuple[Path, lis
     assert len(offsets()) + len(markers) == end
 
 
-def test_a_closed_log_without_snapshots_and_indexes_is_one_without_transactions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in Kafka: to look would be to read all headers of what may be a large log of old."""
+def test_closed_log_without_snapshots_has_no_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Kafka: otherwise all headers of a possibly large old log would be read."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     data = batch.build(
@@ -125,7 +122,7 @@ def test_a_closed_log_without_snapshots_and_indexes_is_one_without_transactions(
     assert FileBackend([str(tmp_path)]).latest([KEY], committed=True) == {KEY: 1}
 
 
-def test_what_is_open_is_read_on_from_where_it_was(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_open_transactions_resume_from_last_offset(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     log = opened(tmp_path / "orders-0")
     backend = FileBackend([str(tmp_path)])
     play = Play(log)

@@ -1,4 +1,4 @@
-"""Brokers as a place where logs are: partitions, ends, times; and offsets committed to a group."""
+"""A backend over brokers: partitions, ends, timestamps; and offsets committed to a group."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_partitions_ends_and_times(release: str) -> None:
             assert backend.latest([a0, a1, b0], committed=committed) == {a0: 0, a1: 5, b0: 0}
         assert backend.latest([TopicPartition("none", 0), a1, TopicPartition(a, 7)], committed=False) == {a1: 5}
         assert backend.earliest([]) == {}
-        for asked, told in (
+        for lookups, expected in (
             (Selection(topics=("none", a)), "topic 'none' does not exist"),
             (Selection(assigned=(a1, TopicPartition("none", 0))), "topic 'none' does not exist"),
             (Selection(assigned=(a1, TopicPartition(a, 2))), "partition a-2 does not exist"),
         ):
-            with pytest.raises(ReadError, match=rf"{told} \(brokers at 127.0.0.1"):
-                backend.partitions(asked)
-        assert {one.name for one in broker.topics()} == {a, b}  # none was made by asking
+            with pytest.raises(ReadError, match=rf"{expected} \(brokers at 127.0.0.1"):
+                backend.partitions(lookups)
+        assert {one.name for one in broker.topics()} == {a, b}  # metadata requests created none
         if not timed:
             with pytest.raises(ReadError, match=r"older than 0.10.1.*127.0.0.1"):
                 backend.at_times({a1: NOW_MS})
@@ -59,14 +59,14 @@ def test_partitions_ends_and_times(release: str) -> None:
             (work,) = backend.pieces([OffsetRange(*a1, 0, 5)], late, at_least=None)
             assert work.range.start == 0
             return
-        asked = {a1: NOW_MS + 11, a0: NOW_MS, b0: 0}
-        assert backend.at_times(asked) == {a1: 2, a0: None, b0: None}
+        lookups = {a1: NOW_MS + 11, a0: NOW_MS, b0: 0}
+        assert backend.at_times(lookups) == {a1: 2, a0: None, b0: None}
         assert backend.at_times({a1: 0}) == {a1: 0}
         assert backend.at_times({a1: NOW_MS + 41}) == {a1: None}
         assert backend.at_times({a1: -1}) == {a1: 0}
 
 
-def test_internal_topics_only_where_they_are_named(broker: Embedded) -> None:
+def test_internal_topics_only_if_named(broker: Embedded) -> None:
     topic = broker.create_topic("outside")
     commit_offsets(config(broker), "makes-the-topic", {TopicPartition(topic, 0): 0})
     with WireBackend(config(broker)) as backend:
@@ -78,7 +78,7 @@ def test_internal_topics_only_where_they_are_named(broker: Embedded) -> None:
         assert name in backend_module.INTERNAL
 
 
-def test_ends_move(broker: Embedded) -> None:
+def test_latest_after_append(broker: Embedded) -> None:
     key = TopicPartition(broker.create_topic(), 0)
     with WireBackend(config(broker)) as backend:
         for n in range(3):
@@ -89,7 +89,7 @@ def test_ends_move(broker: Embedded) -> None:
         broker.topology.move_leader(key.topic, 0, 3 - broker.topology.leader(key.topic))
         assert backend.latest([key], committed=True) == {key: 3}
         backend.close()
-        assert backend.latest([key], committed=True) == {key: 3}  # connects anew
+        assert backend.latest([key], committed=True) == {key: 3}  # connects again
 
 
 def test_the_last_stable_offset(broker: Embedded) -> None:
@@ -101,7 +101,7 @@ def test_the_last_stable_offset(broker: Embedded) -> None:
                 await producer.send_and_wait(key.topic, b"0", partition=0)
             await producer.begin()
             await producer.send_and_wait(key.topic, b"2", partition=0)
-            # Within a running loop as well: the backend has one of its own.
+            # Within a running loop as well: the backend has its own.
             with WireBackend(config(broker)) as backend:
                 assert backend.latest([key], committed=False) == {key: 3}
                 assert backend.latest([key], committed=True) == {key: 2}
@@ -115,53 +115,55 @@ def test_the_last_stable_offset(broker: Embedded) -> None:
     ("kind", "arguments"),
     [("disconnect", {}), ("error", {"code": "UNKNOWN_SERVER_ERROR"}), ("error", {"code": "LEADER_NOT_AVAILABLE"})],
 )
-def test_failures_that_pass(broker: Embedded, api: str, kind: str, arguments: dict[str, Any]) -> None:
+def test_transient_failures_retried(broker: Embedded, api: str, kind: str, arguments: dict[str, Any]) -> None:
     if arguments.get("code") == "UNKNOWN_SERVER_ERROR":
         arguments = {"code": "REQUEST_TIMED_OUT"} if api == "ListOffsets" else {"code": "REBOOTSTRAP_REQUIRED"}
     key = TopicPartition(broker.create_topic(), 0)
     broker.send(key.topic, b"0")
     with getattr(broker.faults, kind)(api, times=2, **arguments) as fault, WireBackend(config(broker)) as backend:
-        # Two may be met by either: no topic is taken for one that is not there.
+        # Both requests may be hit: a failure must not look like a missing topic.
         assert key in backend.partitions(Selection())
         assert backend.latest([key], committed=False) == {key: 1}
     assert fault.fired == 2
 
 
-def test_a_topic_that_cannot_be_described_is_not_one_that_is_gone(broker: Embedded) -> None:
+def test_topic_with_describe_error_raises(broker: Embedded) -> None:
     key = TopicPartition(broker.create_topic(), 0)
     hurried = config(broker, default_api_timeout_ms=200)
     with broker.faults.error("Metadata", "LEADER_NOT_AVAILABLE"), WireBackend(hurried) as backend:
-        for asked in (
+        for lookups in (
             lambda: backend.partitions(Selection(topics=(key.topic,))),
             lambda: backend.partitions(Selection(assigned=(key,))),
             lambda: backend.latest([key], committed=False),
         ):
             with pytest.raises(ReadError, match=f"LEADER_NOT_AVAILABLE .*{key.topic}"):
-                asked()
+                lookups()
     with broker.faults.error("Metadata", "TOPIC_AUTHORIZATION_FAILED"), WireBackend(config(broker)) as backend:
-        for asked in (
+        for lookups in (
             lambda: backend.partitions(Selection(topics=(key.topic,))),
             lambda: backend.latest([key], committed=False),
         ):
             with pytest.raises(ReadError, match=f"TOPIC_AUTHORIZATION_FAILED .*{key.topic}.*127.0.0.1"):
-                asked()
+                lookups()
     with WireBackend(config(broker)) as backend, pytest.raises(ReadError, match=r"no/topic.*127.0.0.1"):
         backend.partitions(Selection(topics=("no/topic",)))
 
 
-def test_who_does_not_answer_is_named_in_time(broker: Embedded) -> None:
+def test_silent_broker_named_before_timeout(broker: Embedded) -> None:
     hurried: Any = {"default_api_timeout_ms": 300, "request_timeout_ms": 100}
     begun = time.monotonic()
     with WireBackend(config("127.0.0.1:1", **hurried)) as backend:
         for _ in range(2):
-            with pytest.raises(ReadError, match=r"brokers at 127.0.0.1:1 cannot be asked: .*127.0.0.1:1") as failed:
+            with pytest.raises(
+                ReadError, match=r"cannot connect to the brokers at 127.0.0.1:1: .*127.0.0.1:1"
+            ) as failed:
                 backend.partitions(Selection())
             assert "\n" not in str(failed.value)
     key = TopicPartition(broker.create_topic(), 0)
     with (
         broker.faults.stall("ListOffsets"),
         WireBackend(config(broker, **hurried)) as backend,
-        pytest.raises(ReadError, match=r"where partitions end cannot be learned: .*127.0.0.1:\d+"),
+        pytest.raises(ReadError, match=r"cannot fetch log end offsets: .*127.0.0.1:\d+"),
     ):
         backend.latest([key], committed=False)
     with (
@@ -170,7 +172,7 @@ def test_who_does_not_answer_is_named_in_time(broker: Embedded) -> None:
         pytest.raises(ReadError, match=r"TOPIC_AUTHORIZATION_FAILED.*127.0.0.1:\d+"),
     ):
         backend.earliest([key])
-    assert time.monotonic() - begun < 60  # which is the default of default.api.timeout.ms
+    assert time.monotonic() - begun < 60  # the default of default.api.timeout.ms
 
 
 def test_pieces(broker: Embedded) -> None:
@@ -199,8 +201,8 @@ def test_offsets_are_committed_to_a_group(release: str) -> None:
             options: Any = {"topics": [topic], "group": "g", "retry_backoff_ms": 5}
             async with Consumer(broker.bootstrap, **options) as consumer:
                 value = (await consumer.getone()).value
-                # While it has members, these alone commit.
-                with pytest.raises(ReadError, match="cannot be committed to group 'g': UNKNOWN_MEMBER_ID"):
+                # Only members of a group may commit while it has any.
+                with pytest.raises(ReadError, match="cannot commit offsets to group 'g': UNKNOWN_MEMBER_ID"):
                     await asyncio.to_thread(commit_offsets, config(broker), "g", {TopicPartition(topic, 1): 1})
                 return value
 
@@ -208,11 +210,11 @@ def test_offsets_are_committed_to_a_group(release: str) -> None:
             assert asyncio.run(work()) == b"2"
 
 
-def test_a_commit_that_fails_says_so(broker: Embedded) -> None:
+def test_commit_offsets_refused_raises(broker: Embedded) -> None:
     key = TopicPartition(broker.create_topic(), 0)
     with (
         broker.faults.error("OffsetCommit", "GROUP_AUTHORIZATION_FAILED"),
-        pytest.raises(ReadError, match=r"committed to group 'g2': GROUP_AUTHORIZATION_FAILED.*127.0.0.1:\d+"),
+        pytest.raises(ReadError, match=r"commit offsets to group 'g2': GROUP_AUTHORIZATION_FAILED.*127.0.0.1:\d+"),
     ):
         commit_offsets(config(broker), "g2", {key: 1})
     with broker.faults.error("OffsetCommit", "NOT_COORDINATOR", times=1) as fault:

@@ -1,4 +1,4 @@
-"""The kafka.* options over the wire: what is taken, refused, or changes nothing."""
+"""The kafka.* options over the wire: accepted, refused, or without effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.pipeline.readers.wire.config import MAX_PARTITION_FETCH_BYTES, client
 AT = {"bootstrap.servers": "a:1,b:2"}
 
 
-def test_what_the_client_takes() -> None:
+def test_client_options_taken() -> None:
     options = client_options(
         AT
         | {
@@ -40,23 +40,23 @@ def test_what_the_client_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"bootstrap.servers": ""}, "bootstrap.servers must be given"),
         ({"bootstrap.servers": "a:b"}, "'a:b' is no address"),
-        ({"security.protocol": "SASL_SSL"}, "kafka.security.protocol is SASL_SSL, which this source cannot speak"),
+        ({"security.protocol": "SASL_SSL"}, "kafka.security.protocol is SASL_SSL, which this source does not support"),
         ({"fetch.max.bytes": "many"}, "fetch.max.bytes cannot be 'many'"),
         ({"request.timeout.ms": "0"}, "request.timeout.ms has to be an integer between 1"),
         ({"isolation.level": "none"}, "isolation is one of"),
     ],
 )
-def test_what_is_refused(more: dict[str, str], told: str) -> None:
-    with pytest.raises(ReadError, match=told) as refused:
+def test_client_options_refused(more: dict[str, str], message: str) -> None:
+    with pytest.raises(ReadError, match=message) as refused:
         WireBackend(AT | more)
     assert "\n" not in str(refused.value)
 
 
-def test_what_changes_nothing_is_taken_and_the_unknown_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_without_effect_accepted_and_unknown_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     idle = {"group.id": "g", "max.poll.records": "5", "ssl.truststore.location": "x", "sasl.mechanism": "PLAIN"}
     with caplog.at_level(logging.WARNING):
         assert client_options(AT | idle | {"security.protocol": "plaintext"}) == client_options(AT)

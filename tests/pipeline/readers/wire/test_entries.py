@@ -1,4 +1,4 @@
-"""Entries by their headers: where a Fetch goes on, what is cut, which batches were aborted."""
+"""Entries by their headers: the next fetch offset, truncated entries, aborted batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log(magic: int, codec: int, seed: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_it_stops_where_the_headers_do(magic: int, codec: int) -> None:
+def test_extent_stops_at_last_whole_entry(magic: int, codec: int) -> None:
     data = log(magic, codec)
     headers = list(formats.headers(data))
     starts = [position for position, _ in headers] + [len(data)]
@@ -43,7 +43,7 @@ def test_it_stops_where_the_headers_do(magic: int, codec: int) -> None:
 
 
 @given(st.sampled_from(FORMATS), st.integers(0, 4000), st.integers(0, 100))
-def test_what_lies_behind_the_end_is_left(form: tuple[int, int], end: int, seed: int) -> None:
+def test_extent_stops_before_entries_after_end(form: tuple[int, int], end: int, seed: int) -> None:
     data = log(*form, seed=seed)
     found = extent(data, 0, end)
     offsets = [
@@ -51,16 +51,16 @@ def test_what_lies_behind_the_end_is_left(form: tuple[int, int], end: int, seed:
         for position, _ in formats.headers(data[: found.stop])
     ]
     everything = [record.offset for position, _ in formats.headers(data) for record in formats.records(data, position)]
-    # All that is below the end is there, and no entry that lies behind it.
+    # All offsets below the end are included, and no entry after it.
     assert [offset for some in offsets for offset in some if offset < end] == [o for o in everything if o < end]
-    # Where a wrapper begins only its inside tells.
-    told = offsets[:-1] if form[0] < 2 and form[1] else offsets
-    assert all(any(offset < end for offset in some) for some in told)
+    # Where a wrapper begins is known only from its contents.
+    known = offsets[:-1] if form[0] < 2 and form[1] else offsets
+    assert all(any(offset < end for offset in some) for some in known)
     assert found.next_offset >= min(end, everything[-1] + 1)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 13])
-def test_what_cannot_be_an_entry(size: int) -> None:
+def test_extent_invalid_size_is_broken(size: int) -> None:
     good = entries(some_records(3, 1), 2, 0)
     bad = struct.pack(">qiib", 9, size, 0, 2) + bytes(80)
     assert extent(bad, 0, 100) == (0, 0, 0, True)
@@ -68,7 +68,7 @@ def test_what_cannot_be_an_entry(size: int) -> None:
     assert found.stop == len(good) and found.is_broken
 
 
-def test_a_short_batch_of_v2_cannot_be_one() -> None:
+def test_extent_too_short_v2_batch_is_broken() -> None:
     assert extent(struct.pack(">qiib", 9, 40, 0, 2) + bytes(80), 0, 100).is_broken
 
 
@@ -83,7 +83,7 @@ writes = st.lists(
 
 
 @given(writes)
-def test_the_same_batches_are_aborted_as_for_the_consumer(writes: list[tuple[str, int]]) -> None:
+def test_aborted_positions_match_consumer(writes: list[tuple[str, int]]) -> None:
     data, opened, aborted = b"", {}, []
     for offset, (kind, producer_id) in enumerate(writes):
         if kind == "data":
@@ -107,11 +107,11 @@ def test_the_same_batches_are_aborted_as_for_the_consumer(writes: list[tuple[str
 
 
 @given(st.binary(max_size=300), st.sampled_from(FORMATS), st.integers(0, 3000), st.integers(0, 255))
-def test_nothing_of_what_brokers_send_breaks_it(junk: bytes, form: tuple[int, int], place: int, byte: int) -> None:
+def test_extent_random_bytes_never_fail(junk: bytes, form: tuple[int, int], place: int, byte: int) -> None:
     data = bytearray(log(*form) + junk)
     data[place % len(data)] = byte
-    for doubting in (False, True):
-        found = extent(data, 5, 2**40, doubting=doubting)
+    for distrust_headers in (False, True):
+        found = extent(data, 5, 2**40, distrust_headers=distrust_headers)
         assert found.next_offset >= 5 and 0 <= found.stop <= len(data) and found.needed_bytes >= 0
     begins_damaged(data)
 
@@ -122,7 +122,7 @@ def test_nothing_of_what_brokers_send_breaks_it(junk: bytes, form: tuple[int, in
     st.sampled_from(["fail", "skip", "emit"]),
     st.booleans(),
 )
-def test_damage_is_one_error_or_none(
+def test_aborted_positions_damage_raises_corrupt_records_or_nothing(
     form: tuple[int, int], flips: list[tuple[int, int]], policy: Any, aborted: bool
 ) -> None:
     data = bytearray(log(*form))
@@ -130,7 +130,7 @@ def test_damage_is_one_error_or_none(
         data[place % len(data)] = byte
     wanted = Wanted(("offset", "value", "headers", "crcOk"), on_corrupt=policy, max_batch_bytes=1 << 20)
     decoder = Decoder(wanted, OffsetRange("t", 0, 3, 3002))
-    stop = extent(data, 3, 3002, doubting=policy != "fail").stop
+    stop = extent(data, 3, 3002, distrust_headers=policy != "fail").stop
     fetched = Fetched(memoryview(data)[:stop], ((7, 0),) if aborted else (), 3, "there:1")
     try:
         found = [row for some in decoder.rows(fetched) for row in some.to_pylist()]

@@ -1,4 +1,4 @@
-"""Fetching a range from brokers that do what the test says, in a time of the test's own: what is asked, and when."""
+"""Fetching a range from scripted brokers in simulated time: the requests and their times."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ottla_testing.pipeline.wire_world import QUICK, plain
 if FetchRequest not in CLASSES:
     CLASSES.append(FetchRequest)
 VERSIONS = {MetadataRequest: "0-12", FetchRequest: "0-12", ListOffsetsRequest: "1-7"}
-Answer = Callable[[Any], Any]
+Responder = Callable[[Any], Any]
 
 
-def answer(
+def response(
     data: bytes = b"", *, high: int = 100, stable: int = -1, error: int = 0, partition: int = 0
 ) -> FetchResponse:
-    told = FetchResponse.FetchableTopicResponse
-    one = told.PartitionData(
+    topic_response = FetchResponse.FetchableTopicResponse
+    one = topic_response.PartitionData(
         partition_index=partition,
         error_code=error,
         high_watermark=high,
@@ -44,20 +44,20 @@ def answer(
         aborted_transactions=[],
         records=data,
     )
-    return FetchResponse(responses=[told(topic="t", partitions=[one])])
+    return FetchResponse(responses=[topic_response(topic="t", partitions=[one])])
 
 
-SIMULATED = {"default.api.timeout.ms": "3000"}  # of a loop whose time passes at once
+SIMULATED = {"default.api.timeout.ms": "3000"}  # of a loop with simulated time
 
 
 class World:
-    """One broker that leads t-0, and a reader of it."""
+    """A broker that leads t-0, and a reader of it."""
 
     def __init__(self, fetch: Callable[[Any], Any], versions: Any = VERSIONS) -> None:
         self.network = ScriptedNetwork()
         self.broker: ScriptedBroker = self.network.broker(versions=versions)
         self.broker.does[MetadataRequest] = lambda request, version, link: self.metadata()
-        self.broker.does[FetchRequest] = lambda request, version, link: fetch(asked_of(request))
+        self.broker.does[FetchRequest] = lambda request, version, link: fetch(partition_of(request))
         self.broker.does[ListOffsetsRequest] = self.ends
         self.topics: dict[str, Any] = {"t": {0: 0}}
         self.first, self.last = 0, 100
@@ -66,17 +66,17 @@ class World:
         return metadata({0: ("one", 9092)}, self.topics)
 
     def ends(self, request: Any, version: int, link: Any) -> Any:
-        told = ListOffsetsResponse.ListOffsetsTopicResponse
+        topic_response = ListOffsetsResponse.ListOffsetsTopicResponse
         wanted = request.topics[0].partitions[0].timestamp if request.topics else 0
         offset = self.first if wanted == -2 else self.last
-        one = told.ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset, timestamp=-1)
-        return ListOffsetsResponse(topics=[told(name="t", partitions=[one])] if request.topics else [])
+        one = topic_response.ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset, timestamp=-1)
+        return ListOffsetsResponse(topics=[topic_response(name="t", partitions=[one])] if request.topics else [])
 
     def fetches(self) -> list[Any]:
-        return [asked_of(heard.request) for heard in self.broker.asked(FetchRequest)]
+        return [partition_of(heard.request) for heard in self.broker.part(FetchRequest)]
 
     def read(self, end: int, start: int = 0, *, slowly: Any = None, options: Any = None, **more: Any) -> list[Fetched]:
-        """All answers of a range."""
+        """Returns all responses of a range."""
         config = client_options({**QUICK, "bootstrap.servers": "one:9092", **SIMULATED, **(options or {})})
         more.setdefault("committed", False)
         found: list[Fetched] = []
@@ -93,28 +93,28 @@ class World:
         return self.network.run(work())
 
 
-class Asked(NamedTuple):
+class FetchedPartition(NamedTuple):
     fetch_offset: int
     partition_max_bytes: int
     max_wait_ms: int
 
 
-def asked_of(request: Any) -> Asked:
-    """What is asked of the one partition."""
+def partition_of(request: Any) -> FetchedPartition:
+    """Returns the requested fields of the one partition."""
     one = request.topics[0].partitions[0]
-    return Asked(one.fetch_offset, one.partition_max_bytes, request.max_wait_ms)
+    return FetchedPartition(one.fetch_offset, one.partition_max_bytes, request.max_wait_ms)
 
 
 def batches_from(log: list[bytes]) -> Callable[[Any], Any]:
-    """A log of batches, as a broker gives it: whole ones, up to the limit, but one at least."""
+    """Returns a log of batches as a broker does: whole ones, up to the limit, but at least one."""
 
-    def fetch(asked: Any) -> Any:
+    def fetch(part: Any) -> Any:
         data = b""
         for one in log:
             (_, header), *_ = formats.headers(one)
-            if header.last_offset >= asked.fetch_offset and (not data or len(data + one) <= asked.partition_max_bytes):
+            if header.last_offset >= part.fetch_offset and (not data or len(data + one) <= part.partition_max_bytes):
                 data += one
-        return answer(data)
+        return response(data)
 
     return fetch
 
@@ -128,44 +128,44 @@ def seen(found: list[Fetched]) -> list[int]:
     ]
 
 
-def patiently(*answers: Any) -> tuple[Callable[[Any], Any], list[Any]]:
-    """Answers in turn, the last one again and again."""
-    left = list(answers)
+def patiently(*results: Any) -> tuple[Callable[[Any], Any], list[Any]]:
+    """Returns the results one by one, and then the last one again and again."""
+    left = list(results)
 
-    def fetch(asked: Any) -> Any:
+    def fetch(part: Any) -> Any:
         return left.pop(0) if len(left) > 1 else left[0]
 
     return fetch, left
 
 
-def test_the_next_is_asked_for_before_the_last_is_read() -> None:
+def test_next_fetch_sent_before_last_is_read() -> None:
     world = World(batches_from([plain(*range(10 * n, 10 * n + 10), value_bytes=1000) for n in range(10)]))
-    seen_asked: list[int] = []
+    seen_offsets: list[int] = []
 
     async def look() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        seen_asked.append(len(world.fetches()))
+        seen_offsets.append(len(world.fetches()))
 
     options = {"max.partition.fetch.bytes": "11000"}
     assert seen(world.read(100, slowly=look, options=options)) == list(range(100))
-    # One ahead, and none behind the end.
-    assert seen_asked == [2, 3, 4, 5, 6, 7, 8, 9, 10, 10]
-    assert [asked.fetch_offset for asked in world.fetches()] == list(range(0, 100, 10))
+    # One request ahead, and none after the end.
+    assert seen_offsets == [2, 3, 4, 5, 6, 7, 8, 9, 10, 10]
+    assert [part.fetch_offset for part in world.fetches()] == list(range(0, 100, 10))
 
 
-def test_no_more_is_asked_for_than_is_left() -> None:
+def test_fetch_size_limited_to_rest_of_range() -> None:
     log = [plain(n, value_bytes=100_000) for n in range(200)]
     world = World(batches_from(log))
     assert seen(world.read(60)) == list(range(60))
-    limits = [asked.partition_max_bytes for asked in world.fetches()]
+    limits = [part.partition_max_bytes for part in world.fetches()]
     assert limits[0] == FIRST_BYTES and FIRST_BYTES < max(limits) <= MAX_PARTITION_FETCH_BYTES
     whole = sum(map(len, log[:60]))
-    sent = sum(len(batches_from(log)(asked).responses[0].partitions[0].records) for asked in world.fetches())
+    sent = sum(len(batches_from(log)(part).responses[0].partitions[0].records) for part in world.fetches())
     assert sent < whole * 1.3
 
 
-def test_a_range_ends_where_its_offsets_do_although_there_is_more() -> None:
+def test_range_ends_at_its_end_offset() -> None:
     world = World(batches_from([plain(*range(10 * n, 10 * n + 10)) for n in range(10)]))
     assert seen(world.read(35, 12)) == list(range(10, 40))
     assert len(world.fetches()) == 1
@@ -173,41 +173,41 @@ def test_a_range_ends_where_its_offsets_do_although_there_is_more() -> None:
     assert nothing.read(12, 12) == [] and not nothing.fetches()
 
 
-def test_a_gap_at_the_end_is_asked_for_twice() -> None:
-    fetch, _ = patiently(answer(plain(0, 1)), answer())
+def test_gap_at_end_fetched_twice() -> None:
+    fetch, _ = patiently(response(plain(0, 1)), response())
     world = World(fetch)
     assert seen(world.read(100)) == [0, 1]
-    asked = world.fetches()
-    assert [(one.fetch_offset, one.max_wait_ms) for one in asked] == [(0, 50), (2, 50), (2, 0)]
+    part = world.fetches()
+    assert [(one.fetch_offset, one.max_wait_ms) for one in part] == [(0, 50), (2, 50), (2, 0)]
 
 
-def test_an_empty_answer_by_chance_ends_nothing() -> None:
-    fetch, _ = patiently(answer(plain(0, 1)), answer(), answer(plain(2, 3)), answer())
+def test_single_empty_response_does_not_end_range() -> None:
+    fetch, _ = patiently(response(plain(0, 1)), response(), response(plain(2, 3)), response())
     assert seen(World(fetch).read(4)) == [0, 1, 2, 3]
 
 
-def test_records_become_visible_a_little_later() -> None:
-    fetch, _ = patiently(answer(high=0), answer(high=0), answer(plain(0, 1), high=2), answer(high=2))
+def test_records_visible_after_delay_returned() -> None:
+    fetch, _ = patiently(response(high=0), response(high=0), response(plain(0, 1), high=2), response(high=2))
     assert seen(World(fetch).read(2)) == [0, 1]
-    fetch, _ = patiently(answer(stable=0), answer(stable=0), answer(plain(0, 1), stable=2))
+    fetch, _ = patiently(response(stable=0), response(stable=0), response(plain(0, 1), stable=2))
     assert seen(World(fetch).read(2, committed=True)) == [0, 1]
 
 
-def test_records_that_never_become_visible() -> None:
-    world = World(lambda asked: answer(high=7))
+def test_records_never_visible_raise() -> None:
+    world = World(lambda part: response(high=7))
     with pytest.raises(DataLoss, match=r"t-0 has lost offsets 7 to 8: it ends at offset 7 \(broker at one:9092\)"):
         world.read(9, 7)
     assert world.network.loop.time() < 1000 + 20
-    assert World(lambda asked: answer(high=7)).read(9, 7, fail_on_loss=False) == []
-    # A leader without the end of a compacted log: what was to be seen of it is empty.
+    assert World(lambda part: response(high=7)).read(9, 7, fail_on_loss=False) == []
+    # A leader without the end of a compacted log: the rest of the range is empty.
     with pytest.raises(DataLoss, match="lost offsets 7 to 8"):
-        World(lambda asked: answer(high=7)).read(9, 5)
+        World(lambda part: response(high=7)).read(9, 5)
     with pytest.raises(ReadError, match=r"up to offset 9 of one:9092: transactions are open .* 7, on"):
-        World(lambda asked: answer(high=20, stable=7)).read(9, 7, committed=True)
+        World(lambda part: response(high=20, stable=7)).read(9, 7, committed=True)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_old_fetches_cut_the_last_entry_and_the_first(version: int) -> None:
+def test_old_fetch_versions_truncated_entries(version: int) -> None:
     log = bytes(
         b"".join(
             legacy.build([Record(n, -1, None, b"v" * size)], magic=0) for n, size in enumerate((10, 300, 5000, 10))
@@ -215,8 +215,8 @@ def test_old_fetches_cut_the_last_entry_and_the_first(version: int) -> None:
     )
     starts = [position for position, _ in formats.headers(log)]
 
-    def fetch(asked: Any) -> Any:
-        return answer(log[starts[asked.fetch_offset] :][: asked.partition_max_bytes])
+    def fetch(part: Any) -> Any:
+        return response(log[starts[part.fetch_offset] :][: part.partition_max_bytes])
 
     versions = VERSIONS | {FetchRequest: f"0-{version}"}
     for limit in (1, 12, 20, 100, 10_000):
@@ -230,66 +230,66 @@ def test_old_fetches_cut_the_last_entry_and_the_first(version: int) -> None:
         World(fetch, versions).read(4, options={"fetch.max.bytes": "5"})
 
 
-def test_what_is_no_batch_is_told() -> None:
-    with pytest.raises(ReadError, match="cannot be read at offset 2 of one:9092: what it has there is no record batch"):
-        World(patiently(answer(plain(0, 1) + bytes(100)), answer(bytes(100)))[0]).read(9)
+def test_bytes_without_batch_raise() -> None:
+    with pytest.raises(ReadError, match="cannot be read at offset 2 of one:9092: no record batch begins there"):
+        World(patiently(response(plain(0, 1) + bytes(100)), response(bytes(100)))[0]).read(9)
 
 
-def test_offsets_out_of_range() -> None:
-    world = World(lambda asked: answer(error=1) if asked.fetch_offset < 5 else answer(plain(5, 6)))
+def test_offset_out_of_range_skips_or_raises() -> None:
+    world = World(lambda part: response(error=1) if part.fetch_offset < 5 else response(plain(5, 6)))
     world.first = 5
     with pytest.raises(DataLoss, match="lost offsets 0 to 4: it begins at offset 5"):
         world.read(7)
-    world = World(lambda asked: answer(error=1) if asked.fetch_offset < 5 else answer(plain(5, 6)))
+    world = World(lambda part: response(error=1) if part.fetch_offset < 5 else response(plain(5, 6)))
     world.first = 5
     assert seen(world.read(7, fail_on_loss=False)) == [5, 6]
-    # In range after all: it is asked again.
-    fetch, _ = patiently(answer(error=1), answer(plain(0)))
+    # In range by now: it is fetched again.
+    fetch, _ = patiently(response(error=1), response(plain(0)))
     assert seen(World(fetch).read(1)) == [0]
 
 
-def test_a_partition_that_is_gone() -> None:
-    world = World(lambda asked: answer(error=3))
+def test_deleted_partition_raises_data_loss() -> None:
+    world = World(lambda part: response(error=3))
     world.topics = {"t": 3}
     with pytest.raises(DataLoss, match=r"t-0 has lost offsets 0 to 4: it was deleted \(broker at one:9092\)"):
         world.read(5)
-    # Not at once: a broker that has just started may not know it yet. And nobody has made it meanwhile.
-    heard = world.broker.asked(MetadataRequest)
+    # Not at once: a broker that has just started may not have its metadata yet. And the requests created no topic.
+    heard = world.broker.part(MetadataRequest)
     assert len(heard) >= 3 and not any(one.request.allow_auto_topic_creation for one in heard)
-    world = World(lambda asked: answer(error=3))
+    world = World(lambda part: response(error=3))
     world.topics = {"t": {1: 0}}
     with pytest.raises(DataLoss, match="it was deleted"):
         world.read(5)
 
 
-def test_leaders_come_and_go() -> None:
-    world = World(patiently(answer(error=6), answer(error=5), answer(plain(0)))[0])
+def test_leader_changes_followed() -> None:
+    world = World(patiently(response(error=6), response(error=5), response(plain(0)))[0])
     assert seen(world.read(1)) == [0]
-    world = World(lambda asked: answer(plain(0)))
+    world = World(lambda part: response(plain(0)))
     world.topics = {"t": {0: -1}}
     with pytest.raises(ReadError, match=r"t-0 cannot be read at offset 0: LEADER_NOT_AVAILABLE .*one:9092"):
         world.read(1)
     assert 1002.8 <= world.network.loop.time() < 1003.2  # default.api.timeout.ms
 
 
-def test_who_is_silent_is_left_and_asked_again() -> None:
-    world = World(patiently(SILENT, answer(plain(0)))[0])
+def test_silent_broker_times_out_and_is_retried() -> None:
+    world = World(patiently(SILENT, response(plain(0)))[0])
     assert seen(world.read(1)) == [0]
     assert world.network.loop.time() >= 1002  # request.timeout.ms
-    world = World(lambda asked: SILENT)
+    world = World(lambda part: SILENT)
     with pytest.raises(ReadError, match="one:9092 did not answer FetchRequest in time"):
         world.read(1)
     assert world.network.loop.time() < 1007
 
 
-def test_an_answer_may_come_late_or_be_of_another_partition() -> None:
-    assert seen(World(lambda asked: Later(1.5, answer(plain(0)))).read(1)) == [0]
-    world = World(patiently(answer(plain(9), partition=7), answer(plain(0)))[0])
+def test_late_response_and_response_of_other_partition() -> None:
+    assert seen(World(lambda part: Later(1.5, response(plain(0)))).read(1)) == [0]
+    world = World(patiently(response(plain(9), partition=7), response(plain(0)))[0])
     assert seen(world.read(1)) == [0]
 
 
-def test_a_reader_may_take_its_time() -> None:
-    """Longer than any answer may take: what was under way is lost, and asked for again."""
+def test_slow_reader_sends_fetch_again() -> None:
+    """Longer than the request timeout: the response in flight is lost, and fetched again."""
     world = World(batches_from([plain(n, value_bytes=1000) for n in range(4)]))
 
     async def pause() -> None:
@@ -301,23 +301,23 @@ def test_a_reader_may_take_its_time() -> None:
 @each("place", [23, 26, 57, 60])
 @each("limit", [1, 100_000])
 @each("policy", ["skip", "emit"])
-def test_a_batch_that_lies_of_its_reach_hides_no_other(place: int, limit: int, policy: Any) -> None:
-    """A bit of its last offset delta, or of its number of records, is wrong."""
+def test_wrong_last_offset_delta_hides_no_batch(place: int, limit: int, policy: Any) -> None:
+    """A bit of the last offset delta, or of the record count, is wrong."""
     log = [plain(*range(4 * n, 4 * n + 4)) for n in range(6)]
     bad = bytearray(log[2])
     bad[place] ^= 0x40 if place in (23, 57) else 2
     log[2] = bytes(bad)
 
-    def fetch(asked: Asked) -> Any:
-        """The broker has it right."""
+    def fetch(part: FetchedPartition) -> Any:
+        """Returns the batch as the broker has it, undamaged."""
         data = b""
         for number, one in enumerate(log):
-            if 4 * number + 3 >= asked.fetch_offset and (not data or len(data + one) <= asked.partition_max_bytes):
+            if 4 * number + 3 >= part.fetch_offset and (not data or len(data + one) <= part.partition_max_bytes):
                 data += one
-        return answer(data)
+        return response(data)
 
     decoder = Decoder(Wanted(("offset", "crcOk"), on_corrupt=policy), OffsetRange("t", 0, 1, 22))
-    found = World(fetch).read(22, 1, doubting=True, options={"max.partition.fetch.bytes": str(limit)})
+    found = World(fetch).read(22, 1, distrust_headers=True, options={"max.partition.fetch.bytes": str(limit)})
     rows = [row for one in found for some in decoder.rows(one) for row in some.to_pylist()]
     assert [row["offset"] for row in rows if row["crcOk"]] == [1, 2, 3, 4, 5, 6, 7, *range(12, 22)]
     shown = [row["offset"] for row in rows if not row["crcOk"]]
@@ -336,7 +336,7 @@ entry = st.tuples(st.sampled_from(FORMATS), st.integers(1, 6), st.integers(1, 40
     st.sampled_from([2, 12]),
 )
 def test_any_range_of_any_log(log: list[Any], start: int, size: int, limit: int, version: int) -> None:
-    """Entries of all formats with gaps between and within: the records of the range, each once."""
+    """Entries of all formats with gaps between and within them: the records of the range, each once."""
     made: list[tuple[int, bytes]] = []  # last offset, entry
     everything: list[int] = []
     first = 0
@@ -349,13 +349,13 @@ def test_any_range_of_any_log(log: list[Any], start: int, size: int, limit: int,
         first = records[-1].offset + gap
     end = start + size
 
-    def fetch(asked: Asked) -> Any:
-        data = b"".join(one for last, one in made if last >= asked.fetch_offset)
+    def fetch(part: FetchedPartition) -> Any:
+        data = b"".join(one for last, one in made if last >= part.fetch_offset)
         if version == 2:
-            return answer(data[: asked.partition_max_bytes], high=10**6)
+            return response(data[: part.partition_max_bytes], high=10**6)
         whole = [position + header.size_bytes for position, header in formats.headers(data)]
-        fits = [stop for stop in whole if stop <= asked.partition_max_bytes]
-        return answer(data[: (fits[-1:] or whole[:1] or [0])[0]], high=10**6)
+        fits = [stop for stop in whole if stop <= part.partition_max_bytes]
+        return response(data[: (fits[-1:] or whole[:1] or [0])[0]], high=10**6)
 
     world = World(fetch, VERSIONS | {FetchRequest: f"0-{version}"})
     want = Wanted(("offset",))

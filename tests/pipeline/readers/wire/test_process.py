@@ -1,4 +1,4 @@
-"""Pieces against a broker of its own process, which dies in between."""
+"""Pieces against a broker in its own process, which dies during the read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla_testing.pipeline.wire_world import all_rows, config, wanted
 
 @contextlib.contextmanager
 def serving(folder: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and where it listens."""
+    """Starts the process and yields it with its address."""
     command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", listen, "--data-dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -30,7 +30,7 @@ def serving(folder: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[subproc
 
 
 @pytest.mark.process
-def test_the_broker_dies_while_it_is_read(tmp_path: Path) -> None:
+def test_read_continues_after_broker_restart(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
     values = [b"%d" % n * 100 for n in range(3000)]
@@ -49,10 +49,10 @@ def test_the_broker_dies_while_it_is_read(tmp_path: Path) -> None:
             wanted("offset", "value"),
         )
         reading = work.read()
-        told = [next(reading) for _ in range(3)]
+        found = [next(reading) for _ in range(3)]
         process.kill()
         process.wait()
     with serving(tmp_path, at), WireBackend(config(at)):
-        told += list(reading)
-    assert [offset for some in told for offset in some.column("offset").to_pylist()] == list(range(3000))
-    assert [value for some in told for value in some.column("value").to_pylist()] == values
+        found += list(reading)
+    assert [offset for some in found for offset in some.column("offset").to_pylist()] == list(range(3000))
+    assert [value for some in found for value in some.column("value").to_pylist()] == values

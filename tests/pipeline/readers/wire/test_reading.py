@@ -1,4 +1,4 @@
-"""Pieces over the wire against brokers of all ages: the same records as the consumers, in every format."""
+"""Pieces over the wire from brokers of all releases: the same records as consumers read, in every format."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def topic(broker: Embedded) -> str:
 
 
 def in_many_batches(broker: Embedded, topic: str, count: int) -> None:
-    """One record each."""
+    """Produces one record per batch."""
     for n in range(count):
         broker.send(topic, b"%d" % n * 50)
 
 
-def test_all_formats_and_codecs(tmp_path: Path) -> None:
-    """Logs of three entries each, as no broker of today would write them all: read at each start and end."""
+def test_read_all_formats_and_codecs(tmp_path: Path) -> None:
+    """Logs of three entries each, in combinations that no broker of today writes: read at each start and end."""
     logs, records = {}, {}
     for magic, codec in FORMATS:
         some = some_records(30, magic * 10 + codec, headers=magic == 2)
@@ -89,7 +89,7 @@ def test_all_formats_and_codecs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_release(release: str) -> None:
+def test_read_from_every_release(release: str) -> None:
     with Embedded(release=release) as broker:
         topic = broker.create_topic(partitions=2)
         for number in range(2):
@@ -98,13 +98,13 @@ def test_every_release(release: str) -> None:
         found = all_rows(broker, topic)
         assert len(found) == 40 and shown(found) == consumed(broker, topic)
         assert {row["topic"] for row in found} == {topic}
-        # Small limits: many Fetches, and in old versions entries that do not fit.
+        # Small limits: many Fetches, and with old versions entries that do not fit.
         assert all_rows(broker, topic, max_partition_fetch_bytes=100) == found
         assert offsets(piece(broker, topic, 15, 7, max_partition_fetch_bytes=1)) == list(range(7, 15))
 
 
 def write_in_transactions(broker: Embedded, topic: str) -> None:
-    """Committed and aborted ones, and some that belong to none, of two producers at a time."""
+    """Writes committed and aborted transactions of two producers, and records outside of transactions."""
 
     async def work() -> None:
         async with (
@@ -126,7 +126,7 @@ def write_in_transactions(broker: Embedded, topic: str) -> None:
     asyncio.run(work())
     with WireBackend(config(broker)) as backend:
         key = [TopicPartition(topic, 0)]
-        # The last marker is written after the commit is answered.
+        # The last marker is written after the response to the commit.
         while backend.latest(key, committed=True) != backend.latest(key, committed=False):
             pass
 
@@ -146,16 +146,16 @@ def by_kafka_python(broker: Embedded, topic: str, isolation: str) -> list[tuple[
         return found
 
 
-def test_transactions(broker: Embedded, topic: str) -> None:
+def test_read_committed_and_uncommitted_transactions(broker: Embedded, topic: str) -> None:
     write_in_transactions(broker, topic)
     for isolation in ("read_committed", "read_uncommitted"):
         want = wanted(committed=isolation == "read_committed")
         found = all_rows(broker, topic, want=want)
         assert shown(found) == consumed(broker, topic, isolation)
-        told = [(row["offset"], row["key"], row["value"]) for row in found]
-        assert told == by_kafka_python(broker, topic, isolation)
+        found_rows = [(row["offset"], row["key"], row["value"]) for row in found]
+        assert found_rows == by_kafka_python(broker, topic, isolation)
         end = found[-1]["offset"] + 1
-        # From any offset on: what was aborted before it is known all the same.
+        # From any offset: transactions aborted before it are still known.
         for start in range(0, end, 3):
             expected = [row["offset"] for row in found if row["offset"] >= start]
             work = piece(broker, topic, end, start, want, max_partition_fetch_bytes=150)
@@ -166,16 +166,16 @@ def test_transactions(broker: Embedded, topic: str) -> None:
     assert sorted(row["key"][3] for row in markers) == [0] * 5 + [1] * 7
 
 
-def test_what_is_behind_the_last_stable_offset_is_waited_for(broker: Embedded, topic: str) -> None:
+def test_read_committed_waits_for_last_stable_offset(broker: Embedded, topic: str) -> None:
     async def work() -> None:
         async with Producer(broker.bootstrap, transactional_id=topic) as producer:
             await producer.begin()
             await producer.send(topic, b"open", partition=0)
             await producer.flush()
-            await asyncio.to_thread(asked)
+            await asyncio.to_thread(requested)
             await producer.commit()
 
-    def asked() -> None:
+    def requested() -> None:
         assert all_rows(broker, topic, want=wanted(committed=True)) == []
         assert len(all_rows(broker, topic)) == 1
         work = piece(broker, topic, 1, want=wanted(committed=True), default_api_timeout_ms=300)
@@ -187,9 +187,9 @@ def test_what_is_behind_the_last_stable_offset_is_waited_for(broker: Embedded, t
     assert len(all_rows(broker, topic, want=wanted(committed=True))) == 1
 
 
-def test_gaps_that_the_cleaner_left(tmp_path: Path) -> None:
+def test_read_gaps_left_by_cleaner(tmp_path: Path) -> None:
     kept = plain(3, 4, 9) + plain(40, 41) + plain(50)
-    # At the end only a marker, whose transaction's records are gone.
+    # At the end only a marker, whose transaction's records were removed.
     log = kept + transactional(60, 7) + marker(90, 7, commit=True)
     with stored(tmp_path, {"t": log}) as broker:
         assert offsets(piece(broker, "t", 91)) == [3, 4, 9, 40, 41, 50, 60]
@@ -199,7 +199,7 @@ def test_gaps_that_the_cleaner_left(tmp_path: Path) -> None:
         assert offsets(piece(broker, "t", 91, 5, wanted("offset", control=True))) == [9, 40, 41, 50, 60, 90]
 
 
-def test_records_that_were_deleted(broker: Embedded, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_read_deleted_records_raise_data_loss(broker: Embedded, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     broker.send_many(topic, [b"%d" % n for n in range(20)])
     delete_below(broker, topic, 8)
     with pytest.raises(DataLoss, match=rf"{topic}-0 has lost offsets 2 to 7: it begins at offset 8 \(broker at 127"):
@@ -211,7 +211,7 @@ def test_records_that_were_deleted(broker: Embedded, topic: str, caplog: pytest.
     with caplog.at_level(logging.WARNING):
         assert offsets(piece(broker, topic, 40, 30, wanted(fail_on_loss=False))) == []
     assert "lost offsets 30 to 39" in caplog.text
-    # A log that was cut behind the start: what is there is given first.
+    # A log truncated after the start: the existing records are returned first.
     work = piece(broker, topic, 22, 18, default_api_timeout_ms=300)
     found = []
     with pytest.raises(DataLoss, match="lost offsets 20 to 21: it ends at offset 20"):
@@ -220,7 +220,7 @@ def test_records_that_were_deleted(broker: Embedded, topic: str, caplog: pytest.
     assert found == [18, 19]
 
 
-def test_a_topic_that_was_deleted_or_made_anew(broker: Embedded) -> None:
+def test_read_deleted_or_recreated_topic_raises_data_loss(broker: Embedded) -> None:
     topic = broker.create_topic()
     broker.send_many(topic, [b"%d" % n for n in range(5)])
     with WireBackend(config(broker)) as backend:
@@ -229,16 +229,16 @@ def test_a_topic_that_was_deleted_or_made_anew(broker: Embedded) -> None:
     broker.delete_topic(topic)
     with pytest.raises(DataLoss, match=f"{topic}-0 has lost offsets 0 to 4: it was deleted"):
         rows(work)
-    assert not [one for one in broker.topics() if one.name == topic]  # reading has not made it
+    assert not [one for one in broker.topics() if one.name == topic]  # reading has not created it
     broker.create_topic(topic)
     broker.send_many(topic, [b"other"] * 7)
-    with pytest.raises(DataLoss, match="deleted and made anew"):
+    with pytest.raises(DataLoss, match="deleted and created again"):
         rows(work)
     unsure = WirePiece(work.config, work.range, wanted("offset", fail_on_loss=False), work.topic_id)
     assert offsets(unsure) == [0, 1, 2, 3, 4]
 
 
-def test_leaders_move_while_it_is_read(broker: Embedded, topic: str) -> None:
+def test_read_while_leaders_move(broker: Embedded, topic: str) -> None:
     in_many_batches(broker, topic, 300)
     found, moved = [], 0
     for some in piece(broker, topic, 300, max_partition_fetch_bytes=2000).read():
@@ -250,7 +250,7 @@ def test_leaders_move_while_it_is_read(broker: Embedded, topic: str) -> None:
     assert found == list(range(300)) and moved > 1
 
 
-def test_brokers_stop_while_it_is_read(broker: Embedded, topic: str) -> None:
+def test_read_while_brokers_stop(broker: Embedded, topic: str) -> None:
     in_many_batches(broker, topic, 100)
     reading = piece(broker, topic, 100, max_partition_fetch_bytes=2000).read()
     found = next(reading).column("offset").to_pylist()
@@ -278,14 +278,14 @@ def test_brokers_stop_while_it_is_read(broker: Embedded, topic: str) -> None:
         ("delay", {"ms": 30}),
     ],
 )
-def test_what_passes_is_read_all_the_same(broker: Embedded, topic: str, kind: str, arguments: dict[str, Any]) -> None:
+def test_read_transient_fault_retried(broker: Embedded, topic: str, kind: str, arguments: dict[str, Any]) -> None:
     in_many_batches(broker, topic, 100)
     with getattr(broker.faults, kind)("Fetch", topic=topic, times=3, after=1, **arguments) as fault:
         assert offsets(piece(broker, topic, 100, max_partition_fetch_bytes=2000)) == list(range(100))
     assert fault.fired == 3
 
 
-def test_what_does_not_pass_ends_in_time(broker: Embedded, topic: str) -> None:
+def test_read_permanent_fault_raises_before_timeout(broker: Embedded, topic: str) -> None:
     broker.send_many(topic, [b"0"])
     hurried: Any = {"default_api_timeout_ms": 300, "request_timeout_ms": 100}
     with (
@@ -303,11 +303,11 @@ def test_what_does_not_pass_ends_in_time(broker: Embedded, topic: str) -> None:
         pytest.raises(ReadError, match="did not answer FetchRequest in time"),
     ):
         rows(piece(broker, topic, 1, fetch_max_wait_ms=0, **hurried))
-    with pytest.raises(ReadError, match=r"brokers at 127.0.0.1:1 cannot be asked: .*127.0.0.1:1"):
+    with pytest.raises(ReadError, match=r"cannot connect to the brokers at 127.0.0.1:1: .*127.0.0.1:1"):
         rows(piece("127.0.0.1:1", topic, 1, **hurried))
 
 
-def test_damage_on_the_way(broker: Embedded, topic: str) -> None:
+def test_read_damage_in_transit(broker: Embedded, topic: str) -> None:
     for n in range(4):
         broker.send_many(topic, [b"%d" % m for m in range(10 * n, 10 * n + 10)])
     small: Any = {"max_partition_fetch_bytes": 1}
@@ -322,15 +322,15 @@ def test_damage_on_the_way(broker: Embedded, topic: str) -> None:
         ]
 
 
-def test_damage_of_all_kinds(caplog: pytest.LogCaptureFixture) -> None:
+def test_read_damage_of_all_kinds_by_policy(caplog: pytest.LogCaptureFixture) -> None:
     good, bad = plain(0, 1, 2), bytearray(plain(3, 4, 5))
-    bad[-12] ^= 1  # within a value: it decodes
+    bad[-12] ^= 1  # within a value: it still decodes
     worse = bytearray(plain(6, 7))
     worse[61] ^= 0x70  # the length of the first record
     unknown = bytearray(plain(8, 9))
-    unknown[16] = 7  # a magic that no format has
+    unknown[16] = 7  # a magic of no format
     log = good + bytes(bad) + bytes(worse) + bytes(unknown) + plain(10, 11)
-    # A broker would cut its log there when it opens it: straight to what decodes.
+    # A broker would truncate such a log when it opens it, so the bytes go straight to the decoder.
     fetched = Fetched(memoryview(log), (), 1, "there:1")
 
     def decoded(columns: tuple[str, ...] = ("offset", "value", "crcOk"), end: int = 12, **more: Any) -> list[Any]:
@@ -343,7 +343,7 @@ def test_damage_of_all_kinds(caplog: pytest.LogCaptureFixture) -> None:
         decoded()
     with caplog.at_level(logging.WARNING):
         assert [row[0] for row in decoded(on_corrupt="skip")] == [1, 2, 10, 11]
-    assert "t-0: 3 damaged entries were left out" in caplog.text
+    assert "damaged entries skipped partition=t-0 count=3" in caplog.text
     emitted = decoded(on_corrupt="emit")
     assert [(offset, ok) for offset, _, ok in emitted] == [
         (1, True),
@@ -361,7 +361,7 @@ def test_damage_of_all_kinds(caplog: pytest.LogCaptureFixture) -> None:
     assert [row[0] for row in decoded(on_corrupt="emit", end=6)] == [1, 2, 3, 4, 5]
 
 
-def test_large_records(broker: Embedded) -> None:
+def test_read_large_records(broker: Embedded) -> None:
     topic = broker.create_topic(configs={"max.message.bytes": 8_000_000})
     values = [b"a" * 10, b"b" * 3_000_000, b"c" * 6_000_000, b"d"]
     for value in values:
@@ -371,7 +371,7 @@ def test_large_records(broker: Embedded) -> None:
     assert [row["value"] for row in rows(piece(broker, topic, 4, want=wanted("value")))] == values
 
 
-def test_large_records_of_old_brokers() -> None:
+def test_read_large_records_from_old_brokers() -> None:
     with Embedded(release="0.10.0", configs={"message.max.bytes": 4_000_000}) as broker:
         topic = broker.create_topic()
         values = [b"a" * 10, b"b" * 3_000_000, b"c"]
@@ -382,7 +382,7 @@ def test_large_records_of_old_brokers() -> None:
             rows(piece(broker, topic, 3, fetch_max_bytes=2_000_000))
 
 
-def test_columns_and_times(broker: Embedded, topic: str) -> None:
+def test_read_columns_and_time_bounds(broker: Embedded, topic: str) -> None:
     for n in range(10):
         broker.send(topic, b"%d" % n, headers=[("h", str(n))], timestamp_ms=NOW_MS + n)
     assert [list(row) for row in rows(piece(broker, topic, 10, want=wanted("partition", "topic")))] == [
@@ -402,7 +402,7 @@ def test_columns_and_times(broker: Embedded, topic: str) -> None:
         assert not backend.pieces([one], wanted("offset", from_ms=NOW_MS + 10), at_least=None)
 
 
-def test_it_may_be_left_in_the_middle_and_read_within_a_loop(broker: Embedded, topic: str) -> None:
+def test_read_closed_early_and_within_running_loop(broker: Embedded, topic: str) -> None:
     in_many_batches(broker, topic, 100)
     work = piece(broker, topic, 100, max_partition_fetch_bytes=2000)
     reading = work.read()
@@ -415,9 +415,9 @@ def test_it_may_be_left_in_the_middle_and_read_within_a_loop(broker: Embedded, t
     assert asyncio.run(within()) == list(range(100))
 
 
-def test_a_piece_is_small_and_plain(broker: Embedded) -> None:
-    told = pickle.dumps(piece(broker, "t", 10))
-    assert len(told) < 1000
-    assert pickle.loads(told) == piece(broker, "t", 10)
+def test_piece_pickles_small(broker: Embedded) -> None:
+    found_rows = pickle.dumps(piece(broker, "t", 10))
+    assert len(found_rows) < 1000
+    assert pickle.loads(found_rows) == piece(broker, "t", 10)
     assert json.dumps(piece(broker, "t", 10).config)
     assert rows(piece(broker, "t", 0)) == [] and COLUMNS

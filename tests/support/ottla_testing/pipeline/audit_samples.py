@@ -1,7 +1,7 @@
-"""Data directories to be audited: random batches of producers as a broker leaves them, with and without planted faults.
+"""Data directories for audits: random producer batches as a broker would append them, with and without planted faults.
 
-Owns the batches (`Story`), the writing of them as a follower does, who asks no producer, and the faults: each changes a
-closed directory and says where it must be found. `damaged` plants some, each into a segment of its own.
+Owns the batches (`Story`), their appends as a follower, which checks no producer state, and the faults: each changes a
+closed directory and returns where it must be found. `damaged` plants some, each in a segment of its own.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ WRAP = 2**31
 
 @dataclass
 class Story:
-    """Batches of a partition, as a broker would take them; `plant_...` adds what it would not. `told` is where the
-    planted ones begin: base offset, and words of the finding."""
+    """Batches of a partition that a broker would append; `plant_...` adds batches that it would refuse. `planted_at`
+    has the base offset of each planted batch, and words of its finding."""
 
     seed: int = 0
     transactions: bool = True
     offset: int = 0
     leader_epoch: int = 0
     batches: list[bytes] = field(default_factory=list)
-    told: list[tuple[int, str]] = field(default_factory=list)
+    planted_at: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -74,7 +74,7 @@ class Story:
     def produce(
         self, producer: int, count: int = 0, *, transactional: bool = False, sequence: int | None = None
     ) -> None:
-        """A batch of an idempotent producer, with the next sequence unless told."""
+        """Adds a batch of an idempotent producer, by default with the next sequence."""
         epoch = self.epochs.setdefault(producer, 0)
         first = self.next.get(producer, 0) if sequence is None else sequence
         count = count or self.chance.randint(1, 4)
@@ -94,7 +94,7 @@ class Story:
         self.open.discard(producer)
 
     def step(self) -> None:
-        """Something that a healthy log has."""
+        """Adds something that a healthy log may have."""
         chance = self.chance
         kind = chance.random()
         if kind < 0.3:
@@ -113,7 +113,7 @@ class Story:
             self.next[producer] = 0
             self.produce(producer)
         elif kind < 0.96:
-            self.marker(14, commit=False)  # of a transaction that wrote nothing here
+            self.marker(14, commit=False)  # of a transaction without a batch here
         else:
             self.leader_epoch += chance.randint(1, 3)
 
@@ -122,26 +122,26 @@ class Story:
             self.step()
         return self
 
-    # What no producer does, or no broker takes.
+    # Batches that no producer sends, or no broker appends.
 
     def plant_duplicate(self) -> None:
         for _ in range(3):
             self.produce(1, 3)
         first = self.next[1] - 9
-        self.told.append((self.offset, "duplicates"))
+        self.planted_at.append((self.offset, "duplicates"))
         for sequence in (first, first + 3, first + 6):
             self.produce(1, 3, sequence=sequence)
 
     def plant_gap(self) -> None:
         self.produce(2, 2)
-        self.told.append((self.offset, "missing in front"))
+        self.planted_at.append((self.offset, "missing before"))
         self.produce(2, 2, sequence=self.next[2] + 4)
 
     def plant_old_epoch(self) -> None:
         self.epochs[3] = self.epochs.get(3, 0) + 1
         self.next[3] = 0
         self.produce(3)
-        self.told.append((self.offset, "goes back"))
+        self.planted_at.append((self.offset, "goes back"))
         first = self.chance.randint(0, 50)
         for sequence in (first, first + 2, first + 4):
             self.add(2, producer=3, epoch=self.epochs[3] - 1, sequence=sequence)
@@ -150,13 +150,14 @@ class Story:
         self.produce(21, transactional=True)
         self.epochs[21] += 1
         self.next[21] = 0
-        self.told.append((self.offset, "its marker is missing"))
+        self.planted_at.append((self.offset, "its marker is missing"))
         self.produce(21, transactional=True)
         self.marker(21, commit=True)
 
 
 def write(root: Path, stories: Sequence[Story], *, metadata: bool = True, close: bool = True) -> Path:
-    """A data directory with a partition for each story; with `metadata` the topics are known to be not compacted."""
+    """Writes a data directory with a partition for each story; with `metadata` the topics are known not to be
+    compacted."""
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     if metadata:
         directory.open_partition("__cluster_metadata", 0, config=LogConfig(), now_ms=0)
@@ -171,7 +172,7 @@ def write(root: Path, stories: Sequence[Story], *, metadata: bool = True, close:
     return root
 
 
-# -- looking
+# -- findings
 
 
 def audited(root: Path, *, records: bool = True, topics: Sequence[str] | None = None) -> AuditReport:
@@ -183,7 +184,7 @@ def shown(findings: Sequence[Finding]) -> list[str]:
 
 
 def verified(root: Path, *, records: bool = True, gaps: bool = False) -> list[Finding]:
-    """What `ottla verify` finds."""
+    """Returns the findings of `ottla verify`."""
     found = Verification(root, deep=records, may_have_gaps=lambda topic: gaps).findings()
     return [one for one in found if one.wrong]
 
@@ -192,7 +193,7 @@ def verified(root: Path, *, records: bool = True, gaps: bool = False) -> list[Fi
 
 
 class Planted(NamedTuple):
-    """Where a fault must be found. A byte or an offset of -1 stands for any."""
+    """The place where a fault must be found. A byte or an offset of -1 matches any."""
 
     file: str
     byte: int | None
@@ -201,7 +202,8 @@ class Planted(NamedTuple):
 
     def is_in(self, finding: Finding) -> bool:
         return (finding.file, finding.part) == (self.file, self.part) and all(
-            told == -1 or told == found for told, found in ((self.byte, finding.byte), (self.offset, finding.offset))
+            expected == -1 or expected == found
+            for expected, found in ((self.byte, finding.byte), (self.offset, finding.offset))
         )
 
 
@@ -224,7 +226,7 @@ class Segment:
         return self.log.with_suffix(suffix)
 
     def pick(self, *, first: int = 1, last: int = 1) -> inspect.BatchFacts:
-        """One of the entries, with so many before it and behind it."""
+        """Returns one of the entries, with at least `first` before it and `last` after it."""
         return self.chance.choice(self.facts[first : len(self.facts) - last])
 
     def patch(self, at: int, new: bytes) -> None:
@@ -233,7 +235,7 @@ class Segment:
         self.log.write_bytes(data)
 
     def rewritten(self, found: inspect.BatchFacts, at: int, form: str, value: int) -> None:
-        """Changes a field of a batch's header, and makes its CRC fit."""
+        """Changes a field of a batch's header, and updates its CRC."""
         data = bytearray(self.log.read_bytes())
         struct.pack_into(form, data, found.position + at, value)
         covered = bytes(data[found.position + 21 : found.position + found.size_bytes])
@@ -245,11 +247,11 @@ class Segment:
 
 
 Fault = Callable[[Segment], Planted | None]
-"""Plants itself; None if there is no place for it."""
+"""A function that plants a fault and returns its place; None if the segment is not suitable."""
 
 
 def flip(segment: Segment) -> Planted:
-    """A bit of what the CRC covers."""
+    """Flips a bit that the CRC covers."""
     found = segment.pick(first=0, last=0)
     at = found.position + segment.chance.randrange(21, found.size_bytes)
     segment.patch(at, bytes([segment.log.read_bytes()[at] ^ 1 << segment.chance.randrange(8)]))
@@ -257,7 +259,7 @@ def flip(segment: Segment) -> Planted:
 
 
 def other_leader_epoch(segment: Segment) -> Planted | None:
-    """Outside of the CRC; between two that agree."""
+    """Changes a field outside the CRC, between two batches with equal epochs."""
     facts = segment.facts
     epochs = [found.header.partition_leader_epoch for found in facts]
     places = [n for n in range(1, len(facts) - 1) if epochs[n - 1] == epochs[n] == epochs[n + 1]]
@@ -269,7 +271,7 @@ def other_leader_epoch(segment: Segment) -> Planted | None:
 
 
 def other_offset(segment: Segment) -> Planted | None:
-    """Outside of the CRC: a base offset that is too high, or too low."""
+    """Changes a field outside the CRC: a base offset that is too high, or too low."""
     found = segment.pick()
     wrong = found.header.base_offset + segment.chance.choice([-2, 1, 3, 1 << 20, 1 << 40])
     if wrong < 0:
@@ -286,7 +288,7 @@ def missing_batch(segment: Segment) -> Planted:
 
 
 def copied_batch(segment: Segment) -> Planted:
-    """The same bytes twice."""
+    """Repeats the bytes of a batch."""
     found = segment.pick()
     data, end = segment.log.read_bytes(), found.position + found.size_bytes
     segment.log.write_bytes(data[:end] + data[found.position :])
@@ -294,7 +296,7 @@ def copied_batch(segment: Segment) -> Planted:
 
 
 def copied_batches(segment: Segment) -> Planted | None:
-    """Several of them, once more behind each other: one fault."""
+    """Repeats several consecutive batches: one fault."""
     count = segment.chance.randint(2, 3)
     if len(segment.facts) < count + 2:
         return None
@@ -339,7 +341,7 @@ def wrong_time_index(segment: Segment) -> Planted | None:
 
 
 def lying_snapshot(segment: Segment) -> Planted | None:
-    """Says another sequence of the producer that wrote last."""
+    """Writes another sequence of the producer that wrote last."""
     at = int(segment.next.stem) if segment.next else segment.facts[-1].header.next_offset
     path = segment.folder / snapshot.file_name(at)
     numbered = [found for found in segment.facts if found.header.base_sequence >= 0]
@@ -348,11 +350,11 @@ def lying_snapshot(segment: Segment) -> Planted | None:
     known = snapshot.parse(path.read_bytes(), at)
     assert known is not None
     producer_id = numbered[-1].header.producer_id
-    told = known.get(producer_id)
-    if told is None or not told.batches:
+    entry = known.get(producer_id)
+    if entry is None or not entry.batches:
         return None
-    lie = told.batches[-1]._replace(last_sequence=told.batches[-1].last_sequence + 1)
-    path.write_bytes(snapshot.dump({**known, producer_id: told._replace(batches=(lie,))}))
+    lie = entry.batches[-1]._replace(last_sequence=entry.batches[-1].last_sequence + 1)
+    path.write_bytes(snapshot.dump({**known, producer_id: entry._replace(batches=(lie,))}))
     return Planted(f"{segment.folder.name}/{path.name}", None, at, "snapshot")
 
 
@@ -388,7 +390,7 @@ def abort_lying(segment: Segment) -> Planted | None:
 
 
 def wrong_count(segment: Segment) -> Planted | None:
-    """The header says one record less than there are."""
+    """Writes a record count that is one too low."""
     some = [found for found in segment.facts if found.record_count > 1]
     if not some:
         return None
@@ -398,7 +400,7 @@ def wrong_count(segment: Segment) -> Planted | None:
 
 
 def wrong_last_offset(segment: Segment) -> Planted:
-    """The header spans more offsets than its records."""
+    """Writes a last offset delta above the records."""
     found = segment.pick(first=0)
     segment.rewritten(found, 23, ">i", found.header.last_offset_delta + segment.chance.choice([1, 5]))
     return segment.planted(found)
@@ -459,5 +461,5 @@ FAULTS: tuple[Fault, ...] = (
 
 
 def segments(root: Path) -> list[Path]:
-    """The logs of the stories' partitions that have some entries."""
+    """Returns the logs of the stories' partitions with at least some entries."""
     return [path for path in sorted(root.glob("orders-*/*.log")) if path.stat().st_size > 800]

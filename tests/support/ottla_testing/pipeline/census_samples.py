@@ -1,4 +1,4 @@
-"""Facts of a log by the plain decoder, record by record: what the census by arrays is held against."""
+"""Counts of a log by the plain decoder, record by record: the expected result of the census by arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla_testing.protocol.batches import batch_of
 
 
 def plain_facts(data: bytes) -> Facts:
-    """The facts of whole, undamaged entries."""
+    """Returns the counts of whole, undamaged entries."""
     facts = Facts()
     for position, header in formats.headers(data):
         records = list(formats.records(data, position))
@@ -71,14 +71,14 @@ def raw_bytes(data: bytes, position: int, header: BatchHeader) -> int:
 
 
 def marker(kind: int, offset: int, producer_id: int) -> bytes:
-    """A control batch: 0 abort, 1 commit, 2 a change of the leader."""
+    """Returns a control batch: 0 abort, 1 commit, 2 a leader change."""
     record = Record(offset, NOW, kind.to_bytes(4, "big"), bytes(6))
     options = {"producer_id": producer_id, "producer_epoch": 0, "transactional": kind < 2}
     return bytes(batch_of([record], base_offset=offset, control=True, **options))
 
 
 def a_log(seed: int, count: int = 40) -> list[bytes]:
-    """Entries of all formats and codecs, of numbered and transactional producers, markers, times of both kinds."""
+    """Returns entries of all formats and codecs, with sequences and transactions, markers, and both timestamp types."""
     made: list[bytes] = []
     offset = 100
     for index in range(count):

@@ -1,4 +1,4 @@
-"""Records of all kinds, entries of all formats, and both decoders' answers in one shape, to be compared."""
+"""Records of all kinds, entries of all formats, and the results of both decoders in one form for comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INT64_MAX = 2**63 - 1
 
 
 class Refused(NamedTuple):
-    """What stands for records that were refused, whatever the words."""
+    """The result for refused records, whatever the message."""
 
     refused: bool = True
 
@@ -29,7 +29,8 @@ REFUSED = Refused()
 
 
 def some_records(count: int, seed: int, first: int = 0, headers: bool = True) -> list[Record]:
-    """Records with nulls, empties, lengths of one to three bytes, times that go back, and up to 40 headers."""
+    """Returns records with nulls, empty values, lengths of one to three bytes, timestamps that go back, and up to 40
+    headers."""
     chance = random.Random(seed)
 
     def blob() -> bytes | None:
@@ -48,21 +49,21 @@ def some_records(count: int, seed: int, first: int = 0, headers: bool = True) ->
 
 
 def entries(records: Sequence[Record], magic: int, codec: int, **options: Any) -> bytes:
-    """These records as one entry, or as plain messages, by the plain encoders."""
+    """Encodes these records as one entry, or as plain messages, with the plain encoders."""
     if magic == 2:
         return bytes(batch_of(records, base_offset=records[0].offset, codec=codec, **options))
     return bytes(legacy.build(records, magic=magic, codec=codec, **options))
 
 
 def shown(records: Sequence[Record], magic: int) -> list[Record]:
-    """As the format holds them."""
+    """Returns the records with the fields that the format has."""
     if magic == 2:
         return list(records)
     return [r._replace(headers=(), timestamp=r.timestamp if magic else -1) for r in records]
 
 
 def plainly(data: bytes | bytearray) -> list[Record] | Refused:
-    """The records of all entries by the plain decoder, control records and entries with a wrong CRC included."""
+    """Decodes all entries with the plain decoder, including control records and entries with a wrong CRC."""
     found: list[Record] = []
     try:
         for position, _ in formats.headers(data):
@@ -70,7 +71,7 @@ def plainly(data: bytes | bytearray) -> list[Record] | Refused:
     except (CorruptRecords, InvalidRecords):
         return REFUSED
     if any(not -INT64_MAX - 1 <= record.offset <= INT64_MAX for record in found):
-        return REFUSED  # a column holds 64 bits, where the plain decoder has numbers without end
+        return REFUSED  # a column holds 64 bits, the plain decoder has unbounded numbers
     return [r._replace(headers=tuple(Header(_as_java(key), value) for key, value in r.headers)) for r in found]
 
 
@@ -78,8 +79,8 @@ def _as_java(key: str) -> str:
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def told(rows: pa.RecordBatch) -> list[Record]:
-    """Rows as records."""
+def to_records(rows: pa.RecordBatch) -> list[Record]:
+    """Converts rows to records."""
     rows.validate(full=True)
     found = rows.to_pylist()
     return [
@@ -95,17 +96,17 @@ def told(rows: pa.RecordBatch) -> list[Record]:
 
 
 def in_columns(data: bytes | bytearray | memoryview, **options: Any) -> list[Record] | Refused:
-    """The same by the columnar decoder."""
+    """Decodes the same with the columnar decoder."""
     options = {"control": True, "check_crc": False, "columns": ALL_COLUMNS} | options
     try:
-        return [record for rows in decode(data, Options(**options)) for record in told(rows)]
+        return [record for rows in decode(data, Options(**options)) for record in to_records(rows)]
     except (CorruptRecords, InvalidRecords):
         return REFUSED
 
 
 def both_ways(data: bytes | bytearray | memoryview, **options: Any) -> list[Record] | Refused:
-    """As `in_columns`, with batches hopped one after the other and in step, and plain messages one by one and in runs:
-    that must not differ."""
+    """Decodes like `in_columns`, with batches walked one after the other and in step, and plain messages one by one and
+    in runs; the results must be equal."""
     found = in_columns(data, **options)
     assert in_columns(data, keep=lambda position, header: True, **options) == found
     before = batches.TOGETHER
@@ -118,7 +119,7 @@ def both_ways(data: bytes | bytearray | memoryview, **options: Any) -> list[Reco
 
 
 def rows_of(records: Sequence[Record]) -> pa.RecordBatch:
-    """Records as rows, made by Arrow alone."""
+    """Converts records to rows, with Arrow alone."""
     headers = [[{"key": key, "value": value} for key, value in r.headers] for r in records]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     return pa.RecordBatch.from_pydict(
@@ -133,7 +134,7 @@ def rows_of(records: Sequence[Record]) -> pa.RecordBatch:
 
 
 def encoded(records: Sequence[Record], **options: Any) -> bytes:
-    """Records through Arrow to bytes; every CRC is right."""
+    """Encodes records through Arrow to bytes with valid CRCs."""
     data = b"".join(encode(rows_of(records), EncodeOptions(**options)))
     assert all(formats.crc_matches(data, position, header) for position, header in formats.headers(data))
     return data

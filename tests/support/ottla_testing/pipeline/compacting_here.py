@@ -32,7 +32,7 @@ ROOT = "/data"
 def compact_here(
     files: Files, plans: Sequence[PartitionPlan], *, rows: int = ROWS, rng: random.Random | None = None
 ) -> list[Outcome]:
-    """Does what the plans say, in any order that Spark may choose."""
+    """Runs the plans, with tasks in any order that Spark may choose."""
     rng = rng or random.Random(0)
     work = Compaction(files, plans)
     try:
@@ -57,13 +57,13 @@ def compact_here(
 
 
 def plan_of(files: Files, task: Clean) -> PartitionPlan:
-    """The plan for a task of the cleaner."""
+    """Returns the plan for a task of the cleaner."""
     dirty = Dirtiness(task.first_dirty_offset, task.end_offset, 0, 1, 0)
     return planned(files, ROOT, ("orders", 0), task, dirty, task.segments, is_due=True)
 
 
 class RandomLog:
-    """Writes segments of everything: formats, codecs, tombstones, no keys, producers, transactions, empty batches."""
+    """Writes segments with formats, codecs, tombstones, missing keys, producers, transactions and empty batches."""
 
     def __init__(self, rng: random.Random, keys: int = 8, *, old_formats: bool = True) -> None:
         self.rng, self.keys, self.old_formats = rng, keys, old_formats
@@ -75,7 +75,7 @@ class RandomLog:
         self.modified_ms = 1000
 
     def segment(self, batches: int, *, closing: bool = False) -> None:
-        """One more segment."""
+        """Adds a segment."""
         base, made = self.offset, []
         for _ in range(batches):
             made.append(bytes(self._entry(base)))
@@ -90,7 +90,7 @@ class RandomLog:
 
     @property
     def end_offset(self) -> int:
-        """Where the active segment begins."""
+        """Returns the base offset of the active segment."""
         return self.laid[-1].base_offset
 
     def _pairs(self, most: int = 5) -> list[tuple[bytes | None, bytes | None]]:
@@ -116,7 +116,7 @@ class RandomLog:
             self.offset += len(pairs)
             self.producers[producer] = (0, self.offset - 1)
             return data(first, *pairs, time=time, producer_id=producer, producer_epoch=0, base_sequence=first)
-        if kind < 0.65:  # a batch that a cleaner has emptied
+        if kind < 0.65:  # a batch without records, left by a cleaner
             producer, self.offset = pick.randrange(10, 13), self.offset + 2
             self.producers[producer] = (0, self.offset - 1)
             return batch.build(
@@ -126,7 +126,7 @@ class RandomLog:
             )
         if kind < 0.7:
             self.offset += 1
-            other = pick.choice([(-1, 2), (5, 1), (6, 0)])  # a leader's, or a marker whose data is gone
+            other = pick.choice([(-1, 2), (5, 1), (6, 0)])  # a leader change, or a marker whose data was removed
             if other[0] >= 0 and other[0] not in self.open:
                 self.producers.setdefault(other[0], (0, -1))
                 return marker(first, other[0], commit=bool(other[1]))
@@ -152,7 +152,7 @@ class RandomLog:
 
 
 def contents(files: SimulatedFiles, folder: str = FOLDER) -> dict[str, tuple[bytes, int]]:
-    """All files of a folder, with the times of logs."""
+    """Returns all files of a folder, with the modification times of logs."""
     return {
         name: (files.read_bytes(f"{folder}/{name}"), files.modified_ns(f"{folder}/{name}") * name.endswith(".log"))
         for name in files.list(folder)
@@ -160,7 +160,7 @@ def contents(files: SimulatedFiles, folder: str = FOLDER) -> dict[str, tuple[byt
 
 
 def live(files: Files) -> dict[bytes, bytes]:
-    """The last committed value of each key, as one has it who reads from the beginning."""
+    """Returns the last committed value of each key, as read from the start."""
     aborted = aborted_transactions(files, FOLDER)
 
     def is_aborted(header: BatchHeader) -> bool:
@@ -180,13 +180,13 @@ def live(files: Files) -> dict[bytes, bytes]:
 
 
 def close(files: SimulatedFiles) -> None:
-    """Makes what was laid a directory that its broker has closed."""
+    """Marks the written directory as closed by its broker."""
     files.open(f"{ROOT}/{CLEAN_SHUTDOWN}", create=True).close()
     files.sync_directory(ROOT)
 
 
 def compact_directory(files: SimulatedFiles, settings: Settings, *, now_ms: int = 10_000) -> list[Outcome]:
-    """What the job does to the directory, its one topic being compacted."""
+    """Runs the job on the directory, whose one topic is compacted."""
     with held(ROOT, files=files) as holding:
         plans = [
             plan_partition(holding, folder.topic, folder.partition, settings, now_ms=now_ms)
@@ -196,7 +196,7 @@ def compact_directory(files: SimulatedFiles, settings: Settings, *, now_ms: int 
 
 
 def on_disk(files: SimulatedFiles, folder: Path) -> None:
-    """Writes what was laid into a partition's folder of a directory that its broker has closed."""
+    """Writes the files to a partition's folder of a closed directory on the real disk."""
     folder.mkdir(parents=True)
     (folder.parent / CLEAN_SHUTDOWN).touch()
     for name, (content, modified_ns) in contents(files).items():
@@ -205,7 +205,7 @@ def on_disk(files: SimulatedFiles, folder: Path) -> None:
 
 
 def disk_contents(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """All files of a folder on the disk, with the times of logs."""
+    """Returns all files of a folder on the disk, with the modification times of logs."""
     return {
         path.name: (path.read_bytes(), path.stat().st_mtime_ns * (path.suffix == ".log"))
         for path in folder.iterdir()
@@ -214,7 +214,7 @@ def disk_contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def clean_as_a_broker(root: Path, topic: str, partition: int, settings: Settings, now_ms: int) -> None:
-    """One pass of the broker's cleaner over a partition of a closed directory."""
+    """Runs one pass of the broker's cleaner on a partition of a closed directory."""
     with held(root) as holding:
         found = plan_partition(holding, topic, partition, settings, now_ms=now_ms)
         for made in clean(DiskFiles(), found.task):

@@ -1,4 +1,4 @@
-"""A process of its own that exports until it is killed: `export_child.py SOURCE FOLDER`."""
+"""A process that exports until it is killed: `export_child.py SOURCE FOLDER`."""
 
 from __future__ import annotations
 

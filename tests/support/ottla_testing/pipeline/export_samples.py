@@ -1,4 +1,4 @@
-"""Exports without Spark, on the real disk or on one that fails, and what is in them then."""
+"""Exports without Spark, on the real disk or on a failing one, and their contents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def a_log(root: Path, topic: str, partition: int, batches: Sequence[Sequence[Record]], **options: Any) -> None:
-    """Appends these batches to a partition, by the storage of a broker, which is closed cleanly."""
+    """Appends these batches to a partition with the storage of a broker, and closes it cleanly."""
     from ottla_testing.pipeline.read_samples import entry
 
     topic_id = options.pop("topic_id", None)
@@ -59,14 +59,14 @@ def exported(
     table: Any = None,
     **request: Any,
 ) -> ExportReport:
-    """One run, its tasks one after the other in this process, each with about `part_bytes` of the log."""
+    """Runs one export, with its tasks one after the other in this process, each with about `part_bytes` of the log."""
     form = form or Form(file_bytes=2 * part_bytes)
     settings = settings or Settings()
     table = (lambda: DeltaTable(str(root), form.schema)) if settings.format == "delta" and table is None else table
-    asked = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)
+    export_request = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)
     backend: Source = FileBackend([str(source)], part_bytes=part_bytes) if isinstance(source, Path) else source
     with backend as logs, Committer.open(str(root), settings, files=files, table=table) as committer:
-        made = plan(logs, committer.manifest, asked, str(root), form)
+        made = plan(logs, committer.manifest, export_request, str(root), form)
         report = ExportReport(str(root), settings.format, made)
         try:
             for work, written in done(made, files):
@@ -83,7 +83,7 @@ def done(made: Plan, files: Files) -> Iterator[tuple[Work, Written]]:
 
 
 def visible(root: Path | str, files: Files = DISK) -> list[str]:
-    """The files that any reader takes for a part of the table, relative to it."""
+    """Returns the files that a reader takes for a part of the table, relative to it."""
     found: list[str] = []
 
     def below(folder: str) -> None:
@@ -105,7 +105,7 @@ def visible(root: Path | str, files: Files = DISK) -> list[str]:
 
 
 def tables(root: Path | str, files: Files = DISK) -> Iterator[tuple[layout.Place, layout.FileName, pa.Table]]:
-    """What is visible, and what the names say of it."""
+    """Yields the visible files with the parts of their names."""
     for path in visible(root, files):
         folder, _, name = path.rpartition("/")
         place, of = layout.place(folder), layout.file_name(name)
@@ -114,7 +114,7 @@ def tables(root: Path | str, files: Files = DISK) -> Iterator[tuple[layout.Place
 
 
 def rows(root: Path | str, files: Files = DISK) -> list[Row]:
-    """All visible rows, sorted by topic, partition and offset. What the names say of them is true."""
+    """Returns all visible rows, sorted by topic, partition and offset. Checks the names against the rows."""
     return rows_of(tables(root, files))
 
 
@@ -150,14 +150,14 @@ def ms(time: Any) -> int:
 
 
 def checked(root: Path | str, files: Files = DISK) -> list[Row]:
-    """The rows of an export that is whole: each once, in files that the manifest names, and nothing else is there."""
+    """Returns the rows of a complete export: each once, in files of the manifest, without other files."""
     named = list(exported_files(files, str(root)))
     assert visible(root, files) == sorted(file.path for _, file in named)
-    told = {file.path: (one, file) for one, file in named}
-    assert len(told) == len(named)
+    by_path = {file.path: (one, file) for one, file in named}
+    assert len(by_path) == len(named)
     parts = list(tables(root, files))
     for place, name, table in parts:
-        one, file = told[f"{place}/{name}"]
+        one, file = by_path[f"{place}/{name}"]
         assert (one.topic, one.partition, one.generation) == (place.topic, place.partition, name.generation)
         assert one.start <= file.first_offset == name.first <= name.last == file.last_offset < one.end
         assert file.rows == table.num_rows

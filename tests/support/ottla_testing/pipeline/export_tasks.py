@@ -1,4 +1,4 @@
-"""Tasks for the tests of exports: what workers import."""
+"""Tasks for the tests of exports, imported by workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.pipeline.jobs.export.tasks import write
 
 
 def writes_or_dies(work: Any) -> Any:
-    """As a task does it, but for one piece, whose worker dies when its files are there."""
+    """Does a task's work; for one piece the worker dies once its files exist."""
     written = write(work)
     if (work.topic, work.start) == ("v1-gzip", 0):
         os._exit(3)

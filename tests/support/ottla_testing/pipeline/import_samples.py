@@ -1,4 +1,4 @@
-"""Exports to be imported again, made small, and what comes back."""
+"""Small exports to import again, and the imported records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Seen = tuple[int, int | None, bytes | None, bytes | None, tuple[tuple[str, bytes
 
 
 def exported(source: Path, target: Path, *, rows_per_file: int | None = None, codec: str = "zstd") -> None:
-    """The logs of a directory as Parquet, by the very tasks of the job."""
+    """Writes the logs of a directory as Parquet, with the tasks of the job."""
     backend = FileBackend([str(source)])
     keys = backend.partitions(Selection())
     starts, ends = backend.earliest(keys), backend.latest(keys, committed=False)
@@ -43,7 +43,7 @@ def exported(source: Path, target: Path, *, rows_per_file: int | None = None, co
 
 
 def put(target: Path, name: str, **columns: Any) -> Path:
-    """A Parquet file of these columns."""
+    """Writes a Parquet file with these columns."""
     path = target / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path)
@@ -51,7 +51,7 @@ def put(target: Path, name: str, **columns: Any) -> Path:
 
 
 def put_records(target: Path, topic: str, partition: int, records: Sequence[Record], name: str = "part") -> Path:
-    """A file as an export has it."""
+    """Writes a file in the form of an export."""
     return put(
         target,
         f"topic={quote(topic, safe='')}/partition={partition}/date=2026-11-21/{name}.parquet",
@@ -67,19 +67,19 @@ def put_records(target: Path, topic: str, partition: int, records: Sequence[Reco
 
 
 def planned(folder: Path, **options: Any) -> tuple[plan.Plan, str]:
-    """The plan of an import, and the name of just these files."""
+    """Returns the plan of an import, and the identity of these files."""
     found = [files.look(file) for file in files.listed(folder)]
     return plan.plan(found, **options), files.identity(found, sorted(options.items()))
 
 
 def here(works: Sequence[Work]) -> Iterator[tuple[Work, Written]]:
-    """The tasks, one after the other."""
+    """Runs the tasks, one after the other."""
     for work in works:
         yield work, tasks.write(work)
 
 
 def read(path: Path | str) -> dict[TopicPartition, list[Seen]]:
-    """Every record of every partition: offset, time (None: none), key, value, headers."""
+    """Returns every record of every partition: offset, timestamp (None: none), key, value, headers."""
     backend = FileBackend([str(path)])
     keys = backend.partitions(Selection())
     starts, ends = backend.earliest(keys), backend.latest(keys, committed=False)
@@ -108,7 +108,7 @@ def _shown(rows: pa.RecordBatch, times: Sequence[int]) -> list[Seen]:
 
 
 def seen(records: Sequence[Record]) -> list[Seen]:
-    """Records in the shape of `read`."""
+    """Converts records to the form of `read`."""
     return [(r.offset, None if r.timestamp == -1 else r.timestamp, r.key, r.value, pairs(r)) for r in records]
 
 
@@ -117,7 +117,7 @@ def pairs(record: Record) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def some(count: int, first: int = 0, *, time_ms: int = NOW_MS, gap: int = 1) -> list[Record]:
-    """Plain records."""
+    """Returns plain records."""
     return [
         Record(
             first + gap * i, time_ms + i, b"k%d" % (i % 7), b"v%d" % (first + gap * i), (Header("h", b"x"),) * (i % 3)

@@ -1,4 +1,4 @@
-"""Tasks for the tests of the jobs: what workers import."""
+"""Tasks for the tests of the jobs, imported by workers."""
 
 from __future__ import annotations
 

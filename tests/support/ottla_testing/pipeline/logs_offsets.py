@@ -1,4 +1,4 @@
-"""Offsets of what a reader of logs returns, and records with given times."""
+"""Offsets of the records that a reader of logs returns, and records with given timestamps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla_testing.pipeline.logs_samples import (
 
 
 def timed(path: Path, times: list[list[int]], **options: bool) -> FileBackend:
-    """A log with a segment for each list, in which a batch has each of the times."""
+    """Writes a log with a segment for each list, and a batch for each timestamp in it."""
     folder = written(path / "orders-3", [(2, 0, 1)])
     records = some_records(1, 1)
     folder.entries, folder.bases = [], []

@@ -1,4 +1,4 @@
-"""Random logs with transactions, and what a consumer with read_committed returns of them."""
+"""Random logs with transactions, and the records that a read_committed consumer gets from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def opened(folder: Path, *, clean: bool = True) -> PartitionLog:
 
 
 class Play:
-    """Batches of five producers, in transactions and outside of them, markers, and plain batches between them."""
+    """Batches of five producers, in transactions and outside them, markers, and plain batches between them."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
@@ -63,10 +63,10 @@ class Play:
 
 
 def consumed(log: PartitionLog, offset: int) -> list[int]:
-    """The offsets that a read_committed consumer of storage gets."""
+    """Returns the offsets that a read_committed consumer of storage gets."""
     found: list[int] = []
-    while records := bytes((answer := log.read(offset, 500, committed=True)).records):
-        begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted)
+    while records := bytes((batches := log.read(offset, 500, committed=True)).records):
+        begins = sorted((one.first_offset, one.producer_id) for one in batches.aborted)
         dropped: set[int] = set()
         start = offset
         for position, header in formats.headers(records):

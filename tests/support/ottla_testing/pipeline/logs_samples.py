@@ -1,4 +1,4 @@
-"""Partition folders written by hand, with indexes, and what a reader of them is to find."""
+"""Partition folders written by hand, with indexes, and the expected results of readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPOCH_MS = 1_700_000_000_000
 
 @dataclass
 class Folder:
-    """A partition's folder as it was written. `entries`: of each segment the bytes of its entries."""
+    """A partition's folder. `entries` has the bytes of each entry by segment."""
 
     path: Path
     bases: list[int]
@@ -47,7 +47,7 @@ class Folder:
         return self.path / f"{self.bases[number]:020d}.log"
 
     def placed(self) -> list[tuple[int, int, BatchHeader]]:
-        """(segment, position, header) of each entry."""
+        """Returns (segment, position, header) of each entry."""
         found: list[tuple[int, int, BatchHeader]] = []
         for number, of_segment in enumerate(self.entries):
             position = 0
@@ -58,7 +58,7 @@ class Folder:
 
 
 def split(records: Sequence[Record], magic: int, codec: int, **options: Any) -> list[bytes]:
-    """These records as entries: one, or a message for each."""
+    """Returns these records as entries: one, or a message for each."""
     if magic < 2 and not codec:
         return [entries([record], magic, codec) for record in records]
     return [entries(records, magic, codec, **options)]
@@ -73,8 +73,8 @@ def written(
     rolls: Sequence[int] = (),
     interval_bytes: int | None = 200,
 ) -> Folder:
-    """A folder with entries of (magic, codec, number of records); before those whose numbers are `rolls` a new segment
-    begins. Without an interval there are no indexes."""
+    """Writes a folder with entries of (magic, codec, number of records); a new segment begins before the entries whose
+    numbers are in `rolls`. Without an interval there are no indexes."""
     path.mkdir(parents=True, exist_ok=True)
     folder = Folder(path, [first], [[]])
     offset = first
@@ -92,7 +92,7 @@ def written(
 
 
 def write(folder: Folder, interval_bytes: int | None = 200) -> None:
-    """Writes what the folder says that it has."""
+    """Writes the files of the folder."""
     for base, of_segment in zip(folder.bases, folder.entries, strict=True):
         (folder.path / f"{base:020d}.log").write_bytes(b"".join(of_segment))
         if interval_bytes is not None:
@@ -102,7 +102,7 @@ def write(folder: Folder, interval_bytes: int | None = 200) -> None:
 
 
 def indexed(base: int, of_segment: Sequence[bytes], interval_bytes: int) -> tuple[bytes, bytes]:
-    """Both indexes of a segment, by the words of FORMAT.md."""
+    """Returns both indexes of a segment, by the rules of FORMAT.md."""
     index, times = b"", b""
     since = position = 0
     largest = (-1, 0)
@@ -137,7 +137,7 @@ def read(
     at_least: int | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """The rows of some offsets, through pieces."""
+    """Returns the rows of some offsets, read through pieces."""
     backend = FileBackend([str(path)], **options)
     (key,) = backend._catalog.refresh()
     begin = backend.earliest([key])[key] if start is None else start
@@ -146,7 +146,7 @@ def read(
 
 
 def rows(pieces: Iterable[Any]) -> list[dict[str, Any]]:
-    """The rows of pieces. Every batch is sound and has the columns that are wanted."""
+    """Returns the rows of pieces, and checks the columns of every batch."""
     found: list[dict[str, Any]] = []
     for piece in pieces:
         for part in piece.read():
@@ -159,7 +159,7 @@ def rows(pieces: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def as_records(found: Iterable[dict[str, Any]]) -> list[Record]:
-    """Rows as records, as far as they have the columns."""
+    """Converts rows to records, as far as they have the columns."""
     return [
         Record(
             row["offset"],
@@ -173,5 +173,5 @@ def as_records(found: Iterable[dict[str, Any]]) -> list[Record]:
 
 
 def ms(row: dict[str, Any]) -> int:
-    """The time of a row."""
+    """Returns the timestamp of a row in milliseconds."""
     return row["timestamp"] // timedelta(milliseconds=1)

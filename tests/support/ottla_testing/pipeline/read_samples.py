@@ -1,8 +1,8 @@
-"""A data directory with everything that a reader may meet, and what others read there: aiokafka's compiled decoder, and
+"""A data directory with everything that a reader may meet, read by others as well: aiokafka's compiled decoder, and
 consumers.
 
-Topics `v0-none` ... `v2-zstd` hold all formats with all codecs, some segments each; `events` has four partitions whose
-records are a second apart, for filters to leave files out; `transactions` has committed, aborted and open ones.
+Topics `v0-none` ... `v2-zstd` have all formats with all codecs, several segments each; `events` has four partitions
+whose records are a second apart, for filters to skip files; `transactions` has committed, aborted and open ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORMATS = {
 
 
 class Row(NamedTuple):
-    """A record as a consumer sees it; header keys that come twice stay."""
+    """A record as a consumer sees it; repeated header keys are kept."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 def some(first: int, count: int, magic: int, step_ms: int = STEP_MS) -> list[Record]:
-    """Records of all kinds: nulls, empties, long ones, headers where the format has them."""
+    """Returns records of all kinds: nulls, empty and long values, headers if the format has them."""
     found: list[Record] = []
     for n in range(first, first + count):
         headers = (
@@ -56,13 +56,13 @@ def some(first: int, count: int, magic: int, step_ms: int = STEP_MS) -> list[Rec
         )
         key = None if n % 5 == 0 else b"key-%d" % (n % 11)
         value = None if n % 7 == 0 else b"" if n % 13 == 0 else b"value %d " % n * (1 + n % 40)
-        # Within a batch times go back now and then.
+        # Within a batch timestamps sometimes go back.
         found.append(Record(n, NOW_MS + (n + (3 if n % 4 == 0 else 0)) * step_ms, key, value, headers))
     return found
 
 
 def write_directory(root: Path) -> None:
-    """Writes the directory, by the storage of a broker, and closes it cleanly."""
+    """Writes the directory with the storage of a broker, and closes it cleanly."""
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
 
     def opened(topic: str, partition: int, magic: int = 2, segment_bytes: int = 6000) -> Any:
@@ -84,14 +84,14 @@ def write_directory(root: Path) -> None:
 
 
 def entry(records: list[Record], magic: int, codec: int, **options: Any) -> bytes:
-    """What a producer sends."""
+    """Returns the bytes that a producer sends."""
     if magic == 2:
         return bytes(batch_of([r._replace(offset=i) for i, r in enumerate(records)], codec=codec, **options))
     return bytes(legacy.build([r._replace(offset=i) for i, r in enumerate(records)], magic=magic, codec=codec))
 
 
 def write_transactions(log: Any) -> None:
-    """Two producers: one commits and aborts in turn, the other's last transaction is open at the end."""
+    """Writes two producers: one commits and aborts alternately, the last transaction of the other stays open."""
 
     def batch_of(producer: int, sequence: int) -> None:
         options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
@@ -111,7 +111,7 @@ def write_transactions(log: Any) -> None:
 
 
 def by_aiokafka(folder: Path) -> Iterator[Row]:
-    """The records of a partition's folder, control records left out, decoded by aiokafka's compiled decoder."""
+    """Yields the records of a partition's folder without control records, decoded by aiokafka's compiled decoder."""
     topic, _, partition = folder.name.rpartition("-")
     for path in sorted(folder.glob("*.log")):
         found = MemoryRecords(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Sources as Spark uses them, without Spark: their options, the filters that are pushed down, partitions, rows."""
+"""The data sources without Spark: options, filter pushdown, partitions, rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCES: dict[str, type[LogsSource]] = {one.name(): one for one in (LogSource, B
 def planned(
     name: str, options: dict[str, Any], filters: Sequence[Filter] = (), schema: StructType | None = None
 ) -> tuple[LogsReader, list[Any], list[Filter]]:
-    """A query's reader, its partitions, and the filters that Spark has to evaluate again."""
+    """Returns a query's reader, its partitions, and the filters that Spark must evaluate again."""
     options = {"pushdown": "true"} | options
     source = SOURCES[name](CaseInsensitiveDict({key: str(value) for key, value in options.items()}))
     source = pickle.loads(pickle.dumps(source))
@@ -38,7 +38,7 @@ def planned(
 def tables(
     name: str, options: dict[str, Any], filters: Sequence[Filter] = (), schema: StructType | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that come to Spark, before it filters again; each partition in a reader that was pickled."""
+    """Yields the rows that Spark receives before it filters again; each partition is read by a pickled reader."""
     reader, partitions, _ = planned(name, options, filters, schema)
     for partition in partitions:
         there, own = pickle.loads(pickle.dumps((reader, partition)))
@@ -51,14 +51,14 @@ def tables(
 def rows(
     name: str, options: dict[str, Any], filters: Sequence[Filter] = (), schema: StructType | None = None
 ) -> list[dict[str, Any]]:
-    """What a query gives, filtered as Spark does."""
+    """Returns the rows of a query, filtered like Spark does."""
     _, _, again = planned(name, options, filters, schema)
     found = [row for batch in tables(name, options, filters, schema) for row in batch.to_pylist()]
     return [row for row in found if all(holding(test, row) for test in again)]
 
 
 def holding(test: Filter, row: dict[str, Any]) -> bool:
-    """Whether a filter holds of a row."""
+    """Returns whether a filter matches a row."""
     own = row[column_of(test) or ""]
     if own is None:
         return type(test).__name__ == "IsNull"
@@ -66,7 +66,7 @@ def holding(test: Filter, row: dict[str, Any]) -> bool:
 
 
 def as_rows(found: Sequence[dict[str, Any]]) -> list[Row]:
-    """Rows of a query with headers, to be compared, by topic, partition and offset."""
+    """Returns rows of a query with headers in a comparable form, by topic, partition and offset."""
     return sorted(
         (
             Row(

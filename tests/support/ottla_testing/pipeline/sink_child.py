@@ -1,7 +1,7 @@
-"""A process of its own with a query whose tasks die: `sink_child.py FOLDER EACH SEED OPTIONS`, until it is killed.
+"""A process with a query whose tasks die: `sink_child.py FOLDER EACH SEED OPTIONS`, until it is killed.
 
-Every other attempt of a task raises or kills its own process, anywhere among its rows or behind the last one, when all
-is sent and nobody knows; Spark tries each four times. The process ends by itself when nobody holds its stdin any more.
+Every other attempt of a task raises or kills its own process, anywhere among its rows, or after the last one, when all
+are sent but the result is not reported; Spark tries each four times. The process ends when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ottla_testing.pipeline.sink_queries import SinkQuery
 SEED = sys.argv[3]
 DEATHS = f"{sys.argv[1]}/deaths"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it does not live long
-PIECE = 20  # rows that come together
+PIECE = 20  # rows per record batch
 MOST = 200
 
 
 def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """The task that sends, which may die."""
+    """The sending task of the sink, which may die."""
     from ottla.pipeline.sink.exactly_once import _send_task
 
     context = TaskContext.get()
@@ -43,8 +43,8 @@ def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
     is_quiet = chance.random() < 0.5
 
     def die() -> None:
-        with open(DEATHS, "a") as told:
-            told.write("x")
+        with open(DEATHS, "a") as deaths:
+            deaths.write("x")
         if is_quiet:
             raise RuntimeError("this task was to die")
         os.kill(os.getpid(), signal.SIGKILL)

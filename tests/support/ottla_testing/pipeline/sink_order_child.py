@@ -1,9 +1,9 @@
-"""A process of its own that writes rows by tasks that fail: FOLDER SEED READ COUNT OPTIONS OPTIONS.
+"""A process that writes rows with failing tasks: FOLDER SEED READ COUNT OPTIONS OPTIONS.
 
 It first copies the topic of READ: an attempt of a task may raise anywhere among its rows, or after all of them; Spark
-tries each task four times. Then it writes COUNT rows: a task that sends loses the files of the shuffle in the middle of
-its rows, and they are computed again in another order. Prints a line of JSON after each; the arguments are JSON, too.
-The process ends with its standard input.
+tries each task four times. Then it writes COUNT rows: a task loses the shuffle files while it sends its rows, and they
+are computed again in another order. Prints a line of JSON after each; the arguments are JSON, too. The process ends
+with its standard input.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.pipeline.sink import exactly_once
 
 FOLDER = Path(sys.argv[1])
 DEATHS, LOST = FOLDER / "deaths", FOLDER / "lost"
-PIECE = 20  # rows that come together
+PIECE = 20  # rows per record batch
 MOST = 2000
 TASKS: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
     name: getattr(exactly_once, name) for name in ("_place_task", "_send_task")
@@ -36,8 +36,8 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it does not live lon
 
 
 def note(path: Path) -> None:
-    with path.open("a") as told:
-        told.write("x")
+    with path.open("a") as notes:
+        notes.write("x")
 
 
 def noted(path: Path) -> int:
@@ -45,7 +45,7 @@ def noted(path: Path) -> int:
 
 
 def pieces(batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """The rows in small record batches; `act` is called before each with the number of rows that were given."""
+    """Yields the rows in small record batches; calls `act` before each with the number of rows so far."""
     seen = 0
     for batch in batches:
         for start in range(0, batch.num_rows, PIECE):
@@ -55,7 +55,7 @@ def pieces(batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Ite
 
 
 def mortal(name: str, seed: str) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """The function of the sink's tasks by this name, whose first attempts may die."""
+    """Returns the function of the sink's tasks with this name, whose first attempts may die."""
 
     def run(work: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

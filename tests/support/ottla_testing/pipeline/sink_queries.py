@@ -1,6 +1,6 @@
-"""Streaming queries that write rows of text files into topics, and what an independent client then reads there.
+"""Streaming queries that write rows of text files to topics, and the records that an independent client reads there.
 
-Each file is a micro-batch; its lines are numbers, each one a row, and none comes twice.
+Each file is a micro-batch; its lines are numbers, each a row, without repetitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADER = "array(named_struct('key', 'padding', 'value', CAST({} AS binary))) AS 
 
 
 class Record(NamedTuple):
-    """What a consumer gets."""
+    """A record of a consumer."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 def committed(bootstrap: str, topic: str, partitions: int) -> list[Record]:
-    """All that a reader of what is committed gets, in order of partition and offset."""
+    """Returns all committed records, in order of partition and offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "-", "isolation.level": "read_committed"})
     found: list[Record] = []
     for partition in range(partitions):
@@ -57,8 +57,8 @@ def values(records: Iterable[Record]) -> list[int]:
 
 @dataclass
 class SinkQuery:
-    """A query in a folder: its input, its checkpoint; `options` are the sink's. `each`: by `foreachBatch`, else by the
-    format."""
+    """A query in a folder: its input and its checkpoint; `options` are the sink's. `each`: by `foreachBatch`, else by
+    the format."""
 
     spark: SparkSession | None
     folder: Path
@@ -66,15 +66,15 @@ class SinkQuery:
     each: bool = True
     files: int = 0
     padding: int = 0
-    """So many bytes, which hardly compress, are in the headers of each row."""
+    """The bytes of each row's headers, which hardly compress."""
 
     def feed(self, numbers: Iterable[int]) -> None:
-        """Another micro-batch."""
+        """Adds a micro-batch."""
         into = self.folder / "in"
         into.mkdir(parents=True, exist_ok=True)
         passing = into / f".{self.files}"
         passing.write_text("".join(f"{number}\n" for number in numbers))
-        os.utime(passing, (FIRST_S + self.files, FIRST_S + self.files))  # files come in the order of their times
+        os.utime(passing, (FIRST_S + self.files, FIRST_S + self.files))  # Spark reads files in the order of their times
         passing.rename(into / f"{self.files:06}.txt")
         self.files += 1
 
@@ -97,7 +97,7 @@ class SinkQuery:
         return (writer.trigger(availableNow=True) if now else writer).start()
 
     def run(self, write: Any = None) -> None:
-        """Writes what there is, and ends."""
+        """Writes the present micro-batches, and ends."""
         for last in (False, False, True):
             try:
                 assert self.start(write, now=True).awaitTermination(PATIENCE_S)
@@ -108,18 +108,18 @@ class SinkQuery:
                     raise
 
     def done(self) -> int:
-        """How many micro-batches are done, as the checkpoint has it."""
+        """Returns the number of finished micro-batches in the checkpoint."""
         return self._count("commits")
 
     def begun(self) -> int:
-        """How many micro-batches were begun."""
+        """Returns the number of started micro-batches."""
         return self._count("offsets")
 
     def _count(self, name: str) -> int:
         return sum(1 for path in (self.folder / "checkpoint" / name).glob("[0-9]*") if path.name.isdigit())
 
     def forget(self) -> None:
-        """The last micro-batch was not done: its commit file is deleted."""
+        """Deletes the commit file of the last micro-batch, so that it counts as unfinished."""
         last = self.folder / "checkpoint" / "commits" / str(self.done() - 1)
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)

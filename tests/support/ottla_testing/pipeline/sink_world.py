@@ -1,4 +1,4 @@
-"""What the tests of the sink share: its options in a hurry, rows, and what is in a log."""
+"""Shared parts of the sink's tests: options with short timeouts, rows, and the contents of a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla_testing.patience import PATIENCE_MS
 from ottla_testing.pipeline import wire_world
 
 RELEASES = ("0.11", "1.1", "2.5", "3.9", "4.0", "4.3", "ottla")
-"""What coordinators and leaders do has changed between each of them."""
+"""Releases between which the behaviour of coordinators and leaders changed."""
 
 QUICK = {
     "kafka.request.timeout.ms": "4000",
@@ -28,14 +28,14 @@ QUICK = {
     "kafka.reconnect.backoff.max.ms": "50",
 }
 ROW_BYTES = 46
-"""What a row of `values` counts for in a batch: ten bytes, and the most that a record takes besides."""
+"""The size of a row of `values` in a batch: ten bytes, and the most that a record takes in addition."""
 
 _names = itertools.count()
 
 
 def options(broker: Embedded | str, *, rows_per_batch: int | None = None, **more: Any) -> SinkOptions:
-    """The sink's options for this broker; underscores of `more` are dots, and its names those of `kafka.*` if there is
-    one in them."""
+    """Returns the sink's options for this broker; underscores in `more` stand for dots, and names with one for
+    `kafka.*`."""
     bootstrap = broker if isinstance(broker, str) else broker.bootstrap
     given = {"kafka.bootstrap.servers": bootstrap, **QUICK}
     if rows_per_batch is not None:
@@ -46,23 +46,23 @@ def options(broker: Embedded | str, *, rows_per_batch: int | None = None, **more
 
 
 def topic(broker: Embedded, partitions: int = 1, **configs: Any) -> str:
-    """A new topic."""
+    """Creates a topic and returns its name."""
     given = {name.replace("_", "."): value for name, value in configs.items()}
     return broker.create_topic(f"t{next(_names)}", partitions=partitions, configs=given)
 
 
 def transactional_id() -> str:
-    """One that nobody had."""
+    """Returns an unused transactional id."""
     return f"query-{next(_names)}"
 
 
 def values(count: int, first: int = 0) -> list[bytes]:
-    """Different values, ten bytes each."""
+    """Returns distinct values of ten bytes each."""
     return [b"row%07d" % number for number in range(first, first + count)]
 
 
 def rows(some: Sequence[bytes], *sizes: int) -> Iterator[pa.RecordBatch]:
-    """These values as rows, in record batches of these sizes in turn; in one without sizes."""
+    """Yields these values as rows, in record batches of these sizes, repeated; or in a single one."""
     position = 0
     for size in itertools.cycle(sizes or (max(1, len(some)),)):
         if position >= len(some):
@@ -72,7 +72,7 @@ def rows(some: Sequence[bytes], *sizes: int) -> Iterator[pa.RecordBatch]:
 
 
 def interrupted(some: Sequence[bytes], at: int, act: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    """Rows one by one, with something that happens before the one at that place is given."""
+    """Yields rows one by one; calls `act` before the one at index `at`."""
     for number, value in enumerate(some):
         if number == at:
             act()
@@ -80,7 +80,7 @@ def interrupted(some: Sequence[bytes], at: int, act: Callable[[], None]) -> Iter
 
 
 def seen(broker: Embedded, name: str) -> dict[int, list[bytes]]:
-    """The values that a reader sees who reads committed records, by partition."""
+    """Returns the committed values by partition."""
     found: dict[int, list[bytes]] = {}
     for record in broker.records(name):
         found.setdefault(record.partition, []).append(record.value or b"")
@@ -88,7 +88,7 @@ def seen(broker: Embedded, name: str) -> dict[int, list[bytes]]:
 
 
 def log(broker: Embedded, name: str) -> list[tuple[int, int, bytes]]:
-    """(batch's first offset, sequence, value) of each committed record of the first partition, in order."""
+    """Returns (batch's first offset, sequence, value) of each committed record of the first partition, in order."""
     want = wire_world.wanted("partition", "offset", "batchOffset", "sequence", "value", committed=True)
     found = [row for row in wire_world.all_rows(broker, name, want=want) if row["partition"] == 0]
     return [(row["batchOffset"], row["sequence"], row["value"]) for row in found]
@@ -97,7 +97,7 @@ def log(broker: Embedded, name: str) -> list[tuple[int, int, bytes]]:
 def written(
     given: SinkOptions, owner: str, batch_id: int, parts: Mapping[tuple[str, int], Iterable[pa.RecordBatch]]
 ) -> list[Sent]:
-    """A whole micro-batch."""
+    """Writes a whole micro-batch."""
     with SinkTransaction(given, owner) as transaction:
         grant = transaction.begin()
         transaction.add(parts)
@@ -108,7 +108,7 @@ def written(
 
 @contextlib.contextmanager
 def begun(given: SinkOptions, owner: str, *parts: tuple[str, int]) -> Iterator[tuple[SinkTransaction, Grant]]:
-    """A transaction with these partitions."""
+    """Begins a transaction with these partitions."""
     with SinkTransaction(given, owner) as transaction:
         grant = transaction.begin()
         transaction.add(parts)
@@ -116,7 +116,7 @@ def begun(given: SinkOptions, owner: str, *parts: tuple[str, int]) -> Iterator[t
 
 
 def free_listener() -> str:
-    """An address that a broker can have again after a restart."""
+    """Returns an address that a broker can use again after a restart."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -1,7 +1,5 @@
-"""A process of its own that runs a streaming query until it is killed: `stream_child.py FOLDER SOURCE OPTIONS`.
-
-It ends by itself when nobody holds its stdin any more.
-"""
+"""A process that runs a streaming query until it is killed: `stream_child.py FOLDER SOURCE OPTIONS`. It ends when its
+stdin is closed."""
 
 from __future__ import annotations
 

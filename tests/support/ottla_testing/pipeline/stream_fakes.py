@@ -1,4 +1,4 @@
-"""A place of logs that lives in memory, for what is proved of streams without files, brokers and Spark."""
+"""A backend in memory, for tests of streams without files, brokers and Spark."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class FakePiece:
 
 @dataclass
 class FakeBackend:
-    """`logs` are the offsets at which each partition begins and ends; `stable`, where it ends for read_committed."""
+    """`logs` has the start and end offsets of each partition; `stable` the end for read_committed."""
 
     logs: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     stable: Offsets = field(default_factory=dict)
     away: bool = False
     closed: int = 0
-    asked: list[Sequence[OffsetRange]] = field(default_factory=list)
+    requested: list[Sequence[OffsetRange]] = field(default_factory=list)
 
     def __enter__(self) -> FakeBackend:
         return self
@@ -44,7 +44,7 @@ class FakeBackend:
 
     def _here(self) -> None:
         if self.away:
-            raise ReadError("nobody answers")
+            raise ReadError("no broker responds")
 
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         self._here()
@@ -66,12 +66,12 @@ class FakeBackend:
         return dict.fromkeys(times)
 
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None) -> Sequence[Piece]:
-        self.asked.append(ranges)
+        self.requested.append(ranges)
         return [FakePiece(part) for part in ranges]
 
 
 class Clock:
-    """Time that passes when somebody waits."""
+    """A clock that advances when it is waited for."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -96,14 +96,14 @@ def rules(
 
 
 def stream(backend: FakeBackend, these: Rules | None = None, clock: Clock | None = None) -> tuple[Stream, list[str]]:
-    """A stream of a process that has just started, and what it warns of."""
+    """Returns a stream of a process that has just started, and the list of its warnings."""
     clock = clock or Clock()
     warned: list[str] = []
     return Stream(backend, these or rules(), now_ms=clock, pause=clock.pause, warn=warned.append), warned
 
 
 def read(pieces: Sequence[Piece]) -> dict[TopicPartition, list[int]]:
-    """The offsets that pieces give, by partition, in the order in which they come."""
+    """Returns the offsets of pieces by partition, in the order in which they are read."""
     found: dict[TopicPartition, list[int]] = {}
     for piece in pieces:
         assert isinstance(piece, FakePiece)

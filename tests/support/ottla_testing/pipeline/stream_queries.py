@@ -1,4 +1,4 @@
-"""Streaming queries whose batches are kept in files, so that a batch that is read again can be compared with itself."""
+"""Streaming queries whose batches are kept in files, to compare a repeated batch with the first one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Row = tuple[str, int, int, str]
 
 
 def kept_in(folder: Path) -> Callable[[DataFrame, int], None]:
-    """A sink: each batch is a file, put there at once. One that differs from what it was before is put beside it."""
+    """Returns a sink that writes each batch atomically to a file. A repeated batch that differs is written next to
+    it."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def keep(batch: DataFrame, number: int) -> None:
@@ -63,7 +64,7 @@ class Query:
         return (writer.trigger(availableNow=True) if now else writer).start()
 
     def run(self, **more: str) -> list[dict[str, Any]]:
-        """Reads what there is, and ends; the progress of each batch."""
+        """Reads the present records, and ends; returns the progress of each batch."""
         for last in (False, False, True):
             query = self.start(now=True, **more)
             try:
@@ -77,36 +78,36 @@ class Query:
         raise AssertionError("unreachable")
 
     def die(self, *, batches: int = 1) -> None:
-        """Leaves the checkpoint as it is when the query dies before its last batch is done."""
+        """Puts the checkpoint into the state of a query that dies before its last batch is done."""
         done = sorted((self.checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
         for path in done[-batches:]:
             path.unlink()
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
     def rows(self) -> list[Row]:
-        """All rows in the order of the batches, of which none may have changed."""
+        """Returns all rows in the order of the batches, and checks that no repeated batch differed."""
         assert not list(self.sink.glob("*.changed"))
         return [tuple(row) for path in self.finished() for row in json.loads(path.read_text())]
 
     def batches(self) -> list[int]:
-        """How many rows each batch has."""
+        """Returns the number of rows of each batch."""
         return [len(json.loads(path.read_text())) for path in self.finished()]
 
     def finished(self) -> list[Path]:
-        """The batches in the sink, in order."""
+        """Returns the batches in the sink, in order."""
         return sorted(self.sink.glob("*.json"), key=lambda path: int(path.stem))
 
 
 def ends_in(folder: Path) -> dict[TopicPartition, int]:
-    """How far the files of a data directory may be read now."""
+    """Returns the offsets up to which the files of a data directory can be read now."""
     with FileBackend([str(folder)]) as logs:
         return logs.latest(logs.partitions(Selection()), committed=False)
 
 
 def each_once(rows: list[Row]) -> Iterator[Row]:
-    """The rows, of which none is there twice, and each partition's are in order."""
+    """Yields the rows, and checks that each is there once and each partition is in order."""
     last: dict[tuple[str, int], int] = {}
     for row in rows:
-        assert row[2] > last.get(row[:2], -1), f"{row} comes behind offset {last[row[:2]]}"
+        assert row[2] > last.get(row[:2], -1), f"{row} comes after offset {last[row[:2]]}"
         last[row[:2]] = row[2]
         yield row

@@ -1,4 +1,4 @@
-"""Closed data directories of the real disk whose logs are in old formats, as if the topics were older than v2."""
+"""Closed data directories on the real disk with logs in old formats, as of topics older than v2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHAPES = ((0, 0), (1, 0), (0, 1), (1, 2), (1, 3), (2, 0), (2, 4))
 
 
 def old_log(chance: random.Random, base: int, count: int, shapes: tuple[tuple[int, int], ...] = SHAPES) -> bytes:
-    """About so many records, in stretches of some formats and codecs."""
+    """Returns about `count` records, in runs of some formats and codecs."""
     data = b""
     offset = base
     while offset < base + count:
@@ -38,7 +38,7 @@ def old_log(chance: random.Random, base: int, count: int, shapes: tuple[tuple[in
 
 
 def old_directory(root: Path, topics: dict[str, int], *, count: int = 200, segments: int = 3) -> Path:
-    """A partition of each topic for each of its number; the last segment is where a broker goes on to append."""
+    """Writes as many partitions of each topic as its number; a broker appends to the last segment."""
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     for topic, partitions in topics.items():
         for partition in range(partitions):
@@ -55,7 +55,7 @@ def old_directory(root: Path, topics: dict[str, int], *, count: int = 200, segme
                 data = old_log(chance, base, count)
                 (folder / f"{base:020d}.log").write_bytes(data)
                 base = [header.next_offset for _, header in formats.headers(data)][-1]
-    # Opened once as a broker does after it was killed: it makes indexes and snapshots, and checkpoints that are true.
+    # Opened once like a broker after a kill: creates indexes, snapshots and valid checkpoints.
     (root / ".kafka_cleanshutdown").unlink()
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     for topic, partition in directory.partitions():
@@ -65,7 +65,7 @@ def old_directory(root: Path, topics: dict[str, int], *, count: int = 200, segme
 
 
 def rows(folder: Path) -> list[Row]:
-    """What all segments of a partition hold, every checksum compared."""
+    """Returns the records of all segments of a partition, and verifies every CRC."""
     found: list[Row] = []
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
@@ -80,7 +80,7 @@ def magics(root: Path) -> set[int]:
 
 
 def contents(root: Path) -> dict[str, tuple[bytes, int]]:
-    """Every file's bytes and time."""
+    """Returns every file's bytes and modification time."""
     return {
         str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in root.rglob("*")

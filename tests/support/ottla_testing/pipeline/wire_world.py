@@ -1,4 +1,4 @@
-"""What the tests over the wire share: brokers with given bytes as their logs, and pieces read to rows."""
+"""Shared parts of the wire tests: brokers with given bytes as their logs, and pieces read to rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUICK = {
 
 
 def config(broker: Embedded | str, **more: Any) -> dict[str, str]:
-    """The options of a reader of this broker, in a hurry."""
+    """Returns the options of a reader of this broker, with short timeouts."""
     bootstrap = broker if isinstance(broker, str) else broker.bootstrap
     return {"bootstrap.servers": bootstrap, **QUICK, **{name.replace("_", "."): str(of) for name, of in more.items()}}
 
@@ -44,16 +44,16 @@ def wanted(*columns: str, **more: Any) -> Wanted:
 def piece(
     broker: Embedded | str, topic: str, end: int, start: int = 0, want: Wanted | None = None, **more: Any
 ) -> WirePiece:
-    """The work of reading a range of a topic's first partition."""
+    """Returns the work of reading a range of a topic's first partition."""
     return WirePiece(config(broker, **more), OffsetRange(topic, 0, start, end), want or wanted())
 
 
 def rows(work: WirePiece) -> list[dict[str, Any]]:
-    """What a task gives: the piece crosses to it as bytes."""
-    told = pickle.dumps(work)
-    assert len(told) < 2000
+    """Returns the rows of a task, whose piece is pickled."""
+    pickled = pickle.dumps(work)
+    assert len(pickled) < 2000
     found: list[dict[str, Any]] = []
-    for some in pickle.loads(told).read():
+    for some in pickle.loads(pickled).read():
         some.validate(full=True)
         assert some.schema.names == list(work.wanted.columns)
         found += some.to_pylist()
@@ -65,7 +65,7 @@ def offsets(work: WirePiece) -> list[int]:
 
 
 def all_rows(broker: Embedded | str, topic: str, *, want: Wanted | None = None, **more: Any) -> list[dict[str, Any]]:
-    """Every record of a topic, planned and read as a query does."""
+    """Returns every record of a topic, planned and read like a query does."""
     want = want or wanted()
     with WireBackend(config(broker, **more)) as backend:
         keys = backend.partitions(Selection(topics=(topic,)))
@@ -75,7 +75,7 @@ def all_rows(broker: Embedded | str, topic: str, *, want: Wanted | None = None, 
 
 
 def consumed(broker: Embedded, topic: str, isolation: Any = "read_uncommitted") -> list[tuple[Any, ...]]:
-    """The same by the project's consumer: (partition, offset, ms, type, key, value, headers)."""
+    """Returns the same with the project's consumer: (partition, offset, ms, type, key, value, headers)."""
 
     async def work() -> list[tuple[Any, ...]]:
         found = []
@@ -108,7 +108,7 @@ def consumed(broker: Embedded, topic: str, isolation: Any = "read_uncommitted") 
 
 
 def shown(found: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Rows in the shape of `consumed`."""
+    """Converts rows to the form of `consumed`."""
     return sorted(
         (
             row["partition"],
@@ -125,7 +125,7 @@ def shown(found: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 
 @contextlib.contextmanager
 def stored(folder: Path, logs: Mapping[str, bytes], release: str = "2.8", **configs: Any) -> Iterator[Embedded]:
-    """A broker whose topics, of one partition each, hold these bytes as their logs."""
+    """Starts a broker whose topics, of one partition each, have these bytes as their logs."""
     from ottla_testing.broker.stored_logs import put_log
 
     settings = {name.replace("_", "."): str(of) for name, of in configs.items()}
@@ -139,7 +139,7 @@ def stored(folder: Path, logs: Mapping[str, bytes], release: str = "2.8", **conf
 
 
 def delete_below(broker: Embedded, topic: str, offset: int) -> None:
-    """Moves the start of a log."""
+    """Raises the log start offset."""
 
     async def work() -> None:
         async with Admin(broker.bootstrap) as admin:
@@ -149,7 +149,7 @@ def delete_below(broker: Embedded, topic: str, offset: int) -> None:
 
 
 def transactional(offset: int, producer_id: int) -> bytes:
-    """A batch of one record within a transaction."""
+    """Returns a batch of one record within a transaction."""
     record = batch.Record(offset, NOW_MS + offset, None, b"%d" % offset)
     return bytes(
         batch.build(
@@ -161,7 +161,7 @@ def transactional(offset: int, producer_id: int) -> bytes:
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
-    """The end of a transaction."""
+    """Returns a transaction marker."""
     record = batch.Record(offset, NOW_MS + offset, struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 0))
     return bytes(
         batch.build(
@@ -173,7 +173,7 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
 
 
 def plain(*offsets: int, codec: int = 0, value_bytes: int = 10) -> bytes:
-    """One v2 batch with records at these offsets."""
+    """Returns one v2 batch with records at these offsets."""
     some = [batch.Record(offset, NOW_MS + offset, None, b"%d" % offset + b"v" * value_bytes) for offset in offsets]
     return bytes(batch.build(some, base_offset=offsets[0], codec=codec))
 
