@@ -360,8 +360,11 @@ class Choosing(Protocol):
 
 
 class Chooser:
-    """Decides on each entry of the log, from the first segment on; or from the first one of `task.segments` on if
-    `transactions` has the state before it, and `from_ms` is `tombstones_from_ms` of the whole log."""
+    """Decides which records of each entry to retain. Entries must be passed from the start of the log on.
+
+    To begin later, at the first of `task.segments`, `transactions` must have the state before it, and `from_ms` must be
+    `tombstones_from_ms` of the whole log.
+    """
 
     def __init__(
         self, task: Clean, survivors: Survivors, transactions: CleanedTransactions, from_ms: int | None = None

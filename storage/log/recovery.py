@@ -181,9 +181,9 @@ def _trust(
     orphans: list[int],
     known: LogCheckpoints,
 ) -> tuple[int, int]:
-    """Returns the number of the first segment to read as a whole, and of the first that may be cut at its end.
+    """Returns the number of the first segment to read as a whole, and of the first that may not be durable.
 
-    A damaged segment before the second was durable: it is shorter than it was, and later segments stay.
+    Damage in an earlier, durable segment does not end the log there: only that segment is cut, and later ones stay.
     """
     has_gaps = known.has_gaps
     segments, count = recovered.segments, len(recovered.segments)

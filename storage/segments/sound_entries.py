@@ -23,7 +23,7 @@ _OVERLAP_BYTES = 16  # offset, size, four more; the next byte is the magic
 
 
 def sound_entries(source: inspect.Source, start: int, place: Place) -> Iterator[inspect.BatchFacts]:
-    """Yields sound entries at or after a position that may come next, from the first place where one begins."""
+    """Yields each sound entry that begins at or after a position and may come next in the log; they may overlap."""
     place = place._replace(epoch=0)
     if start < source.size and (first := sound_at(source, start, place)) is not None:
         yield first
