@@ -111,7 +111,7 @@ def test_fast_path_offsets_not_ascending_found() -> None:
     data = batch.build(made) + batch.build([batch.Record(4, 1000, None, b"v")], base_offset=4)
     for gaps in (True, False):
         alone, together = both(bytes(data), gaps)
-        assert together == alone and [what for _, what in together] == ["record offset 1 behind 2", None]
+        assert together == alone and [what for _, what in together] == ["record offset 1 after 2", None]
 
 
 @pytest.mark.parametrize("bound", [1, 3000, 4 << 20])

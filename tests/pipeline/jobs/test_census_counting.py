@@ -181,7 +181,7 @@ def test_count_deleted_or_unreadable_file(tmp_path: Path) -> None:
     path.write_bytes(b"".join(made + a_log(1, 5)))
     assert count(grown) == plain_facts(b"".join(made))
     path.write_bytes(b"")
-    assert [one.what for one in count(grown).damage] == ["the file became shorter"]
+    assert [one.what for one in count(grown).damage] == ["the file was truncated"]
 
 
 def test_count_keeps_first_places_of_damage(tmp_path: Path) -> None:

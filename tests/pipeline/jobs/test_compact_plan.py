@@ -72,7 +72,7 @@ def test_settings_precedence_topic_caller_kafka() -> None:
     for name, value in (("segment.bytes", "1"), ("delete.retention.ms", "-1"), ("index.interval.bytes", "many")):
         with pytest.raises(ReadError, match=f"topic users: {name}={value}"):
             settings_of("users", {"users": {name: value}}, {})
-    with pytest.raises(ReadError, match=r"retention\.ms: a compaction goes by segment\.bytes"):
+    with pytest.raises(ReadError, match=r"retention\.ms has no effect on a compaction: use segment\.bytes"):
         compacted_topics(THERE, None, (), defaults={"retention.ms": "1"})
 
 

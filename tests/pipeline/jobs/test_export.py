@@ -269,10 +269,10 @@ def test_export_records_deleted_during_read(tmp_path: Path, monkeypatch: pytest.
         exported(tmp_path / "data", tmp_path / "out", fail_on_loss=True)
     report = exported(tmp_path / "data", tmp_path / "other")
     assert [row.offset for row in checked(tmp_path / "other")] == list(range(20, 40))
-    assert "! orders-0: offsets 10 to 19 are gone" in report.to_text()
+    assert "! orders-0: offsets 10 to 19 no longer exist" in report.to_text()
     (one,) = {one for one, _ in exported_files(DISK, str(tmp_path / "other"))}
     assert (one.start, one.end) == (10, 40) and one.lost.startswith(
-        "orders-0: offsets 10 to 19 are gone: the log begins"
+        "orders-0: offsets 10 to 19 no longer exist: the log begins"
     )
 
 
@@ -286,7 +286,7 @@ def test_export_recreated_topic(tmp_path: Path) -> None:
     recreated(tmp_path, ID, 2)
     exported(tmp_path / "data", tmp_path / "out")
     for topic_id, batches, why in (
-        (ID[::-1], 3, "its id is Dw4NDAsKCQgHBgUEAwIBAA, and was AAECAwQFBgcICQoLDA0ODw"),
+        (ID[::-1], 3, "its id is Dw4NDAsKCQgHBgUEAwIBAA, but was AAECAwQFBgcICQoLDA0ODw"),
         (ID, 1, "orders-0 ends at offset 10, but was exported up to 20"),
         (bytes(16), 1, "orders-0 ends at offset 10, but was exported up to 20"),
     ):
@@ -310,7 +310,7 @@ def test_export_foreign_folder_refused(tmp_path: Path) -> None:
     a_log(tmp_path / "data", "orders", 0, [plain(0, 10)])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(ExportError, match="full is not empty, and no export made it"):
+    with pytest.raises(ExportError, match="full is not empty, and is not an export"):
         exported(tmp_path / "data", tmp_path / "full")
     with pytest.raises(ExportError, match="x is not a folder"):
         exported(tmp_path / "data", tmp_path / "full" / "x")

@@ -201,7 +201,7 @@ def test_export_manifest_older_than_table_refused(source: Path) -> None:
     files, table = a_disk(), ATable()
     exported(source, ROOT, files=files, form=SMALL, table=lambda: table)
     files.remove(f"{ROOT}/{layout.MANIFEST}/{2:020d}.json")
-    with pytest.raises(ExportError, match=r"lacks the manifest up to 0{19}2\.json, which its table has"):
+    with pytest.raises(ExportError, match=r"lacks manifest documents up to 0{19}2\.json, which its table has"):
         exported(source, ROOT, files=files, form=SMALL, table=lambda: table)
 
 
@@ -250,7 +250,7 @@ def test_export_files_missing_at_driver_refused(source: Path) -> None:
         elsewhere = a_disk()
         elsewhere.make_directory(f"{ROOT}/{layout.UNFINISHED}")
         committer.add(work, write(work, elsewhere), None)
-        with pytest.raises(ExportError, match="must be mounted at the same path where the tasks run"):
+        with pytest.raises(ExportError, match="must be mounted at the same path on the workers"):
             committer.commit()
         pending = files.read_bytes(f"{ROOT}/{layout.PENDING}")
         committer.add(other, write(other, files), None)

@@ -300,12 +300,12 @@ def test_import_refused_while_another_is_unfinished(tmp_path: Path) -> None:
     staging = Path(staging_path(str(tmp_path / "data")))
     staging.mkdir()
     (staging / "adding.json").write_text("{}")
-    with pytest.raises(ReadError, match=r"another import into .* was interrupted"):
+    with pytest.raises(ReadError, match=r"another import to .* was interrupted"):
         imported(tmp_path / "in", tmp_path / "data")
     (staging / "adding.json").unlink()
     lock = DiskFiles().lock(str(staging / LOCK))
     try:
-        with pytest.raises(ReadError, match=r"another import into .* is running"):
+        with pytest.raises(ReadError, match=r"another import to .* is running"):
             imported(tmp_path / "in", tmp_path / "data")
     finally:
         lock.release()

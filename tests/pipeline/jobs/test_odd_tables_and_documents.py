@@ -93,7 +93,7 @@ def test_nested_delta_table_refused(tmp_path: Path) -> None:
     for value in (b"old", b"new"):
         deltalake.write_deltalake(str(tmp_path / "all" / "one"), pa.table({"value": [value]}), mode="overwrite")
     assert len(files.listed(tmp_path / "all" / "one")) == 1
-    with pytest.raises(ReadError, match=r"one is a Delta table, which is imported by itself"):
+    with pytest.raises(ReadError, match=r"one is a Delta table: import it alone"):
         files.listed(tmp_path / "all")
 
 
@@ -105,7 +105,7 @@ def test_deleted_rows_of_table_not_imported(tmp_path: Path) -> None:
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     log = tmp_path / "_delta_log" / f"{1:020d}.json"
     log.write_text(json.dumps({"protocol": {**protocol, **features}}) + "\n")
-    with pytest.raises(ReadError, match="Delta table with deletionVectors"):
+    with pytest.raises(ReadError, match="Delta table with unsupported features: deletionVectors"):
         files.listed(tmp_path)
 
 
@@ -192,7 +192,7 @@ def test_topic_generations_not_mixed(tmp_path: Path) -> None:
         name = str(layout.FileName(offsets[0], offsets[-1], number)).removesuffix(".parquet")
         put_records(tmp_path, "t", 0, [some(1, at)[0] for at in offsets], name=name)
     put_records(tmp_path, "other", 0, some(2))
-    with pytest.raises(ReadError, match=r"several topics t, .* \(their names begin with no g and g1-\)"):
+    with pytest.raises(ReadError, match=r"several generations of topic t \(their names begin with no g and g1-\)"):
         planned(tmp_path)
     assert planned(tmp_path, topics=["other"])[0].rows == 2
 
@@ -201,7 +201,7 @@ def test_partition_with_too_many_gaps_refused(tmp_path: Path) -> None:
     put_records(tmp_path, "t", HOLES_MAX, some(1))
     assert planned(tmp_path)[0].partitions == {"t": HOLES_MAX + 1}
     put_records(tmp_path, "t", HOLES_MAX + 2, some(1))
-    with pytest.raises(ReadError, match="rows are of partition 10002 of topic t, but of 10001 below it are none"):
+    with pytest.raises(ReadError, match="topic t has rows of partition 10002, but none of 10001 below it"):
         planned(tmp_path)
 
 

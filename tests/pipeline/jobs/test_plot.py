@@ -67,7 +67,7 @@ def test_plot_audit(tmp_path: Path) -> None:
 
 
 def test_plot_other_suffix_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"a picture's name ends in \.png or \.html"):
+    with pytest.raises(ValueError, match=r"the file name must end in \.png or \.html"):
         plot.draw(an_audit(), str(tmp_path / "out.pdf"))
     with pytest.raises(OSError):
         plot.draw(an_audit(), str(tmp_path / "nowhere" / "out.png"))

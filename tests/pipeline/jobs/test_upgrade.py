@@ -132,7 +132,7 @@ def test_upgrade_second_run_changes_nothing():
     files.restart()
     report = upgraded(files)
     assert everything(files) == before and files.log == [] and report.topics == {}
-    assert report.to_text() == f"/data: {report.all_segments} segments, none holds messages of format v0 or v1\n"
+    assert report.to_text() == f"/data: {report.all_segments} segments, none has messages of format v0 or v1\n"
 
 
 def test_upgrade_dry_run_changes_nothing_and_estimates():
@@ -168,7 +168,7 @@ def test_upgrade_without_disk_space_refused_before_work():
         job.look()
         needed = job.check_space(8, free=lambda path: 10**9)[0][1]
         with pytest.raises(
-            ReadError, match=f"the disk of /data has {needed - 1} bytes free, .* may need {needed}: make"
+            ReadError, match=f"the disk of /data has {needed - 1} bytes free, .* may need {needed}: free some"
         ):
             job.check_space(8, free=lambda path: needed - 1)
     assert everything(files) == before
@@ -277,7 +277,7 @@ def test_upgrade_changed_copied_batch_refused(monkeypatch: Any):
         return made
 
     monkeypatch.setattr(steps, "rewrite", wrong)
-    with pytest.raises(ReadError, match="batches of format v2 are not the same"):
+    with pytest.raises(ReadError, match="batches of format v2 differ"):
         upgraded(files, index_bytes=10**7)
 
 

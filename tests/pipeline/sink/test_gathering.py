@@ -74,7 +74,7 @@ def test_write_staged_one_ordered_transaction_once(broker: Embedded) -> None:
     for batch_id in (3, 2):
         again = write_staged(given, "one-id", batch_id, staged)
         assert (again.written, again.records) == (False, 0)
-        assert again.to_text().endswith("was committed before, nothing is written")
+        assert again.to_text().endswith("committed before, nothing is written")
     assert write_staged(given, "one-id", 4, [stage([first[:1]], None)]).records == 1
     assert len(committed(broker, "one", 3)) == 61
     # An empty micro-batch is committed as well.
@@ -146,7 +146,7 @@ def test_write_staged_id_of_another_query_refused(broker: Embedded) -> None:
     given, staged = options(broker, topic="six"), [stage([rows(("k", b"v", 0))], None)]
     assert write_staged(given, "six-id", 0, staged, query="first").written
     for batch_id in (0, 1):
-        with pytest.raises(SinkError, match=r"'six-id' is that of query first, .* query second, .* needs a"):
+        with pytest.raises(SinkError, match=r"'six-id' belongs to query first, .* query second .* needs its own"):
             write_staged(given, "six-id", batch_id, staged, query="second")
     assert not write_staged(given, "six-id", 0, staged, query="first").written
     assert write_staged(given, "six-id", 1, staged).written

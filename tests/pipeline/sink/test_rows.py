@@ -86,7 +86,7 @@ def test_assigned_topics() -> None:
     ("columns", "topic", "message"),
     [
         ({"topic": ["a", None]}, None, "a row has no topic"),
-        ({"topic": ["a", "z"]}, None, "a row goes to topic 'z', of which"),
+        ({"topic": ["a", "z"]}, None, "a row goes to topic 'z', whose partitions"),
         ({"partition": pa.array([0, 2], pa.int32())}, "a", "a row goes to partition 2 of topic 'a', which has 2"),
         ({"partition": pa.array([-1, None], pa.int32())}, "a", "a row goes to partition -1 of topic 'a'"),
     ],

@@ -394,7 +394,7 @@ def test_row_above_size_limit_refused() -> None:
         message = refused(world.options(broker), small, *[b"x" * 90] * 9)
         assert f"for {small}-0 is larger than its topic allows: set kafka.batch.size below" in message
         message = refused(world.options(broker, max_request_size=1000), large, b"small", b"x" * 1000)
-        assert f"a record of 1000 bytes for {large}-0 is larger than kafka.max.request.size allows, 1000" in message
+        assert f"a record of 1000 bytes for {large}-0 is larger than kafka.max.request.size, 1000" in message
         options = world.options(broker, batch_size=450)
         world.written(options, "q", 0, {(small, 0): world.rows([b"x" * 90] * 9)})
         assert world.seen(broker, small) == {0: [b"x" * 90] * 9}
@@ -425,7 +425,7 @@ def test_fenced_task_stops(each: Embedded) -> None:
     [
         ("TOPIC_AUTHORIZATION_FAILED", "0 refuses rows 0 to 3 of this task: TOPIC_AUTHORIZATION_FAILED"),
         ("INVALID_TXN_STATE", "0 has no open transaction of transactional id 'query-[0-9]+': it may have been"),
-        ("UNSUPPORTED_FOR_MESSAGE_FORMAT", "0 is kept in an older message format than v2"),
+        ("UNSUPPORTED_FOR_MESSAGE_FORMAT", "0 has an older message format than v2"),
         ("INVALID_PRODUCER_EPOCH", "0 has a newer owner of transactional id"),
     ],
 )
@@ -440,7 +440,7 @@ def test_final_errors_in_one_sentence(broker: Embedded, code: str, message: str)
 
 def test_missing_topic_partition_or_broker_raises(broker: Embedded) -> None:
     options, name = in_batches(broker, max_block_ms=200), world.topic(broker)
-    with pytest.raises(SinkError, match=f"topic '{name}' has 1 partitions, no 7"):
+    with pytest.raises(SinkError, match=f"topic '{name}' has 1 partitions, no partition 7"):
         send(options, Grant(None, 1, 0), (name, 7), world.rows(ALL))
     options = world.options("127.0.0.1:1", delivery_timeout_ms=150, request_timeout_ms=100)
     with pytest.raises(SinkError, match=r"cannot connect to the brokers at 127.0.0.1:1"):

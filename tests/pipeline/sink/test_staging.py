@@ -107,7 +107,7 @@ def test_staged_rows_missing_or_changed_file_raises(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="has changed since its task wrote it"):
         assert list(staged_rows([one])) != []
     path.unlink()
-    with pytest.raises(SinkError, match=r"cannot be read: No such file .* must see the same folder"):
+    with pytest.raises(SinkError, match=r"cannot be read: No such file .* must share the folder"):
         list(staged_rows([one]))
 
 

@@ -105,7 +105,10 @@ def test_compact_invalid_arguments_refused(capsys: pytest.CaptureFixture[str], d
             "topic orders is not compacted, according to the cleaner's checkpoint: force drops all but the last",
         ),
         (["--topic", "missing"], "there is no topic missing"),
-        (["--config", "retention.ms=1"], "retention.ms: a compaction goes by segment.bytes, segment.index.bytes"),
+        (
+            ["--config", "retention.ms=1"],
+            "retention.ms has no effect on a compaction: use segment.bytes, segment.index.bytes",
+        ),
         (["--config", "segment.bytes=x"], "segment.bytes=x is not what that may be"),
         (["--min-dirty-ratio", "2"], "argument --min-dirty-ratio: '2' is not from 0 to 1"),
         (["--topics", "("], "--topics (: missing )"),

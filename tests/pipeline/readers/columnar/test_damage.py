@@ -225,7 +225,7 @@ def test_chunks_stay_below_32_bit_offsets(monkeypatch: pytest.MonkeyPatch) -> No
     large = entries([Record(0, NOW, b"", bytes(6000))], 2, 0)
     with pytest.raises(InvalidRecords, match="more than a chunk can hold"):
         list(decode(large, Options(chunk_bytes=5000, max_batch_bytes=5000)))
-    with pytest.raises(ValueError, match="between 1 and 5000"):
+    with pytest.raises(ValueError, match="from 1 to 5000"):
         decode(b"", Options())
 
 

@@ -58,7 +58,9 @@ def test_read_deleted_segment_raises_with_offsets(folder: Folder) -> None:
     pieces = planned(folder)
     remove(folder, 0)
     base = folder.bases[1]
-    with pytest.raises(DataLoss, match=rf"^orders-3: offsets 0 to \d+ are gone: the log begins at offset {base} now$"):
+    with pytest.raises(
+        DataLoss, match=rf"^orders-3: offsets 0 to \d+ no longer exist: the log now begins at offset {base}$"
+    ):
         rows(pieces)
     assert as_records(rows([piece for piece in pieces if piece.start >= base])) == [
         record for record in folder.records if record.offset >= base
@@ -95,7 +97,9 @@ def test_read_truncated_log_raises_data_loss(folder: Folder) -> None:
     whole = folder.log().read_bytes()
     last = folder.entries[-1][-1]
     folder.log().write_bytes(whole[: -len(last)])
-    with pytest.raises(DataLoss, match=rf"offsets \d+ to {folder.end - 1} are gone: the log ends at offset \d+ now"):
+    with pytest.raises(
+        DataLoss, match=rf"offsets \d+ to {folder.end - 1} no longer exist: the log now ends at offset \d+"
+    ):
         rows(pieces)
 
 
@@ -144,7 +148,7 @@ def test_read_during_segment_swap_waits(folder: Folder, monkeypatch: pytest.Monk
 def test_read_unfinished_segment_swap_raises(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder.path / f"{0:020d}.log.swap").touch()
     monkeypatch.setattr(catalog, "_SWAP_SECONDS", 0.01)
-    with pytest.raises(ReadError, match=r"orders-3 has a swap of segments that was interrupted \(0+.log.swap\)"):
+    with pytest.raises(ReadError, match=r"orders-3 has an unfinished segment swap \(0+.log.swap\)"):
         planned(folder)
 
 

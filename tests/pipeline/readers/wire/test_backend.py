@@ -53,7 +53,7 @@ def test_partitions_ends_and_times(release: str) -> None:
                 backend.partitions(lookups)
         assert {one.name for one in broker.topics()} == {a, b}  # metadata requests created none
         if not timed:
-            with pytest.raises(ReadError, match=r"older than 0.10.1.*127.0.0.1"):
+            with pytest.raises(ReadError, match=r"before Kafka 0.10.1.*127.0.0.1"):
                 backend.at_times({a1: NOW_MS})
             late = wanted(from_ms=NOW_MS + 25)
             (work,) = backend.pieces([OffsetRange(*a1, 0, 5)], late, at_least=None)
