@@ -6,7 +6,7 @@
 3. --release 4.3: Produce v2 and Fetch v3 are refused; a new client reads the old data as it was stored.
 4. --release 4.3 with log.record.version.force.upgrade=2: the same records, and only v2 on the disk.
 
-On the way `ottla formats` and `ottla clients` say what is stored, and who would fail on 4.3. Prints what each client
+On the way `ottla formats` and `ottla clients` list formats, and clients that would fail on 4.3. Prints what each client
 saw at each step; exits with 1 when anything is lost, doubled, changed or out of order.
 
     python tests/demo_upgrade.py [RECORDS]     so many by each client and codec (default 100)
@@ -131,7 +131,7 @@ class Story:
         self.say(name, f"read {len(found)} records: {self.seen(found)}")
 
     def seen(self, found: Iterable[Seen]) -> str:
-        """What can be told of records in a line."""
+        """Returns a line about the format of records."""
         listed = list(found)
         stamped = sum(one.timestamp >= 0 for one in listed)
         headed = sum(bool(one.headers) for one in listed)
@@ -196,7 +196,7 @@ class Story:
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in logs}
 
     def log(self) -> bytes:
-        """All segments of the topic, one behind the other."""
+        """Returns all segments of the topic, concatenated."""
         return b"".join(path.read_bytes() for path in sorted((self.broker.data_dir / f"{TOPIC}-0").glob("*.log")))
 
     def records(self) -> list:
@@ -267,10 +267,10 @@ def served_at_3_9(story: Story) -> None:
 def who_would_fail(story: Story) -> None:
     """Between 2 and 3: the broker wrote down who called what."""
     story.restart("3.9")  # a clean stop writes it too
-    told = story.ottla("clients", str(story.broker.data_dir), "--release", "4.3")
-    story.check(told.returncode == 1, "`ottla clients` finds nothing that fails on 4.3")
+    reported = story.ottla("clients", str(story.broker.data_dir), "--release", "4.3")
+    story.check(reported.returncode == 1, "`ottla clients` finds nothing that fails on 4.3")
     for name in ("kafka-python", "librdkafka"):
-        story.check(name in told.stdout, f"`ottla clients` does not know {name}")
+        story.check(name in reported.stdout, f"`ottla clients` does not know {name}")
 
 
 def restricted_at_4_3(story: Story) -> None:

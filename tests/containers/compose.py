@@ -1,6 +1,7 @@
-"""docker/compose.yml for real: all services healthy, each record read by one member of the group, all gone after.
+"""docker/compose.yml for real: all services healthy, each record read by one member of the group, nothing left at the
+end.
 
-And its Spark job, which finds each record over the wire and in the broker's files.
+Also its Spark job, which reads each record over the wire and from the broker's files.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CONSUMED = re.compile(r"consumed (\d+) sum (\d+) of partitions ([\d,]*)")
 
 
 class Project:
-    """The services of the file, under a name of their own."""
+    """The services of the file, in a project of its own name."""
 
     def __init__(self, engine: Engine, command: list[str]) -> None:
         self.engine = engine
@@ -46,11 +47,11 @@ class Project:
         return subprocess.run(command, capture_output=True, text=True, env=self._environ, timeout=timeout_s)
 
     def containers(self) -> list[str]:
-        """The names of all that there are."""
+        """Returns the names of all containers."""
         return [name for name in self.engine.out("ps", "-a", "--format", "{{.Names}}").split() if PROJECT in name]
 
     def container(self, service: str) -> str:
-        """Its name: the two programs put other signs between the parts."""
+        """Returns the name of a container: docker and podman use different separators."""
         names = self.containers()
         found = [name for name in names if re.fullmatch(rf"{PROJECT}[-_]{service}[-_]1", name)]
         if not found:
@@ -58,7 +59,7 @@ class Project:
         return found[0]
 
     def read(self, service: str) -> tuple[int, int, set[str]]:
-        """(records, their sum, partitions at last) of a member."""
+        """Returns (records, their sum, partitions at last) of a member."""
         result = CONSUMED.findall(self.engine.log(self.container(service)))
         return (int(result[-1][0]), int(result[-1][1]), set(result[-1][2].split(","))) if result else (0, 0, set())
 
@@ -99,7 +100,7 @@ def works(engine: Engine, figures: Figures) -> str:
         if late:
             raise Failed(f"(seconds, exit code) of stops: {late}")
     if left := project.containers():
-        raise Failed(f"left behind: {left}")
+        raise Failed(f"left over: {left}")
     slowest = max(seconds for seconds, _ in stops.values())
     return (
         f"{RECORDS} records, read by two members ({first[0]} and {second[0]}); each stopped in {slowest:.1f} s at most"
@@ -118,13 +119,13 @@ def spark_reads(engine: Engine) -> str:
         if done.returncode or result not in done.stdout:
             raise Failed(f"exit code {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
     if left := project.containers():
-        raise Failed(f"left behind: {left}")
+        raise Failed(f"left over: {left}")
     seconds = time.monotonic() - begun
     return f"{RECORDS} records over the wire and from the files in {seconds:.0f} s, {megabytes:.0f} MB over its base"
 
 
 def checks(engine: Engine, figures: Figures) -> list[Check]:
-    """Those of this module, after the image is built."""
+    """Returns the checks of this module, after the image is built."""
     return [
         Check("compose: broker, producer, group", lambda: works(engine, figures)),
         Check("compose: Spark over the wire and the files", lambda: spark_reads(engine)),

@@ -1,8 +1,9 @@
-"""Docker or podman, whichever works here: builds the image, runs containers of it and looks at them.
+"""Docker or podman, whichever works here: builds the image, runs containers of it and inspects them.
 
-    python tests/containers/engine.py build [TAG]     `make image`; needs no more than Python
+    python tests/containers/engine.py build [TAG]    `make image`; needs no more than Python
 
-Owns the differences between the two engines. podman without systemd runs no health check by itself: it is asked to.
+Hides the differences between the two engines. podman without systemd runs no health check by itself: it is run by a
+command.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Gone(Exception):
-    """A container did not do what was waited for; says what its log tells."""
+    """A container did not reach the expected state; the text has the end of its log."""
 
 
 class Engine:
@@ -56,7 +57,7 @@ class Engine:
         return done
 
     def out(self, *arguments: str) -> str:
-        """The same; what it printed."""
+        """Runs the program and returns its output."""
         return self.call(*arguments).stdout.strip()
 
     def build(self, tag: str, dockerfile: Path = DOCKERFILE) -> Done:
@@ -106,7 +107,7 @@ class Engine:
         return name
 
     def log(self, name: str) -> str:
-        """All that it wrote so far."""
+        """Returns everything that it has written so far."""
         done = self.call("logs", name, check=False)
         return done.stdout + done.stderr
 
@@ -118,7 +119,7 @@ class Engine:
         return int(self.out("port", name, f"{port}/tcp").splitlines()[0].rpartition(":")[2])
 
     def is_healthy(self, name: str) -> bool:
-        """What the health check says now."""
+        """Returns whether the health check passes now."""
         if self.program == "podman":
             return self.call("healthcheck", "run", name, check=False).returncode == 0
         return self.inspect(name, ".State.Health.Status") == "healthy"
@@ -148,7 +149,7 @@ class Engine:
         return time.monotonic() - begun, int(self.inspect(name, ".State.ExitCode"))
 
     def copy_into(self, name: str, text: str, path: str) -> None:
-        """Puts a script into a running container, for everybody to run, as Testcontainers does."""
+        """Copies an executable script into a running container, as Testcontainers does."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, Path(path).name)
             file.write_text(text)

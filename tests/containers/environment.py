@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".venv-compose"
 NODE_FOLDER = ROOT / ".venv-compose-node"
-# packaging is used by testcontainers 4.15.0, which does not say so.
+# packaging is used by testcontainers 4.15.0, which does not declare it.
 PACKAGES = ("testcontainers==4.15.0", "packaging>=24", "confluent-kafka>=2.8")
 NODE_PACKAGES = ("@testcontainers/kafka@11.14.0", "kafkajs@2.2.4")  # 12 needs a newer Node.js than many have
 

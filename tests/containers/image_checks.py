@@ -1,4 +1,5 @@
-"""What the image is: its size, how soon it is healthy and stops, its scripts, its user, its data, its environment."""
+"""Checks of the image: its size, the times until it is healthy and until it stops, its scripts, its user, its data, its
+environment."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ OVER_BASE_MB, HEALTHY_S, STOP_S = 120, 2.0, 2.0
 
 @dataclass
 class Figures:
-    """What was measured, beside what was aimed at."""
+    """The measured values, beside the aims."""
 
     over_base_mb: float | None = None
     image_mb: float | None = None
@@ -39,7 +40,7 @@ class Figures:
     compose_healthy_s: float | None = None
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """(name, value, aim) of what there is."""
+        """Returns (name, value, aim) of each measured value."""
         found: list[tuple[str, str, str]] = []
         if self.over_base_mb is not None:
             found.append(("image over its base", f"{self.over_base_mb:.0f} MB", f"{OVER_BASE_MB} MB"))
@@ -59,7 +60,7 @@ class Figures:
 
 
 def free_port() -> int:
-    """A port of the host that nobody has at the moment."""
+    """Returns a port of the host that is free now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
@@ -122,7 +123,7 @@ def is_built(engine: Engine, figures: Figures) -> str:
 
 
 def starts_and_stops(engine: Engine, figures: Figures) -> str:
-    """From the command to the first good answer of the health check, with what the engine needs for both."""
+    """Measures from the command to the first successful health check, including the engine's own time."""
     for _ in range(STARTS):
         begun = time.monotonic()
         name = engine.run(engine.image)
@@ -250,7 +251,7 @@ def takes_the_environment(engine: Engine) -> str:
         raise Failed(described)
     if log.count("unknown config") != 1 or "no.such.config" not in log or "profile=3.9" not in log:
         raise Failed(log)
-    return "3.9, node 5, two listeners and a controller's; one warning for what nobody knows"
+    return "3.9, node 5, two listeners and a controller's; one warning for an unknown name"
 
 
 def takes_a_file(engine: Engine) -> str:

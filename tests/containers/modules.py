@@ -1,7 +1,8 @@
-"""Testcontainers: the Kafka modules of four languages on our image, themselves where they can be had, else by hand.
+"""Testcontainers: the Kafka modules of four languages on our image, the modules themselves if they are available, else
+by hand.
 
-By hand means: the environment and the command that a module starts the container with, the script that it copies into
-it, and the line of the log that it waits for, told here as facts. Read from their sources of 2026.
+By hand means: the environment and the command with which a module starts the container, the script that it copies into
+it, and the line of the log that it waits for, copied here from their sources of 2026.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The calls of aiokafka's admin client, whose answers are those of the protocol."""
+"""The calls of aiokafka's admin client, whose results are responses of the protocol."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _made(method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> C
 
 
 def _plain(response: Any) -> Any:
-    """The fields of answers of the protocol, in plain values."""
+    """Returns the fields of responses of the protocol, in plain values."""
     if isinstance(response, list):
         return [_plain(one) for one in response]
     return response.to_object() if hasattr(response, "to_object") else response

@@ -1,7 +1,7 @@
 """The admin clients of confluent-kafka, kafka-python and aiokafka, against an Apache Kafka and ours of one release.
 
-Each public method of each admin class is called with what is right and what is wrong, in the same order on both; what
-comes back, errors too, has to be the same. A public method that no call has fails the check.
+Each public method of each admin class is called with valid and invalid arguments, in the same order on both; results
+and errors must be equal. A public method without a call fails the check.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ ID_TEXT = re.compile(r"\b[A-Za-z0-9_-]{22}\b")
 
 
 class Call(NamedTuple):
-    """One call: of which method, with what, and how."""
+    """One call: its method, its arguments, and how it is sent."""
 
     method: str
     what: str
     make: Callable[[Any], Any]
-    reads: bool = False  # changes nothing: may be asked again
+    reads: bool = False  # changes nothing: may be repeated
 
 
 class Client(Protocol):

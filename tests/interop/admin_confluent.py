@@ -1,6 +1,6 @@
 """The calls of confluent-kafka's admin client."""
 
-# What this client exports, and which of its arguments may be None, its types do not say.
+# What this client exports, and which of its arguments may be None, its types do not declare.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
 
 from __future__ import annotations

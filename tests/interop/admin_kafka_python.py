@@ -1,6 +1,6 @@
 """The calls of kafka-python's admin client."""
 
-# What this client exports, and which of its arguments may be None, its types do not say.
+# What this client exports, and which of its arguments may be None, its types do not declare.
 # pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _made(method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> C
 
 
 def _plain(response: Any) -> Any:
-    """The fields of answers of the protocol in plain values, and classes of errors by name."""
+    """Returns the fields of responses of the protocol in plain values, and classes of errors by name."""
     if isinstance(response, dict):
         return {key: _plain(value) for key, value in response.items()}
     if isinstance(response, list):
@@ -101,7 +101,7 @@ CALLS = [
     call("wait_for_topics", "good", ["t", "u"], reads=True),
     call("wait_for_topics", "none", ["nope"], timeout_ms=300, reads=True),
     call("create_topics", "there already", [NewTopic("t", 2, 1)]),
-    call("create_topics", "there already, told", [NewTopic("t", 2, 1)], raise_errors=False),
+    call("create_topics", "there already, reported", [NewTopic("t", 2, 1)], raise_errors=False),
     call("create_topics", "a bad name", [NewTopic("a b", 1, 1)]),
     call("create_topics", "too many replicas", [NewTopic("v", 1, 3)]),
     call("create_topics", "no partitions", [NewTopic("v", 0, 1)]),
@@ -119,7 +119,7 @@ CALLS = [
     call("create_topics", "none", []),
     call("create_partitions", "good", {"t": NewPartitions(3)}),
     call("create_partitions", "fewer", {"t": NewPartitions(1)}),
-    call("create_partitions", "as many, told", {"t": NewPartitions(3)}, raise_errors=False),
+    call("create_partitions", "as many, reported", {"t": NewPartitions(3)}, raise_errors=False),
     call("create_partitions", "of none", {"nope": NewPartitions(3)}),
     call("create_partitions", "replicas that are not there", {"t": NewPartitions(4, [[7]])}),
     call("list_topics", "all", reads=True),
@@ -221,6 +221,6 @@ CALLS = [
     call("alter_user_scram_credentials", "delete", [UserScramCredentialDeletion("alice", "SCRAM-SHA-256")]),
     call("delete_groups", "some", ["g", "none"]),
     call("delete_topics", "no topic", ["nope"]),
-    call("delete_topics", "no topic, told", ["nope"], raise_errors=False),
+    call("delete_topics", "no topic, reported", ["nope"], raise_errors=False),
     call("delete_topics", "some", ["t", "u"]),
 ]

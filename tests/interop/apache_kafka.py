@@ -1,6 +1,6 @@
-"""Our own clients against Apache Kafka itself: what they write its Java client reads, and the reverse.
+"""Our own clients against Apache Kafka itself: its Java client reads what they write, and the reverse.
 
-Owns the running brokers: one process with a controller in it for each release, fetched from Maven Central.
+Starts the brokers: one process with a controller in it for each release, fetched from Maven Central.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 START_SECONDS = 60
-LOST = 50  # answers
+LOST = 50  # responds
 
 
 def free_port() -> int:
@@ -57,8 +57,8 @@ def free_port() -> int:
 
 
 class Kafka:
-    """A running Apache Kafka; `advertised` is the port that it tells clients, its own unless given. Its data lie in one
-    folder or more, `log_dirs`."""
+    """A running Apache Kafka; `advertised` is the port in its metadata, its own by default. Its data are in one folder
+    or more, `log_dirs`."""
 
     def __init__(self, release: str, advertised: int | None = None, log_dirs: int = 1, **settings: str) -> None:
         version = RELEASES[release]
@@ -160,7 +160,7 @@ async def write(address: str, topic: str, mode: str, acks: str | int, sent: Sequ
         if not acks:  # the next one's connection would overtake what is on its way
             await read(address, topic, first + len(part))
         elif result != list(range(first, first + len(part))):
-            raise Failed(f"{mode}, acks={acks}, {codec}: told the offsets {result[:3]}...{result[-1]}")
+            raise Failed(f"{mode}, acks={acks}, {codec}: reported the offsets {result[:3]}...{result[-1]}")
         first += len(part)
 
 
@@ -259,7 +259,7 @@ def through_a_losing_proxy(release: str) -> Iterator[tuple[Kafka, LosingProxy]]:
 
 
 def run_losing(release: str) -> str:
-    """The broker has appended, and our producer is not told: each record is there once, in order."""
+    """The broker appends, and our producer does not get the response: each record is there once, in order."""
     with through_a_losing_proxy(release) as (running, proxy):
         asyncio.run(create(running.address, "t"))
         progress = Progress()
@@ -272,12 +272,12 @@ def run_losing(release: str) -> str:
             progress.stop.set()
             thread.join(60)
         if progress.failures:
-            raise Failed(f"after {proxy.lost} lost answers: {progress.failures[0]!r}")
+            raise Failed(f"after {proxy.lost} lost responses: {progress.failures[0]!r}")
         count = len(progress.offsets)
         found = [int(one.value or b"") for one in asyncio.run(read(running.address, "t", count))]
     if found != list(range(count)):
         raise Failed(f"{count} records acknowledged, {len(set(found))} of the first {count} differ")
-    return f"{count} records, each once and in order, over {proxy.lost} lost answers"
+    return f"{count} records, each once and in order, over {proxy.lost} lost responses"
 
 
 CHECKS = [
@@ -290,6 +290,6 @@ CHECKS = [
             f"our admin and a group with Kafka {version}",
             lambda release=release: asyncio.run(administer(kafka(release).address)),
         ),
-        Check(f"our producer with Kafka {version} that loses answers", lambda release=release: run_losing(release)),
+        Check(f"our producer with Kafka {version} that loses responses", lambda release=release: run_losing(release)),
     )
 ]

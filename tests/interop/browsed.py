@@ -1,5 +1,5 @@
-"""The page at the control address in a real browser: each view, filters, a message found by time, keys, forms, and what
-axe-core says of how everybody can use it. Screenshots are in out/interop/page."""
+"""The web pages in a real browser: each view, filters, a message found by time, keys, forms, and accessibility by
+axe-core. Screenshots are in out/interop/page."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ def kinds(paths: list[str]) -> list[str]:
 
 
 def file_name(path: str) -> str:
-    """For a screenshot."""
+    """Returns the file name of a screenshot."""
     return "".join(letter if letter.isalnum() else "-" for letter in path.strip("/"))[:80] or "overview"
 
 
 async def fits(page: Page, what: str, width: int) -> None:
-    """The page itself does not scroll sideways, only tables and what is written in fixed columns do."""
+    """Checks that the page does not scroll sideways; tables and preformatted text may."""
     wide = await page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     need(wide <= 0, f"{what} is {wide} pixels too wide for a window of {width}: {await page.value(WIDEST)}")
 
 
 @in_browser
 async def each_view(page: Page, broker: Embedded, url: str) -> str:
-    """Loads without a complaint, has what it is to have, and fits into its window."""
+    """Checks that each view loads without errors, has its contents, and fits into its window."""
     shutil.rmtree(SHOTS, ignore_errors=True)
     paths = views(url)
     for path in paths:
@@ -109,7 +109,7 @@ async def each_view(page: Page, broker: Embedded, url: str) -> str:
     for path in ("/topics/none", "/topics?page=x"):
         await page.goto(url + path)
         need(await page.value("document.querySelector('h1').textContent") == "Not done", path)
-        page.complaints.clear()  # the browser tells of each status that is no success
+        page.complaints.clear()  # the browser reports each status that is no success
     return f"{len(paths)} views in two widths, nothing that the console complains of"
 
 
@@ -130,7 +130,7 @@ def axe() -> str:
 
 @in_browser
 async def accessible(page: Page, broker: Embedded, url: str) -> str:
-    """What axe-core finds: nothing, in a wide window in light and in a narrow one in dark, also in open forms and
+    """Checks that axe-core finds no violations, in a wide light and a narrow dark window, also in open forms and
     dialogs."""
     source = axe()
     run = f"axe.run(document, {{runOnly: {json.dumps(RULES)}}}).then((found) => JSON.stringify(found))"
@@ -159,7 +159,7 @@ FOCUS = "document.activeElement"
 
 @in_browser
 async def by_keys(page: Page, broker: Embedded, url: str) -> str:
-    """All by the keyboard alone."""
+    """Uses the pages by keyboard only."""
     await page.goto(url + "/")
     await page.press("Tab")
     need(await page.value(f"{FOCUS}.textContent") == "Skip to content", "the first stop is no skip link")
@@ -182,7 +182,7 @@ async def by_keys(page: Page, broker: Embedded, url: str) -> str:
         await page.press("Enter")
     need(await page.value("location.pathname") == "/topics/orders", "j and Enter do not open the topic")
     await page.press("?")
-    need(await page.value("document.querySelector('dialog').open"), "? does not tell the keys")
+    need(await page.value("document.querySelector('dialog').open"), "? does not show the keys")
     await page.press("Escape")
     need(not await page.value("document.querySelector('dialog').open"), "Escape does not close the list")
     await page.goto(url + "/messages/orders?partition=0&offset=0&limit=10")
@@ -192,7 +192,7 @@ async def by_keys(page: Page, broker: Embedded, url: str) -> str:
     async with page.opening("the previous page"):
         await page.press("p")
     need(await page.value("document.querySelector('a[data-row]').textContent") == "0", "p does not turn back")
-    # Whoever needs single keys for something else turns them off; the browser keeps that.
+    # Users who need single keys for something else turn them off; the browser keeps that.
     await page.value("document.querySelector('[data-shortcuts]').click()")
     await page.goto(url + "/topics")
     await page.press("g", "g", "m", "/")
@@ -204,14 +204,14 @@ async def by_keys(page: Page, broker: Embedded, url: str) -> str:
 
 
 async def fill(page: Page, name: str, text: str) -> None:
-    """Types into the field of that name; from its label on, as a person does."""
+    """Types into the field of that name, reached by its label."""
     await page.value(f"document.querySelector('[name={name}]').focus()")
     await page.type(text)
 
 
 @in_browser
 async def by_time(page: Page, broker: Embedded, url: str) -> str:
-    """A message found by its time, and looked at."""
+    """Finds a message by its time, and opens it."""
     for moment in ("2023-11-14T22:13:26.5Z", str(START_MS + 6500)):
         await page.goto(url + "/messages")
         await fill(page, "topic", "orders")
@@ -239,19 +239,21 @@ async def by_time(page: Page, broker: Embedded, url: str) -> str:
 
 @in_browser
 async def refreshed(page: Page, broker: Embedded, url: str) -> str:
-    """In place: what is typed and whoever has the focus stay."""
+    """Refreshes in place: typed values and the focus stay."""
     await page.goto(url + "/topics/orders")
     await page.value("window.kept = 1; document.querySelectorAll('tbody a')[2].focus()")
     link = await page.value(f"{FOCUS}.getAttribute('href')")
     for number in range(5):
         broker.send("orders", f"more {number}", partition=2)
     await page.press("r")
-    await page.until("document.querySelector('[data-status]').textContent.startsWith('Refreshed at')", "it tells so")
+    reported = "document.querySelector('[data-status]').textContent.startsWith('Refreshed at')"
+    await page.until(reported, "it reports the refresh")
     row = "[...document.querySelectorAll('tbody')[0].rows].map((row) => row.cells[5].textContent)"
     need(await page.value(row) == ["14", "1", "6"], f"new records are not shown: {await page.value(row)}")
-    need(await page.value("window.kept") == 1, "it loaded the page anew")
+    need(await page.value("window.kept") == 1, "it loaded the page again")
     need(await page.value(f"{FOCUS}.getAttribute('href')") == link, "the focus went")
-    need(await page.value("document.querySelector('[data-status]').getAttribute('aria-live')") == "polite", "not told")
+    live = await page.value("document.querySelector('[data-status]').getAttribute('aria-live')")
+    need(live == "polite", "not announced")
     await page.goto(url + "/topics")
     await page.value("document.querySelector('[data-every]').click()")
     await fill(page, "q", "typed")
@@ -267,7 +269,7 @@ async def refreshed(page: Page, broker: Embedded, url: str) -> str:
 
 @in_browser
 async def written(page: Page, broker: Embedded, url: str) -> str:
-    """The forms, as the browser sends them; and without scripts."""
+    """Sends the forms, also without scripts."""
     await page.do("Emulation.setScriptExecutionDisabled", value=True)
     await page.goto(url + "/topics")
     await page.do("Emulation.setScriptExecutionDisabled", value=False)
@@ -315,7 +317,7 @@ async def written(page: Page, broker: Embedded, url: str) -> str:
 
 @in_browser
 async def administered(page: Page, broker: Embedded, url: str) -> str:
-    """Offsets, configs and access control lists, by the forms that a person fills in, in a narrow window."""
+    """Changes offsets, configs and access control lists with forms, in a narrow window."""
     await page.size(NARROW, 800)
 
     async def submit(form: str, fields: dict[str, str], button: str = "button") -> str:
@@ -359,11 +361,11 @@ async def administered(page: Page, broker: Embedded, url: str) -> str:
 
 @in_browser
 async def followed(page: Page, broker: Embedded, url: str) -> str:
-    """The live tail shows what comes, can be paused, and goes on where it was."""
+    """The live tail shows new records, can be paused, and resumes where it stopped."""
     count = "document.querySelectorAll('[data-tail] tbody tr').length"
     printed = "document.querySelector('[data-tail-status]').textContent"
     await page.goto(url + "/messages/empty/tail")
-    await page.until(f"{printed}.startsWith('Live')", "it says that it is live")
+    await page.until(f"{printed}.startsWith('Live')", "it shows that it is live")
     broker.send("empty", HURTFUL.replace("\x00", ""), partition=1)
     await page.until(f"{count} === 1", "a record that came is shown")
     need(await page.value("document.querySelector('[data-tail] script') === null"), "a record ran")
@@ -372,25 +374,25 @@ async def followed(page: Page, broker: Embedded, url: str) -> str:
     await page.screenshot(SHOTS / "tail-400.png", NARROW, 800)
     await fits(page, "the live tail", NARROW)
     await page.value("document.querySelector('[data-pause]').click()")
-    need((await page.value(printed)).startswith("Paused"), "it does not say that it is paused")
+    need((await page.value(printed)).startswith("Paused"), "it does not show that it is paused")
     for number in range(3):
         broker.send("empty", f"while paused {number}", partition=0)
     await asyncio.sleep(1.5)
     need(await page.value(count) == 2, "it is not paused")
     await page.value("document.querySelector('[data-pause]').click()")
-    await page.until(f"{count} === 5", "it goes on where it was")
+    await page.until(f"{count} === 5", "it resumes where it stopped")
     page.quiet("the live tail")
     await page.do("Emulation.setScriptExecutionDisabled", value=True)
     await page.goto(url + "/messages/empty/tail")
     source = json.dumps((await page.do("DOM.getDocument", depth=-1))["root"])
     need("while paused 2" in source and "Refresh" in source, "without scripts it shows nothing")
     await page.do("Emulation.setScriptExecutionDisabled", value=False)
-    return "new records on top, paused, gone on without a gap; the newest without scripts"
+    return "new records on top, paused, resumed without a gap; the newest without scripts"
 
 
 @contextmanager
 def another_site(body: str) -> Iterator[str]:
-    """A web server of somebody else; gives its address."""
+    """Runs a web server of another site; yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -402,7 +404,7 @@ def another_site(body: str) -> Iterator[str]:
             self.wfile.write(data)
 
         def log_message(self, *arguments: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -415,7 +417,7 @@ def another_site(body: str) -> Iterator[str]:
 
 @in_browser
 async def strangers(page: Page, broker: Embedded, url: str) -> str:
-    """A page of another site, and one that has a name of its own lead here (DNS rebinding)."""
+    """Opens a page of another site, and one whose own name leads here (DNS rebinding)."""
     before = [topic.name for topic in broker.topics()]
     form = f'<form method="post" action="{html.escape(url)}/topics"><input name="name" value="stolen"></form>'
     form += (
@@ -436,7 +438,7 @@ async def strangers(page: Page, broker: Embedded, url: str) -> str:
         ):
             for path in ("/topics", "/v1/topics", "/v1/topics/orders"):
                 outcome = f"fetch('{url}{path}', {requested}).then((one) => one.type + one.status, () => 'refused')"
-                need(await page.value(outcome) in ("refused", "opaque0"), f"{requested} of {path} was answered")
+                need(await page.value(outcome) in ("refused", "opaque0"), f"{requested} of {path} got a response")
         framed = await page.value("document.querySelector('iframe').contentDocument === null")
         need(framed, "the frame is open to the page around it")
     page.complaints.clear()  # of all that was refused

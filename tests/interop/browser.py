@@ -1,7 +1,7 @@
-"""Debian's Chromium, driven over its own DevTools protocol: pages, keys, what the console says, screenshots.
+"""Debian's Chromium, driven over its DevTools protocol: pages, keys, console messages, screenshots.
 
-Needs nothing but the browser and aiohttp. Every page that is opened has to load without a complaint of the browser:
-scripts that fail, files that are not there, what a policy forbids.
+Needs nothing but the browser and aiohttp. Every page must load without errors in the console: failing scripts, missing
+files, violations of a policy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEYS = {
 
 
 class Page:
-    """One page of the browser. Raises Failed where something does not come."""
+    """One page of the browser. Raises Failed if an expected state does not come."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -196,4 +196,4 @@ async def _port(path: Path, process: asyncio.subprocess.Process) -> int:
         if process.returncode is not None:
             raise Missing(f"the browser ended at once, with {process.returncode}")
         await asyncio.sleep(0.05)
-    raise Failed("the browser does not say where it is")
+    raise Failed("the browser does not report its address")

@@ -282,13 +282,13 @@ def unknown_alone(request: Any, world: World, random: Random, version: int) -> N
 
 
 def answerable(request: Any, world: World, random: Random, version: int) -> None:
-    """With ZooKeeper there is no answer where an unknown kind of leaders is elected everywhere."""
+    """With ZooKeeper there is no response if an unknown kind of leaders is elected everywhere."""
     if not world.with_controller and request.topic_partitions is None and request.election_type not in (0, 1):
         request.election_type = 0
 
 
 def apart_in_kind(request: Any, world: World, random: Random, version: int) -> None:
-    """With ZooKeeper there is no answer where two resources of unknown kinds have one name: both are of one kind."""
+    """With ZooKeeper there is no response if two resources of unknown kinds have one name: both are of one kind."""
     unknown: set[str] = set()
     for resource in list(request.resources) if not world.with_controller else ():
         if resource.resource_type not in (TYPE_TOPIC, TYPE_BROKER, TYPE_LOGGER):
@@ -298,8 +298,8 @@ def apart_in_kind(request: Any, world: World, random: Random, version: int) -> N
 
 
 def noted_alike(request: Any, world: World, random: Random, version: int) -> None:
-    """The coordinator before KIP-848's waits for ever for a partition whose metadata is too long, if that of another
-    is not (UNSTABLE_OFFSET_COMMIT where that is asked for)."""
+    """The coordinator before KIP-848 waits for ever for a partition whose metadata is too long, if that of another is
+    not (UNSTABLE_OFFSET_COMMIT for requests of stable offsets)."""
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     for partition in partitions:
         if partition.committed_metadata and len(partition.committed_metadata) > METADATA_MAX:
@@ -324,8 +324,8 @@ def versioned_metadata(request: Any, world: World, random: Random, version: int)
 
 
 def quota_entity(entry: Any, world: World, random: Random, wrong: bool) -> None:
-    """An entity of one type, or of a user and a client id. What holds for everybody, and so for who asks here, is no
-    limit that is reached: how long it was since would decide."""
+    """An entity of one type, or of a user and a client id. A quota of all entities also applies to this client and must
+    not be reached: otherwise the time since the last call would decide."""
     if not entry.entity:
         return
     if not wrong:

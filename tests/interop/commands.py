@@ -1,8 +1,8 @@
 """ottla topics, configs, groups, records and acls beside Kafka's own tools: the same flags, the same words on stdout.
 
-Each side does the same, in the same order, with a fresh broker of the release of the tools, for much of it changes
-something. What Kafka's tools take out of a hash table comes in any order, so lines are compared as a set. Where Kafka's
-tool fails, and it tells that now on stdout, now on stderr, now not by its exit code, ours says one line on stderr.
+Each side runs the same commands, in the same order, with a fresh broker of the tools' release. Kafka's tools take much
+out of hash tables, so lines are compared as a set. Where Kafka's tool fails (shown on stdout, on stderr or by the exit
+code), ours prints one line on stderr.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ kafka-acls --list
 kafka-acls --remove --cluster --group g --transactional-id x --topic t --force
 kafka-acls --list
 """
-# Kafka's tool fails, by its exit code or its words; ours does, and says one line.
+# Kafka's tool fails, by its exit code or its words; ours fails with one line.
 FAILING = """
 kafka-topics --create --topic t
 kafka-topics --create --topic x --config no.such=1
@@ -229,7 +229,7 @@ kafka-configs --user alice --alter --add-config SCRAM-SHA-256=x
 kafka-configs --user alice --alter --add-config SCRAM-SHA-256=[password=x],producer_byte_rate=1
 kafka-configs --user-defaults --alter --add-config SCRAM-SHA-256=[password=x]
 kafka-configs --client alice --alter --add-config SCRAM-SHA-256=[password=p]
-kafka-configs --user nobody --alter --delete-config SCRAM-SHA-256
+kafka-configs --user missing --alter --delete-config SCRAM-SHA-256
 kafka-configs --user alice --alter --add-config SCRAM-SHA-256=[password=a],SCRAM-SHA-512=[password=b]
 kafka-acls
 kafka-acls --list --add
@@ -319,7 +319,7 @@ def member(address: str) -> Iterator[None]:
 
 
 def printed_by(run: Tool, folder: Path, script: str, address: str) -> list[tuple[str, Printed]]:
-    """What each line of a script comes to."""
+    """Returns the output of each line of a script."""
     found = []
     consumer = None
     for line in filter(None, script.split("\n")):

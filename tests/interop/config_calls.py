@@ -1,4 +1,4 @@
-"""Calls about configs that a broker is asked one after another: good ones, bad ones, and looks at what has become."""
+"""Calls about configs, sent to a broker one after another: valid ones, invalid ones, and descriptions of the result."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Worker:
         self.process.wait()
 
     def send_request(self, path: str, body: Any = None) -> Any:
-        """The answer of the REST interface; asked again until the worker is there. Raises Failed."""
+        """Returns the response of the REST interface; repeats the request until the worker is there. Raises Failed."""
         end = time.monotonic() + PATIENCE_SECONDS
         data = None if body is None else json.dumps(body).encode()
         while True:
@@ -86,7 +86,7 @@ class Worker:
             except OSError as error:
                 if time.monotonic() > end or self.process.poll() is not None:
                     reason = error.read() if isinstance(error, urllib.error.HTTPError) else error
-                    raise Failed(f"Connect does not answer {path}: {reason!r}; see {OUT / 'connect.log'}") from None
+                    raise Failed(f"no response from Connect {path}: {reason!r}; see {OUT / 'connect.log'}") from None
                 time.sleep(0.3)
 
 

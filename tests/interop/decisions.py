@@ -25,7 +25,7 @@ WORLDS, ENTRIES_MAX, QUESTIONS = 1000, 14, 20
 SEED = int(os.environ.get("OTTLA_DECISIONS_SEED", "1"))
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP)
 PRINCIPALS = ("User:a", "User:b", "User:*", "Group:a", "User:a:b", "User:")
-ASKERS = tuple(one for one in PRINCIPALS if one != "User:*")  # whom 4.3 cannot ask for
+ASKERS = tuple(one for one in PRINCIPALS if one != "User:*")  # which 4.3 cannot query
 HOSTS = ("127.0.0.1", "10.0.0.1", "*")
 OPERATIONS = [one for one in AclOperation if AclOperation.ANY < one <= AclOperation.DESCRIBE_TOKENS]
 Words = Sequence[Any]
@@ -50,7 +50,7 @@ def name(source: random.Random) -> str:
 
 
 def entry(source: random.Random) -> Acl:
-    common = source.random() < 0.7  # operations that are asked for often
+    common = source.random() < 0.7  # operations that are queried often
     return Acl(
         source.choice(TYPES),
         name(source),
@@ -63,7 +63,7 @@ def entry(source: random.Random) -> Acl:
 
 
 def world(source: random.Random) -> tuple[list[Words], list[bool]]:
-    """Lines for the other side: an authorizer, its entries, questions; and what ours answers to these."""
+    """Returns lines for the other side: an authorizer, its entries, questions; and our decisions on these."""
     everyone = source.random() < 0.3
     super_users = ["User:b"] if source.random() < 0.2 else []
     acls = Acls(_Nowhere(), lambda: source.randbytes(16))  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def run(release: str) -> str:
         for question, response in zip(questions, responses, strict=True):
             if (found := next(theirs)) != str(response).lower():
                 result = "\n".join(shown([*(line for line in lines if line not in questions), question]))
-                raise Failed(f"seed {SEED}, world {number}: Kafka says {found}, we say {response} of\n{result}")
+                raise Failed(f"seed {SEED}, world {number}: Kafka decides {found}, ours {response} of\n{result}")
             allowed += response
     count = WORLDS * QUESTIONS
     return f"{count} decisions on {WORLDS} random sets of entries are the same ({allowed} of them allow), seed {SEED}"

@@ -1,6 +1,6 @@
-"""What Apache Kafka and ours tell of configs, field by field, and what they answer to changes of them.
+"""Descriptions of configs by Apache Kafka and by ours, field by field, and the responses to changes of them.
 
-What differs for a reason is listed here with it: a reason that explains nothing any more fails the check, too.
+Expected differences are listed with their reasons; a reason that explains nothing any more fails the check, too.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ OF_DESCRIPTIONS = [
         r" (offsets\.topic|transaction\.state\.log|share\.coordinator\.state\.topic)\.(replication\.factor|min\.isr) ",
         "internal topics have one replica by default, for one node; a Kafka has three",
     ),
-    Reason(r" node\.id synonyms", "releases up to 3.9 tell of a default -1, which is not ours", ("3.9",)),
+    Reason(r" node\.id synonyms", "releases up to 3.9 report a default -1, which is not ours", ("3.9",)),
     Reason(r" port ", "KAFKA_PORT is what Kubernetes calls a service; the config of that name is left out", ("2.8",)),
 ]
 # By the label of the call.
 OF_CALLS = [
     Reason(r" log\.dirs$", "ports and folders are each broker's own"),
     Reason(r"(describe|change|replace) 8 ", "loggers are each broker's own; without a log4j, a Kafka up to 3.9 fails"),
-    Reason(r"describe 4 \S+ node\.id$", "releases up to 3.9 tell of a default -1, which is not ours", ("2.8", "3.9")),
+    Reason(r"describe 4 \S+ node\.id$", "releases up to 3.9 report a default -1, which is not ours", ("2.8", "3.9")),
     Reason(
         r"describe 4 \S+ leader\.replication\.throttled\.rate$",
-        "up to 4.1 it was told as read only although it can be changed",
+        "up to 4.1 it was reported as read-only although it can be changed",
         ("2.8", "3.9"),
     ),
     Reason(r"change 16 .*interval\.ms', 0, 'x'", "up to 3.9 what is no number failed as unexpected", ("3.9",)),
@@ -78,7 +78,7 @@ def differences(kind: int, name: str, theirs: Any, ours: Any) -> Iterable[tuple[
     in a hash table, and the words are ours."""
     label = f"{kind} {name!r}"
     if (theirs.error_code, theirs.error_message) != (ours.error_code, ours.error_message):
-        yield f"{label} answer ", theirs.error_message, ours.error_message
+        yield f"{label} response ", theirs.error_message, ours.error_message
     mine, its = entries(ours), entries(theirs)
     for key in sorted(mine.keys() | its.keys()):
         if key not in mine or key not in its:
@@ -126,7 +126,7 @@ def make_topic(pair: Pair) -> None:
 
 
 def descriptions(release: str) -> str:
-    """Everything that is told of a broker, of all brokers and of a topic."""
+    """Returns the descriptions of a broker, of all brokers and of a topic."""
     found = Found(release, OF_DESCRIPTIONS)
     with both(release) as pair:
         make_topic(pair)
@@ -143,11 +143,11 @@ def descriptions(release: str) -> str:
 
 
 def comparable_response(client: RawClient, call: Call) -> Any:
-    """What is compared of an answer."""
+    """Returns the part of a response that is compared."""
     try:
         response = client.call(call.request, call.version)
     except TimeoutError:
-        return "no answer"
+        return "no response"
     except OSError:
         return "closed"
     if call.label.startswith("describe"):
@@ -174,7 +174,7 @@ def changes(release: str) -> str:
             ours, end = comparable_response(pair.ours.client, call), time.monotonic() + SETTLING_SECONDS
             while (theirs := comparable_response(pair.theirs.client, call)) != ours:
                 is_look = call.label.startswith(("describe", "list"))
-                if not is_look or time.monotonic() > end:  # a broker learns of changes after they are answered
+                if not is_look or time.monotonic() > end:  # a broker applies changes after their response
                     found.differs(call.label, theirs, ours)
                     break
                 time.sleep(0.01)

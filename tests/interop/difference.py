@@ -1,12 +1,12 @@
-"""The difference run: seeded random admin calls to an Apache Kafka and to ours of the same release, answers compared.
+"""The difference run: seeded random admin calls to an Apache Kafka and to ours of one release, with compared responses.
 
     OTTLA_DIFFERENCE_SEED=N     the seed (default: a new one, which is printed)
     OTTLA_DIFFERENCE_CALLS=N    how many calls to each release
     OTTLA_DIFFERENCE_APIS=A,B   nothing but these
 
-What is of one broker alone (ids, ports, folders) is made the same in `Eyes`; what differs for a reason is in
-`reasons.REASONS`, and is counted; everything else is a failure, which is written to out/interop/difference-X.txt with
-the request and both answers.
+`Eyes` replaces values of one broker alone (ids, ports, folders). Expected differences are in `reasons.REASONS`, and
+are counted; every other one is a failure, and is written to out/interop/difference-X.txt with the request and both
+responses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ottla.protocol.messages.transactions.init_producer_id import InitProducerId
 from ottla.protocol.schema import Value
 from ottla_testing.interop.checks import OUT, Check, Failed
 
-# Ours makes the coordinators' topics when there is something to write to them, Kafka when it is asked for them.
+# Ours creates the coordinators' topics at the first write to them, Kafka at the first request for them.
 _COMMITTED = OffsetCommitRequest.OffsetCommitRequestTopic
 NEW_TOPIC = CreateTopicsRequest.CreatableTopic
 ONE_PARTITION: dict[str, Any] = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
@@ -50,7 +50,7 @@ _BROKER = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resour
 OF_BROKER = Call("DescribeConfigs", 1, DescribeConfigsRequest(resources=[_BROKER], include_synonyms=True))
 CALLS = int(os.environ.get("OTTLA_DIFFERENCE_CALLS", "3500"))
 SHOWN = 12  # failures in the report; all are in the file
-# A list's elements are told apart by these, in this order.
+# The fields that identify elements of a list, in this order.
 IDENTITIES = (
     "name topic_name topic partition_index partition index group_id group_name resource_type resource_name "
     "key user entity entity_type pattern_type mechanism node_id broker_id log_dir log_dir_path path topic_partition "
@@ -63,7 +63,7 @@ NEW_ID = "an id that was not seen before"
 
 
 class Eyes:
-    """How one broker's requests and answers read when what is its own is taken out."""
+    """Makes one broker's requests and responses comparable: replaces values of its own by signs."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
@@ -72,14 +72,14 @@ class Eyes:
         self._ids: dict[bytes, bytes] = {}
 
     def know(self, sign: bytes, topic_id: bytes) -> None:
-        """From now on the id of a topic reads as that sign."""
+        """Replaces the id of a topic by that sign from now on."""
         self._signs[sign], self._ids[topic_id] = topic_id, sign
 
     def knows(self, topic_id: bytes) -> bool:
         return topic_id in self._ids
 
     def sent(self, value: Any) -> Any:
-        """A request with the signs replaced by what this broker has."""
+        """Returns a request with this broker's values in place of the signs."""
         if isinstance(value, Value):
             return type(value)(**{name: self.sent(getattr(value, name)) for name in value._fields})
         if isinstance(value, list):
@@ -91,7 +91,7 @@ class Eyes:
         return value
 
     def seen(self, value: Any, name: str = "") -> Any:
-        """An answer as plain dicts and lists, lists in an order that says nothing, the reverse of `sent`."""
+        """Returns a response as plain dicts and lists, with lists in a fixed order: the reverse of `sent`."""
         if isinstance(value, Value):
             return {one: self.seen(getattr(value, one), one) for one in value._fields if one != "throttle_time_ms"}
         if isinstance(value, list):
@@ -115,7 +115,8 @@ def _is_fence(value: Any) -> bool:
 
 
 def differences(theirs: Any, ours: Any, path: str = "") -> list[Difference]:
-    """Where two answers differ, field by field; elements of lists are matched by what tells them apart."""
+    """Returns the differences of two responses, field by field; elements of lists are matched by the fields that
+    identify them."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         found = []
         for name in {**theirs, **ours}:
@@ -198,13 +199,13 @@ class Run:
         }
 
     def send_request(self, call: Call) -> tuple[Any, Any]:
-        """Both answers, as they read."""
+        """Returns both responses in comparable form."""
         found = []
         for side, eyes in zip((self.pair.theirs, self.pair.ours), self.eyes, strict=True):
             try:
                 found.append(eyes.seen(side.client.call(eyes.sent(call.request), call.version)))
             except (ConnectionError, TimeoutError) as error:
-                found.append(f"no answer: {type(error).__name__}")
+                found.append(f"no response: {type(error).__name__}")
         return found[0], found[1]
 
     def compare(self, call: Call) -> None:
@@ -216,7 +217,7 @@ class Run:
         if call.api in MUTATING:
             self.settle(call)
         else:
-            # What a broker learns a moment later is asked for again.
+            # A broker may apply a change a moment later: the request is repeated.
             for _ in range(3 if left else 0):
                 time.sleep(0.05)
                 theirs, ours = self.send_request(call)

@@ -1,10 +1,10 @@
 """Directories that pass between Ottla and Apache Kafka, both ways: partitions, and a data directory as a whole.
 
-Kafka's own tool looks at what we wrote, Kafka's brokers read it and go on with it, and we with what they wrote. Whoever
-uses a directory shuts the other out.
+Kafka's own tool checks our files, Kafka's brokers read and continue them, and our brokers continue theirs. A directory
+in use is locked against the other side.
 
-One thing is not shown here, as Kafka does not do it: a KRaft broker and controller in one process opens the log of
-`__cluster_metadata-0` before it asks for the lock, and elects itself there, whoever uses the directory.
+One case is left out, as Kafka does not lock there: a KRaft broker and controller in one process opens the log of
+`__cluster_metadata-0` before it takes the lock, and elects itself there even if the directory is in use.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def compare(root: Path, result: dict[str, TopicContents]) -> int:
 
 
 def committed(result: TopicContents) -> list[tuple]:
-    """What a client is given that reads committed records only, as librdkafka does unless told."""
+    """Returns the records that a read_committed client gets, such as librdkafka by default."""
     offsets = set(result.committed)
     return [record for record in result.records if record[0] in offsets]
 
@@ -170,7 +170,7 @@ def transplant(source: Path, target: Path, topic: str, *, keep_id: bool) -> None
 
 
 def older_files(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Of each file of the segments in front of the newest: bytes, which file it is, when it was written."""
+    """Returns of each file of all segments but the newest: bytes, inode, modification time."""
     newest = max(path.stem for path in folder.glob("*.log"))
     return {
         path.name: (path.read_bytes(), path.stat().st_ino, path.stat().st_mtime_ns)
@@ -186,7 +186,8 @@ def configs_for_kafka(log: Log) -> dict[str, str]:
 
 
 def run_transplant(name: str) -> str:
-    """Our partition folders in Kafka's directory, and back in ours: read equal, and each side goes on with them."""
+    """Moves our partition folders into Kafka's directory, and back into ours: equal when read, and each side continues
+    them."""
     stage = our_directories.stages()[name]
     client = java(WITH_ZOOKEEPER)
     with folder() as place:
@@ -214,7 +215,7 @@ def run_transplant(name: str) -> str:
                     continue  # it may have rolled, and cleaned, what was written just now
                 after = older_files(kafka.logs / f"{topic}-0")
                 if changed := [one for one in files if after.get(one) != files[one]]:
-                    raise Failed(f"{topic}: Kafka wrote these anew: {changed}")
+                    raise Failed(f"{topic}: Kafka rewrote these: {changed}")
         verified(kafka.logs, "compacted")
         take_back(stage, kafka.logs, place, grown)
     count = sum(len(log.records) for log in stage.logs.values())
@@ -222,7 +223,7 @@ def run_transplant(name: str) -> str:
 
 
 def more(topic: str, number: int) -> list[Row]:
-    """Records to go on with; a compacted topic takes none without a key."""
+    """Returns further records; a compacted topic takes none without a key."""
     return [row for row in rows(number, headers=True) if row.key is not None or not topic.startswith("compacted")]
 
 
@@ -236,13 +237,13 @@ def read_and_write(kafka: Kafka | Kraft, client: LineClient, topic: str, log: Lo
 
 
 def take_back(stage: Stage, logs: Path, place: Path, grown: dict[str, list[Seen]]) -> None:
-    """Puts the folders back where they came from: a broker of ours reads what Java read, and goes on."""
+    """Moves the folders back: a broker of ours reads what Java read, and continues."""
     (place / "ours").mkdir()
     ours = shutil.copytree(stage.root, place / "ours" / "data")
     for topic in stage.logs:
         transplant(logs, ours, topic, keep_id=True)
     if not (stage.root / CLEAN).exists():
-        (ours / CLEAN).unlink(missing_ok=True)  # Kafka has closed these, but nobody the rest
+        (ours / CLEAN).unlink(missing_ok=True)  # Kafka has closed these; the others stayed open
     goes_on(place / "ours", stage, grown)
 
 
@@ -255,7 +256,7 @@ def goes_on(place: Path, stage: Stage, grown: dict[str, list[Seen]]) -> None:
             same(f"{topic} back with us", read(client, broker.address, topic, {}).records, wanted)
             offsets = client.produce(broker.address, topic, more(topic, 98), "gzip")
             if offsets[0] != wanted[-1].offset + 1:
-                raise Failed(f"{topic} goes on at {offsets[0]}")
+                raise Failed(f"{topic} continues at {offsets[0]}")
     finally:
         broker.close()
     verified(broker.data_dir, "compacted")
@@ -277,7 +278,7 @@ def run_whole(release: str, name: str) -> str:
             group = {"group.id": our_directories.GROUP, "auto.offset.reset": "error"}
             (found,) = Librdkafka().consume(kafka.address, "codecs", 0, 1, 20, **group)
             if found.offset != our_directories.COMMITTED:
-                raise Failed(f"the group goes on at {found.offset}")
+                raise Failed(f"the group continues at {found.offset}")
             configs = our_directories.topic_configs(kafka.address, list(stage.logs))
             for topic, log in stage.logs.items():
                 if configs[topic] != {key: value for key, value in log.configs.items() if key in configs[topic]}:
@@ -287,7 +288,7 @@ def run_whole(release: str, name: str) -> str:
         verified(place / "logs", "compacted")
         (place / "logs").rename(place / "data")
         goes_on(place, stage, grown)
-    return f"{len(stage.logs)} topics, their configs, a group's offset: read by Kafka, gone on with, taken back"
+    return f"{len(stage.logs)} topics, their configs, a group's offset: read by Kafka, continued, taken back"
 
 
 # -- the lock

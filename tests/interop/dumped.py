@@ -1,7 +1,7 @@
-"""What Apache Kafka's DumpLogSegments says of partition folders: each line of it is as it must be, or a complaint.
+"""The output of Apache Kafka's DumpLogSegments for partition folders: each line is as expected, or a complaint.
 
-Owns the command lines of two releases and the reading of what they print. That a file was looked at is shown by counts:
-as many batches, records, index entries and producers are printed as the files hold.
+Has the command lines of two releases, and parses their output. Counts show that a file was read: the tool prints as
+many batches, records, index entries and producers as the files hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Record sets of all three formats and every codec: Apache's own writers and readers against ours, both ways.
 
-What is not compressed has to be the same byte for byte. Of what is, the fields and the decompressed set inside: two
-compressors may write the same in two ways.
+Uncompressed sets must be equal byte for byte. Of compressed ones the fields and the decompressed set inside must be
+equal: compressors differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sets:
         )
 
     def send_request(self, *lines: str) -> list[str]:
-        """The answer's lines; Failed with Java's words."""
+        """Returns the lines of the response; raises Failed with Java's error."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write("".join(line + "\n" for line in lines))
         self.process.stdin.flush()

@@ -22,7 +22,7 @@ from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.interop.checks import Check, Failed, jars, java, program
 
 PROFILES = ("ottla", "3.9", "4.3")
-# The profile 4.3 does not serve all that clients from before KIP-896 ask for: 0.11 to 2.0.
+# The profile 4.3 does not serve all that clients from before KIP-896 use: 0.11 to 2.0.
 CLIENTS = {"4.3.1": PROFILES, "3.9.1": ("ottla", "3.9"), "2.8.2": ("ottla",), "1.1.1": ("ottla",), "0.11.0.3": ("3.9",)}
 STEPS = ("commits", "open", "offsets", "metadata", "fenced", "timedOut")
 # What a release lacks: group ids in sendOffsetsToTransaction from 4.0 on, group metadata up to 2.4.

@@ -1,9 +1,9 @@
 """Kafka's own command line tools against a broker of ours and against Apache Kafka of the same release: the same
 commands in the same order, the same exit codes and the same words.
 
-Lines are compared as sets, since tools take much out of hash tables; what differs from broker to broker (addresses,
-folders, ids, times) is made the same. What a controller has done its broker learns a moment later, so where Kafka's
-answer differs it is asked again.
+Lines are compared as sets, since tools take much out of hash tables; values of one broker alone (addresses, folders,
+ids, times) are replaced. Kafka's broker applies changes of its controller a moment later, so a command that only
+reads is repeated if its output differs.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ ALIKE: Sequence[tuple[str, str]] = (
 )
 
 
-IGNORED = {  # lines that tell how long something took, and of features those that there are none of here
+IGNORED = {  # lines with durations, and features that do not exist here
     "kafka-features": r"Feature: (?!transaction\.version)",
     "kafka-verifiable-producer": r"avg_throughput|shutdown_complete|startup_complete|producer_send_success",
     "kafka-verifiable-consumer": r"_complete|partitions_(assigned|revoked)|records_consumed|offsets_committed",
     "kafka-producer-perf-test": r"records/sec|producer_send_success",  # the tool before it still prints
     "kafka-consumer-perf-test": r"^TIME|start\.time|Exiting before|WARNING",
 }
-# A command a line. One after a question mark only looks, and may be asked again. {NAME} is a file of FILES, and of
+# A command a line. One after a question mark only reads, and may be repeated. {NAME} is a file of FILES, and of
 # kafka-configs KIND=NAME an entity, KIND= that for all.
 TOPICS = """
   kafka-topics --create --topic orders --partitions 3 --config retention.ms=1000000
@@ -124,7 +124,7 @@ ACLS = """
   kafka-acls --add --allow-principal User:bob --producer --topic lines --transactional-id t
   kafka-acls --add --allow-principal User:bob --consumer --topic lines --group g
   kafka-acls --add --deny-principal User:eve --deny-host ::1 --operation All --topic o --resource-pattern-type prefixed
-  kafka-acls --add --allow-principal nobody --operation Read --topic orders
+  kafka-acls --add --allow-principal unnamed --operation Read --topic orders
   kafka-acls --add --allow-principal User:a --operation Read --cluster
 ? kafka-acls --list
 ? kafka-acls --list --topic orders

@@ -1,7 +1,7 @@
-"""A data directory that is taken away from under a broker: what Apache Kafka answers for what lay in it, and we do.
+"""A data directory that is removed under a running broker: the responses of Apache Kafka and ours about its logs.
 
-The same requests go to both. Left out of the comparison: leader epochs (Kafka's controller counts one up when a
-partition loses its leader), and texts.
+The same requests go to both. Not compared: leader epochs (Kafka's controller increments one when a partition loses its
+leader), and texts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def connected(port: int) -> Client:
 
 
 async def observe(port: int, kept: Path, lost: Path) -> Responses:
-    """Writes to a broker, takes a directory away, and asks about everything that lay there."""
+    """Writes to a broker, removes a directory, and sends requests about all its logs."""
     client = await connected(port)
 
     async def response(request: Any, version: int) -> Any:
@@ -192,10 +192,10 @@ def lost_directory(release: str) -> str:
     differences = [f"{name}: {theirs[name]} and not {ours[name]}" for name in theirs if theirs[name] != ours[name]]
     if differences:
         raise Failed("; ".join(differences))
-    return f"{len(theirs)} answers for what lay in a directory that was taken away"
+    return f"{len(theirs)} responses about logs in a directory that was removed"
 
 
 CHECKS = [
-    Check(f"a lost directory, as Kafka {release} answers", lambda release=release: lost_directory(release))
+    Check(f"a lost directory, compared with Kafka {release}", lambda release=release: lost_directory(release))
     for release in RELEASES
 ]

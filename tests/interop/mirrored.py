@@ -75,7 +75,8 @@ def run(release: str) -> str:
                 same(f"{topic} from the copy", ours.records, committed(one))
         finally:
             broker.close()
-    return f"{size} bytes of {len(result)} topics are the same, and {sum(len(one.records) for one in result.values())} records"
+    records = sum(len(one.records) for one in result.values())
+    return f"{size} bytes of {len(result)} topics are the same, and {records} records"
 
 
 CHECKS = [

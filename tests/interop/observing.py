@@ -1,8 +1,9 @@
-"""What tshark, the Wireshark of Debian, says of our recordings: Kafka, whole, with right checksums, each request there.
+"""Our recordings, read by tshark, Debian's Wireshark: all frames are Kafka, complete, with correct checksums, and each
+request is there.
 
-Clients' sessions and all calls of their admin clients are recorded as pcapng. tshark knows the versions of some years
-ago; what is too new for it is told by API and version, from its own words. Where it misreads a version that it claims
-to know, `MISREAD` says which bytes it takes for what; a frame that is neither is a failure.
+Clients' sessions and all calls of their admin clients are recorded as pcapng. tshark supports the versions of some
+years ago; newer ones are recognised by API and version in its own output. Where it misreads a version that it claims to
+support, `MISREAD` has the bytes and their wrong meaning; any other frame is a failure.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ottla.protocol.apis import api_keys, name_of
 from ottla_testing.clients.recorded_sessions import SESSIONS
 from ottla_testing.interop.checks import OUT, Check, Failed, Missing
 
-# Of 2.4 tshark 4.0 knows all that clients use; of the newest hardly anything but what old clients ask.
+# tshark 4.0 reads everything that clients use with 2.4; with the newest release hardly more than old clients' requests.
 RELEASES = ("2.4", "3.9", "4.3")
 ADMINS = ("admin_confluent", "admin_kafka_python", "admin_aiokafka")
 FIELDS = (
@@ -51,17 +52,17 @@ MISREAD: dict[tuple[str, str, tuple[int, ...]], str] = {
     ("SyncGroup", "answer", (3,)): BYTES_READ_AS_NONE,
     ("CreateTopics", "request", (1, 2, 3, 4, 5)): "it takes a partition's list of replicas for one number",
     ("CreatePartitions", "request", (0, 1)): "it takes a partition's list of replicas for one number",
-    ("Metadata", "request", (9,)): "librdkafka leaves three bytes behind a request for all topics (its issue 5049)",
+    ("Metadata", "request", (9,)): "librdkafka leaves three bytes after a request for all topics (its issue 5049)",
     ("DeleteAcls", "answer", (0, 1)): "it passes over a filter's error",
     ("ElectLeaders", "request", (2,)): "it passes over the sizes of compact texts in lists",
     ("AlterPartitionReassignments", "request", (0,)): "it passes over the sizes of compact texts in lists",
     ("ListPartitionReassignments", "request", (0,)): "it knows no null for a list of topics",
-    ("WriteTxnMarkers", "answer", (0,)): "it reads a throttle time, which that answer has in no version",
+    ("WriteTxnMarkers", "answer", (0,)): "it reads a throttle time, which that response has in no version",
 }
 
 
 class Frame(NamedTuple):
-    """One packet of Kafka, as tshark tells it."""
+    """One packet of Kafka, as tshark prints it."""
 
     is_request: bool
     stream: str
@@ -82,7 +83,7 @@ def tshark() -> str:
 
 
 def tshark_rows(program: str, path: str, port: str) -> list[list[str]]:
-    """The values of FIELDS of each packet."""
+    """Returns the values of FIELDS of each packet."""
     command = [program, "-r", path, "-d", f"tcp.port=={port},kafka", "-o", "tcp.check_checksum:TRUE"]
     command += ["-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "separator=/t", "-E", "aggregator=|"]
     for field in FIELDS:
@@ -94,7 +95,7 @@ def tshark_rows(program: str, path: str, port: str) -> list[list[str]]:
 
 
 def frames(rows: list[list[str]], port: str) -> Iterator[Frame]:
-    """Those that carry a request or an answer; of an answer the API and version are its request's."""
+    """Yields the packets with a request or a response; a response has the API and version of its request."""
     requested: dict[tuple[str, str], tuple[str, int]] = {}
     for target, stream, key, version, correlation_id, malformed, experts, *_ in rows:
         if not correlation_id:
@@ -104,7 +105,7 @@ def frames(rows: list[list[str]], port: str) -> Iterator[Frame]:
         if is_request:
             requested[place] = name_of(int(key)), int(version)
         if place not in requested:
-            raise Failed(f"an answer to no request, on stream {stream}, id {correlation_id}")
+            raise Failed(f"a response without a request, on stream {stream}, id {correlation_id}")
         api, number = requested[place]
         texts = experts.split("|")
         supported = [text for text in texts if text.startswith(f"Unsupported {OTHER_NAMES.get(api, api)} version")]
@@ -127,7 +128,8 @@ class Verdict:
         self.failures: list[str] = []
 
     def take(self, frame: Frame, exchange: Exchange, unread: set[tuple[str, str]]) -> None:
-        """One frame; `unread` are the requests that tshark could not read, so that it knows no answer to them."""
+        """Adds one frame; `unread` are the requests that tshark could not read, whose responses it cannot read
+        either."""
         whose = "request" if frame.is_request else "answer"
         name = f"{frame.api} v{frame.version}"
         place = frame.stream, frame.correlation_id
@@ -205,7 +207,7 @@ def run(release: str) -> str:
     new = ", ".join(f"{name} ({count})" for name, count in sorted(verdict.too_new.items()))
     misread = "; ".join(f"{name} ({count})" for name, count in sorted(verdict.misread.items()))
     text = f"{requests} requests, {len(found)} frames, {verdict.whole} dissected whole"
-    text += f", {verdict.unmatched.total()} answers to requests that it could not read"
+    text += f", {verdict.unmatched.total()} responses to requests that it could not read"
     return f"{text}; too new for tshark {version}: {new or '-'}; misread by it: {misread or '-'}"
 
 

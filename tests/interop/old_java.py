@@ -110,7 +110,7 @@ def write_and_read(
     """The number of records of one topic; adds to `read` who has read them, to `lacking` what is missing here."""
     topic = re.sub("[^a-z0-9.]+", "-", name)
     running = broker(setting.release)
-    if not setting.release.startswith("0."):  # older ones make a topic when a client asks for it
+    if not setting.release.startswith("0."):  # older ones create a topic at the first request for it
         create_topic(running.address, topic, **setting.configs)
     magic = min(MAGICS.get(writer, 2), setting.magic)
     written = [rows(number, headers=magic == 2) for number in range(len(codecs))]

@@ -1,7 +1,7 @@
 """The admin clients of kafkajs and franz-go on a broker of ours and on Apache Kafka of the same release: the same calls
-in the same order, the same answers and errors.
+in the same order, the same results and errors.
 
-admin.js and franz_admin/ make the calls and print a line for each. What differs from broker to broker is made the same.
+admin.js and franz_admin/ make the calls and print a line for each. Values of one broker alone are replaced.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def compare(client: str, release: str) -> str:
             raise Failed(f"methods that are not called: {sorted(uncalled)}")
     if theirs != ours:
         raise Failed("\n".join(difflib.unified_diff(theirs, ours, "Apache Kafka", "Ottla", n=0, lineterm="")))
-    return f"{len(ours)} calls with the same answers"
+    return f"{len(ours)} calls with the same results"
 
 
 CHECKS = [

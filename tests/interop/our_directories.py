@@ -1,6 +1,7 @@
-"""Data directories of ours, as a broker leaves them after all that can happen to a log; made once for all checks.
+"""Data directories of ours, as a broker leaves them after everything that can happen to a log; made once for all
+checks.
 
-A stage is a directory that nobody uses any more, and what a client read there of each topic before.
+A stage is a directory that no process uses any more, with the records that a client read there of each topic before.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Maker:
         return {topic: read(self.client, self.address, topic, configs) for topic, configs in self.configs.items()}
 
     def stage(self, name: str, logs: dict[str, Log]) -> Stage:
-        """Keeps a copy of the directory, which nobody uses now."""
+        """Keeps a copy of the closed directory."""
         return Stage(name, shutil.copytree(self.folder / "data", self.folder / name), logs)
 
 

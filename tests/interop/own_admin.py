@@ -1,6 +1,6 @@
-"""Our own admin against Apache Kafka: what it makes and changes is there, what it is refused has Kafka's codes.
+"""Our own admin against Apache Kafka: its changes are effective, and refusals have Kafka's codes.
 
-What a controller has done brokers learn a moment later, so that is asked for until it is there.
+Brokers apply changes of the controller a moment later, so reads are repeated until the change is there.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def run_admin(release: str) -> str:
         asyncio.run(asyncio.wait_for(calls(kafka.address, release, report), 120))
     finally:
         kafka.stop()
-    return f"{report.count} answers about all that it can ask are as they should be"
+    return f"{report.count} responses to all of its requests are as expected"
 
 
 CHECKS = [

@@ -1,4 +1,4 @@
-"""Transactions of our own producer on Apache Kafka itself: what it promises there, also where answers are lost."""
+"""Transactions of our own producer on Apache Kafka itself: its guarantees, also when responses are lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 90
 
 
 class LosingTransactions(LosingProxy):
-    """Loses answers to all that belongs to transactions."""
+    """Loses responses to all requests of transactions."""
 
     def _request(self, frame: bytes, requested: set[bytes]) -> bool:
         if struct.unpack_from(">h", frame, 4)[0] in TRANSACTIONAL:
@@ -68,7 +68,7 @@ async def rounds(address: str) -> str:
 
 
 async def fenced(address: str) -> str:
-    """The old one is told so at its commit, and at all that it does then."""
+    """The old producer is fenced at its commit, and at every later call."""
     async with Producer(address, transactional_id="fenced") as old:
         await old.begin()
         await send(old, "fenced", values("old", 5))
@@ -156,7 +156,7 @@ async def copied(address: str, topic: str, by_metadata: bool) -> str:
 
 
 async def commit(producer: Producer) -> None:
-    """Asks until it is known how the transaction ended."""
+    """Repeats the commit until the outcome of the transaction is known."""
     while True:
         try:
             await producer.commit()
@@ -188,8 +188,8 @@ def run_losing(release: str) -> str:
         running.stop()
         proxy.close()
     if lost < 4:
-        raise Failed(f"only {lost} answers were lost")
-    return f"{result}, over {lost} lost answers"
+        raise Failed(f"only {lost} responses were lost")
+    return f"{result}, over {lost} lost responses"
 
 
 CHECKS = [
@@ -198,7 +198,7 @@ CHECKS = [
     for check in (
         Check(f"transactions of our producer with Kafka {version}", lambda release=release: run(release)),
         Check(
-            f"transactions of our producer with Kafka {version} that loses answers",
+            f"transactions of our producer with Kafka {version} that loses responses",
             lambda release=release: run_losing(release),
         ),
     )

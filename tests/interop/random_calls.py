@@ -1,8 +1,8 @@
-"""Random admin calls: requests of any API in any version, of values that mean something to a running broker.
+"""Random admin calls: requests of any API in any version, with values that exist on a running broker.
 
-A request is walked field by field as its declaration says; each field takes its values from a pool of those that are
-right and those that are wrong where the broker is now. Pools are found by the field's name, in `call_values.POOLS`; a
-field without one is an error, so that nothing new stays out by accident.
+A request is built field by field from its declaration; each field takes its values from a pool of valid and invalid
+values for the broker's present state. Pools are found by the field's name, in `call_values.POOLS`; a field without one
+is an error, so that no new field is left out.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ OTHERS = (
     "ListPartitionReassignments DescribeProducers DescribeTransactions ListTransactions DescribeCluster DescribeQuorum "
     "UpdateFeatures UnregisterBroker ListConfigResources DescribeTopicPartitions CreateDelegationToken "
     "RenewDelegationToken ExpireDelegationToken DescribeDelegationToken OffsetForLeaderEpoch "
-    "RemoveRaftVoter"  # AddRaftVoter with an address of nobody makes the controller of Kafka 4.3 end itself
+    "RemoveRaftVoter"  # AddRaftVoter with an unused address makes the controller of Kafka 4.3 exit
 ).split()
-# What changes something where it is answered without an error.
+# APIs that change the broker unless the response has an error.
 MUTATING = frozenset(
     """CreateTopics DeleteTopics CreatePartitions AlterConfigs IncrementalAlterConfigs OffsetCommit OffsetDelete
     DeleteGroups Produce DeleteRecords CreateAcls DeleteAcls AlterClientQuotas AlterUserScramCredentials
     AlterReplicaLogDirs ElectLeaders AlterPartitionReassignments UpdateFeatures UnregisterBroker CreateDelegationToken
     RenewDelegationToken ExpireDelegationToken AddRaftVoter RemoveRaftVoter""".split()
 )
-# What may be named twice in a request. Elsewhere Kafka's tables forget that it was, or its controller never answers.
+# Names that may occur twice in a request. Elsewhere Kafka's tables drop duplicates, or its controller never responds.
 TWICE = frozenset(
     """CreateTopics.topics DeleteTopics.topics DeleteTopics.topic_names CreatePartitions.topics Metadata.topics
     IncrementalAlterConfigs.resources IncrementalAlterConfigs.configs DescribeConfigs.resources DescribeGroups.groups
@@ -68,7 +68,7 @@ TWICE = frozenset(
     AlterUserScramCredentials.deletions DescribeUserScramCredentials.users ListGroups.states_filter
     DescribeTransactions.transactional_ids""".split()
 )
-# What tells the elements of a list apart.
+# The fields that identify elements of a list.
 NAMES = (
     "name topic topic_name topic_id partition_index partition index group_id resource_type resource_name entity_type "
     "path"

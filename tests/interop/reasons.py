@@ -1,4 +1,4 @@
-"""What differs between Apache Kafka's answers and ours for a reason: one table."""
+"""The expected differences between Apache Kafka's responses and ours, with their reasons: one table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from call_values import NO_PATHS
 
 
 class Reason(NamedTuple):
-    """A difference that is as it should be: of these APIs, at paths that match, where `holds(theirs, ours)` and the
-    request is one that it is about."""
+    """An expected difference: of these APIs, at paths that match, if `holds(theirs, ours)` and `about(request)`."""
 
     apis: str
     path: str
@@ -23,13 +22,13 @@ class Reason(NamedTuple):
 
 
 class Reasons:
-    """The table, asked."""
+    """The table with its look-up."""
 
     def __init__(self, reasons: list[Reason]) -> None:
         self._reasons = reasons
 
     def of(self, release: str, api: str, path: str, theirs: Any, ours: Any, request: Any = None) -> str | None:
-        """The text of the first that explains a difference in what a request was answered."""
+        """Returns the text of the first reason that explains a difference between responses."""
         for reason in self._reasons:
             if reason.releases and release not in reason.releases:
                 continue
@@ -41,7 +40,7 @@ class Reasons:
 
 
 def _name_in(message: Any) -> str:
-    """The config that a refusal is about."""
+    """Returns the config that a refusal is about."""
     found = re.search(r"(?:name: |configuration )(\S+?)[:.]?(?: |$)", str(message))
     return found[1] if found else ""
 
@@ -55,12 +54,12 @@ def _without_partitions(theirs: Any, ours: Any) -> bool:
 
 
 def _quotas_in(message: Any) -> set[str]:
-    """The quotas that a refusal is about."""
+    """Returns the quotas that a refusal is about."""
     return set(re.findall(r"\w+_(?:rate|percentage)\b", str(message)))
 
 
 def _keys_in(message: Any) -> set[str]:
-    """The configs that a refusal of duplicates is about."""
+    """Returns the configs that a refusal of duplicates is about."""
     return set(str(message).partition(" : ")[2].split(","))
 
 
@@ -73,12 +72,12 @@ def _has_failed(theirs: Any) -> bool:
 
 
 def _operations(request: Any) -> set[int]:
-    """What a request does with configs."""
+    """Returns the operations on configs in a request."""
     return {config.config_operation for one in request.resources for config in one.configs}
 
 
 def _unknown_kinds(request: Any) -> Counter[str]:
-    """How often resources of kinds that there are not have each name."""
+    """Returns how often resources of unknown types have each name."""
     known = (2, 4, 8, 16, 32)
     return Counter(one.resource_name for one in request.resources if one.resource_type not in known)
 
@@ -87,7 +86,7 @@ def _of_unseen_group(theirs: Any, ours: Any) -> bool:
     if isinstance(ours, dict):
         return theirs == "<absent>" and ours["group_state"] in ("", "Empty") and ours["protocol_type"] == ""
     is_reported = (theirs, ours) in (("Dead", "Empty"), (69, 0)) or (ours is None and "not found" in str(theirs))
-    return is_reported or (theirs == -(1 << 31) and isinstance(ours, int))  # the operations on what is not there
+    return is_reported or (theirs == -(1 << 31) and isinstance(ours, int))  # the operations on a missing group
 
 
 def _of_encoded_user(theirs: Any, ours: Any) -> bool:
@@ -105,7 +104,7 @@ OF_A_PREVIEW = frozenset(
 OF_THE_LOG = ("metadata.version", "kraft.version")
 UNKNOWN_KIND = "Unexpected resource type UNKNOWN"
 LOGGER_KIND = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
-UNANNOUNCED = "levels of features are told where we have them: the metadata log is always that of 3.9"
+UNANNOUNCED = "levels of features are those of our metadata log, which is always that of 3.9"
 REASONS = Reasons(
     [
         Reason(
@@ -117,13 +116,13 @@ REASONS = Reasons(
         Reason(
             "CreateTopics",
             r"\.topic_id$",
-            "a topic that is only validated has no id with us, and one that nobody will ever have with KRaft",
+            "a topic that is only validated has no id with us, and with KRaft one that no topic ever gets",
             lambda theirs, ours: ours == bytes(16),
         ),
         Reason(
             "CreateTopics AlterConfigs IncrementalAlterConfigs",
             r"\.error_message$",
-            "of several configs that are wrong another is told first: Kafka takes them out of a hash table",
+            "of several invalid configs another is reported first: Kafka takes them out of a hash table",
             lambda theirs, ours: "onfig" in str(theirs) and "onfig" in str(ours) and _name_in(theirs) != _name_in(ours),
         ),
         Reason(
@@ -151,13 +150,13 @@ REASONS = Reasons(
         Reason(
             "DescribeConfigs",
             r"\.configs\[\S*replication\.throttled\.rate\]\.read_only$",
-            "up to 4.1 it was told as read only although it can be changed",
+            "up to 4.1 it was reported as read-only although it can be changed",
             releases=("2.8", "3.9"),
         ),
         Reason(
             "DescribeConfigs",
             r"\.is_default$",
-            "Kafka forgot this field of v0 when its messages began to be generated, and says false of all",
+            "Kafka lost this field of v0 when its messages became generated, and sends false for all",
             lambda theirs, ours: theirs is False,
         ),
         Reason(
@@ -177,21 +176,21 @@ REASONS = Reasons(
         Reason(
             "DescribeUserScramCredentials",
             r"\.results\[\]$",
-            "with ZooKeeper users are told by what their names are there, with % in them",
+            "with ZooKeeper users are listed by their encoded names there, with % in them",
             _of_encoded_user,
             ("2.8",),
         ),
         Reason(
             "AlterClientQuotas",
             r"\.error_message$",
-            "with ZooKeeper entities are told by what their names are there, with % in them",
+            "with ZooKeeper entities are named by their encoded names there, with % in them",
             lambda theirs, ours: str(theirs).replace("%3A", ":") == ours,
             ("2.8",),
         ),
         Reason(
             "AlterClientQuotas",
             r"\.error_message$",
-            "of several quotas that are wrong another is told first: Kafka takes them out of a hash table",
+            "of several invalid quotas another is reported first: Kafka takes them out of a hash table",
             lambda theirs, ours: (
                 len(_quotas_in(theirs)) == len(_quotas_in(ours)) == 1 and _quotas_in(theirs) != _quotas_in(ours)
             ),
@@ -228,7 +227,7 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"^\.responses\[8,[^]]*\]\.error_message$",
-            "for loggers of another node Kafka says that it got its own id, where it means the one that was sent",
+            "for loggers of another node Kafka's error names its own id in place of the one that was sent",
             lambda theirs, ours: (
                 str(theirs) == "Unexpected node id. Expected 1, but received 1"
                 and str(ours).startswith("Unexpected node id. Expected 1, but received ")
@@ -238,7 +237,7 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
-            "KRaft's controller fails unexpectedly for all that is asked when one operation is unknown",
+            "KRaft's controller fails the whole request unexpectedly when one operation is unknown",
             lambda theirs, ours: theirs in (-1, None) and (ours == 42 or "Unknown operations type" in str(ours)),
             ("3.9", "4.3"),
             lambda request: not {0, 1, 2, 3} >= _operations(request),
@@ -254,7 +253,7 @@ REASONS = Reasons(
         Reason(
             "AlterConfigs IncrementalAlterConfigs CreateTopics",
             r"\.error_code$",
-            "of several configs that are wrong another is told first, which with ZooKeeper may have another code",
+            "of several invalid configs another is reported first, which with ZooKeeper may have another code",
             lambda theirs, ours: {theirs, ours} == {40, 42},
             ("2.8",),
             lambda request: any(
@@ -264,7 +263,7 @@ REASONS = Reasons(
         Reason(
             "AlterConfigs",
             r"\.error_message$",
-            "of several kinds of resources that cannot be changed another is told first: Kafka hashes them",
+            "of several kinds of resources that cannot be changed another is reported first: Kafka hashes them",
             lambda theirs, ours: {theirs, ours} == {UNKNOWN_KIND, LOGGER_KIND},
             ("2.8",),
         ),
@@ -279,7 +278,7 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_message$",
-            "configs that are listed twice are told in the order of a hash table",
+            "configs that are listed twice are reported in the order of a hash table",
             lambda theirs, ours: "duplicate config keys" in str(theirs) and _keys_in(theirs) == _keys_in(ours),
             ("2.8",),
         ),
@@ -305,7 +304,7 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
-            "of several changes that are wrong the first is told there; an unknown operation goes before all here",
+            "of several invalid changes the first is reported there; here an unknown operation comes first",
             lambda theirs, ours: theirs not in (0, None) and (ours == 42 or "Unknown operations type" in str(ours)),
             ("3.9",),
             lambda request: not {0, 1, 2, 3} >= _operations(request),
@@ -329,7 +328,7 @@ REASONS = Reasons(
         Reason(
             "ListOffsets",
             r"\.error_code$",
-            "v0 fails unexpectedly there when fewer than no offsets are asked for",
+            "v0 fails unexpectedly there when a negative number of offsets is requested",
             lambda theirs, ours: (theirs, ours) == (-1, 0),
             about=lambda request: any(
                 partition.max_num_offsets < 0 for topic in request.topics for partition in topic.partitions
@@ -338,7 +337,7 @@ REASONS = Reasons(
         Reason(
             "ListOffsets",
             r"\.old_style_offsets",
-            "v0 goes by the times of files there, and by those of records here: a copied directory answers the same",
+            "v0 uses the times of files there, and of records here: a copied directory gives the same offsets",
         ),
         Reason(
             "ListOffsets",
@@ -359,13 +358,13 @@ REASONS = Reasons(
         Reason(
             "OffsetForLeaderEpoch ListOffsets DeleteRecords",
             r"__(consumer_offsets|transaction_state)\].*\.(end_offset|offset|low_watermark|timestamp)$",
-            "how many records a coordinator's log has is its own: it may write one anew that has not changed",
+            "the number of records in a coordinator's log may differ: it may rewrite an unchanged one",
         ),
         Reason(
             "AlterConfigs IncrementalAlterConfigs",
             r"^$",
-            "resources of the same name and of two kinds that there are not are one to Kafka, which does not answer",
-            lambda theirs, ours: "no answer" in str(theirs),
+            "resources of one name and of two unknown types are one to Kafka, which sends no response",
+            lambda theirs, ours: "no response" in str(theirs),
             ("3.9", "4.3"),
             lambda request: any(count > 1 for count in _unknown_kinds(request).values()),
         ),
@@ -380,15 +379,15 @@ REASONS = Reasons(
         Reason(
             "DescribeConfigs",
             r"^\.results\[16,.*\.configs\[\]$",
-            "a Kafka up to 3.9 tells all of client metrics, whichever configs were asked for",
+            "Kafka up to 3.9 returns all configs of client metrics, whichever were requested",
             lambda theirs, ours: ours == "<absent>",
             ("3.9",),
         ),
         Reason(
             "OffsetFetch",
             r"^$",
-            "a Kafka up to 3.9 does not answer when it is asked for no group",
-            lambda theirs, ours: "no answer" in str(theirs) and isinstance(ours, dict) and not ours["groups"],
+            "Kafka up to 3.9 sends no response to a request for no group",
+            lambda theirs, ours: "no response" in str(theirs) and isinstance(ours, dict) and not ours["groups"],
             ("3.9",),
         ),
         Reason(
@@ -412,7 +411,7 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_message$",
-            "of several configs that are no lists another is told first: Kafka takes them out of a hash table",
+            "of several configs that are no lists another is reported first: Kafka takes them out of a hash table",
             lambda theirs, ours: all("its type is not LIST" in str(text) for text in (theirs, ours)),
         ),
     ]
@@ -420,7 +419,7 @@ REASONS = Reasons(
 
 
 def _on_absent_nodes(theirs: Any, ours: Any) -> bool:
-    """The topic v of the calls, which is then there when it is asked for again."""
+    """The topic v of the calls, which exists at the second request."""
     result = ("TimedOut", "TIMED_OUT", "Error 7]", "AlreadyExists", "already exists", "ALREADY_EXISTS", "Error 36]")
     is_reported = any(word in str(theirs) for word in result) or theirs in (7, 36) or "no such broker" in str(ours)
     left_out = "'name': 'v'" in str(ours) or "'topic': 'v'" in str(ours) or ours == "UNSTEADY"
@@ -428,7 +427,7 @@ def _on_absent_nodes(theirs: Any, ours: Any) -> bool:
 
 
 def _hidden(theirs: Any, ours: Any) -> bool:
-    """The topic v of the calls, whose only replica is on a node that there is not."""
+    """The topic v of the calls, whose only replica is on a missing node."""
     return theirs == "<absent>" and (ours == "v" or "'topic': 'v'" in str(ours) or "'name': 'v'" in str(ours))
 
 
@@ -459,7 +458,7 @@ CLIENT_REASONS = Reasons(
         Reason(
             "api_versions get_broker_version_data",
             r"\.(\w*({})\w*$|api_versions\.({})$)".format("|".join(NOT_SERVED), "|".join(NOT_SERVED_KEYS)),
-            "SASL, the later group protocols and what brokers ask each other are not served",
+            "SASL, the later group protocols and requests between brokers are not served",
             lambda theirs, ours: ours == "<absent>",
         ),
         Reason(
@@ -492,7 +491,7 @@ CLIENT_REASONS = Reasons(
         Reason(
             "create_topics",
             r"\.topic_id$",
-            "a topic that is only validated has no id with us, and one that nobody will ever have with KRaft",
+            "a topic that is only validated has no id with us, and with KRaft one that no topic ever gets",
             lambda theirs, ours: ours in (None, bytes(16)),
         ),
         Reason(

@@ -1,9 +1,9 @@
-"""What a broker answers to damaged record batches: 100,000 of them, to Apache Kafka and to ours of the same release.
-Some of the requests have a transactional id or a sound batch for another partition, whose answer is compared, too.
+"""Responses to damaged record batches: 100,000 of them, to Apache Kafka and to ours of the same release.
+Some requests have a transactional id or a valid batch for another partition, whose response is compared, too.
 
     OTTLA_BATCHES_SEED=N        the seed (default: a new one, which is printed)
     OTTLA_BATCHES=N             how many batches for 3.9 and 4.3 each; a fifth for each of 2.8 and older
-    OTTLA_BATCHES_KEEP=N        keeps Kafka's answers to so many of each release, for tests/protocol/records
+    OTTLA_BATCHES_KEEP=N        keeps Kafka's responses to so many of each release, for tests/protocol/records
 
 Compared are error code, refused records and whether there are a base offset and an append time, and the texts. What
 differs for a reason is in REASONS and is counted; everything else is a failure, and is in
@@ -36,7 +36,7 @@ KEEP = int(os.environ.get("OTTLA_BATCHES_KEEP", "0"))
 KEPT = ROOT / "tests" / "protocol" / "records" / "golden" / "refused_batches.jsonl"
 NEW = ("3.9", "4.3")
 KEPT_BYTES_MAX = 700  # of one batch's records
-OF_REQUEST = (53, 49, 47)  # codes that the records alone do not tell
+OF_REQUEST = (53, 49, 47)  # codes that do not follow from the records alone
 TOPIC_ALREADY_EXISTS = 36
 TRANSACTIONS = 1  # a key type of FindCoordinator
 WINDOW = 40  # requests in flight
@@ -46,7 +46,7 @@ _CONFIG = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
 
 
 class Response(NamedTuple):
-    """What a partition was answered; numbers that depend on the time of day are out of the texts."""
+    """The response for a partition, without numbers that depend on the time of day."""
 
     code: int | None
     """None where the connection was closed."""
@@ -63,7 +63,7 @@ CLOSED = Response(None)
 
 
 class Reason(NamedTuple):
-    """A difference that is as it should be."""
+    """An expected difference."""
 
     text: str
     holds: Callable[[Case, Response, Response], bool]
@@ -189,7 +189,7 @@ def response_of(response: Any) -> Response:
 
 
 def responses_to(client: RawClient, sent: Sequence[Case], now_ms: int) -> Iterator[Response]:
-    """The answers in order. A case for which the broker closes the connection is CLOSED."""
+    """Yields the responses in order. A case for which the broker closes the connection is CLOSED."""
     position, size = 0, WINDOW
     while position < len(sent):
         part = sent[position : position + size]
@@ -232,7 +232,7 @@ def _explained(case: Case, theirs: Response, ours: Response) -> str | None:
 
 
 def _keep(release: str, now_ms: int, responded: Sequence[tuple[Case, Response, Response]]) -> None:
-    """Writes the answers that ours shares to small batches, in place of those of that release."""
+    """Writes the responses that ours shares to small batches, in place of those of that release."""
     kept = (
         [line for line in KEPT.read_text().splitlines() if json.loads(line)["release"] != release]
         if KEPT.exists()
@@ -294,7 +294,7 @@ def run(release: str) -> str:
         raise Failed(f"seed {seed}: {len(failures)} of {count} differ, see {path}: {kinds.most_common(SHOWN)}")
     result = ", ".join(f"{count} {code}" for code, count in codes.most_common())
     reasons = "; ".join(f"{count} for {text}" for text, count in explained.most_common())
-    return f"{count} batches, seed {seed}: Kafka's codes {result}; other answers: {reasons or 'none'}"
+    return f"{count} batches, seed {seed}: Kafka's codes {result}; other responses: {reasons or 'none'}"
 
 
 CHECKS = [

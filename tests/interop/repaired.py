@@ -76,7 +76,7 @@ def run_repaired(release: str, *flags: str) -> str:
             client.produce(kafka.address, TOPIC, added, "lz4")
             begin = count if "--skip" in flags else lost[0]
             more = client.consume(kafka.address, TOPIC, begin, len(added), 30)
-            same("offsets behind it", [one.offset for one in more], list(range(begin, begin + len(added))))
+            same("offsets after it", [one.offset for one in more], list(range(begin, begin + len(added))))
         finally:
             kafka.stop()
     return f"{len(kept)} of {count} records left, {len(added)} added"

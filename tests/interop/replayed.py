@@ -1,6 +1,6 @@
-"""Sessions of real clients, recorded with ours and played to Apache Kafka: the answers are the same.
+"""Sessions of real clients, recorded with ours and replayed to Apache Kafka: the responses are equal.
 
-Owns what differs for a reason, `REPLAY_REASONS`; everything else is a failure, which is written to
+Expected differences are in `REPLAY_REASONS`; every other one is a failure, and is written to
 out/interop/replayed-X-Y.txt.
 """
 

@@ -1,4 +1,4 @@
-"""`make interop`: what Apache Kafka's own code says of ours. Prints each check, writes out/interop.json.
+"""`make interop`: checks against Apache Kafka's own code. Prints each check, writes out/interop.json.
 
     python tests/interop/run.py [WORD...]    only the checks whose name has one of the words
 

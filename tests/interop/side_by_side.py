@@ -46,7 +46,7 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "log.retention.ms": "-1",
 }
-# With authorizer: everything is allowed to everybody who asks here, and the calls about ACLs answer.
+# With an authorizer: all clients here are super users, and requests about ACLs are served.
 AUTHORIZERS = {"2.8": "kafka.security.authorizer.AclAuthorizer"}
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
@@ -89,8 +89,8 @@ class RawClient:
         self._ids = 0
 
     def call(self, request: Any, version: int) -> Any:
-        """The answer. Raises ConnectionError where the broker closes instead, TimeoutError where it does not answer;
-        the next call connects anew."""
+        """Returns the response. Raises ConnectionError if the broker closes the connection instead, TimeoutError
+        without a response; the next call reconnects."""
         self._ids += 1
         try:
             self._connect()
@@ -204,7 +204,7 @@ class Pair(NamedTuple):
 
 @contextmanager
 def apache(release: str, settings: Mapping[str, str]) -> Iterator[Side]:
-    """A running Apache Kafka that answers what controllers answer. Raises Missing, Failed."""
+    """Runs an Apache Kafka that serves the requests to controllers. Raises Missing, Failed."""
     if release in WITH_ZOOKEEPER:
         running: Any = KafkaWithZooKeeper(release, settings)
     else:

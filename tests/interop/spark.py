@@ -1,7 +1,7 @@
 """Spark's own Kafka connector against brokers of ours, and our sources beside it: same options, same rows.
 
-The connector says what is right: of a topic of ours it gives what was sent, and what it gives our sources give too,
-with the same schema, over the wire and from the files. So they do on a running Apache Kafka.
+The connector is the reference: from a topic of ours it returns the sent records, and our sources return the same with
+the same schema, over the wire and from the files, also on a running Apache Kafka.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PARTITIONS = 3
 TOPIC = "mixed"
 KAFKA, OURS, LOG = "kafka", "ottla", "ottla_log"
 EVERYTHING = {"subscribe": TOPIC, "includeHeaders": "true"}
-# Formats that only older brokers keep, by the config that says so.
+# Formats that only older brokers store, by the config that selects them.
 OLD_FORMATS = {"v0": "0.9.0", "v1": "0.10.2"}
 
 
@@ -117,7 +117,7 @@ def our_broker(profile: str = "ottla") -> RunningBroker:
 
 
 def await_checkpoint(running: Any, topic: str) -> None:
-    """Returns when the files tell all that was written to a topic of one of our brokers, or of a Kafka."""
+    """Returns when the files have everything that was written to a topic of one of our brokers, or of a Kafka."""
     settings = {"bootstrap.servers": running.address, "group.id": "ends", "log_level": 0}
     consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})  # else the end is the last stable offset
     try:
@@ -137,7 +137,7 @@ def folders(running: Any) -> list[Path]:
 
 
 def run_batch_reading() -> str:
-    """Each query gives what was sent and no more, in the number of tasks that was asked for."""
+    """Checks that each query returns exactly the sent records, in the requested number of tasks."""
     address = our_broker().address
     sent = mixed(address, TOPIC, PARTITIONS)
     for name, query in QUERIES.items():
@@ -242,8 +242,8 @@ class Stream:
         self.batches: dict[int, list[Sent]] = {}
 
     def run(self, *, enough: int | None = None) -> None:
-        """Until all that is there now is read; with `enough` it goes on with what comes and is stopped, anywhere, after
-        so many batches."""
+        """Runs until everything is read; with `enough` it continues with new records and is stopped, anywhere, after so
+        many batches."""
 
         def keep(rows: DataFrame, number: int) -> None:
             self.batches[number] = collected(rows)
@@ -273,7 +273,7 @@ class Stream:
 
 
 def followed(source: str, running: RunningBroker, topic: str) -> Stream:
-    """A topic read in a stream that is stopped twice, goes on from its checkpoint while more is written, and ends."""
+    """Reads a topic in a stream that is stopped twice, resumes from its checkpoint while more is written, and ends."""
     address = running.address
     create(address, topic, partitions=2)
     sent: list[Sent] = []

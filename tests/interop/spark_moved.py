@@ -27,7 +27,7 @@ SOURCE, TARGET = "3.9", "4.3"  # the two brokers
 TOPICS = {"mixed": 3, "single": 1, "transacted": 1, "begins-later": 1}  # with their partitions
 LATER = 70  # where the last one begins, in the middle of a batch
 MORE = 40
-# The records are from 2023, and topics that an import makes keep them as long as the broker says.
+# The records are from 2023, and topics that an import creates have the broker's retention.
 SETTINGS = {"log.retention.ms": "-1", "transaction.state.log.num.partitions": "1"}
 
 
@@ -103,7 +103,7 @@ def to_segments(parquet: Path, place: Path, wanted: dict[str, list[Sent]]) -> No
                 same(f"{topic} in segments, from Kafka {release}", consumed(kafka.address, topic, 1), wanted[topic])
                 last = wanted[topic][-1].offset
                 if (first := java.produce(kafka.address, topic, [Row(b"key", b"more")])[0]) <= last:
-                    raise Failed(f"{topic} goes on at {first}, behind {last}")
+                    raise Failed(f"{topic} continues at {first}, after {last}")
 
 
 def run_moved() -> str:

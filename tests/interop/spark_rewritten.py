@@ -1,8 +1,8 @@
-"""Directories of Apache Kafka that the jobs on Spark have upgraded or compacted, and what Kafka says of them then.
+"""Directories of Apache Kafka that Spark jobs have upgraded or compacted, checked with Kafka.
 
-A directory is written by a running Kafka; the commands work on it as a user would have them; Kafka's DumpLogSegments
-looks at every file; brokers of Kafka open it, give what they gave before, and go on. What `compact` leaves is what the
-cleaner of the Kafka that wrote the directory leaves of the same.
+A directory is written by a running Kafka; the commands work on it as a user would run them; Kafka's DumpLogSegments
+reads every file; brokers of Kafka open it, serve the same records, and continue. `compact` leaves the same as the
+cleaner of the Kafka that wrote the directory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def running(release: str, place: Path, *, kraft: bool = False, **settings: str) 
 
 
 def command(job: str, *arguments: str) -> str:
-    """`ottla pipeline JOB`, what it says. Raises Missing, Failed."""
+    """Returns the output of `ottla pipeline JOB`. Raises Missing, Failed."""
     words = [sys.executable, "-m", "ottla.tools", "pipeline", job, *arguments]
     words += ["--master", "local[2]", "--conf", "spark.driver.memory=700m"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
@@ -131,7 +131,7 @@ OLD_TOPICS = (
 
 
 def upgraded_expected(one: TopicContents) -> TopicContents:
-    """What clients are to see after an upgrade: only that a time is none is told in another way."""
+    """Returns the records after an upgrade: only the absence of a timestamp is shown differently."""
     kinds = {"NoTimestampType": "CreateTime"}
     records = [(offset, kinds.get(kind, kind), *rest) for offset, kind, *rest in one.records]
     return one._replace(records=records)
@@ -143,7 +143,7 @@ def expected_rows(one: TopicContents) -> list[tuple[object, ...]]:
 
 
 def reads(kafka: Kafka | Kraft, java: LineClient, result: dict[str, TopicContents]) -> int:
-    """Java reads what was told of each topic, and goes on with it; how many records it read. Raises Failed."""
+    """Reads the expected records of each topic with Java, and appends to it; returns their number. Raises Failed."""
     Writer(kafka, java).wait_until_ready()
     count = 0
     for topic, one in result.items():
@@ -152,7 +152,7 @@ def reads(kafka: Kafka | Kraft, java: LineClient, result: dict[str, TopicContent
         same(f"{topic} from Kafka {kafka.release}", comparable(found), wanted)
         first = java.produce(kafka.address, topic, rows(77), "lz4")[0]
         if first < one.high_watermark:
-            raise Failed(f"{topic} goes on at {first} in Kafka {kafka.release}, below {one.high_watermark}")
+            raise Failed(f"{topic} continues at {first} in Kafka {kafka.release}, below {one.high_watermark}")
         count += len(wanted)
     return count
 
@@ -223,7 +223,7 @@ def overwritten(writer: Writer) -> None:
 
 
 def transacted(writer: Writer) -> None:
-    """Committed and aborted records of two producers, and an open transaction behind which nothing is compacted."""
+    """Committed and aborted records of two producers, and an open transaction; nothing after it is compacted."""
     for name, stays_open in (("compacted-transactions", False), ("compacted-open", True)):
         topic = writer.topic(name, **COMPACTED)
         producer = writer.transactional(f"cleaned {name}")
@@ -322,7 +322,7 @@ def cleaned(kafka: Kafka | Kraft, topics: Sequence[str]) -> None:
 
 
 def kafka_of(release: str, home: Path, **settings: str) -> AbstractContextManager[Kafka | Kraft]:
-    """With KRaft, where there is one: then the directory itself says which topics are compacted."""
+    """With KRaft, if the release has it: then the directory itself has the configs of topics."""
     return running(release, home, kraft=release != OLDEST, **settings)
 
 
@@ -341,7 +341,7 @@ def run_compact(release: str) -> str:
         theirs = {topic: batches(kafka.logs / f"{topic}-0") for topic in topics}
         before = sums(ours)
         flags = [*FLAGS[release], *(word for topic in topics for word in ("--topic", topic))]
-        if release == OLDEST:  # where nothing in the directory tells the configs of topics
+        if release == OLDEST:  # if the directory has no configs of topics
             flags += ["--config", f"delete.retention.ms={COMPACTED['delete_retention_ms']}"]
         command("compact", str(ours), "--dry-run", *flags)
         if sums(ours) != before:

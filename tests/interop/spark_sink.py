@@ -1,7 +1,8 @@
-"""The exactly-once sink against running Apache Kafka: drivers, tasks and the broker are killed, each row is there once.
+"""The exactly-once sink against a running Apache Kafka: drivers, tasks and the broker are killed, and each row is there
+once.
 
-Kafka's own console consumer says what is there under read_committed. Drivers are processes of their own, so that they
-can be killed; faults come at seeded times while a micro-batch is under way.
+The reference is Kafka's own console consumer with read_committed. Drivers are processes of their own, so that they can
+be killed; faults come at seeded times during a micro-batch.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ def compare(found: Sequence[Line], count: int) -> None:
     for partition in range(PARTITIONS):
         numbers = [int(line.value[:6]) for line in found if line.partition == partition]
         if numbers != sorted(numbers):
-            raise Failed(f"partition {partition} is not in the order that was asked for")
+            raise Failed(f"partition {partition} is not in the requested order")
     if len(found) != count:
         raise Failed(f"{len(found)} rows instead of {count}")
 

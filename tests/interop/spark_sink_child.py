@@ -45,7 +45,7 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         code = main()
-    except Exception as error:  # it is told by the one that reads
+    except Exception as error:  # the reader reports it
         print(f"{type(error).__name__}: {error}"[:3000], file=sys.stderr)
         code = 1
     sys.exit(code)

@@ -52,7 +52,7 @@ def write(address: str, written: list[str]) -> None:
 
 
 class Application:
-    """The word count as a process; `log` has what it says."""
+    """The word count as a process; `log` has its output."""
 
     def __init__(self, release: str, address: str, state: Path, log: Path) -> None:
         folder = jars(f"kafka-streams-{release}", [f"org.apache.kafka:kafka-streams:{release}"])

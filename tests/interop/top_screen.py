@@ -24,7 +24,7 @@ from ottla_testing.interop.checks import OUT, Check, Failed, Missing
 
 PATIENCE_SECONDS = 60.0
 NARROW, WIDE = (80, 24), (160, 50)
-QUIET = logging.Logger("clients", logging.CRITICAL + 1)  # what librdkafka says of a broker that goes is no news
+QUIET = logging.Logger("clients", logging.CRITICAL + 1)  # librdkafka's messages about a stopped broker are expected
 CLICKS = "clicks-of-everybody-who-looks-around.v2"
 HOSTILE = "[bold red]web[/]\x1b[31m"
 KEYS = ("1", "2", "3", "4", "5", "6", "7")
@@ -240,7 +240,7 @@ def sound(lines: list[str], size: tuple[int, int], where: str) -> None:
     if "ottla" not in lines[0] or "clock" not in lines[1] + lines[0] or "1 Topics" not in lines[3]:
         problems.append("its head is not whole")
     if "q Quit" not in lines[-1]:
-        problems.append("it does not tell the keys")
+        problems.append("it does not show the keys")
     if problems:
         raise Failed(f"{where}: {'; '.join(problems)}:\n" + "\n".join(lines))
 
@@ -288,9 +288,9 @@ def keys() -> str:
         lines = terminal.lines
         time.sleep(1.5)
         if terminal.lines != lines:
-            raise Failed("it goes on though it is paused:\n" + "\n".join(terminal.lines))
+            raise Failed("it continues although it is paused:\n" + "\n".join(terminal.lines))
         terminal.press("Space")
-        terminal.until("that it goes on", lambda now: "PAUSED" not in now[0])
+        terminal.until("that it continues", lambda now: "PAUSED" not in now[0])
         terminal.resize(WIDE)
         sound(terminal.shows("HOSTS", "VERSIONS"), WIDE, "made larger")
         terminal.resize(NARROW)
@@ -304,7 +304,7 @@ def keys() -> str:
         terminal.press("q")
         lines = terminal.shows("ended with 0")
         if "Topics" in "\n".join(lines):
-            raise Failed("it leaves its screen behind:\n" + "\n".join(lines))
+            raise Failed("its screen is left after the end:\n" + "\n".join(lines))
     return "sort, filter, help, details, mouse, pause, sizes, quit"
 
 

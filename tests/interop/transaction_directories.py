@@ -1,7 +1,7 @@
-"""Transactions in data directories that pass between Ottla and Apache Kafka, and what Apache's tools say of ours.
+"""Transactions in data directories that pass between Ottla and Apache Kafka, and Apache's tools on ours.
 
-A directory has transactions that were committed, one that was aborted, one that is open and, if its broker was killed,
-one that was decided while a marker and the record of its end were not yet written: whoever opens it ends both.
+A directory has committed transactions, an aborted one, an open one and, if its broker was killed, one that was decided
+but lacks a marker and its final record: the next broker ends both.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def transact(stage: Stage, number: int, end: bool | None) -> None:
 
 
 def write(address: str) -> None:
-    """All that ENDS says, in a new topic."""
+    """Runs all transactions of ENDS, in a new topic."""
     wire = Wire(address)
     first = stage_of(wire, TOPIC)
     first.find_both()
@@ -97,7 +97,7 @@ def cut(root: Path) -> None:
 
 
 def look(address: str) -> str:
-    """Waits until everything is ended, compares, and goes on with each id. Raises Failed."""
+    """Waits until everything is ended, compares, and continues each id. Raises Failed."""
     wire = Wire(address)
     wanted = {name: "CompleteCommit" if ends[-1] else "CompleteAbort" for name, ends in ENDS.items()}
     epochs = []
@@ -118,7 +118,7 @@ def look(address: str) -> str:
         transact(stage, 0, True)
     compare(address, [*COMMITTED, *(f"{name} 0".encode() for name in ENDS)])
     wire.close()
-    return f"the open one aborted; they go on with epochs {', '.join(epochs)}"
+    return f"the open one aborted; they continue with epochs {', '.join(epochs)}"
 
 
 def compare(address: str, wanted: Sequence[bytes]) -> None:

@@ -1,4 +1,5 @@
-"""The kitchen: cooks orders side by side, and says on another topic when each is done. It is asyncio and aiokafka."""
+"""The kitchen: cooks orders side by side, and reports each finished order on another topic. It is asyncio and
+aiokafka."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 
 class BadOrder(ValueError):
-    """A record that is no order; says why in one line."""
+    """A record is not an order; the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)

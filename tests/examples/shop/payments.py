@@ -1,4 +1,5 @@
-"""Payments: every order is charged; what cannot be goes to a dead-letter queue, and the queue behind it goes on."""
+"""Payments: every order is charged; orders that cannot be charged go to a dead-letter queue, and the next ones
+continue."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from shop.wire import Message, Receiver, Sender
 
 
 class Declined(Exception):
-    """The bank says no; asking again may help."""
+    """The bank declines; a retry may succeed."""
 
 
 class Payments:

@@ -9,7 +9,7 @@ from shop.wire import Place, Receiver
 
 
 class Totals:
-    """Adds up the orders that its receiver reads, and commits how far it is when told."""
+    """Adds up the orders that its receiver reads, and commits its position on request."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver

@@ -15,7 +15,7 @@ Orders = Callable[..., list[Order]]
 
 @pytest.fixture
 def done(ottla_broker: Any, ottla_topic: str, orders: Orders) -> str:
-    """Where the kitchen says what is done; there are eight orders for it."""
+    """The topic of finished orders; there are eight orders for the kitchen."""
     for order in orders(8):
         ottla_broker.send(ottla_topic, order.encode(), order.key)
     return ottla_broker.create_topic()

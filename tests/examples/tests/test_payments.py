@@ -15,7 +15,7 @@ Orders = Callable[..., list[Order]]
 
 
 class Bank:
-    """Charges; declines the n-th calls that it was told to."""
+    """Charges; declines the n-th calls as configured."""
 
     def __init__(self, *declined: int) -> None:
         self.declined = declined

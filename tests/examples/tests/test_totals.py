@@ -76,7 +76,7 @@ def test_a_new_group_may_start_at_the_end(
     stock(ottla_broker, ottla_topic, orders(3))
     totals = Totals(wire.receiver(ottla_topic, group=group, start="latest"))
     numbers = iter(range(4, 10_000))
-    # Its first position is wherever the end is by then: orders go on coming until one is seen.
+    # Its first position is wherever the end is by then: orders are sent until one is seen.
     until(lambda: totals.seen, lambda: stock(ottla_broker, ottla_topic, orders(1, next(numbers))), totals.step)
     assert totals.seen[0] >= 4
 

@@ -4,7 +4,7 @@ Starts a broker on a free port with a temporary directory; confluent-kafka (libr
 kafka-python consumes it as a group. Prints counts, checksums and times; exits with 1 if anything is lost, duplicated,
 changed or out of order.
 
-python -m ottla_testing.demo [FILE]
+    python -m ottla_testing.demo [FILE]
 
 Without FILE the text is Python's own standard library, all its sources.
 """

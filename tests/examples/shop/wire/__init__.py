@@ -1,7 +1,7 @@
-"""The three clients behind one face, so that the shop does not care which it runs on.
+"""The three clients under one interface, so that the shop runs on any of them.
 
-A `Sender` and a `Receiver` are blocking and belong to one thread. Errors: SendFailed, Fenced; what a client raises for
-anything else is let through.
+A `Sender` and a `Receiver` are blocking and belong to one thread. Errors: SendFailed, Fenced; other errors of a client
+are passed through.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Sender(Protocol):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queues a record; `flush` tells what became of it."""
+        """Queues a record; `flush` reports its result."""
         ...
 
     def flush(self) -> list[int]:
-        """Waits for all that was queued since the last flush; their offsets in order. Raises SendFailed."""
+        """Waits for all records queued since the last flush; returns their offsets in order. Raises SendFailed."""
         ...
 
     def begin(self) -> None: ...

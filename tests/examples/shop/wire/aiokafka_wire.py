@@ -1,4 +1,4 @@
-"""aiokafka, on an event loop in a thread of its own, so that its heartbeats go on between the calls."""
+"""aiokafka, on an event loop in a thread of its own, so that its heartbeats continue between the calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Loop:
 
 
 class Sender:
-    """An AIOKafkaProducer and what it has not answered yet."""
+    """An AIOKafkaProducer and its records without a response so far."""
 
     def __init__(self, bootstrap: str, settings: wire.Sending) -> None:
         self.loop = Loop()
@@ -110,7 +110,7 @@ class Sender:
 
 
 class Receiver:
-    """An AIOKafkaConsumer that commits when told."""
+    """An AIOKafkaConsumer that commits on request."""
 
     def __init__(self, bootstrap: str, settings: wire.Receiving) -> None:
         self.group = settings.group

@@ -27,7 +27,7 @@ def partitions_of(offsets: Mapping[wire.Place, int]) -> list[TopicPartition]:
 
 
 class Sender:
-    """A Producer and what it has not answered yet."""
+    """A Producer and its records without a response so far."""
 
     def __init__(self, bootstrap: str, settings: wire.Sending) -> None:
         config: dict[str, Any] = {
@@ -116,7 +116,7 @@ class Sender:
 
 
 class Receiver:
-    """A Consumer that commits when told."""
+    """A Consumer that commits on request."""
 
     def __init__(self, bootstrap: str, settings: wire.Receiving) -> None:
         self.group = settings.group

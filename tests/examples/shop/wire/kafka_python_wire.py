@@ -14,8 +14,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from shop import wire
 
 NO_EPOCH = -1
-# A poll of 3.0.12 that ends between a member's SyncGroup and its answer loses the assignment for good: polls of members
-# are long enough for both, and one that has nothing for so long subscribes anew.
+# A poll of 3.0.12 that ends between a member's SyncGroup and its response loses the assignment for good: polls of
+# members are long enough for both, and a member without records for so long subscribes again.
 MEMBER_POLL_SECONDS = 0.25
 RESUBSCRIBE_SECONDS = 3.0
 
@@ -25,7 +25,7 @@ def places_of(offsets: Mapping[wire.Place, int]) -> dict[TopicPartition, OffsetA
 
 
 class Sender:
-    """A KafkaProducer and what it has not answered yet."""
+    """A KafkaProducer and its records without a response so far."""
 
     def __init__(self, bootstrap: str, settings: wire.Sending) -> None:
         transactional = settings.transactional_id is not None
@@ -91,7 +91,7 @@ class Sender:
 
 
 class Receiver:
-    """A KafkaConsumer that commits when told."""
+    """A KafkaConsumer that commits on request."""
 
     def __init__(self, bootstrap: str, settings: wire.Receiving) -> None:
         self.group = settings.group
