@@ -145,7 +145,7 @@ class Behaviour:
     (`describe`), or also DeleteTopics and alterations of configs (`alter`).
     """
 
-    log_dirs_of_topics_asked: bool = True  # words: quoted
+    log_dirs_of_requested_topics: bool = True
     """DescribeLogDirs for some partitions omits other topics, instead of listing them without partitions."""
     controls_as_kraft: bool = True
     """Elections and reassignments respond like a KRaft controller instead of like one with ZooKeeper: with other
@@ -205,7 +205,7 @@ class Behaviour:
     """A request may change the SCRAM credentials of each user once, instead of each mechanism of a user once; error
     messages are those of a KRaft controller.
     """
-    feature_answers: Literal["zookeeper", "each", "whole"] = "whole"  # words: quoted
+    feature_results: Literal["zookeeper", "each", "whole"] = "whole"
     """UpdateFeatures responds like ZooKeeper releases, which have no features; like a KRaft controller with a result
     for each feature (`each`); or like one that applies all updates or none (`whole`).
     """
@@ -246,7 +246,7 @@ class Behaviour:
     """Group configs are described with the broker configs that are their synonyms, instead of as defaults
     of their own.
     """
-    tells_unregistered: bool = True  # words: quoted
+    reports_unregistered: bool = True
     """UnregisterBroker returns an error message for an unknown broker (KAFKA-18859)."""
 
     unknown_version_lists_range: bool = True
@@ -300,7 +300,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "idempotence_of_cluster": (("0.8.2", True), ("2.8", False)),
     "group_configs": (("0.8.2", False), ("4.0.0", True)),
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
-    "log_dirs_of_topics_asked": (("0.8.2", False), ("3.7", True)),
+    "log_dirs_of_requested_topics": (("0.8.2", False), ("3.7", True)),
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
     "first_offsets": (("0.8.2", True), ("3.3", False)),
@@ -317,7 +317,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "group_states_in_any_case": (("0.8.2", False), ("3.8", True)),
     "producers_in_words": (("0.8.2", False), ("3.0", True)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
-    "feature_answers": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),
+    "feature_results": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),
     "newest_acl_operation": (("0.8.2", 12), ("3.3", 14), ("4.1", 15)),
     "acls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "mutes_throttled": (("0.8.2", False), ("2.0.0", True)),
@@ -330,6 +330,6 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "logger_configs": (("0.8.2", False), ("2.4", True)),
     "client_metrics_configs": (("0.8.2", "none"), ("3.7", "set"), ("4.1", "all")),
     "group_synonyms": (("0.8.2", False), ("4.2", True)),
-    "tells_unregistered": (("0.8.2", False), ("4.1", True)),
+    "reports_unregistered": (("0.8.2", False), ("4.1", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }

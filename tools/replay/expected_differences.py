@@ -155,7 +155,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "group_configs": _signs(path=r"authorized_operations$")
     + _signs(ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
     "refusal_texts": _TEXTS,
-    "log_dirs_of_topics_asked": _signs(ApiKey.DESCRIBE_LOG_DIRS),
+    "log_dirs_of_requested_topics": _signs(ApiKey.DESCRIBE_LOG_DIRS),
     "controls_as_kraft": _signs(
         ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
     ),
@@ -196,7 +196,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
     "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),
     "scram_once_a_user": _signs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
-    "feature_answers": _signs(ApiKey.UPDATE_FEATURES),
+    "feature_results": _signs(ApiKey.UPDATE_FEATURES),
     "newest_acl_operation": _ACLS,
     "acls_as_kraft": _ACLS,
     "mutes_throttled": (),
@@ -214,7 +214,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
         ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES
     ),
     "group_synonyms": _signs(ApiKey.DESCRIBE_CONFIGS),
-    "tells_unregistered": _signs(ApiKey.UNREGISTER_BROKER, path=r"error_message$"),
+    "reports_unregistered": _signs(ApiKey.UNREGISTER_BROKER, path=r"error_message$"),
     "unknown_version_lists_range": _signs(ApiKey.API_VERSIONS),
 }
 _CONFIG = re.compile(r"\.configs\[([^\]]+)\]")

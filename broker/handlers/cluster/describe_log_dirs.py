@@ -81,5 +81,5 @@ async def _sizes(directory: LogDir, wanted: set[tuple[str, int]] | None, context
                         is_future_key=is_copy,
                     )
                 )
-    leaves_out = broker.profile.behaviour.log_dirs_of_topics_asked
+    leaves_out = broker.profile.behaviour.log_dirs_of_requested_topics
     return [TopicSizes(name=name, partitions=sizes) for name, sizes in topics.items() if sizes or not leaves_out]

@@ -21,7 +21,7 @@ async def unregister_broker(request: UnregisterBrokerRequest, context: RequestCo
         return UnregisterBrokerResponse(throttle_time_ms=0, error_code=0, error_message="")
     text = (
         f"Broker ID {node_id} is not currently registered"
-        if context.broker.profile.behaviour.tells_unregistered
+        if context.broker.profile.behaviour.reports_unregistered
         else ""
     )
     return UnregisterBrokerResponse(

@@ -22,7 +22,7 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
     """Updates features. Up to Kafka 3.9 each feature has a result of its own; from 4.0 on all succeed or none."""
     context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
     broker = context.broker
-    judge = broker.profile.behaviour.feature_answers
+    judge = broker.profile.behaviour.feature_results
     updates = await context.mapped(
         lambda one: Update(one.feature, one.max_version_level, one.upgrade_type, one.allow_downgrade),
         request.feature_updates,

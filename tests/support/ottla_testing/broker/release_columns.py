@@ -268,7 +268,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "alter"),
         ("ottla", "alter"),
     ],
-    "log_dirs_of_topics_asked": [
+    "log_dirs_of_requested_topics": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", False),
         (f"3.7 3.8 3.9 {FROM_4}", True),
         ("ottla", True),
@@ -366,13 +366,13 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
-    "feature_answers": [
+    "feature_results": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
         (f"3.3 3.4 3.5 {FROM_3_6}", "each"),
         (FROM_4, "whole"),
         ("ottla", "whole"),
     ],
-    "tells_unregistered": [
+    "reports_unregistered": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0", False),
         (FROM_4.removeprefix("4.0.0 4.0 "), True),
         ("ottla", True),
