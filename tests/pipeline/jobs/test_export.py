@@ -272,7 +272,7 @@ def test_export_records_deleted_during_read(tmp_path: Path, monkeypatch: pytest.
     assert "! orders-0: offsets 10 to 19 no longer exist" in report.to_text()
     (one,) = {one for one, _ in exported_files(DISK, str(tmp_path / "other"))}
     assert (one.start, one.end) == (10, 40) and one.lost.startswith(
-        "orders-0: offsets 10 to 19 no longer exist: the log begins"
+        "orders-0: offsets 10 to 19 no longer exist: the log now begins"
     )
 
 
@@ -316,7 +316,7 @@ def test_export_foreign_folder_refused(tmp_path: Path) -> None:
         exported(tmp_path / "data", tmp_path / "full" / "x")
     out = tmp_path / "out"
     exported(tmp_path / "data", out)
-    with pytest.raises(ExportError, match="with isolation read_committed, not read_uncommitted: all of a table"):
+    with pytest.raises(ExportError, match="with isolation read_committed, not read_uncommitted: use the same or another folder"):
         exported(tmp_path / "data", out, settings=UNCOMMITTED)
     with pytest.raises(ExportError, match="with decoding none, not json: all of a table is made alike"):
         exported(tmp_path / "data", out, settings=Settings(decoding={"kind": "json", "schema": None}))
