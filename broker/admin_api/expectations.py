@@ -126,7 +126,7 @@ class Which(NamedTuple):
 
     @property
     def text(self) -> str:
-        """`Produce request of client 'orders'`."""
+        """The selection in words, such as `Produce request of client 'orders'`."""
         found = [] if self.keys is None else [" or ".join(name_of(key) for key in sorted(self.keys))]
         found.append("request")
         if self.client_id is not None:

@@ -433,8 +433,8 @@ class Operations:
         for_all: bool = False,
         validate_only: bool = False,
     ) -> None:
-        """Changes dynamic configs of the broker in the same way; with `for_all` the default of all brokers, which a
-        value of the broker itself overrides."""
+        """Changes dynamic configs of the broker like `change_topic_configs`; with `for_all` the default of all brokers,
+        which a value of the broker itself overrides."""
         changes = ConfigChanges.of(set, delete, append, subtract)
         with _as_operation_errors():
             config_changes.change_broker(self._state, changes, for_all=for_all, validate_only=validate_only)

@@ -25,7 +25,8 @@ class NotKept(Exception):
 
 
 class Look(NamedTuple):
-    """The requests from a number on, oldest first; `forgotten` others were evicted. `changes` is the ring's."""
+    """The requests from a number on, oldest first. `forgotten` counts those that were evicted; `changes` is the ring's
+    counter of changes."""
 
     seen: list[SeenRequest]
     forgotten: int

@@ -1,7 +1,7 @@
 """A request of a client, for tests: its fields, its version, its sender, and its response.
 
 Adds to an exchange the names of errors and topics, and for Produce requests the configuration of the producer (acks,
-codec, idempotence). Decodes on first use, and once.
+codec, idempotence). Each part is decoded at its first use.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SeenRequest:
 
     @property
     def number(self) -> int:
-        """Counts requests from 1, in the order in which the broker began them."""
+        """The number of the request, counted from 1 in the order in which the broker began them."""
         return self.exchange.number
 
     @property

@@ -277,8 +277,8 @@ class ProducerInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to append. Without a partition, its key chooses one as in Java's client; without a key, partitions take
-    turns in round-robin order."""
+    """A record to append. Without a partition, its key chooses one as in Java's client; without a key the partitions
+    are used round-robin."""
 
     value: Value
     key: Value = None

@@ -342,7 +342,7 @@ class Room:
         self.left = records
         self._bytes_max = size_bytes
         self.size_bytes = 0
-        """Of the records that were offered, with the first that was refused."""
+        """The bytes of all records that were passed to `take`, up to and including the first refused one."""
 
     def take(self, record: Record, contents: bool) -> bool:
         """Returns whether one more record may be shown; after a refusal, none."""

@@ -96,7 +96,7 @@ class _Stream:
         # Far apart from other connections' numbers: Wireshark must not continue an old stream when a port is reused.
         self.next = [(peer.number * factor + 1) & _WORD for factor in (0x9E3779B1, 0x85EBCA6B)]
         self.mark = tuple(self.next)
-        """`next` before the newest event, with which a file's introduction of the connection begins."""
+        """`next` before the newest event: the sequence numbers at which a file introduces the connection."""
         self.interface = interface
 
     def block(
@@ -296,7 +296,7 @@ class PcapngReader:
             self.recording.damage.append(f"{name}: {text if text.startswith('byte') else f'byte {position}: {text}'}")
 
     def _packet(self, block: Any) -> None:
-        """Takes a packet. Raises ValueError, dpkt.Error for one that `PcapngWriter` did not make."""
+        """Adds a packet. Raises ValueError, dpkt.Error for a packet that `PcapngWriter` did not write."""
         ip: Any = Ethernet(block.pkt_data).data
         try:
             tcp = ip.tcp

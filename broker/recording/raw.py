@@ -1,8 +1,8 @@
-"""Raw files of a recording: its events as a thread writes them while the broker runs, and reads them to decode them.
+"""The raw files of a recording: a thread writes events to them while the broker runs, and decodes them later.
 
-An event is its length (4 bytes, little-endian), a byte for its kind, and a body. The body of a request or a response is
-a packed structure with the frame after it, because there are many; other bodies are JSON. The first event of each file
-is HEAD: the recording's options and its first line, and how many requests came before this file.
+An event is its length (4 bytes, little-endian), a byte for its kind, and a body. Requests and responses, the most
+frequent events, have a packed structure and the frame as their body; other bodies are JSON. The first event of each
+file is HEAD: the recording's options, its first line, and the number of requests before this file.
 """
 
 from __future__ import annotations

@@ -342,7 +342,7 @@ class _Calls:
     broker_configs = operation(Operations.broker_configs)
     """Returns all configs of the broker, with their defaults and sources."""
     change_broker_configs = operation(Operations.change_broker_configs)
-    """Changes dynamic configs of the broker in the same way; with `for_all` the default of all brokers."""
+    """Changes dynamic configs of the broker like `change_topic_configs`; with `for_all` the default of all brokers."""
     acls = operation(Operations.acls)
     """Returns the access control entries that match a filter, an AclEntry; by default all. Refused without an
     authorizer."""

@@ -67,7 +67,8 @@ class Header(Model):
 
 
 class NewRecord(Model):
-    """A record to append; without a partition Java's partitioner chooses by its key, without a key they take turns."""
+    """A record to append. Without a partition, its key chooses one as in Java's client; without a key the partitions
+    are used round-robin."""
 
     value: Bytes
     key: Bytes | UnsetType = UNSET

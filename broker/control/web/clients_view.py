@@ -103,7 +103,7 @@ class OffsetRow:
 
 
 def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> list[OffsetRow]:
-    """Returns the rows of partitions that are assigned without a commit: they have no lag, as in
+    """Returns the rows of assigned partitions without a committed offset: they have no lag, as in
     kafka-consumer-groups."""
     found: list[OffsetRow] = []
     for topic, index in sorted(places):

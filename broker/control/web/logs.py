@@ -93,7 +93,8 @@ def _last_position(segment: Segment) -> int:
 
 @contextlib.contextmanager
 def _closed_again(segment: Segment) -> Generator[None]:
-    """Closes the segment afterwards, if it was closed before: a page may read a thousand segments."""
+    """Closes the segment afterwards, if it was closed before: a page must not leave the files of a thousand segments
+    open."""
     was_open = segment.is_open
     try:
         yield

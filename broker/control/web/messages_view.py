@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LIMITS = ("25", "10", "50", "100", "250")
 ALONE_BYTES = 64 * 1024  # of a value on a page of its own
 SHOWN_HEADERS = 200
-PARTITIONS_AT_ONCE = 50  # that a list of a whole topic covers
+PARTITIONS_AT_ONCE = 50  # in a list of a whole topic
 TOPICS_OFFERED = 500
 PREVIEW_LETTERS = 240
 INNER_BYTES = 32 * 1024  # of a record of an internal topic that is decoded into its fields
