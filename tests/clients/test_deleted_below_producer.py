@@ -26,7 +26,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Embedded]:
 
 
 def delete_all(broker: Embedded, topic: str, kept: int = 0) -> None:
-    """Deletes the records up to `before_end` offsets before the end."""
+    """Deletes all records except for the last `kept` offsets."""
     (partition,) = next(one for one in broker.topics() if one.name == topic).partitions
     offset = TopicPartition(topic, 0, partition.end_offset - kept)
     admin = AdminClient(librdkafka(broker.bootstrap))

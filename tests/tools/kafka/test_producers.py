@@ -77,7 +77,7 @@ def test_topics_and_partitions_are_chosen(run: Run, tmp_path: Path) -> None:
     assert [row[2] for row in states(run, tmp_path, "--topic", "a", "--partition", 10)] == [3]
 
 
-def test_no_transactions(run: Run, tmp_path: Path) -> None:
+def test_no_producers(run: Run, tmp_path: Path) -> None:
     Log(tmp_path).plain(3)
     assert run(tmp_path) == (0, "no producers\n", "")
     assert report(run, tmp_path) == {"producers": []}

@@ -93,7 +93,7 @@ class Screen:
                 await self.pilot.pause(0.005)
 
     async def looked(self, times: int = 1) -> None:
-        """Returns when it has fetched and drawn `count` more times."""
+        """Returns when it has fetched and drawn this many more times."""
         wanted = len(self.world.requested) + times
         self.app._wake.set()
         await self.until(lambda: len(self.world.requested) >= wanted)

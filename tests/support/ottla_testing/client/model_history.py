@@ -116,7 +116,7 @@ class Violation(NamedTuple):
 
 @dataclass
 class History:
-    """One run. Times in seconds: no response is older than `answer_s` when the client reads it; nothing may time out
+    """One run. Times in seconds: no response is older than `response_s` when the client reads it; nothing may time out
     earlier than `delivery_timeout_s` after the oldest record that may be in its batch.
     """
 

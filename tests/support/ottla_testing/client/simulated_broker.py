@@ -168,7 +168,7 @@ class SimulatedBroker:
         )
 
     def stop(self, *, clean: bool) -> None:
-        """Serves nothing until `start`. Unless `is_clean`, nothing more is written either."""
+        """Serves nothing until `start`. Unless `clean`, nothing more is written either."""
         self.note("the broker stops" if clean else "the broker is killed")
         self.is_up = False
         for log in self.logs:

@@ -54,7 +54,7 @@ def shared(members: Sequence[Member]) -> set[int]:
 
 
 class Member:
-    """One process. `held` are its current partitions, `records` all it has read, `said` its lines."""
+    """One process. `held` are its current partitions, `records` all it has read, `printed` its lines."""
 
     def __init__(self, members: Members, kind: str, settings: Sequence[str]) -> None:
         self.kind = kind
