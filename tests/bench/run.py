@@ -1,10 +1,9 @@
-"""`make bench`: Ottla beside librdkafka's mock cluster and Tansu, in one run, with the same client.
-
-Takes the measures in rounds and, within a measure, the peers in turn, so that what else the machine does hits all of
-them alike. Prints medians with their spread, ratios of medians, each aim beside its figure, and by name what could not
-be measured; writes all samples to out/bench.json. A missed aim is no failure; an Ottla that cannot be measured is.
-
-    python tests/bench/run.py [--quick] [--rounds N] [NAME ...], each NAME the first word of measures
+"""`make bench`: compares Ottla with librdkafka's mock cluster and Tansu in one run, with the same client.
+Takes the measures in rounds, and the peers in turn within a measure, so that other load on the machine affects all
+peers equally. Prints medians with their spread, ratios of medians, each aim with its figure, and the names of measures
+that failed; writes all samples to out/bench.json. A missed aim is not a failure; not being able to measure Ottla is.
+    python tests/bench/run.py [--quick] [--rounds N] [NAME ...]
+NAME is the first word of measures.
 """
 
 from __future__ import annotations
@@ -50,18 +49,18 @@ from ottla_testing.bench.stats import OTTLA
 from ottla_testing.bench.storage_logs import Folders
 
 PEERS = tuple(STARTERS)
-STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
-OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
+STARTED_ALONE = ("ottla", "tansu")  # the mock also starts a Python and a client: not comparable
+OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need an Ottla broker only
 OTHERS = {
     "convert": conversion.KAFKA_PYTHON,
     "validate": validation.KAFKA_PYTHON,
     "client": own_client.AIOKAFKA,
-}  # peers that are no brokers
+}  # peers that are not brokers
 FAULTS = (BenchError, ClientError, OperationError, KafkaError, OSError, ValueError)
 
 
 class Bench:
-    """One run: what is wanted, what was taken, what is missing."""
+    """One run: the selected measures, the samples taken, and what is missing."""
 
     def __init__(
         self,
@@ -84,26 +83,26 @@ class Bench:
         self.pipeline_sizes = pipeline_sizes
         self.rounds_done = 0
         self.samples: dict[str, dict[str, list[float]]] = {}
-        self.missing: dict[str, str] = {}  # what -> why
+        self.missing: dict[str, str] = {}  # measure -> reason
         self.limits: list[limits.Taken] = []
         self._started = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self._started
 
     def wanted(self, name: str) -> bool:
-        """Whether a group of measures was asked for."""
+        """Returns whether a group of measures is selected."""
         return name in self.names
 
     def run(self) -> None:
-        """All rounds, or as many as fit into the budget."""
+        """Runs all rounds, or as many as fit into the time budget."""
         for index in range(self.rounds if any(map(self.wanted, measures.NAMES)) else 0):
             if index and self.seconds * (index + 1) / index > self.budget_seconds:
                 self.missing["rounds"] = f"{self.rounds - index} of {self.rounds} left out: the time was up"
                 break
-            say(f"round {index + 1} of {self.rounds}")
+            log_line(f"round {index + 1} of {self.rounds}")
             self._round(index)
             self.rounds_done += 1
         self._take_embedded()
@@ -113,11 +112,11 @@ class Bench:
         self._take_limits()
 
     def _take_limits(self) -> None:
-        """One round: the figures are the worst of many requests."""
+        """Runs one round: the figures are the worst of many requests."""
         if not self.wanted("limits"):
             return
         try:
-            self.limits = limits.take_all((), say)
+            self.limits = limits.take_all((), log_line)
         except (*FAULTS, subprocess.SubprocessError) as error:
             self.missing[f"limits of {OTTLA}"] = str(error) or type(error).__name__
 
@@ -135,7 +134,8 @@ class Bench:
                 self._alone(what, take, whose)
 
     def _take_storage(self) -> None:
-        """What is of storage alone has rounds of its own: a sample takes longer, and its peer is the machine."""
+        """Runs the storage measures, which have rounds of their own: their samples take longer, and the peer is the
+        machine."""
         folders = Folders()
         try:
             for index in range(self.storage_sizes.rounds):
@@ -148,7 +148,7 @@ class Bench:
             folders.close()
 
     def _take_pipeline(self) -> None:
-        """Spark starts once for all rounds."""
+        """Runs the Spark measures. Spark starts once for all rounds."""
         place = pipeline_measures.Place(self.pipeline_sizes)
         stock = pipeline_jobs.Stock(place, pipeline_jobs.FULL if self.pipeline_sizes.cores else pipeline_jobs.QUICK)
         try:
@@ -164,7 +164,7 @@ class Bench:
             stock.close()
 
     def _alone(self, what: str, take: storage_measures.Take, whose: str = OTTLA) -> None:
-        """One sample of several measures, each by who reached it, while nothing else runs."""
+        """Takes one sample of several measures, while nothing else runs."""
         try:
             with measures.undisturbed():
                 taken = take()
@@ -176,7 +176,7 @@ class Bench:
                 for name, value in figures.items():
                     self.samples.setdefault(measure, {}).setdefault(name, []).append(value)
                 text = ", ".join(f"{name} {stats.number(value)}" for name, value in figures.items())
-                say(f"  {measure}  {text}")
+                log_line(f"  {measure}  {text}")
 
     def _round(self, index: int) -> None:
         order = [*PEERS[index % len(PEERS) :], *PEERS[: index % len(PEERS)]]
@@ -235,7 +235,7 @@ class Bench:
         return running
 
     def _compare(self, label: str, take: Callable[[], Mapping[str, float]]) -> None:
-        """One sample of our own code and of another project's, which have one way of being taken."""
+        """Takes one sample of Ottla's code and of another project's, both by the same function."""
         try:
             taken = take()
         except FAULTS as error:
@@ -243,10 +243,10 @@ class Bench:
             return
         for name, rate in taken.items():
             self.samples.setdefault(label, {}).setdefault(name, []).append(rate)
-        say(f"  {label}  " + ", ".join(f"{name} {stats.number(rate)}" for name, rate in taken.items()))
+        log_line(f"  {label}  " + ", ".join(f"{name} {stats.number(rate)}" for name, rate in taken.items()))
 
     def _take(self, those: Sequence[Any], what: str, take: Callable[[Any], Sample]) -> None:
-        """One sample of each peer; a peer that fails a measure is not asked for it again."""
+        """Takes one sample of each peer. A peer that fails a measure is not measured again."""
         for peer in those:
             name = peer if isinstance(peer, str) else peer.name
             key = f"{what} of {name}"
@@ -256,21 +256,23 @@ class Bench:
                 taken = take(peer)
             except FAULTS as error:
                 self.missing[key] = str(error) or type(error).__name__
-                say(f"  {key}: {self.missing[key]}")
+                log_line(f"  {key}: {self.missing[key]}")
                 continue
             for measure, value in taken.items():
                 if measure.split()[0] in self.names:
                     self.samples.setdefault(measure, {}).setdefault(name, []).append(value)
-            say(f"  {name:5}  " + ", ".join(f"{measure} {stats.number(value)}" for measure, value in taken.items()))
+            log_line(
+                f"  {name:5}  " + ", ".join(f"{measure} {stats.number(value)}" for measure, value in taken.items())
+            )
 
 
-def say(line: str) -> None:
-    """Progress goes to the error stream, so that the result can be kept by itself."""
+def log_line(line: str) -> None:
+    """Writes a line of progress to stderr, so that stdout has only the result."""
     print(line, file=sys.stderr, flush=True)
 
 
 def environment() -> dict[str, Any]:
-    """What the figures depend on beside the code."""
+    """Returns what the figures depend on besides the code."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -297,7 +299,7 @@ def environment() -> dict[str, Any]:
 
 
 def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Prints the result and returns it as it is written to the file."""
+    """Prints the result, and returns it as written to the file."""
     names = " ".join(bench.names)
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
@@ -322,9 +324,9 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         print(stats.figures(measured, pipeline_measures.PEERS, bench.samples))
     if bench.limits:
         print(f"\nwhat one request costs other clients\n{limits.table(bench.limits)}")
-    asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
+    wanted = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
-    print(stats.verdicts(asked, MEASURES, bench.samples))
+    print(stats.verdicts(wanted, MEASURES, bench.samples))
     print("\nnot measured: " + ("nothing" if not bench.missing else ""))
     for what, why in bench.missing.items():
         print(f"  {what}: {why}")
@@ -343,14 +345,14 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
             "observing": bench.observing_sizes._asdict(),
             "pipeline": bench.pipeline_sizes._asdict(),
         },
-        **stats.as_json(MEASURES, asked, bench.samples),
+        **stats.as_json(MEASURES, wanted, bench.samples),
         "limits": [one._asdict() for one in bench.limits],
         "missing": bench.missing,
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; 0 unless Ottla itself could not be measured."""
+    """Runs the benchmark. Returns 0 unless Ottla itself could not be measured."""
     parser = argparse.ArgumentParser(description="Ottla beside its peers, in the same run")
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under 90 seconds")
     parser.add_argument("--rounds", type=int, help="how often each measure is taken")
@@ -363,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"nothing is called {unknown[0]}; there are {', '.join(NAMES)}")
     if options.rounds is not None and not 1 <= options.rounds <= 100:
         parser.error("rounds: between 1 and 100")
-    default = [name for name in NAMES if name not in limits.NAMES]  # which take half an hour
+    default = [name for name in NAMES if name not in limits.NAMES]  # these take half an hour
     names = tuple(name for name in NAMES if name in (options.names or default))
     sizes, rounds, budget = (measures.QUICK, 3, 60.0) if options.quick else (measures.FULL, 9, 330.0)
     peers.allow_open_files()

@@ -1,4 +1,4 @@
-"""The pure parts of the benchmark: statistics, tables, requests. No figure is ever tested here."""
+"""The pure parts of the benchmark: statistics, tables and requests. No figures are tested."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SAMPLES = {"rate": {"ottla": [3.0, 1.0, 2.0], "mock": [4.0, 4.0, 1.0], "tansu": 
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=50), st.floats(0.1, 100))
-def test_a_percentile_is_the_least_sample_that_enough_do_not_exceed(samples: list[float], percent: float) -> None:
+def test_percentile_is_nearest_rank(samples: list[float], percent: float) -> None:
     value = stats.percentile(samples, percent)
     reached = sum(sample <= value for sample in samples) * 100 / len(samples)
     below = sum(sample < value for sample in samples) * 100 / len(samples)
     assert value in samples and reached >= percent - 1e-9 and below < percent
 
 
-def test_percentiles_of_a_hundred() -> None:
+def test_percentiles_of_100_samples() -> None:
     samples = [float(n) for n in range(1, 101)]
     random.shuffle(samples)
     assert (stats.percentile(samples, 50), stats.percentile(samples, 99), stats.percentile(samples, 100)) == (
@@ -41,13 +41,13 @@ def test_percentiles_of_a_hundred() -> None:
         stats.percentile(samples, 0)
 
 
-def test_a_summary_has_the_median_and_the_ends() -> None:
+def test_summary_has_median_min_max() -> None:
     assert stats.summarize([5.0, 1.0, 2.0, 8.0]) == (3.5, 1.0, 8.0)
     with pytest.raises(ValueError):
         stats.summarize([])
 
 
-def test_a_ratio_is_of_medians_and_needs_both() -> None:
+def test_ratio_of_medians_needs_both() -> None:
     assert stats.ratio(SAMPLES["rate"], "mock") == 0.5
     assert stats.ratio(SAMPLES["rate"], "tansu") is None
     assert stats.ratio(SAMPLES["time"], "mock") is None
@@ -64,7 +64,7 @@ def test_a_ratio_is_of_medians_and_needs_both() -> None:
         (Aim("never", None, 0.0, True), None, None),
     ],
 )
-def test_an_aim_is_met_missed_or_not_measured(aim: Aim, value: float | None, met: bool | None) -> None:
+def test_aim_verdict(aim: Aim, value: float | None, met: bool | None) -> None:
     assert stats.judge(aim, SAMPLES) == (aim, value, met)
 
 
@@ -80,7 +80,7 @@ def test_tables_are_aligned() -> None:
     assert stats.table([["a", "bb"], ["ccc", "d"]]) == "a    bb\n---  --\nccc   d"
 
 
-def test_the_tables_show_what_was_taken_and_what_was_not() -> None:
+def test_tables_show_measured_and_missing() -> None:
     text = stats.figures([RATE, TIME, Measure("absent", "s")], ["ottla", "mock", "tansu"], SAMPLES)
     assert "2.00 (1.00..3.00)" in text and "4.00 (1.00..4.00)" in text and "0.50" in text and "absent" not in text
     aims = [Aim("rate", "mock", 0.4, True), Aim("rate", "mock", 0.6, True), Aim("rate", "tansu", 1, True)]
@@ -97,14 +97,14 @@ def test_the_tables_show_what_was_taken_and_what_was_not() -> None:
     assert [aim["met"] for aim in report["aims"]] == [True, False, None]
 
 
-def test_every_aim_has_a_measure_and_every_measure_a_name_to_ask_for() -> None:
+def test_aims_measures_and_names_match() -> None:
     known = {measure.name for measure in plan.MEASURES}
     assert len(known) == len(plan.MEASURES)
     assert {aim.measure for aim in plan.AIMS} <= known
-    assert {name.split()[0] for name in known} == set(plan.NAMES) - set(limits.NAMES)  # which print a table
+    assert {name.split()[0] for name in known} == set(plan.NAMES) - set(limits.NAMES)  # these print a table
 
 
-def test_a_request_is_framed_and_numbered() -> None:
+def test_request_is_framed_and_numbered() -> None:
     template = raw.frame(raw.produce_request("topic", raw.one_record(b"value")))
     twice = raw.numbered(template, 2)
     for index in range(2):
@@ -120,13 +120,13 @@ def test_a_request_is_framed_and_numbered() -> None:
 
 
 @pytest.mark.parametrize("label", validation.LABELS)
-def test_validation_is_measured_over_all_records(label: str) -> None:
+def test_validation_counts_all_records(label: str) -> None:
     taken = validation.case(label)
     assert validation._by_ottla(taken.data) == validation._by_kafka_python(taken.data) == taken.records
 
 
 @pytest.mark.parametrize("label", [label for label in conversion.LABELS if label.endswith("1 KiB")])
-def test_a_conversion_is_measured_only_if_all_records_come_out(label: str) -> None:
+def test_conversion_with_missing_records_raises(label: str) -> None:
     taken = conversion.case(*label.split(" ", 3)[1:])
     for rewrite in taken.ways.values():
         result = rewrite(taken.data)
@@ -137,7 +137,7 @@ def test_a_conversion_is_measured_only_if_all_records_come_out(label: str) -> No
         conversion.check(taken, taken.data)
 
 
-def test_the_large_set_of_the_pings_is_of_format_v1() -> None:
+def test_large_set_of_pings_is_format_v1() -> None:
     data = pings._old_set()
     header = legacy.read_header(data)
     assert (header.magic, header.codec, header.size_bytes) == (1, pings.GZIP, len(data))
@@ -145,8 +145,8 @@ def test_the_large_set_of_the_pings_is_of_format_v1() -> None:
     assert sum(1 for _ in legacy.records(data, produced=True)) == pings.RECORDS
 
 
-def test_every_api_has_requests_for_the_table_of_limits() -> None:
-    """They are made from the schemas: of each array at least one that the broker reads."""
+def test_every_api_has_limit_requests() -> None:
+    """Requests are made from the schemas: each array has at least one request that the broker reads."""
     for key, route in ROUTES.items():
         version = route.versions.last
         for shape in limit_requests.shapes(key, version, ("distinct",)):
@@ -155,7 +155,7 @@ def test_every_api_has_requests_for_the_table_of_limits() -> None:
             assert headers.read_prefix(request)[:2] == (key, version)
 
 
-def test_the_table_of_limits_marks_what_is_above_them() -> None:
+def test_limits_table_marks_exceeded() -> None:
     kept = limits.Taken("Fetch", 18, "topics", 1000, 10, 100, 49.0, 1.0, 16 << 20, 0.1, "")
     slow, large = kept._replace(loop_ms=51.0), kept._replace(grown=(16 << 20) + 20_001)
     assert kept.is_kept and not slow.is_kept and not large.is_kept

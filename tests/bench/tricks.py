@@ -1,8 +1,6 @@
-"""Measures the techniques that docs/internals/tricks.md describes, each beside what it replaces.
-
+"""Measures the techniques described in docs/internals/tricks.md, each next to what it replaces.
     .venv/bin/python tests/bench/tricks.py [NAME ...]
-
-Prints the best of several rounds for each; a loaded machine makes all of them slower, their ratios less so.
+Prints the best of several rounds. Load on the machine makes all of them slower, but changes their ratios less.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ MIB = 1 << 20
 
 
 def best_us(work: Callable[[], object], number: int = 1000) -> float:
-    """Microseconds of processor time of one call, in the best round."""
+    """Returns the processor time of one call in the best round, in microseconds."""
     return min(timeit.repeat(work, timer=time.process_time, number=number, repeat=ROUNDS)) / number * 1e6
 
 
@@ -45,7 +43,7 @@ def report(name: str, **figures: float) -> None:
 
 
 def generated_codec() -> None:
-    """Produce v9 for one partition: generated code, and the Struct of the same declaration."""
+    """Compares generated code with the Struct of the same declaration, for Produce v9 with one partition."""
     body = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic_data()])
     data = compiler.build(body, 9)
     parse, layout = compiler.reader(ProduceRequest, 9), schema.struct_of(ProduceRequest, 9)
@@ -68,7 +66,7 @@ def topic_data() -> Any:
 
 
 def late_constructors() -> None:
-    """To compile the constructors of all classes of messages, as an import would."""
+    """Measures compiling the constructors of all message classes, as an import would."""
     for module in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}."):
         importlib.import_module(module.name)
     classes = all_subclasses(schema.Value)
@@ -92,7 +90,7 @@ def driven(start: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def coroutines() -> None:
-    """A handler that never waits, driven by hand and as a task of asyncio and of uvloop."""
+    """Compares a handler that never waits, driven by hand, with the same as a task of asyncio and of uvloop."""
 
     async def tasks(number: int) -> float:
         loop = asyncio.get_running_loop()
@@ -111,7 +109,7 @@ def coroutines() -> None:
 
 
 def reads() -> None:
-    """1 MiB of a file in the page cache: pread, and a slice of a mapping whose pages are brought in by one call."""
+    """Compares pread with a slice of a mapping whose pages one call loads, for 1 MiB of a file in the page cache."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(os.urandom(64 * MIB))
         file.flush()
@@ -132,7 +130,7 @@ def reads() -> None:
 
 
 def frozen() -> None:
-    """A full pass of the garbage collector in a process that has imported the broker."""
+    """Measures a full garbage collection in a process that has imported the broker."""
     program = (
         "import gc, time, ottla.broker.main, ottla.broker.handlers\n"
         "def full():\n"
@@ -148,7 +146,7 @@ def frozen() -> None:
 
 
 class Six(NamedTuple):
-    """A named tuple as the records code has them."""
+    """A named tuple like those of the records code."""
 
     a: int
     b: int
@@ -159,7 +157,7 @@ class Six(NamedTuple):
 
 
 def tuples() -> None:
-    """A NamedTuple of six fields, from values that lie in a tuple."""
+    """Measures creating a NamedTuple of six fields from the values of a tuple."""
     values = (1, 2, 3, 4, 5, 6)
     report(
         "a NamedTuple of six (ns)",
@@ -169,7 +167,7 @@ def tuples() -> None:
 
 
 def records() -> None:
-    """The check of whole records: by shape, and varint by varint."""
+    """Compares checking whole records by shape with checking varint by varint."""
     made = batch.build([batch.Record(i, 1_700_000_000_000 + i, None, b"x" * 100) for i in range(1000)])
     header = batch.read_header(made)
     payload = memoryview(made)[batch.HEADER_BYTES :]
@@ -183,7 +181,8 @@ def records() -> None:
 
 
 def scrape() -> None:
-    """How late an event loop wakes while a thread renders 20,000 samples, with the sleeps of a scrape and without."""
+    """Measures how late an event loop wakes while a thread renders 20,000 samples, with and without the pauses of a
+    scrape."""
     from prometheus_client import generate_latest
     from prometheus_client.core import GaugeMetricFamily
 

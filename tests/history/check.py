@@ -1,6 +1,5 @@
-"""`python tests/history/check.py FILE` looks through a history for what must not have happened; exit code 1 if it did.
-
-`-v` tells besides what stands in the lines that show a violation.
+"""Checks a history for violations: `python tests/history/check.py FILE`. The exit code is 1 if there are any.
+`-v` also prints the content of the lines that show a violation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checker, held against histories that are forged: each from a clean one, by the least change that makes it bad."""
+"""The checker, tested with forged histories: each is a clean history with the smallest change that makes it invalid."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def checked(events: list[Event]) -> Report:
 
 
 def clean() -> list[Event]:
-    """One of each: plain sends, transactions of both ends, a group that is carried on, a loop, a crash, a fence.
-
-    Values: 1-4 plain in a-0, 6 and 7 committed, 9 aborted, 10 plain, in b-0 what was made from 1 and 2.
+    """Returns a history with plain sends, transactions of both outcomes, a group that changes its owner, a loop, a
+    crash and
+    a fence.
+    Values: 1-4 plain in a-0; 6 and 7 committed, 9 aborted, 10 plain; in b-0 the values made from 1 and 2.
     """
     model = Model()
     plain, loop = Sender(model, "plain"), Sender(model, "loop", "id")
     for _ in range(4):
         plain.send("a-0")
     loop.init()
-    loop.begin()  # 5 is its name
+    loop.begin()  # value 5 is its name
     loop.send("a-0")
     loop.send("a-0")
     first = Receiver(model, "first", "group")
@@ -72,13 +73,13 @@ def clean() -> list[Event]:
 
 
 def where(events: list[Event], op: str, type: str = "ok", **fields: object) -> list[int]:
-    """The places of the events that are like this."""
+    """Returns the indexes of the matching events."""
     wanted = {"op": op, "type": type, **fields}
     return [n for n, event in enumerate(events) if all(event.get(name) == value for name, value in wanted.items())]
 
 
 def without(events: list[Event], value: int, *ops: str) -> None:
-    """Takes a value out of what was found by these."""
+    """Removes a value from the events of these kinds."""
     for event in events:
         if event["op"] in ops:
             for partition, records in event["records"].items():
@@ -94,18 +95,18 @@ def found_at(events: list[Event], value: int) -> tuple[str, int]:
     raise AssertionError(f"{value} is nowhere")
 
 
-# -- forgeries: each changes a clean history, and says what must be found, and nothing else
+# -- forgeries: each changes a clean history, and names the violations that must be found
 
 
 def two_values(events: list[Event]) -> None:
-    """Two readers find different records at one offset; the fate of one of them was unknown."""
+    """Two readers find different records at one offset; one of them had an unknown outcome."""
     events.insert(0, {"process": "other", "type": "invoke", "op": "send", "partition": "a-0", "value": 99})
     records = events[where(events, "read", isolation="read_uncommitted")[0]]["records"]["a-0"]
     records[records.index([3, 4])] = [3, 99]
 
 
 def duplicate(events: list[Event]) -> None:
-    """A record that all find twice: a retry was not known again."""
+    """A record that all readers find twice: the retry was not detected."""
     event = events[where(events, "read", isolation="read_committed")[0]]
     event["records"]["a-0"].append([20, 4])
 
@@ -115,13 +116,13 @@ def lost(events: list[Event]) -> None:
 
 
 def lost_after_a_poll(events: list[Event]) -> None:
-    """Never acknowledged, but polled, and then gone."""
+    """Never acknowledged, but polled and then missing."""
     events[where(events, "send", value=3)[0]] |= {"type": "info"}
     without(events, 3, "read")
 
 
 def unseen(events: list[Event]) -> None:
-    """The last one of a log, which no reading reaches."""
+    """The last record of a log, which no read reaches."""
     without(events, 10, "read", "poll")
     for event in events:
         if event["op"] in ("commit_offsets", "committed") and event["offsets"].get("a-0") == 10:
@@ -131,7 +132,7 @@ def unseen(events: list[Event]) -> None:
 
 
 def aborted_read(events: list[Event]) -> None:
-    """The record of an aborted transaction, at its offset, in a poll of a consumer of committed records."""
+    """A read_committed consumer polls a record of an aborted transaction, at its offset."""
     partition, offset = found_at(events, 9)
     for n in where(events, "poll", process="second"):
         events[n]["records"][partition] = sorted([*events[n]["records"][partition], [offset, 9]])
@@ -144,21 +145,21 @@ def aborted_read_in_the_end(events: list[Event]) -> None:
 
 
 def own_read(events: list[Event]) -> None:
-    """A loop that reads what it writes, before it has asked to commit."""
+    """A loop reads its own write before it has sent the commit."""
     (n,) = where(events, "commit", "invoke", txn="loop 5")
     events.insert(n, {"process": "loop", "type": "ok", "op": "poll", "records": {"a-0": [[4, 6]]}})
     events.insert(0, {"process": "loop", "type": "ok", "op": "start", "isolation": "read_committed"})
 
 
 def early_read(events: list[Event]) -> None:
-    """The same of a stranger."""
+    """The same by another process."""
     (n,) = where(events, "commit", "invoke", txn="loop 5")
     events.insert(n, {"process": "stranger", "type": "ok", "op": "poll", "records": {"a-0": [[4, 6]]}})
     events.insert(0, {"process": "stranger", "type": "ok", "op": "start", "isolation": "read_committed"})
 
 
 def failed_read(events: list[Event]) -> None:
-    """A send that had failed for certain is found."""
+    """A send that definitely failed is found."""
     events[where(events, "send", value=4)[0]] |= {"type": "fail"}
 
 
@@ -180,7 +181,7 @@ def skipped_poll(events: list[Event]) -> None:
 
 
 def skipped_when_resumed(events: list[Event]) -> None:
-    """The heir of a group begins beyond what was committed, over a record that the last owner had not committed."""
+    """The next consumer of a group begins after a record that the previous owner had not committed."""
     (n,) = where(events, "poll", process="second")
     events[n]["records"]["a-0"] = events[n]["records"]["a-0"][1:]
 
@@ -191,9 +192,9 @@ def backward_poll(events: list[Event]) -> None:
 
 
 def backward_send(events: list[Event]) -> None:
-    """Two records change places, everywhere."""
-    told = [events[where(events, "send", value=value)[0]] for value in (2, 3)]
-    told[0]["offset"], told[1]["offset"] = told[1]["offset"], told[0]["offset"]
+    """Two records are exchanged, everywhere."""
+    sends = [events[where(events, "send", value=value)[0]] for value in (2, 3)]
+    sends[0]["offset"], sends[1]["offset"] = sends[1]["offset"], sends[0]["offset"]
     exchange = {1: [1, 3], 2: [2, 2]}
     for event in events:
         for records in event.get("records", {}).values():
@@ -206,7 +207,7 @@ def backward_send(events: list[Event]) -> None:
 def commit_beyond(events: list[Event]) -> None:
     for type in ("invoke", "ok"):
         events[where(events, "commit_offsets", type, process="first")[0]]["offsets"]["a-0"] = 4
-    # ... and its heir goes on as if nothing were wrong: at the next offset after that.
+    # ... and the next consumer continues normally, at the next offset after that.
     (n,) = where(events, "poll", process="second")
     events[n]["records"]["a-0"] = [pair for pair in events[n]["records"]["a-0"] if pair[0] >= 4]
 
@@ -231,24 +232,24 @@ def forgotten_commit(events: list[Event]) -> None:
 
 
 def torn_unknown(events: list[Event]) -> None:
-    """A transaction of unknown outcome of which half is there."""
+    """A transaction of unknown outcome, half of which exists."""
     events[where(events, "commit", txn="loop 5")[0]]["type"] = "info"
     without(events, 7, "read", "poll")
 
 
 def torn_unsaid(events: list[Event]) -> None:
-    """A committed transaction without a record that was sent in it and never answered."""
+    """A committed transaction lacks a record that was sent in it without a response."""
     events[where(events, "send", value=7)[0]]["type"] = "info"
     without(events, 7, "read", "poll")
 
 
 def zombie(events: list[Event]) -> None:
-    """The last life of a transactional id commits after the new one has come."""
+    """The previous process with a transactional id commits after the new one has begun."""
     (n,) = where(events, "commit", "invoke", txn="loop 11")
-    invoked, told = events[n : n + 2]
+    invoked, ended = events[n : n + 2]
     del events[n : n + 2]
     (n,) = where(events, "init", process="heir")
-    events[n + 1 : n + 1] = [invoked, told]
+    events[n + 1 : n + 1] = [invoked, ended]
 
 
 def zombie_that_sends(events: list[Event]) -> None:
@@ -302,14 +303,14 @@ FORGERIES: list[tuple[Forgery, set[str]]] = [
 ]
 
 
-def test_the_clean_history_is_clean() -> None:
+def test_clean_history_has_no_violations() -> None:
     report = checked(clean())
     assert not report.kinds, report
     assert report.counts["transactions: committed"] == 3 and report.counts["transactions: aborted"] == 1
 
 
 @each(("forgery", "kinds"), FORGERIES)
-def test_each_violation_is_found_and_nothing_else(forgery: Forgery, kinds: set[str]) -> None:
+def test_each_violation_found(forgery: Forgery, kinds: set[str]) -> None:
     events = deepcopy(clean())
     forgery(events)
     report = checked(events)
@@ -319,11 +320,11 @@ def test_each_violation_is_found_and_nothing_else(forgery: Forgery, kinds: set[s
         assert violation.lines and str(violation)
 
 
-def test_there_is_a_forgery_of_every_kind() -> None:
+def test_every_kind_has_forgery() -> None:
     assert {kind for _, kinds in FORGERIES for kind in kinds} == set(KINDS)
 
 
-# -- what looks bad and is not
+# -- unusual but valid
 
 
 def test_unknown_outcomes_may_be_either() -> None:
@@ -344,7 +345,7 @@ def test_unknown_outcomes_may_be_either() -> None:
     assert report.counts["transactions: unknown"] == 2
 
 
-def test_what_is_sent_again_after_an_unknown_outcome_may_be_there_twice() -> None:
+def test_resend_after_unknown_outcome_may_duplicate() -> None:
     model = Model()
     plain = Sender(model, "plain")
     value = plain.send("a-0", "written")
@@ -358,7 +359,7 @@ def test_what_is_sent_again_after_an_unknown_outcome_may_be_there_twice() -> Non
     assert set(checked(events).kinds) == {facts.DUPLICATE}
 
 
-def test_a_zombie_that_is_refused_is_no_violation() -> None:
+def test_fenced_zombie_is_no_violation() -> None:
     model = Model()
     old = Sender(model, "old", "id")
     old.init()
@@ -382,7 +383,7 @@ def test_a_zombie_that_is_refused_is_no_violation() -> None:
     assert not report.kinds, report
 
 
-def test_readers_of_all_records_may_read_what_is_open_and_aborted() -> None:
+def test_read_uncommitted_may_read_open_and_aborted() -> None:
     model = Model()
     sender = Sender(model, "sender", "id")
     sender.init()
@@ -400,7 +401,7 @@ def test_readers_of_all_records_may_read_what_is_open_and_aborted() -> None:
     assert not report.kinds, report
 
 
-def test_who_gets_a_partition_may_begin_at_a_commit_of_unknown_outcome_or_before_it() -> None:
+def test_consumer_may_begin_at_or_before_unknown_commit() -> None:
     for outcome in ("done", "undone"):
         model = Model()
         plain = Sender(model, "plain")
@@ -425,8 +426,8 @@ def test_who_gets_a_partition_may_begin_at_a_commit_of_unknown_outcome_or_before
         assert not report.kinds, report
 
 
-def test_a_later_commit_of_the_group_replaces_the_earlier_ones() -> None:
-    """Once another is acknowledged, nobody may begin at the first any more."""
+def test_later_commit_replaces_earlier() -> None:
+    """When another commit is acknowledged, no consumer may begin at the first."""
     model = Model()
     plain = Sender(model, "plain")
     for _ in range(6):
@@ -444,8 +445,10 @@ def test_a_later_commit_of_the_group_replaces_the_earlier_ones() -> None:
     assert set(checked(model.finish()).kinds) == {facts.RESUMED_BELOW}
 
 
-def test_who_gets_its_partition_back_may_go_on_from_where_it_was() -> None:
-    """kafka-python does so after a rebalance; not if another member had it in between, and may have committed."""
+def test_regained_partition_may_continue_at_old_position() -> None:
+    """kafka-python does so after a rebalance. It is wrong if another member had the partition meanwhile and may have
+    committed.
+    """
     for others in (False, True):
         model = Model()
         plain = Sender(model, "plain")
@@ -468,7 +471,7 @@ def test_who_gets_its_partition_back_may_go_on_from_where_it_was() -> None:
 # -- the file
 
 
-def test_a_history_is_written_as_it_happens_and_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+def test_read_history_omits_torn_last_line(tmp_path: Path) -> None:
     path = tmp_path / "history"
     one, other = Recorder(path, "one"), Recorder(path, "other")
     one.invoke("send", partition="a-0", value=1)
@@ -491,14 +494,14 @@ def test_a_history_is_written_as_it_happens_and_a_torn_last_line_is_left_out(tmp
 @pytest.mark.parametrize(
     "line", ["no JSON", "[]", '{"op":"send"}', '{"op":"none","type":"ok"}', '{"op":"poll","type":"ok","process":"p"}']
 )
-def test_what_is_no_history_is_told(line: str, tmp_path: Path) -> None:
+def test_invalid_history_raises(line: str, tmp_path: Path) -> None:
     path = tmp_path / "history"
     path.write_text(line + "\n")
     with pytest.raises(BadHistory, match="line 1"):
         check(path)
 
 
-def test_the_command_tells_violations_and_their_lines(tmp_path: Path) -> None:
+def test_command_prints_violations_and_lines(tmp_path: Path) -> None:
     good, bad = clean(), clean()
     lost(bad)
     for events, code, words in ((good, 0, "clean: "), (bad, 1, f"violations: 1 x {facts.LOST}")):

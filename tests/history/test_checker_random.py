@@ -1,4 +1,4 @@
-"""Random histories of a small model of a log: as they are, they are clean; with one thing changed, that is found."""
+"""Random histories of a small model of a log: unchanged they are clean, and each single change is found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checked(events: list[Event]) -> Report:
 
 
 class Run:
-    """Two plain producers, two transactional ones, a group of two that shares the partitions, a loop, a lone reader."""
+    """Two plain producers, two transactional ones, a group of two, a loop, and a reader without group."""
 
     def __init__(self) -> None:
         self.model = Model()
@@ -77,11 +77,11 @@ class Run:
         elif action == "end":
             outcome = choose.choice(("ok", "ok", "ok", "done", "undone"))
             sender.end(choose.choice(("commit", "commit", "abort")), outcome)
-            if outcome != "ok":  # it can only be begun anew
+            if outcome != "ok":  # it must begin again
                 self._crash_a_producer(choose, sender)
 
     def _process(self, choose: random.Random) -> None:
-        """One round of a consume-transform-produce loop in a life of its own."""
+        """Runs one round of a consume-transform-produce loop as a new process."""
         loop = self.sender("loop")
         taker = Receiver(self.model, loop.process, "loop")
         taker.assign("a-0")
@@ -98,7 +98,7 @@ class Run:
         place = lives.index(sender) if sender else choose.randrange(len(lives))
         old = lives[place]
         lives[place] = self.sender(old.transactional_id)
-        if old.txn and choose.random() < 0.5:  # a zombie: it has not died, and goes on for a while
+        if old.txn and choose.random() < 0.5:  # a zombie: it is still alive, and continues for a while
             old.send(choose.choice(PARTITIONS))
             old.end("commit")
         else:
@@ -149,27 +149,27 @@ def events_of(events: list[Event], op: str, type: str = "ok", **fields: object) 
 
 
 def committed_records(events: list[Event]) -> list[tuple[str, int, int]]:
-    """(partition, offset, value) of all that there is in the end."""
+    """Returns (partition, offset, value) of all committed records."""
     reads = events_of(events, "read", isolation=COMMITTED_ONLY)
     return [(partition, *pair) for event in reads for partition, pairs in event["records"].items() for pair in pairs]
 
 
-def take_out(events: list[Event], value: int) -> None:
+def remove_value(events: list[Event], value: int) -> None:
     for event in events:
         for partition, pairs in event.get("records", {}).items():
             event["records"][partition] = [pair for pair in pairs if pair[1] != value]
 
 
 def acknowledged(events: list[Event]) -> set[int]:
-    """Values that are there and were said to be: sent plainly, or in a transaction whose commit was `ok`."""
+    """Returns the values that exist and were acknowledged: sent plainly, or in a transaction whose commit was `ok`."""
     committed = {event["txn"] for event in events_of(events, "commit")}
     sent = {event["value"]: event.get("txn") for event in events_of(events, "send", "invoke")}
-    told = {event["value"] for event in events_of(events, "send")}
-    return {value for value in told if sent[value] is None or sent[value] in committed}
+    sent_values = {event["value"] for event in events_of(events, "send")}
+    return {value for value in sent_values if sent[value] is None or sent[value] in committed}
 
 
 def change_value(events: list[Event], choose: random.Random) -> str | None:
-    """A record of the last reading becomes another one of its partition."""
+    """A record of the last read becomes another record of its partition."""
     found = committed_records(events)
     pairs = [(x, y) for x in found for y in found if x[0] == y[0] and x[1] < y[1]]
     if not pairs:
@@ -198,7 +198,7 @@ def lose(events: list[Event], choose: random.Random) -> str | None:
     may = [value for partition, _, value in found if value in acknowledged(events) and value != last[partition]]
     if not may:
         return None
-    take_out(events, choose.choice(may))
+    remove_value(events, choose.choice(may))
     return facts.LOST
 
 
@@ -212,7 +212,7 @@ def lose_the_last(events: list[Event], choose: random.Random) -> str | None:
     may = [v for p, o, v in committed_records(events) if v in acknowledged(events) and last[partition_of[v]] == o]
     if not may:
         return None
-    take_out(events, choose.choice(may))
+    remove_value(events, choose.choice(may))
     return facts.UNSEEN
 
 
@@ -260,7 +260,7 @@ def fail_what_is_there(events: list[Event], choose: random.Random) -> str | None
     return facts.FAILED_READ
 
 
-def find_what_nobody_sent(events: list[Event], choose: random.Random) -> str | None:
+def find_unsent_record(events: list[Event], choose: random.Random) -> str | None:
     reads = events_of(events, "read", isolation=COMMITTED_ONLY)
     if not reads:
         return None
@@ -270,7 +270,7 @@ def find_what_nobody_sent(events: list[Event], choose: random.Random) -> str | N
 
 
 def skip(events: list[Event], choose: random.Random) -> str | None:
-    """A consumer does not get one record between two others."""
+    """A consumer misses one record between two others."""
     there = {value for _, _, value in committed_records(events)}
     may = [
         (pairs, pair)
@@ -296,11 +296,13 @@ def go_back(events: list[Event], choose: random.Random) -> str | None:
 
 
 def exchange_sends(events: list[Event], choose: random.Random) -> str | None:
-    """Two records of one producer change places, everywhere."""
+    """Two records of one producer are exchanged, everywhere."""
     sent = {event["value"]: event for event in events_of(events, "send", "invoke")}
-    told = [event for event in events_of(events, "send") if "txn" not in sent[event["value"]]]
-    where = {event["value"]: (event["process"], sent[event["value"]]["partition"]) for event in told}
-    pairs = [(x, y) for x in told for y in told if x["offset"] < y["offset"] and where[x["value"]] == where[y["value"]]]
+    sends = [event for event in events_of(events, "send") if "txn" not in sent[event["value"]]]
+    where = {event["value"]: (event["process"], sent[event["value"]]["partition"]) for event in sends}
+    pairs = [
+        (x, y) for x in sends for y in sends if x["offset"] < y["offset"] and where[x["value"]] == where[y["value"]]
+    ]
     if not pairs:
         return None
     one, other = choose.choice(pairs)
@@ -337,7 +339,7 @@ def commit_too_much(events: list[Event], choose: random.Random) -> str | None:
 
 
 def begin_too_low(events: list[Event], choose: random.Random) -> str | None:
-    """One begins at a record that its group's only commit is beyond."""
+    """A consumer begins at a record before the only commit of its group."""
     found = [pair for pair in committed_records(events) if pair[0] == "a-0"]
     if not found:
         return None
@@ -371,7 +373,7 @@ def forget_a_commit(events: list[Event], choose: random.Random) -> str | None:
 
 
 def tear(events: list[Event], choose: random.Random) -> str | None:
-    """Of a transaction whose outcome is unknown now a record is not there."""
+    """A record is missing from a transaction whose outcome is now unknown."""
     there = {value for _, _, value in committed_records(events)}
     members: dict[str, list[int]] = {}
     for event in events_of(events, "send", "invoke"):
@@ -383,12 +385,12 @@ def tear(events: list[Event], choose: random.Random) -> str | None:
     name, values = choose.choice(may)
     for event in events_of(events, "commit", txn=name):
         event["type"] = "info"
-    take_out(events, choose.choice(values))
+    remove_value(events, choose.choice(values))
     return facts.TORN
 
 
-def raise_the_dead(events: list[Event], choose: random.Random) -> str | None:
-    """One that was fenced commits all the same."""
+def commit_by_fenced(events: list[Event], choose: random.Random) -> str | None:
+    """A fenced process commits."""
     heirs: dict[str, list[Event]] = {}
     for event in events_of(events, "init"):
         heirs.setdefault(event["transactional_id"], []).append(event)
@@ -424,20 +426,20 @@ def process_none(events: list[Event], choose: random.Random) -> str | None:
 Mutation = Callable[[list[Event], random.Random], str | None]
 MUTATIONS: tuple[Mutation, ...] = (
     *(change_value, double, lose, lose_the_last, read_an_aborted_one, read_an_open_one, read_an_open_one_of_another),
-    *(fail_what_is_there, find_what_nobody_sent, skip, go_back, exchange_sends, commit_too_much, begin_too_low),
-    *(forget_a_commit, tear, raise_the_dead, process_again, process_none),
+    *(fail_what_is_there, find_unsent_record, skip, go_back, exchange_sends, commit_too_much, begin_too_low),
+    *(forget_a_commit, tear, commit_by_fenced, process_again, process_none),
 )
-BUSY = 300  # steps of a history in which most mutations find something to change
+BUSY = 300  # steps of a history that most mutations apply to
 
 
-def test_every_kind_of_change_is_found(scaled: Callable[[int], int]) -> None:
-    """In random histories, each change in several of them."""
+def test_every_kind_of_change_found(scaled: Callable[[int], int]) -> None:
+    """Each change is found in several random histories."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choose = random.Random(seed)
     found: dict[str, int] = dict.fromkeys((mutation.__name__ for mutation in MUTATIONS), 0)
     kinds: set[str] = set()
-    for _ in range(max(5, scaled(5))):  # in fewer some change may find no place
+    for _ in range(max(5, scaled(5))):  # in fewer, some change may not apply
         steps = [(choose.choice(ACTIONS), choose.randrange(1 << 16)) for _ in range(BUSY)]
         clean = history(steps)
         assert not checked(clean).kinds

@@ -1,6 +1,5 @@
-"""Clients that work and crash while the broker is killed, paused and cut off: their history is looked through.
-
-A history that shows a violation is kept in `out/` and its path is told; `tests/history/check.py` reads it again.
+"""Clients work and crash while the broker is killed, paused and disconnected; their history is checked.
+A history with a violation is kept in `out/` and its path is printed. `tests/history/check.py` reads it.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from ottla_testing.history.workload import (
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 KEPT = ROOT / "out"
-SHORT_S, LONG_S = 4.0, 62.0  # of faults; with the beginning and the end twenty long runs take half an hour
+SHORT_S, LONG_S = 4.0, 62.0  # of faults; twenty long runs take half an hour
 RUNS = 1
 CUT = f"{LINES}-1"
 
 
 def looked_through(load: Workload) -> Report:
-    """What the checker finds; the history is kept if that is anything."""
+    """Returns what the checker finds. Keeps the history if there are violations."""
     report = check(load.path)
     print(f"seed {load.seed}: {str(report)[:3000]}")
     if report.kinds or load.broken:
@@ -47,8 +46,8 @@ def looked_through(load: Workload) -> Report:
     return report
 
 
-def test_the_history_of_a_run_with_all_faults_is_clean(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """One short run, or many long ones with more clients."""
+def test_run_with_all_faults_has_clean_history(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """Runs one short run, or many long ones with more clients."""
     runs = scaled(RUNS)
     for number in range(runs):
         seed = random.randrange(1 << 32)
@@ -76,8 +75,8 @@ def test_the_history_of_a_run_with_all_faults_is_clean(tmp_path: Path, scaled: C
     assert set(FAULTS) == {"kill", "pause", "cut", "crash", "zombie"}
 
 
-def test_a_liar_and_a_loss_are_found(tmp_path: Path) -> None:
-    """A consumer that says it reads what is committed, and reads all; and a log whose end is cut off at a restart."""
+def test_wrong_isolation_and_lost_records_found(tmp_path: Path) -> None:
+    """Finds a consumer that claims read_committed but reads everything, and a log that is truncated at a restart."""
     crew = [*sender("confluent", CUT), *writer("confluent", f"{LINES}-0")]
     crew += members("confluent", in_truth="read_uncommitted")
     load = Workload(tmp_path, random.randrange(1 << 32), crew)
@@ -86,7 +85,7 @@ def test_a_liar_and_a_loss_are_found(tmp_path: Path) -> None:
         load.until(
             lambda: load.path.read_text().count('"type":"ok","op":"abort"') > 2, lambda: "no transaction was aborted"
         )
-        load.rest(2)  # in which they are read
+        load.rest(2)  # time to read them
         load.end("sender", "writer")
         load.rest(0.5)
         load.end("member")

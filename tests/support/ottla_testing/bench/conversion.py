@@ -1,7 +1,6 @@
-"""Converting records between message formats, beside kafka-python rewriting the same data in the same process.
-
-Owns the data and both ways to rewrite it. Rates are of CPU time, so that they are those of one core, and count the
-records' keys and values: what a compressed set weighs says nothing about the work.
+"""Converting records between message formats, compared with kafka-python rewriting the same data in the same process.
+Owns the data and both ways to rewrite it. Rates are per second of CPU time, that is, of one core. They count the bytes
+of keys and values: the size of a compressed set does not show the work.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from ottla.protocol.records.batch import Record
 from ottla.protocol.records.steps import run
 from ottla_testing.bench.raw import BenchError
 
-with warnings.catch_warnings():  # it is imported with a warning about itself
+with warnings.catch_warnings():  # its import warns
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
 SIZES = {"100 B": 100, "1 KiB": 1024}
-DIRECTIONS = {"up": (1, 2), "down": (2, 1)}  # stored or sent in this magic, wanted in that
+DIRECTIONS = {"up": (1, 2), "down": (2, 1)}  # from magic, to magic
 SET_BYTES = 256 * 1024
 SAMPLE_SECONDS = 0.05  # of CPU time at least
 OTTLA, KAFKA_PYTHON = "ottla", "kafka-python"
@@ -35,7 +34,7 @@ Rewrite = Callable[[bytes], Any]
 
 
 class Case(NamedTuple):
-    """One measure: the data, both ways to rewrite it, and what must come out."""
+    """One measure: the data, both ways to rewrite it, and the expected result."""
 
     label: str
     data: bytes
@@ -46,7 +45,7 @@ class Case(NamedTuple):
 
 @functools.cache
 def case(way: str, codec: str, size: str) -> Case:
-    """One set of records in the format that is to be left."""
+    """Returns one set of records in the source format."""
     source, target = DIRECTIONS[way]
     found = _records(SIZES[size])
     made = legacy.build(found, magic=1, codec=CODECS[codec]) if source == 1 else batch.build(found, codec=CODECS[codec])
@@ -60,7 +59,7 @@ def case(way: str, codec: str, size: str) -> Case:
 
 
 def _records(size: int) -> list[Record]:
-    """About SET_BYTES of records whose values compress as text does, to a third or so."""
+    """Returns about SET_BYTES of records whose values compress like text, to about a third."""
     rng = random.Random(1)
     words = [bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(2000)]
     found = []
@@ -79,7 +78,7 @@ def _down(data: bytes) -> Any:
 
 
 def _by_kafka_python(data: bytes, magic: int, codec: int) -> bytes:
-    """As its consumer reads, checksums included, and its producer writes."""
+    """Reads as kafka-python's consumer does, with checksums, and writes as its producer does."""
     builder = MemoryRecordsBuilder(magic=magic, compression_type=codec, batch_size=1 << 30)
     source = MemoryRecords(data)
     while source.has_next():
@@ -93,7 +92,8 @@ def _by_kafka_python(data: bytes, magic: int, codec: int) -> bytes:
 
 
 def rates(label: str) -> dict[str, float]:
-    """Ottla's rate and kafka-python's: MB per second of CPU time. Raises BenchError when not all records come out."""
+    """Returns the rates of Ottla and kafka-python in MB per second of CPU time. Raises BenchError if records are
+    missing."""
     _, way, codec, size = label.split(" ", 3)
     taken = case(way, codec, size)
     found: dict[str, float] = {}
@@ -109,13 +109,13 @@ def rates(label: str) -> dict[str, float]:
 
 
 def check(taken: Case, result: Any) -> None:
-    """Raises BenchError unless the result holds the case's records in the format that is wanted."""
+    """Raises BenchError unless the result has the records of the case in the target format."""
     wanted = DIRECTIONS[taken.label.split()[1]][1]
     found = []
     for position, header in formats.headers(result):
         if header.magic != wanted or not formats.crc_matches(result, position, header):
             raise BenchError(f"{taken.label}: an entry of format v{header.magic}, or with a wrong checksum")
-        # kafka-python's wrappers have offset 0, as those of old producers.
+        # kafka-python's wrappers have offset 0, like those of old producers.
         inside = batch.records(result, position) if wanted == 2 else legacy.records(result, position, produced=True)
         found += [(record.key, record.value) for record in inside]
     if found != list(taken.expected):

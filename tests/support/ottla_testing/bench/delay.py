@@ -1,8 +1,6 @@
-"""A door in front of a broker that delays every byte, in both directions, as a longer way would; a process of its own.
-
+"""A proxy process for a broker that delays all bytes in both directions, like a long connection.
     python delay.py LISTEN_PORT TARGET_PORT MILLISECONDS_PER_DIRECTION
-
-Owns no bound on bandwidth: what came while something waits goes out with it, each piece after its own delay.
+Does not limit the bandwidth: each piece is delayed separately.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ class Side(asyncio.Protocol):
         self.seconds = seconds
         self.transport: asyncio.Transport | None = None
         self.other: Side | None = None
-        self.waiting: list[bytes] = []  # came before the other side was connected
+        self.waiting: list[bytes] = []  # received before the other side was connected
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -43,7 +41,7 @@ class Side(asyncio.Protocol):
 
 
 async def serve(listen: int, target: int, seconds: float) -> None:
-    """Until the process is ended."""
+    """Serves until the process ends."""
     loop = asyncio.get_running_loop()
     connecting: set[asyncio.Task[object]] = set()
 

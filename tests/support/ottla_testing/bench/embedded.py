@@ -1,7 +1,7 @@
-"""The broker within a test's process: how soon it is there, what a fresh topic and going back cost, and a whole suite.
-
-Owns these workloads, their measures and aims. Apache Kafka's start stands beside ours where there is a Java, and the
-jars that `make interop` fetches; without them it is missing by name. Nothing is fetched here.
+"""The broker within a test's process: the time to start it, to create a topic and to restore a snapshot, and a test
+suite.
+Owns these workloads, their measures and aims. If there is a Java, and the jars that `make interop` downloads, the start
+of Apache Kafka is measured, too; otherwise it is reported as missing. Downloads nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = ("embedded",)
 WEEK_MS = 7 * 24 * 3600 * 1000
 RECORDS = 10_000
 ADDRESS = "127.0.0.1"
-KAFKA_SECONDS = 60.0  # to start in, on a busy machine
+KAFKA_SECONDS = 60.0  # time limit of a start, on a busy machine
 KAFKA_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -41,15 +41,15 @@ KAFKA_SETTINGS = {
 }
 
 ABOUT = """\
-embedded     a broker in the process of a test, data in memory: Embedded() until it answers, in a process that has
+embedded     a broker in the process of a test, data in memory: Embedded() until it responds, in a process that has
              started one before (start) and with all imports in a new one (first start); create_topic(); a snapshot of
-             10,000 records and going back to it; the clock moved on by a week over 10 topics, a group and a
-             transaction; the tests of tests/examples from an installed wheel with two workers, as many as there are
-             and as if they were 200. kafka: Apache Kafka 4.3.1 on a formatted folder, from exec to its first answer"""
+             10,000 records and restoring it; moving the clock by a week with 10 topics, a group and a transaction;
+             the tests of tests/examples from an installed wheel with two workers, all of them and calculated for
+             200. kafka: Apache Kafka 4.3.1 on a formatted folder, from exec to its first response"""
 
 
 class Sizes(NamedTuple):
-    """How much work it is. `every`: of the example's tests each such is run."""
+    """The amount of work. `every`: run each n-th test of the example."""
 
     rounds: int
     first_starts: int
@@ -85,7 +85,7 @@ Take = Callable[[], Figures]
 
 
 def takes(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
-    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    """Returns (measure, peer, function that takes one sample) of the selected measures."""
     if NAMES[0] not in names:
         return []
     return [
@@ -95,7 +95,7 @@ def takes(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
 
 
 def takes_once(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
-    """The same of what takes long enough to be steady at once."""
+    """The same for measures that take long enough for one sample to be stable."""
     if NAMES[0] not in names:
         return []
     return [
@@ -109,7 +109,7 @@ def _median_ms(count: int, one: Callable[[], float]) -> float:
 
 
 def in_process(sizes: Sizes) -> Figures:
-    """What a suite does again and again."""
+    """Measures what a test suite does repeatedly."""
     from ottla.broker import Embedded
 
     def start() -> float:
@@ -119,7 +119,7 @@ def in_process(sizes: Sizes) -> Figures:
             served((host, int(port)))
             return time.perf_counter() - began
 
-    start()  # with all imports
+    start()  # also imports all modules
     found = {"embedded start": _median_ms(sizes.starts, start)}
     with Embedded() as broker:
 
@@ -148,7 +148,7 @@ def in_process(sizes: Sizes) -> Figures:
 
 
 def week() -> float:
-    """Seven days over ten topics with records, __consumer_offsets with a group, and an open transaction."""
+    """Measures seven days of 10 topics with records, __consumer_offsets with a group, and an open transaction."""
     from kafka import KafkaConsumer, KafkaProducer
 
     from ottla.broker import Embedded
@@ -190,7 +190,7 @@ with Embedded() as broker:
 
 
 def first_start(count: int) -> Figures:
-    """From the first import on, in a process of its own."""
+    """Measures from the first import on, in a new process."""
     times: list[float] = []
     for _ in range(count):
         done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=60)
@@ -201,7 +201,7 @@ def first_start(count: int) -> Figures:
 
 
 def example_tests(every: int) -> Figures:
-    """The suite of the example project."""
+    """Measures the test suite of the example project."""
     from ottla_testing.installed import build_wheel, install, run_tests
 
     with tempfile.TemporaryDirectory() as name:
@@ -216,8 +216,9 @@ def example_tests(every: int) -> Figures:
 
 
 def kafka_start() -> float:
-    """Milliseconds from exec to the first answer of an Apache Kafka, on a folder that was formatted before. Raises
-    BenchError if it cannot be run here."""
+    """Returns the milliseconds from exec to the first response of Apache Kafka, in a folder formatted before. Raises
+    BenchError if it cannot run here.
+    """
     java = shutil.which("java")
     if java is None:
         raise BenchError("there is no Java here")
@@ -233,7 +234,7 @@ def kafka_start() -> float:
             "log.dirs": f"{name}/logs",
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        # One that begins with a dash would be taken for an option.
+        # An id that begins with a dash would be read as an option.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(formatting, capture_output=True, text=True, timeout=60)

@@ -1,7 +1,6 @@
 """Worst-case requests of every API, made from the message schemas: each array of a request filled to a size.
-
-Owns the shapes (which array is filled, and with which entries) and the names of what `limits.py`
-prepares in the broker. A new API is covered by its schema alone. Pure: knows no socket and no broker.
+Owns the shapes (which array is filled, with which entries) and the names of the topics and groups that `limits.py`
+creates in the broker. A new API needs only its schema. Pure: uses no socket and no broker.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from ottla.protocol.records import steps
 from ottla.protocol.schema import Group, default_of, empty_value, struct_of
 
 REQUEST_BYTES = 1_000_000
-STRING_BYTES = 32_767  # the longest one that a request may have
+STRING_BYTES = 32_767  # the longest string that a request may have
 TOPICS, WIDE, WIDE_PARTITIONS, GROUPS = 200, "wide", 500, 10
-SESSION = 0x5E5510  # stands for the id of a fetch session
+SESSION = 0x5E5510  # placeholder of a fetch session's id
 
-# Values that pass the checks of a whole request, so that its entries are looked at.
+# Values that pass the checks of a whole request, so that its entries are checked.
 PLAUSIBLE: dict[str, Any] = {
     "acks": -1,
     "replica_id": -1,
@@ -71,7 +70,7 @@ KINDS = ("empty", "same", *SLOWEST)
 
 
 class Shape(NamedTuple):
-    """The array at `path` is filled with entries of a kind; an entry's own arrays have `inner` entries each."""
+    """The array at `path` is filled with entries of one kind; the arrays in an entry have `inner` entries each."""
 
     path: tuple[str, ...]
     kind: str
@@ -82,7 +81,7 @@ class Shape(NamedTuple):
 
 
 def shapes(api_key: int, version: int, kinds: tuple[str, ...] = KINDS) -> Iterator[Shape]:
-    """All shapes of an API's request."""
+    """Yields all shapes of an API's request."""
     layout = struct_of(ROUTES[api_key].request_class, version)
     yield Shape((), "long", 0)
     for path, codec in arrays(layout):
@@ -94,7 +93,7 @@ def shapes(api_key: int, version: int, kinds: tuple[str, ...] = KINDS) -> Iterat
 
 
 def arrays(group: Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Array]]:
-    """The paths of all arrays in a layout, with their codecs."""
+    """Yields the paths of all arrays in a layout, with their codecs."""
     for name, codec in (*group.plan, *(group.tags or {}).values()):
         path = (*before, name)
         inner = codec.inner if isinstance(codec, Nullable) else codec
@@ -106,7 +105,7 @@ def arrays(group: Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def frame(api_key: int, version: int, shape: Shape, size: int = REQUEST_BYTES) -> tuple[bytes, int]:
-    """A request of that shape of up to `size` bytes that the broker accepts, and how many entries were filled in."""
+    """Returns a request of this shape of up to `size` bytes that the broker accepts, and the number of entries."""
     cls = ROUTES[api_key].request_class
     layout = struct_of(cls, version)
     head = request_header(api_key, version, 1, b"limits", version in ROUTES[api_key].flexible)
@@ -118,7 +117,7 @@ def frame(api_key: int, version: int, shape: Shape, size: int = REQUEST_BYTES) -
     codec = next(codec for path, codec in arrays(layout) if path == shape.path)
     items = _items(codec, shape.inner)
     count = (size - len(head) - least) / each
-    if items * 32 > each:  # as many as `request_items_max` allows; slack for the arrays around it
+    if items * 32 > each:  # the limit `request_items_max`, with slack for the outer arrays
         count = min(count, (request_items_max(0) - 16) / (items - each / 32))
     made = _built(_group(layout, shape, shape.path, int(count)), version)
     if not _is_accepted(cls, version, made):
@@ -127,7 +126,7 @@ def frame(api_key: int, version: int, shape: Shape, size: int = REQUEST_BYTES) -
 
 
 def _items(codec: Array, inner: int) -> float:
-    """What an entry of the array counts for `request_items_max`."""
+    """Returns how much an entry of the array counts for `request_items_max`."""
     if not isinstance(codec.item, Group):
         return 0.5 if isinstance(codec.item, Fixed) else 1
     found = [_items(array, 0) for path, array in arrays(codec.item) if len(path) == 1]
@@ -149,8 +148,10 @@ def _built(value: Any, version: int) -> bytes:
 
 
 def _group(group: Group, shape: Shape, path: tuple[str, ...], count: int, text: int = 0, number: int = -1) -> Any:
-    """A value; the array at `path` below it gets `count` entries. `number` is that of the entry it is part of, -1
-    outside of the array that is filled; `text` bytes go into its first texts."""
+    """Returns a value whose array at `path` has `count` entries. `number` is the number of the entry that it is part
+    of, -1
+    outside of the filled array; `text` bytes go into its first strings.
+    """
     made = empty_value(group.cls)
     for name, codec in (*group.plan, *(group.tags or {}).values()):
         is_tagged = all(name != planned for planned, _ in group.plan)

@@ -1,10 +1,9 @@
-"""A broker of its own that measures how long it holds its event loop: what `limits.py` measures.
-
+"""A broker that measures how long it blocks its event loop: what `limits.py` measures.
     python -m ottla_testing.bench.limited_broker FOLDER PORT
-
-Reads lines `begin` and `end` from its standard input. From `begin` on a probe runs in each iteration of the loop, so
-that two of its runs enclose all that the iteration did. `end` is answered with a line of JSON: the longest iteration
-in seconds of processor time of the loop's thread, and bytes: resident before, and at the peak. It ends with its input.
+Reads lines `begin` and `end` from its stdin. From `begin` on, a probe runs in each iteration of the loop, so that the
+time between two probes contains the whole iteration. The response to `end` is a line of JSON: the longest iteration in
+seconds of processor time of the loop's thread, and memory in bytes: resident before, and at the peak. Ends with its
+stdin.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ottla.broker.releases.profiles import profile
 
 
 class Probe:
-    """The longest iteration of a loop; without one that runs it costs nothing."""
+    """Measures the longest iteration of a loop. Costs nothing when not running."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -32,7 +31,7 @@ class Probe:
         self.longest = 0.0
         self.iterations = 0
         self.collecting = 0.0
-        """The longest pass of the garbage collector, which is part of an iteration."""
+        """The longest garbage collection, which is part of an iteration."""
         self._collects_since = 0.0
         gc.callbacks.append(self._collects)
 
@@ -44,13 +43,13 @@ class Probe:
             self.collecting = max(self.collecting, now - self._collects_since)
 
     def begin(self) -> None:
-        """From here on."""
+        """Starts measuring."""
         self.longest, self.collecting, self.iterations, self._runs = 0.0, 0.0, 0, True
         self._before = time.thread_time()
         self._loop.call_soon(self._look)
 
     def end(self) -> None:
-        """No more."""
+        """Stops measuring."""
         self._runs = False
 
     def _look(self) -> None:
@@ -63,7 +62,7 @@ class Probe:
 
 
 def resident(field: str = "VmRSS") -> int:
-    """Bytes of this process."""
+    """Returns the resident bytes of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -71,7 +70,7 @@ def resident(field: str = "VmRSS") -> int:
 
 
 async def serve(folder: str, port: str) -> None:
-    """Until the input ends."""
+    """Serves until stdin ends."""
     loop = asyncio.get_running_loop()
     configs = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder, "log.segment.delete.delay.ms": "0"}
     configs["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -87,7 +86,7 @@ async def serve(folder: str, port: str) -> None:
         if line == "begin\n":
             gc.collect()
             before = resident()
-            Path("/proc/self/clear_refs").write_text("5")  # the peak begins at what is resident now
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the present resident memory
             probe.begin()
             print("begun", flush=True)
         elif line == "end\n":

@@ -1,8 +1,7 @@
-"""What one request of up to 1 MB costs other clients: the longest time that it holds the event loop, and its memory.
-
-Takes each API, in its newest and its oldest version, with the worst requests of `limit_requests.py`, each in a broker
-whose resident memory is as after its start. Prints a table, and marks what is above the limits.
-
+"""The cost of one request of up to 1 MB for other clients: the longest time that it blocks the event loop, and its
+memory.
+Sends the worst requests of `limit_requests.py` for the newest and oldest version of each API, each to a broker whose
+resident memory is as low as after its start. Prints a table, and marks the values above the limits.
     python -m ottla_testing.bench.limits [API ...]
 """
 
@@ -49,19 +48,19 @@ MEMORY_FREE, MEMORY_FACTOR = 16 << 20, 20
 TIMEOUT_SECONDS = 90.0
 PARTITIONS, SESSION_PARTITIONS = 5_000, 50_000
 DECOMPRESSED_BYTES = 60 << 20
-CHANGES = 10_000  # as many records of metadata as Apache Kafka takes in one request
-LEFT_BYTES_MAX = 8 << 20  # of what a case leaves resident; with more the next one gets a new broker
+CHANGES = 10_000  # Apache Kafka's limit of metadata records in one request
+LEFT_BYTES_MAX = 8 << 20  # memory that a case may not free; with more, the next case gets a new broker
 HERE = Path(__file__).resolve().parent
 MEMORY = Path("/dev/shm")
 
 ABOUT = f"""\
 limits       each API, newest and oldest version, with the worst requests of up to 1 MB, made from its schema: the
-             longest time for which one holds the event loop (processor time; at most {LOOP_MS_MAX} ms; of gc: the
+             longest time for which one blocks the event loop (processor time; at most {LOOP_MS_MAX} ms; of gc: the
              garbage collector's part), and how far memory grows (at most 16 MB and 20 times the request)"""
 
 
 class Taken(NamedTuple):
-    """What one request cost."""
+    """The cost of one request."""
 
     api: str
     version: int
@@ -77,12 +76,12 @@ class Taken(NamedTuple):
 
     @property
     def allowed(self) -> int:
-        """Bytes by which memory may grow."""
+        """The allowed growth of memory in bytes."""
         return MEMORY_FREE + MEMORY_FACTOR * self.request_bytes
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is within the limits."""
+        """Whether the cost is within the limits."""
         return self.loop_ms <= LOOP_MS_MAX and self.grown <= self.allowed and self.error in ("", "closed")
 
     def __str__(self) -> str:
@@ -115,8 +114,8 @@ class Limited(peers.Peer):
             raise BenchError("the broker has ended")
         return line
 
-    def tell(self, word: bytes) -> bytes:
-        """Sends a line and waits for its answer."""
+    def command(self, word: bytes) -> bytes:
+        """Sends a command and returns the response line."""
         assert self.process.stdin
         self.process.stdin.write(word + b"\n")
         self.process.stdin.flush()
@@ -124,7 +123,7 @@ class Limited(peers.Peer):
 
 
 def started(template: Path | None) -> Limited:
-    """A broker on a copy of a folder."""
+    """Returns a broker on a copy of a folder."""
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     if template is not None:
         shutil.copytree(template, data, dirs_exist_ok=True)
@@ -136,7 +135,7 @@ def started(template: Path | None) -> Limited:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[Path]:
-    """A folder with the topics and groups that requests name."""
+    """Yields a folder with the topics and groups that the requests name."""
     peer = started(None)
     try:
         with Connection(peer.address) as connection:
@@ -157,7 +156,7 @@ def prepared() -> Iterator[Path]:
                 request = OffsetCommitRequest(
                     group_id=f"g{index}", generation_id_or_member_epoch=-1, member_id="", topics=committed
                 )
-                connection.ask(frame(request, version=2))
+                connection.exchange(frame(request, version=2))
         assert peer.process.stdin
         peer.process.stdin.close()
         peer.process.wait(60)
@@ -168,8 +167,10 @@ def prepared() -> Iterator[Path]:
 
 
 def exchanged(peer: Limited, requests: Sequence[bytes], session: bytes = b"") -> tuple[int, str, bytes]:
-    """Sends requests one by one: the bytes of the responses, how it ended other than well, and the id of the fetch
-    session. The session of the one goes into the next."""
+    """Sends requests one by one. Returns the bytes of the responses, the error if there was one, and the id of the
+    fetch
+    session. The session of a response is used in the next request.
+    """
     received = 0
     with socket.create_connection(peer.address, timeout=TIMEOUT_SECONDS) as connection:
         try:
@@ -188,7 +189,7 @@ def exchanged(peer: Limited, requests: Sequence[bytes], session: bytes = b"") ->
                         return received, "closed", b""
                     head = head or data[:64]
                     left -= len(data)
-                session = head[11:15]  # of a Fetch: after the correlation id, the tags, the throttle time and the error
+                session = head[11:15]  # in Fetch: after correlation id, tags, throttle time and error
         except TimeoutError:
             return received, f"no response in {TIMEOUT_SECONDS:g} s", b""
         except ConnectionError:
@@ -213,16 +214,16 @@ class Limits:
     def take(
         self, api: str, version: int, what: str, request: bytes, entries: int, before: Sequence[bytes] = ()
     ) -> Taken:
-        """Measures a request; those `before` it are sent first and do not count."""
+        """Measures a request. The requests in `before` are sent first and not measured."""
         if self._peer is None:
             self._peer = started(self._template)
         peer = self._peer
         session = exchanged(peer, before)[2] if before else b""
-        peer.tell(b"begin")
+        peer.command(b"begin")
         begun = time.monotonic()
         received, error, _ = exchanged(peer, [request], session)
         seconds = time.monotonic() - begun
-        figures = json.loads(peer.tell(b"end"))
+        figures = json.loads(peer.command(b"end"))
         grown = figures["peak"] - (figures["before"] if before else peer.at_start)
         made = Taken(
             *(api, version, what, len(request), entries, received),
@@ -235,7 +236,7 @@ class Limits:
 
 
 def cases(names: Sequence[str]) -> Iterator[tuple[int, int, Shape]]:
-    """All (API key, version, shape) of these APIs, or of all."""
+    """Yields (API key, version, shape) of these APIs, or of all."""
     for key, route in ROUTES.items():
         if names and route.name not in names:
             continue
@@ -251,7 +252,7 @@ def _named(key: int, version: int, request: Any) -> bytes:
 
 
 def _changes() -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
-    """As of `scenarios`: requests that change as much of the metadata as one request may."""
+    """Yields requests, as `scenarios` does, that change as much metadata as one request may."""
     users = [f"u{index}" for index in range(CHANGES)]
     part = AlterClientQuotasRequest.EntryData
     quotas = [
@@ -304,10 +305,10 @@ def _changes() -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
 
 
 def _compressed() -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
-    """As of `scenarios`: records that are a thousand times as large when they are decompressed to be checked."""
+    """Yields requests, as `scenarios` does, whose records are a thousand times as large when decompressed."""
     data = ProduceRequest.TopicProduceData
     for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
-        size = DECOMPRESSED_BYTES if codec is not Codec.SNAPPY else DECOMPRESSED_BYTES // 3  # for a request of 1 MB
+        size = DECOMPRESSED_BYTES if codec is not Codec.SNAPPY else DECOMPRESSED_BYTES // 3  # to fit into 1 MB
         records = [batch.Record(index, 1000, None, bytes(size // 60), ()) for index in range(60)]
         partition = data.PartitionProduceData(index=0, records=batch.build(records, codec=codec))
         topic = data(name="t0", partition_data=[partition])
@@ -316,7 +317,7 @@ def _compressed() -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
 
 
 def scenarios(names: Sequence[str]) -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
-    """(API, version, what, request, requests before it) of small requests that ask for much."""
+    """Yields (API, version, what, request, requests before it) of small requests that cause much work."""
     wide = CreateTopicsRequest.CreatableTopic(
         name="wider", num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[]
     )
@@ -325,12 +326,12 @@ def scenarios(names: Sequence[str]) -> Iterator[tuple[str, int, str, bytes, list
     more = CreatePartitionsRequest.CreatePartitionsTopic(name="t0", count=PARTITIONS, assignments=None)
     grow = _named(37, 3, CreatePartitionsRequest(topics=[more], timeout_ms=60_000, validate_only=False))
     topic = FetchRequest.FetchTopic
-    asked = [
+    partitions = [
         topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)
         for index in range(SESSION_PARTITIONS)
     ]
     begin = FetchRequest(
-        max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[topic(topic=limit_requests.WIDE, partitions=asked)]
+        max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[topic(topic=limit_requests.WIDE, partitions=partitions)]
     )
     session = limit_requests.SESSION
     go_on = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session, session_epoch=1, topics=[])
@@ -353,8 +354,8 @@ def scenarios(names: Sequence[str]) -> Iterator[tuple[str, int, str, bytes, list
             yield api, version, what, request, before
 
 
-def take_all(names: Sequence[str], say: Any) -> list[Taken]:
-    """Measures all requests of these APIs, or of all; `say` gets each line."""
+def take_all(names: Sequence[str], on_line: Any) -> list[Taken]:
+    """Measures all requests of these APIs, or of all; calls `on_line` with each line."""
     with prepared() as template:
         limits = Limits(template)
         before = None
@@ -364,17 +365,18 @@ def take_all(names: Sequence[str], say: Any) -> list[Taken]:
                     limits.renew()
                     before = key, version
                 request, entries = limit_requests.frame(key, version, shape)
-                say(str(limits.take(ROUTES[key].name, version, str(shape), request, entries)))
+                on_line(str(limits.take(ROUTES[key].name, version, str(shape), request, entries)))
             for api, version, what, request, sent_before in scenarios(names):
                 limits.renew()
-                say(str(limits.take(api, version, what, request, 0, sent_before)))
+                on_line(str(limits.take(api, version, what, request, 0, sent_before)))
         finally:
             limits.renew()
         return limits.taken
 
 
 def table(taken: Sequence[Taken]) -> str:
-    """Of each API and version the request that holds the loop longest, and the one that takes most memory."""
+    """Returns a table with the two requests of each API and version that block the loop longest and use the most
+    memory."""
     lines = [HEAD]
     groups: dict[tuple[str, int], list[Taken]] = {}
     for one in taken:
@@ -388,7 +390,7 @@ def table(taken: Sequence[Taken]) -> str:
 
 
 def main() -> int:
-    """Prints each line, and the table."""
+    """Prints each line and the table."""
     print(HEAD)
     taken = take_all(sys.argv[1:], lambda line: print(line, flush=True))
     print("\n" + table(taken))

@@ -1,10 +1,8 @@
-"""The far end of a connection that does nothing but take or give bytes: what the machine's loopback can do at most.
-
+"""The far end of a connection that only receives or sends bytes: the highest rate of this machine's loopback.
     python loopback.py
-
-Listens on a free port, which it prints. What comes first on a connection says what is asked (two int64, big-endian):
-(bytes, 0) to take so many and answer with one byte, or (count, size) to give so many frames, each with its size before
-it, as answers of a broker are.
+Listens on a free port, which it prints. The first bytes of a connection are a command of two int64 (big-endian):
+(bytes, 0) to receive this many and respond with one byte, or (count, size) to send this many frames, each with its size
+before it like a broker's responses.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 
-ASKED = struct.Struct(">qq")
+COMMAND = struct.Struct(">qq")
 BUFFER_BYTES = 1 << 20
 
 
@@ -33,14 +31,14 @@ def give(connection: socket.socket, count: int, size: int) -> None:
 
 
 def serve() -> None:
-    """One connection after the other, until the process is ended."""
+    """Serves one connection after the other, until the process ends."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         print(server.getsockname()[1], flush=True)
         while True:
             connection, _ = server.accept()
             with connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                first, second = ASKED.unpack(connection.recv(ASKED.size, socket.MSG_WAITALL))
+                first, second = COMMAND.unpack(connection.recv(COMMAND.size, socket.MSG_WAITALL))
                 if second:
                     give(connection, first, second)
                 else:

@@ -1,7 +1,6 @@
-"""What is measured, and how: each function takes one sample of one peer. README of the figures: `ABOUT`.
-
-Owns the workloads, their sizes and the aims. A function raises BenchError when the peer's answers are not what they
-must be: a figure that was not checked is not reported.
+"""What is measured, and how: each function takes one sample of one peer. `ABOUT` describes the figures.
+Owns the workloads, their sizes and the aims. A function raises BenchError if the peer's responses are wrong: a figure
+that was not verified is not reported.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ ABOUT = """\
 produce      confluent-kafka, acks=all, defaults, one partition: first produce() to the end of flush()
 produce many the same with produce_batch(), which costs the client less
 consume      the same data by confluent-kafka, assigned from the start: first to last message
-pipelined    one raw connection, all requests sent as fast as they are taken, same bytes for each peer
+pipelined    one raw connection, all requests sent as fast as possible, same bytes for each peer
 latency      one raw connection, acks=1, one record of 10 bytes, one request at a time
-parked fetch fetch waiting on one connection, produce on another: from sending the record to the fetch's answer
-transactions confluent-kafka, then (own) our producer: transactions of so many records per second, one after the other,
-             one partition; their records per second over those of plain idempotent writing, which waits for its
-             acknowledgements where the others commit (share), or never (stream)
+parked fetch a fetch waits on one connection, produce on another: from sending the record to the fetch's response
+transactions confluent-kafka, then (own) Ottla's producer: transactions of this many records per second, one after the
+             other, one partition; and their records per second divided by those of plain idempotent writing, which
+             waits for acknowledgements where a transaction commits (share), or never (stream)
 convert      one set of 256 KiB in memory, v1 to v2 (up) or v2 to v1 (down), MB of keys and values per second of CPU
              time; kafka-python reads the same set with its consumer's code and writes it with its producer's
 ping         ApiVersions, one at a time, while another connection sends nothing (alone), Produce v2 of 8 MB in one gzip
              message (beside up), or Fetch v2 of 8 MB of v2 batches (beside down)
-client       our own producer and aiokafka's, idempotent, acks=all, linger 5 ms, batches of 16 KiB: thousands of records
+client       Ottla's producer and aiokafka's, idempotent, acks=all, linger 5 ms, batches of 16 KiB: thousands of records
              per second, from the first send() to the end of flush()
-flight       our own producer, one record to a batch, with so many requests in flight and 5 ms there and back
-numbered     percent that a producer id and sequences add to the time of pipelined requests: the cost of idempotence
-start        exec to the first ApiVersions answer
-memory       VmRSS after the first answer, and its growth by idle connections that asked ApiVersions once"""
+flight       Ottla's producer, one record per batch, with this many requests in flight and 5 ms round trip
+numbered     the time in percent that a producer id and sequences add to pipelined requests: the cost of idempotence
+start        exec to the first ApiVersions response
+memory       VmRSS after the first response, and its growth per idle connection after one ApiVersions request"""
 
 
 class Sizes(NamedTuple):
-    """How much work one sample is. Rates come from counts, so a larger size only steadies them."""
+    """The amount of work of one sample. Rates come from counts, so a larger size only makes them more stable."""
 
     produce: tuple[tuple[str, int, int], ...]  # label, bytes of a value, messages
     pipelined_requests: int
@@ -58,7 +57,7 @@ class Sizes(NamedTuple):
     transactions_seconds: float
 
 
-# Small enough that the kernel does not start to write the logs back within a round, which would hit Ottla alone.
+# Small enough that the kernel does not write the logs back within a round, which would slow only Ottla.
 FULL = Sizes(
     (("100 B", 100, 300_000), ("1 KiB", 1024, 100_000), ("100 KiB", 102_400, 2_000)),
     40_000,
@@ -86,7 +85,7 @@ QUICK = Sizes(
     0.05,
 )
 
-# The first words of measures; those before "convert" are of all brokers.
+# The first words of measures; those before "convert" apply to all brokers.
 NAMES = (
     "produce",
     "consume",
@@ -147,7 +146,7 @@ AIMS = (
     Aim("memory per connection", None, 2, False),
 )
 
-CLIENT_SECONDS = 60.0  # a sample that takes longer is given up
+CLIENT_SECONDS = 60.0  # time limit of a sample
 WARM_UP = 10
 MOCK, TANSU = "mock", "tansu"
 Sample = dict[str, float]
@@ -155,7 +154,7 @@ _topics = itertools.count(1)
 
 
 def fresh_topic(peer: Peer) -> str:
-    """A new topic of one partition."""
+    """Returns a new topic of one partition."""
     topic = f"bench-{next(_topics)}"
     raw.make_topic(peer.address, topic)
     return topic
@@ -163,7 +162,7 @@ def fresh_topic(peer: Peer) -> str:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """No garbage collection of the client's while the clock runs."""
+    """Disables the client's garbage collection while the clock runs."""
     gc.collect()
     gc.disable()
     try:
@@ -201,7 +200,7 @@ def _many(producer: Producer, topic: str, value: bytes, count: int) -> None:
 def produced(
     peer: Peer, topic: str, size: int, count: int, send: Callable[[Producer, str, bytes, int], None] = _one_by_one
 ) -> float:
-    """Produces `count` values of `size` bytes; MB per second."""
+    """Produces `count` values of `size` bytes; returns MB per second."""
     failed: list[str] = []
     producer = Producer(
         _client_config(
@@ -220,15 +219,15 @@ def produced(
         seconds = time.perf_counter() - started
     if failed or left:
         raise BenchError(f"{left} messages not sent, {len(failed)} failed {failed[:1]}")
-    # Tansu's ListOffsets falls short by a part of the last batch; there, reading everything back is the check.
+    # Tansu's ListOffsets lacks a part of the last batch; there, consuming everything is the check.
     if peer.name != TANSU and (end := raw.end_offset(peer.address, topic)) != count + WARM_UP:
         raise BenchError(f"the partition ends at {end} after {count + WARM_UP} messages")
     return size * count / seconds / 1e6
 
 
 def consumed(peer: Peer, topic: str, size: int, count: int) -> float:
-    """Reads the whole topic; MB per second."""
-    # By default the client stops fetching for a second when its queue is full: that would measure who is slow enough.
+    """Consumes the whole topic; returns MB per second."""
+    # By default the client stops fetching for a second when its queue is full, which would favour slow peers.
     more = {"group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 1}
     consumer = Consumer(_client_config(peer, **more))
     try:
@@ -257,7 +256,7 @@ def consumed(peer: Peer, topic: str, size: int, count: int) -> float:
 
 
 def throughput(peer: Peer, sizes: Sizes, label: str, wanted: Callable[[str], bool]) -> Sample:
-    """Produces one size and reads it back."""
+    """Produces and consumes values of one size."""
     size, count = next((size, count) for name, size, count in sizes.produce if name == label)
     sample: Sample = {}
     try:
@@ -276,7 +275,7 @@ def throughput(peer: Peer, sizes: Sizes, label: str, wanted: Callable[[str], boo
 
 
 def pipelined(peer: Peer, sizes: Sizes) -> Sample:
-    """Thousands of requests per second."""
+    """Returns thousands of requests per second."""
     count = sizes.pipelined_requests
     sample: Sample = {}
     topic = fresh_topic(peer)
@@ -290,77 +289,77 @@ def pipelined(peer: Peer, sizes: Sizes) -> Sample:
             connection.pipeline(raw.numbered(template, 100), 100)
             data = raw.numbered(template, count)
             with undisturbed():
-                seconds, answers = connection.pipeline(data, count)
-        for index, answer in enumerate(answers):
-            if int.from_bytes(answer[:4], "big") != index:
-                raise BenchError(f"answer {index} of the pipeline belongs to another request")
-        if name == "produce" and (last := raw.produce_error(answers[-1])) != (0, count + 99):
-            raise BenchError(f"the last pipelined produce answers (error, offset) {last}, not (0, {count + 99})")
+                seconds, responses = connection.pipeline(data, count)
+        for index, response in enumerate(responses):
+            if int.from_bytes(response[:4], "big") != index:
+                raise BenchError(f"response {index} of the pipeline belongs to another request")
+        if name == "produce" and (last := raw.produce_error(responses[-1])) != (0, count + 99):
+            raise BenchError(f"the last pipelined produce has (error, offset) {last}, not (0, {count + 99})")
         sample[f"pipelined {name}"] = count / seconds / 1e3
     return sample
 
 
 def latency(peer: Peer, sizes: Sizes) -> Sample:
-    """Microseconds of one small produce at a time."""
+    """Returns the microseconds of one small Produce request at a time."""
     request = raw.frame(raw.produce_request(fresh_topic(peer), raw.one_record()))
     taken: list[float] = []
     with Connection(peer.address) as connection:
         for _ in range(100):
-            answer = connection.ask(request)
-        if raw.produce_error(answer)[0]:
-            raise BenchError(f"produce answers error {raw.produce_error(answer)[0]}")
+            response = connection.exchange(request)
+        if raw.produce_error(response)[0]:
+            raise BenchError(f"produce has error {raw.produce_error(response)[0]}")
         clock = time.perf_counter
         with undisturbed():
             for _ in range(sizes.latency_requests):
                 started = clock()
-                connection.ask(request)
+                connection.exchange(request)
                 taken.append((clock() - started) * 1e6)
     return {"latency p50": percentile(taken, 50), "latency p99": percentile(taken, 99)}
 
 
 def parked_fetch(peer: Peer, sizes: Sizes) -> Sample:
-    """Milliseconds from a record's sending to the answer of the fetch that waits for it."""
+    """Returns the milliseconds from sending a record to the response of the fetch that waits for it."""
     topic = fresh_topic(peer)
     request = raw.frame(raw.produce_request(topic, raw.one_record()))
     taken: list[float] = []
     with Connection(peer.address) as reader, Connection(peer.address) as writer:
-        # A broker that only looks again when the wait is over would pass every time-out below by 5 seconds.
+        # A broker that checks for new records only at the end of the wait would respond after max_wait_ms.
         if _woken(reader, writer, topic, request, 600) > 0.4:
-            raise BenchError("a parked fetch is not answered before its max_wait_ms is over")
+            raise BenchError("a parked fetch gets a response only when its max_wait_ms is over")
         with undisturbed():
             for _ in range(sizes.parked_fetches):
                 taken.append(_woken(reader, writer, topic, request, 5000) * 1e3)
                 if sum(taken) > 3_000:
-                    break  # it looks again only now and then, which needs no further samples
+                    break  # it only polls, which needs no more samples
     return {"parked fetch p50": percentile(taken, 50), "parked fetch p99": percentile(taken, 99)}
 
 
 def _woken(reader: Connection, writer: Connection, topic: str, request: bytearray, max_wait_ms: int) -> float:
-    """Seconds. The record's offset comes from a first record, so the fetch always waits at the end."""
-    error, offset = raw.produce_error(writer.ask(request))
+    """Returns seconds. The first record's offset is known, so the fetch always waits at the end."""
+    error, offset = raw.produce_error(writer.exchange(request))
     if error:
-        raise BenchError(f"produce answers error {error}")
+        raise BenchError(f"produce has error {error}")
     reader.socket.sendall(raw.frame(raw.fetch_request(topic, offset + 1, max_wait_ms)))
-    time.sleep(0.003)  # for the fetch to be parked
+    time.sleep(0.003)  # time to park the fetch
     started = time.perf_counter()
     writer.socket.sendall(request)
-    answer = reader.receive()
+    response = reader.receive()
     seconds = time.perf_counter() - started
     writer.receive()
-    error, size = raw.fetched(answer)
+    error, size = raw.fetched(response)
     if error or (not size and seconds < max_wait_ms / 2000):
-        raise BenchError(f"the parked fetch was answered with error {error} and {size} bytes")
+        raise BenchError(f"the parked fetch got error {error} and {size} bytes")
     return seconds
 
 
 def transacted(peer: Peer, sizes: Sizes) -> Sample:
-    """Transactions per second, and what they leave of plain writing."""
+    """Returns transactions per second, and their rate in relation to plain writing."""
     with undisturbed():
         return transactions.by_confluent(peer, lambda: fresh_topic(peer), sizes.transactions_seconds)
 
 
 def transacted_by_our_own(peer: Peer, sizes: Sizes) -> Sample:
-    """The same by our own client."""
+    """The same by Ottla's client."""
     with undisturbed():
         return transactions.by_our_own(peer, lambda: fresh_topic(peer), sizes.transactions_seconds)
 
@@ -369,42 +368,42 @@ def transacted_by_our_own(peer: Peer, sizes: Sizes) -> Sample:
 
 
 def converted(label: str) -> dict[str, float]:
-    """Ottla's rate and kafka-python's."""
+    """Returns the rates of Ottla and kafka-python."""
     with undisturbed():
         return conversion.rates(label)
 
 
 def validated(label: str) -> dict[str, float]:
-    """Ottla's rate and kafka-python's."""
+    """Returns the rates of Ottla and kafka-python."""
     with undisturbed():
         return validation.rates(label)
 
 
 def ping(peer: Peer, sizes: Sizes) -> Sample:
-    """Milliseconds of a small request, alone and beside conversions that another connection asks for."""
+    """Returns the milliseconds of a small request, alone and while another connection causes conversions."""
     topics = fresh_topic(peer), fresh_topic(peer)
     with undisturbed():
         taken = pings.all_taken(peer.address, *topics, sizes.ping_seconds)
     return {f"ping {label} p99": percentile(milliseconds, 99) for label, milliseconds in taken.items()}
 
 
-# Our own client, and what its numbers cost
+# Ottla's client, and the cost of sequence numbers
 
 
 def own_client_rates(peer: Peer, label: str, sizes: Sizes) -> dict[str, float]:
-    """Our producer's rate and aiokafka's."""
+    """Returns the rates of Ottla's producer and aiokafka's."""
     with undisturbed():
         return own_client.sent_by_each(peer, label, [fresh_topic(peer), fresh_topic(peer)], sizes.client_records)
 
 
 def flight(_peer: Peer, sizes: Sizes) -> Sample:
-    """With a broker of its own, since that must tell the address of the slow way."""
+    """Uses a broker of its own, which must advertise the address of the slow connection."""
     with undisturbed():
-        return own_client.over_a_slow_way(sizes.flight_seconds)
+        return own_client.over_slow_connection(sizes.flight_seconds)
 
 
 def numbered(peer: Peer, sizes: Sizes) -> Sample:
-    """What each size costs more with sequences."""
+    """Returns the additional cost of sequences by size."""
     with undisturbed():
         return {
             label: own_client.cost_of_numbers(peer, label, fresh_topic(peer), sizes.numbered_requests)
@@ -416,7 +415,7 @@ def numbered(peer: Peer, sizes: Sizes) -> Sample:
 
 
 def start_time(name: str) -> Sample:
-    """Milliseconds from exec to the first ApiVersions answer."""
+    """Returns the milliseconds from exec to the first ApiVersions response."""
     started = time.perf_counter()
     peer = STARTERS[name]()
     seconds = time.perf_counter() - started
@@ -425,19 +424,19 @@ def start_time(name: str) -> Sample:
 
 
 def memory(name: str, sizes: Sizes) -> Sample:
-    """Resident megabytes of an idle broker without data, and kilobytes for each idle connection."""
+    """Returns the resident megabytes of an idle broker without data, and the kilobytes of each idle connection."""
     peer = STARTERS[name]()
     connections: list[Connection] = []
     request = raw.frame(raw.ApiVersionsRequest())
     try:
         time.sleep(0.3)
         idle_kib = peer.resident_kib()
-        with Connection(peer.address) as connection:  # what the first connection sets up is no connection's own
-            connection.ask(request)
+        with Connection(peer.address) as connection:  # the first connection also initializes the broker
+            connection.exchange(request)
         before_kib = peer.resident_kib()
         for _ in range(sizes.connections):
             connections.append(Connection(peer.address))
-            connections[-1].ask(request)
+            connections[-1].exchange(request)
         time.sleep(0.3)
         after_kib = peer.resident_kib()
     finally:

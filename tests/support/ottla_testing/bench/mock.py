@@ -1,6 +1,5 @@
-"""A process that holds librdkafka's mock cluster: says where it listens, and ends when its standard input does.
-
-The mock lives inside a client; in a process of its own it competes for the cores as any other broker does.
+"""A process with librdkafka's mock cluster: prints its address, and ends with its stdin.
+The mock runs inside a client; in its own process it competes for the cores like any other broker.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from confluent_kafka import Producer
 
 
 def main() -> None:
-    """Prints the line that every peer's starter waits for, then waits to be told to stop."""
+    """Prints the line that the starter of each peer reads, then waits for the end of stdin."""
     holder = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 3})
     broker = next(iter(holder.list_topics(timeout=10).brokers.values()))
     print(f"mock ready on {broker.host}:{broker.port}", flush=True)

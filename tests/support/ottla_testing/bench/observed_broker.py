@@ -1,9 +1,7 @@
-"""A broker of its own whose being watched can be begun and ended while it runs: what `observing.py` measures.
-
+"""A broker whose observation can be switched on and off while it runs: what `observing.py` measures.
     python -m ottla_testing.bench.observed_broker FOLDER PORT RECORDINGS
-
-Reads lines `FEATURE on`, `FEATURE off` and `FEATURE rest` from its standard input. It answers each with `done` and how
-many requests were dropped; at `rest` when nothing waits to be written any more. It ends with its input.
+Reads lines `FEATURE on`, `FEATURE off` and `FEATURE rest` from its stdin. The response to each is `done` and the number
+of dropped requests; to `rest` when everything is written. Ends with its stdin.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ Switch = Callable[[server.Running, bool], Awaitable[None]]
 
 
 async def metrics(running: server.Running, on: bool) -> None:
-    """What a control plane counts."""
+    """Switches the metrics of a control plane."""
     running.connections.observe(RequestMetrics() if on else None)
 
 
 async def ring(running: server.Running, on: bool) -> None:
-    """The newest requests, as a control plane and an embedded broker keep them."""
+    """Switches the buffer of the newest requests, as in a control plane and an embedded broker."""
     connections = running.connections
     if on:
         running.ring = Ring()
@@ -42,7 +40,7 @@ async def ring(running: server.Running, on: bool) -> None:
 
 
 def recording(kind: str, contents: bool = True) -> Switch:
-    """A recording in the folder for them; what it holds goes before the next one begins."""
+    """Returns a recording to the recordings folder; its previous files are removed before the next one begins."""
 
     async def switch(running: server.Running, on: bool) -> None:
         if on:
@@ -64,7 +62,7 @@ FEATURES: dict[str, Switch] = {
 
 
 async def serve(folder: str, port: str) -> None:
-    """Until the input ends."""
+    """Serves until stdin ends."""
     loop = asyncio.get_running_loop()
     configs = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder, "log.segment.delete.delay.ms": "0"}
     running = await server.start(serve_options(Config(configs, profile=profile("ottla"))), loop)

@@ -1,11 +1,9 @@
-"""What it costs to be watched: the same broker, in the same minute, with and without.
-
-Owns these measures and their aims. A feature is switched on and off between samples, in turns, so that whatever else
-the machine does hits both alike. Beside the time that a client sees stands the broker's own processor time, which other
-processes disturb less. What is measured is a broker that has been watched for a moment, not how that begins. The data
-lie in memory where they can, so that a disk's writing is none of it, and that memory was used just before: pages that a
-virtual machine gave back to its host, and has to ask for again, cost more than all that is measured here. A recording
-lies on the disk, where recordings lie.
+"""The cost of observation: the same broker within a minute, with and without it.
+Owns these measures and their aims. A feature is switched on and off between samples, so that other load on the machine
+affects both equally. Besides the client's time, the broker's processor time is measured, which other processes disturb
+less. Measured is a broker that has been observed for a moment, without the start of the observation. The data are in
+memory where possible, so that disk writes have no effect. The memory is used just before: getting back pages that a
+virtual machine has returned to its host costs more than all that is measured here. Recordings are on disk, as usual.
 """
 
 from __future__ import annotations
@@ -36,24 +34,25 @@ FEATURES = ("metrics", "ring", "jsonl", "pcapng", "bare")  # of observed_broker.
 RECORDED = FEATURES[2:]
 BATCH_BYTES = 1_000_000  # of librdkafka
 MEMORY = Path("/dev/shm")
-AGAIN = 4  # samples, each time that it is switched
-FIRST = 2  # more that do not count: the memory for as much is there after that
+AGAIN = 4  # samples after each switch
+FIRST = 2  # more samples that do not count: they allocate the memory
 REST_S = 0.6
-USED_BYTES = 64 << 20  # by all beside the log
+USED_BYTES = 64 << 20  # by everything except the log
 NOTES = 200_000
 
 ABOUT = """\
 observing    what a feature adds to the time of produce at 1 KiB (confluent-kafka, acks=all), switched on and off in the
              same broker: the client's time, and the processor time of the broker (cpu); the same of pipelined requests
              of one record of 10 bytes (small). metrics, ring: as with a control plane. jsonl, pcapng: all requests are
-             recorded so, bare: as JSON lines without contents; what is decoded in pauses is not measured.
-             long: bursts of 200 MB, of which much is still to be written when the next one begins; lost: the share of
-             their requests that the recording has not. note: the processor time of counting one Produce request, in
-             process"""
+             recorded in this format, bare: as JSON lines without contents; decoding in pauses is not measured.
+             long: bursts of 200 MB, much of which is not written yet when the next one begins; lost: the share of
+             their requests that are missing in the recording. note: the processor time of counting one Produce
+             request, in process"""
 
 
 class Sizes(NamedTuple):
-    """How much work it is: `pairs` of AGAIN samples, with and without, of so many messages and small requests."""
+    """The amount of work: `pairs` of AGAIN samples, with and without, each with this many messages and small
+    requests."""
 
     rounds: int
     pairs: int
@@ -87,7 +86,7 @@ Take = Callable[[], Figures]
 
 
 def takes(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
-    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    """Returns (measure, peer, function that takes one sample) of the selected measures."""
     if NAMES[0] not in names:
         return []
     found: list[tuple[str, str, Take]] = [
@@ -100,7 +99,8 @@ class Observed(Peer):
     """The broker whose features can be switched."""
 
     def switch(self, feature: str, to: str) -> int:
-        """On, off, or to rest; returns when that is so, and how many requests a recording has dropped."""
+        """Switches a feature "on", "off", or waits for "rest". Returns the number of requests that a recording has
+        dropped."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(f"{feature} {to}\n".encode())
         self.process.stdin.flush()
@@ -110,14 +110,14 @@ class Observed(Peer):
         return int(dropped)
 
     def cpu_seconds(self) -> float:
-        """What the broker has used, in all its threads."""
+        """Returns the processor time of all threads of the broker."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 @contextlib.contextmanager
 def observed() -> Iterator[Observed]:
-    """Such a broker, stopped at the end. Raises BenchError."""
+    """Yields such a broker, and stops it at the end. Raises BenchError."""
     port = peers.free_port()
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as recordings:
@@ -134,7 +134,7 @@ def observed() -> Iterator[Observed]:
 
 
 def used(size: int) -> None:
-    """So many bytes of memory are used, and given back to the system."""
+    """Uses this many bytes of memory and returns them to the system."""
     with mmap.mmap(-1, size) as memory:
         page = bytes(1 << 20)
         for position in range(0, size - len(page), len(page)):
@@ -142,7 +142,7 @@ def used(size: int) -> None:
 
 
 def added(feature: str, sizes: Sizes) -> Figures:
-    """Percent that a feature adds to the median of all samples without it, taken in turns."""
+    """Returns the percentage that a feature adds to the median of all samples without it."""
     with observed() as peer:
         topic = measures.fresh_topic(peer)
         template = raw.frame(raw.produce_request(topic, raw.one_record()))
@@ -164,7 +164,7 @@ def added(feature: str, sizes: Sizes) -> Figures:
             kinds.append((" long", lambda: produce(sizes.long), sizes.long))
         found: dict[str, float] = {}
         for how, work, messages in kinds:
-            work()  # what comes first is slower
+            work()  # the first run is slower
             times: dict[bool, list[float]] = {True: [], False: []}
             cpus: dict[bool, list[float]] = {True: [], False: []}
             dropped = 0
@@ -178,17 +178,20 @@ def added(feature: str, sizes: Sizes) -> Figures:
                 ratio = statistics.median(by[True]) / statistics.median(by[False])
                 found[f"observing {feature}{name}"] = (ratio - 1) * 100
             if how == " long":
-                asked = sizes.pairs * AGAIN * sizes.long * SIZE / BATCH_BYTES
-                found[f"observing {feature} lost"] = dropped / asked * 100
+                requested = sizes.pairs * AGAIN * sizes.long * SIZE / BATCH_BYTES
+                found[f"observing {feature} lost"] = dropped / requested * 100
     return {measure: {OTTLA: value} for measure, value in found.items()}
 
 
 def _sampled(
     peer: Observed, feature: str, on: bool, work: Callable[[], float], memory: int, *, rests: bool
 ) -> tuple[list[tuple[float, float]], int]:
-    """AGAIN times: the time that some work takes, which needs so many bytes of memory, and the broker's processor time
-    for it; and how many requests a recording dropped in all that. Between samples is a pause, and, with `rests`,
-    nothing left to be written."""
+    """Takes AGAIN samples: returns the times of some work that needs this much memory, the broker's processor time for
+    it,
+    and the number of requests that a recording dropped. Pauses between samples and, with `rests`, waits until
+    everything is
+    written.
+    """
     if on:
         peer.switch(feature, "on")
     taken: list[tuple[float, float]] = []
@@ -197,7 +200,7 @@ def _sampled(
         if rests or index == FIRST:
             so_far = peer.switch(feature, "rest")
             before = so_far if index == FIRST else before
-        time.sleep(REST_S)  # as long with as without: what comes after a pause is slower
+        time.sleep(REST_S)  # the same pause with and without: work after a pause is slower
         used(memory + USED_BYTES)
         began = peer.cpu_seconds()
         taken.append((work(), peer.cpu_seconds() - began))
@@ -208,7 +211,7 @@ def _sampled(
 
 
 def noting() -> Figures:
-    """Microseconds of counting one request with one partition, as a connection and its handler do."""
+    """Returns the microseconds of counting one request with one partition, as a connection and its handler do."""
     from types import SimpleNamespace
 
     from ottla.broker.metrics.counters import RequestMetrics
@@ -218,8 +221,8 @@ def noting() -> Figures:
     from ottla.storage.log.results import Appended
 
     topic = ProduceResponse.TopicProduceResponse
-    answers = [topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1)]
-    response = ProduceResponse(responses=[topic(name="t", partition_responses=answers)])
+    partitions = [topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1)]
+    response = ProduceResponse(responses=[topic(name="t", partition_responses=partitions)])
     metrics, records = RequestMetrics(), raw.one_record(b"x" * SIZE)
     shared = SimpleNamespace(metrics=metrics, timer=metrics.timer, levels=SimpleNamespace(logs_requests=False))
     runner = SimpleNamespace(route=ROUTES[0], context=SimpleNamespace(api_version=9), response=response)

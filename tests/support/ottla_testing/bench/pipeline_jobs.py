@@ -1,8 +1,8 @@
-"""The jobs that write, and the sinks: directories upgraded, compacted, exported and imported, and streams into a topic.
-
-Owns these workloads, their measures and aims. Jobs work on directories of a broker that is stopped, those in place on a
-copy that is made before the clock starts; Spark has started, too, and each job has run once before. What a sink
-is compared with is that of Spark's connector, which writes at least once, to the same broker in the same run.
+"""The jobs that write, and the sinks: directories upgraded, compacted, exported and imported, and streams to a topic.
+Owns these workloads, their measures and aims. Jobs work on directories of a stopped broker, in-place jobs on a copy
+made
+before the clock starts; Spark has started, and each job has run once before. The sinks are compared with Spark's
+connector, which writes at least once, with the same broker in the same run.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from ottla_testing.bench.stats import OTTLA, Aim, Measure
 
 JOBS = ("upgrade", "compact", "export", "import")
 FOREACH, STREAM, KAFKA = "foreachBatch", "ottla", "kafka"
-SINKS = {"sink": FOREACH, "stream": STREAM}  # the measure by its word -> how the worker knows it
+SINKS = {"sink": FOREACH, "stream": STREAM}  # word of the measure -> sink of the worker
 BASE_MS = 1_700_000_000_000
 TOPIC = "pipeline"
-FILES = 8  # two of them in each micro-batch
+FILES = 8  # two in each micro-batch
 
 ABOUT = """\
              upgrade, compact, export, import: MB of log per second and core, local[1], read (import: written), of
-             records uncompressed in v1 (upgrade), keyed so that about two in five stay (compact), to and from Parquet.
-             sink, stream: thousands of rows per second from files to a topic, local[2], in micro-batches that Spark
-             times, by write_exactly_once in foreachBatch and by the streaming sink, beside the connector's sink, which
-             writes at least once"""
+             records uncompressed in v1 (upgrade), with keys so that about 40% are kept (compact), to and from Parquet.
+             sink, stream: thousands of rows per second from files to a topic, local[2], in micro-batches timed by
+             Spark, by write_exactly_once in foreachBatch and by the streaming sink, compared with the connector's
+             sink, which writes at least once"""
 
 
 class Sizes(NamedTuple):
-    """How much work it is: records by the size of their values; none where it is left out."""
+    """The amount of work: number of records by the size of their values; a size that is missing is not measured."""
 
     records: dict[str, int]
     rows: dict[str, int]
@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes(records={"100 B": 1_000_000, "1 KiB": 250_000}, rows={"100 B": 400_000, "1 KiB": 100_000})
-QUICK = Sizes(records={}, rows={})  # these take as long as all the rest of a quick run
+QUICK = Sizes(records={}, rows={})  # these take as long as the rest of a quick run
 
 MEASURES = (
     *(Measure(f"pipeline {job} {size}", "MB/s") for job in JOBS for size in SIZES),
@@ -68,7 +68,7 @@ AIMS = tuple(Aim(f"pipeline {word} {size}", CONNECTOR, 0.8, True) for word in SI
 
 
 class Stock:
-    """What the jobs read, made when it is asked for first; in a folder of its own, which `close()` removes."""
+    """The inputs of the jobs, each created at its first use, in a folder that `close()` removes."""
 
     def __init__(self, place: Place, sizes: Sizes) -> None:
         self.place, self.sizes = place, sizes
@@ -84,12 +84,12 @@ class Stock:
         return self._folder
 
     def new(self) -> Path:
-        """A name that nothing has."""
+        """Returns a new path."""
         self._runs += 1
         return self.folder / f"run-{self._runs}"
 
     def get(self, kind: str, size: str) -> Path:
-        """What MAKERS make, once."""
+        """Returns an input of MAKERS, created once."""
         if (kind, size) not in self._made:
             self._made[kind, size] = MAKERS[kind](self, size)
         return self._made[kind, size]
@@ -99,26 +99,26 @@ class Stock:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def is_warm(self, *what: str) -> bool:
-        """Whether this was asked before."""
+        """Returns whether this was requested before."""
         before = what in self._warm
         self._warm.add(what)
         return before
 
     def seconds(self, master: str, job: str, size: str) -> tuple[float, int]:
-        """One run of a job, and the bytes of log that it was about; before the first of its kind, one that warms up."""
+        """Runs a job; returns its seconds and the bytes of log. The first run of its kind is preceded by a warm-up."""
         if not self.is_warm(master, job, size):
             self.seconds(master, job, size)
         run = RUNS[job](self, size)
         read = log_bytes(run.log)
         try:
-            seconds = self.place.worker(master).ask("job", name=run.name, given=run.given, more=run.more)
+            seconds = self.place.worker(master).run("job", name=run.name, given=run.given, more=run.more)
             return seconds, read or log_bytes(run.log)
         finally:
             shutil.rmtree(run.made)
 
 
 class Run(NamedTuple):
-    """A call of a job; `log` is the directory whose bytes count, `made` what is removed behind it."""
+    """A call of a job; `log` is the directory whose bytes count, `made` is removed afterwards."""
 
     name: str
     given: list[str]
@@ -128,16 +128,16 @@ class Run(NamedTuple):
 
 
 def log_bytes(folder: Path) -> int:
-    """What the segments of a data directory have, less those of the broker's own topics."""
+    """Returns the size of the segments of a data directory, without those of internal topics."""
     found = (path for path in folder.glob("*/*.log") if not path.parent.name.startswith("__"))
     return sum(path.stat().st_size for path in found)
 
 
-# -- what is made
+# -- inputs
 
 
 def old_messages(stock: Stock, size: str) -> Path:
-    """A data directory, as Kafka of before 0.11 leaves it: messages of v1, one by one, in several segments."""
+    """Creates a data directory as left by Kafka before 0.11: single messages of v1 in several segments."""
     import numpy as np
 
     root = stock.new()
@@ -166,13 +166,13 @@ def old_messages(stock: Stock, size: str) -> Path:
 
 
 def message(key: bytes, value: bytes, number: int) -> bytes:
-    """An uncompressed message of v1, at offset 0."""
+    """Returns an uncompressed message of v1 at offset 0."""
     fields = struct.pack(">bbqi", 1, 0, BASE_MS + number, len(key)) + key + struct.pack(">i", len(value)) + value
     return struct.pack(">qiI", 0, len(fields) + 4, zlib.crc32(fields)) + fields
 
 
 def keyed_records(stock: Stock, size: str) -> Path:
-    """The data directory of a broker that was stopped, with a compacted topic that was never compacted."""
+    """Creates the data directory of a stopped broker, with a compacted topic that was never compacted."""
     count = stock.sizes.records[size]
     broker = peers.start_ottla("--override", "log.cleaner.enable=false")
     try:
@@ -187,15 +187,15 @@ def keyed_records(stock: Stock, size: str) -> Path:
 
 
 def parquet(stock: Stock, size: str) -> Path:
-    """What `export` makes of the keyed records."""
+    """Exports the keyed records."""
     to = stock.new()
     given = [str(stock.get("keyed", size)), str(to)]
-    stock.place.worker(CORES[0]).ask("job", name="export", given=given, more={"topics": [TOPIC]})
+    stock.place.worker(CORES[0]).run("job", name="export", given=given, more={"topics": [TOPIC]})
     return to
 
 
 def rows(stock: Stock, size: str) -> Path:
-    """Files of rows for a stream."""
+    """Creates files of rows for a stream."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -224,7 +224,7 @@ MAKERS: dict[str, Callable[[Stock, str], Path]] = {
 
 
 def in_place(job: str, kind: str, stock: Stock, size: str) -> Run:
-    """On a copy, of which nothing waits to be written to the disk any more."""
+    """Works on a copy that is completely written to disk."""
     made = shutil.copytree(stock.get(kind, size), stock.new())
     os.sync()
     return Run(job, [str(made)], {}, made, made)
@@ -252,7 +252,7 @@ RUNS: dict[str, Callable[[Stock, str], Run]] = {
 
 
 def takes(names: Sequence[str], stock: Stock) -> list[tuple[str, str, Take]]:
-    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    """Returns (measure, peer, function that takes one sample) of the selected measures."""
     if NAMES[0] not in names:
         return []
     found: list[tuple[str, str, Take]] = [
@@ -268,25 +268,26 @@ def takes(names: Sequence[str], stock: Stock) -> list[tuple[str, str, Take]]:
 
 
 def run_job(stock: Stock, job: str, size: str) -> Figures:
-    """MB per second with one core, and how much faster two are."""
+    """Returns the MB per second with one core, and the speed-up of two."""
     (two, _), (one, count) = (stock.seconds(master, job, size) for master in CORES)
     return {f"pipeline {job} {size}": {OTTLA: count / one / 1e6}, f"pipeline cores {job} {size}": {OTTLA: one / two}}
 
 
 def write(stock: Stock, word: str, size: str) -> Figures:
-    """Thousands of rows per second by one of our sinks."""
+    """Returns thousands of rows per second of one of Ottla's sinks."""
     return {f"pipeline {word} {size}": {OTTLA: rate(stock, SINKS[word], size)}}
 
 
 def write_by_connector(stock: Stock, size: str) -> Figures:
-    """The same by the connector's: one figure, beside both of ours."""
+    """The same for the connector's sink: one figure, compared with both."""
     found = rate(stock, KAFKA, size)
     return {f"pipeline {word} {size}": {CONNECTOR: found} for word in SINKS}
 
 
 def rate(stock: Stock, sink: str, size: str) -> float:
-    """Thousands of rows per second of one stream into a new topic; before the first of a sink, two that warm up: the
-    JVM compiles for some seconds."""
+    """Returns thousands of rows per second of one stream to a new topic. The first stream of a sink is preceded by two
+    warm-ups: the JVM compiles for some seconds.
+    """
     if not stock.is_warm(CORES[0], sink, size):
         rate(stock, sink, size)
         rate(stock, sink, size)
@@ -299,4 +300,4 @@ def rate(stock: Stock, sink: str, size: str) -> float:
         options["stagingLocation"] = str(staging)
     count = stock.sizes.rows[size] // FILES * FILES
     command = {"sink": sink, "rows": str(stock.get("rows", size)), "options": options, "count": count}
-    return count / stock.place.worker(CORES[0]).ask("sink", **command) / 1000
+    return count / stock.place.worker(CORES[0]).run("sink", **command) / 1000

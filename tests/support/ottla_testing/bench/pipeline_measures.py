@@ -1,8 +1,6 @@
-"""Logs into Spark: our sources beside Spark's own Kafka connector, on the same topics, in the same session.
-
-Owns these workloads, their measures and aims. The connector is fetched from Maven Central as `make interop` does it;
-where it cannot be had, confluent-kafka in tasks stands in its place. Spark runs in a process of its own, which ends
-with the run.
+"""Logs into Spark: Ottla's sources compared with Spark's Kafka connector, on the same topics in the same session.
+Owns these workloads, their measures and aims. The connector is downloaded from Maven Central as `make interop` does;
+without it, confluent-kafka in tasks replaces it. Spark runs in its own process, which ends with the run.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 WIRE, CONNECTOR, TUNED, CONSUMER = "wire", "connector", "tuned", "consumer"
 PEERS = (OTTLA, WIRE, CONNECTOR, TUNED, CONSUMER)
 NAMES = ("pipeline",)
-PARTITIONS = 2  # a task of the connector for each core
+PARTITIONS = 2  # one task of the connector per core
 CODECS = {"": "none", " lz4": "lz4"}
 SIZES = {"100 B": 100, "1 KiB": 1024}
 LABELS = {
@@ -36,20 +34,20 @@ LABELS = {
 CORES = ("local[2]", "local[1]")
 JOBS = ("census", "audit")
 CLIENT_SECONDS, WORKER_SECONDS = 120.0, 300.0
-# What Spark's guide and everyone's experience say of the connector: its consumer gives 500 records at a time, and what
-# was fetched ahead is thrown away each time.
+# As Spark's guide recommends for the connector: its consumer polls 500 records at a time by default, and discards what
+# it has prefetched each time.
 TUNING = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": str(8 << 20)}
 
 ABOUT = """\
-pipeline     all records of a topic of two partitions, all columns, into Spark's noop sink, local[2]: thousands of
-             records per second by our source over files (ottla), ours over the wire (wire), Spark's Kafka connector
-             with its defaults (connector) and with larger polls (tuned), or, where there is none, confluent-kafka in
+pipeline     all records of a topic of two partitions, all columns, to Spark's noop sink, local[2]: thousands of
+             records per second by Ottla's source of files (ottla), its source of brokers (wire), Spark's Kafka
+             connector with its defaults (connector) and with larger polls (tuned), or, without it, confluent-kafka in
              tasks (consumer); values of JSON that lz4 makes four times smaller. census, audit: MB of log per second
-             and core, local[1]. cores: how much faster the same is with two cores than with one"""
+             and core, local[1]. cores: the speed-up with two cores"""
 
 
 class Sizes(NamedTuple):
-    """How much work it is: records by the size of their values."""
+    """The amount of work: number of records by the size of their values."""
 
     rounds: int
     records: dict[str, int]
@@ -72,7 +70,7 @@ Take = Callable[[], Figures]
 
 
 def value(number: int, size: int, random_: random.Random) -> bytes:
-    """An order as a shop would send it, of exactly so many bytes: codecs make it some four times smaller."""
+    """Returns an order of a shop with exactly this many bytes, which codecs compress about four times."""
     head = b'{"order":%d,"customer":"c-%06d","cents":%d,"state":"%s"' % (
         number,
         random_.randrange(50_000),
@@ -87,7 +85,7 @@ def value(number: int, size: int, random_: random.Random) -> bytes:
 
 
 class Worker:
-    """A process with Spark in it. BenchError if it does not start, or ends."""
+    """A process with Spark. Raises BenchError if it does not start or ends early."""
 
     def __init__(self, master: str, jars: str) -> None:
         command = [sys.executable, str(HERE / "pipeline_worker.py"), master, jars]
@@ -96,12 +94,12 @@ class Worker:
         )
         self._line("ready")
 
-    def ask(self, what: str, **more: Any) -> Any:
-        """The answer to a command. BenchError."""
+    def run(self, what: str, **more: Any) -> Any:
+        """Returns the result of a command. Raises BenchError."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": what, **more}) + "\n")
         self._process.stdin.flush()
-        return self._line("answer")
+        return self._line("result")
 
     def _line(self, key: str) -> Any:
         assert self._process.stdout is not None
@@ -112,7 +110,7 @@ class Worker:
         return found[key]
 
     def stop(self) -> None:
-        """Ends Spark with the process."""
+        """Ends the process with Spark."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -123,7 +121,7 @@ class Worker:
 
 
 class Place:
-    """A broker with the topics of a run, and Spark beside it; each is made when it is asked for first."""
+    """A broker with the topics of a run, and Spark; each is created at its first use."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
@@ -132,7 +130,7 @@ class Place:
         self._topics: dict[str, str] = {}
         self._warm: set[tuple[str, str, str]] = set()
         self._jars: str | None = None
-        self.missing = ""  # why there is no connector
+        self.missing = ""  # the reason if there is no connector
 
     @property
     def broker(self) -> peers.Peer:
@@ -148,7 +146,7 @@ class Place:
         return data
 
     def jars(self) -> str:
-        """The connector's, with commas between; "" where it cannot be had."""
+        """The connector's jars, separated by commas; "" without connector."""
         if self._jars is None:
             from ottla_testing.interop.checks import Missing
             from ottla_testing.interop.spark_session import connector
@@ -160,13 +158,13 @@ class Place:
         return self._jars
 
     def worker(self, master: str) -> Worker:
-        """A Spark with so many cores."""
+        """Returns a Spark with this many cores."""
         if master not in self._workers:
             self._workers[master] = Worker(master, self.jars())
         return self._workers[master]
 
     def topic(self, label: str) -> str:
-        """A topic with the records of a label."""
+        """Returns a topic with the records of a label."""
         if label not in self._topics:
             topic = f"pipeline-{label.replace(' ', '-')}"
             raw.make_topic(self.broker.address, topic, partitions=PARTITIONS)
@@ -180,7 +178,7 @@ class Place:
         return self.sizes.records[" ".join(label.split()[:2])]
 
     def _await_checkpoint(self, topic: str, end: int) -> None:
-        """While a broker has a directory, its files are read up to the high watermarks that it has written down."""
+        """Waits for the checkpoint: files of a running broker are read up to the high watermarks in its checkpoint."""
         wanted = {f"{topic} {partition} {end}" for partition in range(PARTITIONS)}
         deadline = time.monotonic() + CLIENT_SECONDS
         path = self.data / "replication-offset-checkpoint"
@@ -190,12 +188,12 @@ class Place:
             time.sleep(0.1)
 
     def log_bytes(self, label: str) -> int:
-        """What the files of a topic have."""
+        """Returns the size of a topic's files."""
         folders = self.data.glob(f"{self.topic(label)}-*")
         return sum(path.stat().st_size for folder in folders for path in folder.glob("*.log"))
 
     def source(self, who: str, label: str) -> dict[str, Any]:
-        """The command that reads a topic by one of the peers."""
+        """Returns the command to read a topic with one of the peers."""
         topic = self.topic(label)
         wire = {"kafka.bootstrap.servers": self.broker.bootstrap, "subscribe": topic}
         return {
@@ -207,31 +205,31 @@ class Place:
         }[who]
 
     def seconds(self, master: str, who: str, label: str) -> float:
-        """One reading; before the first of its kind, one that is checked and warms the JVM up."""
+        """Reads once; the first read of its kind is preceded by one that is checked and warms up the JVM."""
         command = self.source(who, label)
         worker = self.worker(master)
         if (master, who, label) not in self._warm:
-            found = worker.ask("check", **command)
+            found = worker.run("check", **command)
             count, size = self.count(label), LABELS[label][0]
             each = count // PARTITIONS
             if found != [count, PARTITIONS * each * (each - 1) // 2, count * size]:
                 raise BenchError(f"{who} gives of {count} records the count and sums {found}")
-            worker.ask("read", **command)
+            worker.run("read", **command)
             self._warm.add((master, who, label))
-        return worker.ask("read", **command)
+        return worker.run("read", **command)
 
     def job_seconds(self, master: str, job: str, label: str) -> float:
-        """One run of a job over a topic's folders; before the first of its kind, one that warms up."""
+        """Runs a job over a topic's folders; the first run of its kind is preceded by a warm-up."""
         paths = [str(folder) for folder in sorted(self.data.glob(f"{self.topic(label)}-*"))]
         command = {"name": job, "given": [paths], "more": {}}
         worker = self.worker(master)
         if (master, job, label) not in self._warm:
-            worker.ask("job", **command)
+            worker.run("job", **command)
             self._warm.add((master, job, label))
-        return worker.ask("job", **command)
+        return worker.run("job", **command)
 
     def close(self) -> None:
-        """Ends all processes, and removes the data."""
+        """Ends all processes and removes the data."""
         for worker in self._workers.values():
             worker.stop()
         if self._broker is not None:
@@ -239,8 +237,10 @@ class Place:
 
 
 def fill(bootstrap: str, topic: str, size: int, codec: str, count: int, keys: int | None = None) -> None:
-    """Records with values of a size into all partitions of a topic; with `keys` each has one of so many, at random.
-    BenchError."""
+    """Writes records with values of a size to all partitions of a topic; with `keys`, each has one of this many random
+    keys.
+    Raises BenchError.
+    """
     failed: list[str] = []
     settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "log_level": 0}
     settings |= {"linger.ms": 20, "batch.size": 65_536, "delivery.report.only.error": True}
@@ -263,7 +263,7 @@ def fill(bootstrap: str, topic: str, size: int, codec: str, count: int, keys: in
 
 
 def takes(names: Sequence[str], place: Place) -> list[tuple[str, str, Take]]:
-    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    """Returns (measure, peer, function that takes one sample) of the selected measures."""
     if NAMES[0] not in names:
         return []
     others = (CONNECTOR, TUNED) if place.jars() else (CONSUMER,)
@@ -279,18 +279,18 @@ def takes(names: Sequence[str], place: Place) -> list[tuple[str, str, Take]]:
 
 
 def read(place: Place, who: str, label: str) -> Figures:
-    """Thousands of records per second of one reading."""
+    """Returns thousands of records per second of one read."""
     return {f"pipeline {label}": {who: place.count(label) / place.seconds(CORES[0], who, label) / 1000}}
 
 
 def read_by_cores(place: Place, label: str) -> Figures:
-    """The same reading with one core and with two, in turn."""
+    """Reads with one core and with two, alternating."""
     two, one = (place.seconds(master, OTTLA, label) for master in CORES)
     return {f"pipeline cores {label}": {OTTLA: one / two}}
 
 
 def run_job(place: Place, job: str, label: str) -> Figures:
-    """MB per second with one core, and how much faster two are."""
+    """Returns the MB per second with one core, and the speed-up of two."""
     two, one = (place.job_seconds(master, job, label) for master in CORES)
     rate = place.log_bytes(label) / one / 1e6
     return {f"pipeline {job} {label}": {OTTLA: rate}, f"pipeline cores {job} {label}": {OTTLA: one / two}}

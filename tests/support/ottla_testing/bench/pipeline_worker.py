@@ -1,13 +1,11 @@
-"""A process with one Spark session, for pipeline_measures.py: takes commands as lines of JSON, answers by lines.
-
+"""A process with one Spark session, for pipeline_measures.py: reads commands and writes results as lines of JSON.
     python -m ottla_testing.bench.pipeline_worker MASTER JAR,...
-
-`{"do": "check", "source": ..., "options": {...}}` answers how many records a source gives and the sum of their offsets
-and of the bytes of their values; `{"do": "read", ...}` the seconds until all rows are in Spark's noop sink, with every
-column; `{"do": "job", "name": ..., "given": [...], "more": {...}}` the seconds of a job; `{"do": "sink", "sink": ...,
-"rows": FOLDER, "options": {...}}` those of the micro-batches in which a stream brings files to a topic, by
-`write_exactly_once` in foreachBatch or by a sink of that name. The source "consumer" is librdkafka in tasks, one for
-each partition. Ends with its standard input.
+`{"do": "check", "source": ..., "options": {...}}`: the number of records of a source, the sum of their offsets and the
+sum of their values' sizes. `{"do": "read", ...}`: the seconds until all rows with all columns are in Spark's noop sink.
+`{"do": "job", "name": ..., "given": [...], "more": {...}}`: the seconds of a job. `{"do": "sink", "sink": ...,
+"rows": FOLDER, "options": {...}}`: the seconds of the micro-batches of a stream from files to a topic, by
+`write_exactly_once` in foreachBatch or by a sink of this name. The source "consumer" is librdkafka in tasks, one per
+partition. Ends with its stdin.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ CHECKED = ("count(*)", "sum(offset)", "sum(length(value))")
 
 
 def consumed(bootstrap: str, topic: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does that reads a partition with confluent-kafka, as one would write it by hand."""
+    """Returns a task that reads a partition with confluent-kafka, as one would write it by hand."""
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -66,7 +64,7 @@ def consumed(bootstrap: str, topic: str) -> Callable[[Iterator[pa.RecordBatch]],
 
 
 def frame(spark: SparkSession, command: dict[str, Any]) -> DataFrame:
-    """The rows of a source."""
+    """Returns the rows of a source."""
     options = command["options"]
     if command["source"] == CONSUMER:
         count = options["partitions"]
@@ -76,7 +74,7 @@ def frame(spark: SparkSession, command: dict[str, Any]) -> DataFrame:
 
 
 def written(spark: SparkSession, command: dict[str, Any]) -> float:
-    """The seconds of all micro-batches, of two files each, as Spark itself measures them."""
+    """Returns the seconds of all micro-batches, of two files each, as measured by Spark."""
     from ottla.pipeline import write_exactly_once
 
     options = command["options"]
@@ -97,8 +95,8 @@ def written(spark: SparkSession, command: dict[str, Any]) -> float:
     return sum(one["durationMs"]["triggerExecution"] for one in done if one["numInputRows"]) / 1000
 
 
-def answer(spark: SparkSession, command: dict[str, Any]) -> Any:
-    """What a line asks for."""
+def result_of(spark: SparkSession, command: dict[str, Any]) -> Any:
+    """Runs a command."""
     what = command["do"]
     if what == "check":
         return list(frame(spark, command).selectExpr(*CHECKED).collect()[0])
@@ -121,7 +119,7 @@ def main() -> None:
     print(json.dumps({"ready": spark.version}), flush=True)
     for line in sys.stdin:
         try:
-            found = {"answer": answer(spark, json.loads(line))}
+            found = {"result": result_of(spark, json.loads(line))}
         except Exception as error:
             words = str(error).partition("=== Streaming Query")[0]
             found = {"error": f"{type(error).__name__}: {words[-500:]}"}

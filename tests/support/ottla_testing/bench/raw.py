@@ -1,7 +1,6 @@
-"""A client made of one blocking socket: what librdkafka does not offer, such as pipelining or a parked fetch.
-
-Owns connections, framing and the requests that the benchmark sends. Requests are made before the clock runs, in
-versions that every peer serves.
+"""A client with one blocking socket, for what librdkafka does not support, such as pipelining or a parked fetch.
+Owns connections, framing and the requests that the benchmark sends. Requests are built before the clock runs, in
+versions that every peer supports.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from ottla.protocol.schema import spec
 T = TypeVar("T")
 Address = tuple[str, int]
 
-# Served by Ottla, by librdkafka's mock cluster and by Tansu. None is flexible: the mock's flexible Metadata answer has
-# a byte too many.
+# Supported by Ottla, librdkafka's mock cluster and Tansu. None is flexible: the mock's flexible Metadata response has
+# one byte too many.
 VERSIONS = {
     ApiVersionsRequest: 0,
     ProduceRequest: 8,
@@ -48,11 +47,11 @@ _CORRELATION_AT = 8
 
 
 class BenchError(Exception):
-    """A peer did not do what a measurement needs; the text says what."""
+    """A peer did not do what a measurement needs; the text is the reason."""
 
 
 def frame(request: Any, correlation_id: int = 0, version: int | None = None) -> bytearray:
-    """A whole request: size, header, message; in the version that all peers serve unless told."""
+    """Returns a request with size, header and message; by default in the version that all peers support."""
     cls = type(request)
     version = VERSIONS[cls] if version is None else version
     flexible = version in spec(cls).flexible
@@ -62,15 +61,15 @@ def frame(request: Any, correlation_id: int = 0, version: int | None = None) -> 
 
 
 def numbered(template: bytearray, count: int) -> bytes:
-    """`count` copies of a request one after the other, with correlation ids 0 to count - 1."""
+    """Returns `count` copies of a request, with correlation ids 0 to count - 1."""
     out = template * count
     for index in range(count):
         _SIZE.pack_into(out, index * len(template) + _CORRELATION_AT, index)
     return bytes(out)
 
 
-def answer(cls: type[T], request_cls: type, payload: bytes | memoryview) -> T:
-    """A response's frame (without its size) as a message."""
+def response_of(cls: type[T], request_cls: type, payload: bytes | memoryview) -> T:
+    """Parses a response (without its size)."""
     version = VERSIONS[request_cls]
     flexible = version in spec(request_cls).flexible and request_cls is not ApiVersionsRequest
     return parse(cls, version, payload, 5 if flexible else 4)
@@ -90,10 +89,10 @@ class Connection:
         self.socket.close()
 
     def receive(self) -> bytes:
-        """The next answer without its size."""
+        """Returns the next response without its size."""
         (size,) = _SIZE.unpack(self._exactly(4))
         if not 4 <= size <= FRAME_BYTES_MAX:
-            raise BenchError(f"an answer of {size} bytes")
+            raise BenchError(f"a response of {size} bytes")
         return self._exactly(size)
 
     def _exactly(self, count: int) -> bytes:
@@ -105,19 +104,19 @@ class Connection:
             data += more
         return data
 
-    def ask(self, request: bytes | bytearray) -> bytes:
-        """Sends one request and waits for its answer."""
+    def exchange(self, request: bytes | bytearray) -> bytes:
+        """Sends one request and returns its response."""
         self.socket.sendall(request)
         return self.receive()
 
     def call(self, request: Any, response_cls: type[T]) -> T:
-        """One request and its answer as messages."""
-        return answer(response_cls, type(request), self.ask(frame(request)))
+        """Sends a request message and returns the response message."""
+        return response_of(response_cls, type(request), self.exchange(frame(request)))
 
     def pipeline(self, requests: bytes, count: int) -> tuple[float, list[memoryview]]:
-        """Sends all requests as fast as they are taken while reading the answers: (seconds, answers in order)."""
+        """Sends all requests as fast as possible while reading the responses: (seconds, responses in order)."""
         received = bytearray()
-        whole, position = 0, 0  # answers counted, and where the next one starts
+        whole, position = 0, 0  # number of whole responses, and the position of the next one
         out = memoryview(requests)
         self.socket.setblocking(False)
         try:
@@ -126,7 +125,7 @@ class Connection:
                 started = time.perf_counter()
                 while whole < count:
                     if time.perf_counter() - started > TIMEOUT_SECONDS:
-                        raise BenchError(f"only {whole} of {count} answers in {TIMEOUT_SECONDS:g} s")
+                        raise BenchError(f"only {whole} of {count} responses in {TIMEOUT_SECONDS:g} s")
                     selector.select(1.0)
                     with contextlib.suppress(BlockingIOError):
                         data = self.socket.recv(1 << 20)
@@ -138,15 +137,15 @@ class Connection:
                             out = out[self.socket.send(out[: 1 << 18]) :]
                         if not out:
                             selector.modify(self.socket, selectors.EVENT_READ)
-                    whole, position = _count_answers(received, whole, position)
+                    whole, position = _count_responses(received, whole, position)
                 seconds = time.perf_counter() - started
         finally:
             self.socket.settimeout(TIMEOUT_SECONDS)
         return seconds, _split(received)
 
 
-def _count_answers(received: bytearray, whole: int, position: int) -> tuple[int, int]:
-    """Counts further by size fields alone; cheap enough to stand inside the measured time, and equal for all."""
+def _count_responses(received: bytearray, whole: int, position: int) -> tuple[int, int]:
+    """Counts responses by their size fields only; fast enough for the measured time, and equal for all peers."""
     unpack, end = _SIZE.unpack_from, len(received)
     while position + 4 <= end:
         following = position + 4 + unpack(received, position)[0]
@@ -157,31 +156,31 @@ def _count_answers(received: bytearray, whole: int, position: int) -> tuple[int,
 
 
 def _split(received: bytearray) -> list[memoryview]:
-    view, position, answers = memoryview(received), 0, []
+    view, position, responses = memoryview(received), 0, []
     while position + 4 <= len(view):
         (size,) = _SIZE.unpack_from(view, position)
-        answers.append(view[position + 4 : position + 4 + size])
+        responses.append(view[position + 4 : position + 4 + size])
         position += 4 + size
-    return answers
+    return responses
 
 
-# The requests that are measured
+# The measured requests
 
 
 def one_record(value: bytes = b"0123456789") -> bytes:
-    """A batch of one record."""
+    """Returns a batch of one record."""
     return bytes(batch.build([batch.Record(0, int(time.time() * 1000), None, value, ())]))
 
 
 def produce_request(topic: str, records: bytes, acks: int = 1) -> ProduceRequest:
-    """Records for partition 0."""
+    """Returns a Produce request for partition 0."""
     data = ProduceRequest.TopicProduceData
     partition = data.PartitionProduceData(index=0, records=memoryview(records))
     return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data(name=topic, partition_data=[partition])])
 
 
 def fetch_request(topic: str, offset: int, max_wait_ms: int) -> FetchRequest:
-    """One byte or more of partition 0, without a session."""
+    """Returns a Fetch request for one byte or more of partition 0, without a session."""
     data = FetchRequest.FetchTopic
     partition = data.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = [data(topic=topic, partitions=[partition])]
@@ -189,38 +188,38 @@ def fetch_request(topic: str, offset: int, max_wait_ms: int) -> FetchRequest:
 
 
 def metadata_request(topic: str, create: bool = False) -> MetadataRequest:
-    """Asks about one topic."""
-    asked = [MetadataRequest.MetadataRequestTopic(name=topic)]
-    return MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+    """Returns a Metadata request for one topic."""
+    topics = [MetadataRequest.MetadataRequestTopic(name=topic)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create)
 
 
 def produce_error(payload: bytes | memoryview) -> tuple[int, int]:
-    """(error code, base offset) of an answer for one partition."""
-    partition = answer(ProduceResponse, ProduceRequest, payload).responses[0].partition_responses[0]
+    """Returns (error code, base offset) of a response for one partition."""
+    partition = response_of(ProduceResponse, ProduceRequest, payload).responses[0].partition_responses[0]
     return partition.error_code, partition.base_offset
 
 
 def fetched(payload: bytes) -> tuple[int, int]:
-    """(error code, bytes of records) of an answer for one partition."""
-    response = answer(FetchResponse, FetchRequest, payload)
+    """Returns (error code, bytes of records) of a response for one partition."""
+    response = response_of(FetchResponse, FetchRequest, payload)
     if response.error_code or not response.responses:
         return response.error_code, 0
     partition = response.responses[0].partitions[0]
     return partition.error_code, len(partition.records or b"")
 
 
-# What is asked around them
+# Other requests
 
 
 def served(address: Address) -> dict[int, tuple[int, int]]:
-    """The served versions by API key."""
+    """Returns the supported versions by API key."""
     with Connection(address) as connection:
         response = connection.call(ApiVersionsRequest(), ApiVersionsResponse)
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
 
 def check_versions(address: Address, requests: Sequence[type]) -> None:
-    """Raises BenchError when a peer does not serve the versions that the benchmark sends."""
+    """Raises BenchError if a peer does not support the versions that the benchmark sends."""
     ranges = served(address)
     for cls in requests:
         low, high = ranges.get(spec(cls).api_key, (0, -1))
@@ -229,7 +228,7 @@ def check_versions(address: Address, requests: Sequence[type]) -> None:
 
 
 def make_topic(address: Address, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-    """Creates a topic; with a peer that has no CreateTopics (the mock), by asking about it: then of one partition."""
+    """Creates a topic. If the peer has no CreateTopics (the mock), a Metadata request creates it with one partition."""
     creatable = CreateTopicsRequest.CreatableTopic
     given = [creatable.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()]
     wanted = creatable(name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=given)
@@ -259,12 +258,12 @@ def drop_topic(address: Address, topic: str) -> None:
 
 
 def end_offset(address: Address, topic: str) -> int:
-    """The offset after the last record of partition 0."""
+    """Returns the offset after the last record of partition 0."""
     data = ListOffsetsRequest.ListOffsetsTopic
     topics = [data(name=topic, partitions=[data.ListOffsetsPartition(partition_index=0, timestamp=-1)])]
     with Connection(address) as connection:
         response = connection.call(ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse)
     partition = response.topics[0].partitions[0]
     if partition.error_code:
-        raise BenchError(f"ListOffsets answers error {partition.error_code}")
+        raise BenchError(f"ListOffsets has error {partition.error_code}")
     return partition.offset

@@ -1,4 +1,4 @@
-"""What the benchmark makes of its samples: medians, spreads, ratios, aims, and the table that is printed. Pure."""
+"""Evaluates the samples: medians, spreads, ratios, aims, and the printed table. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OTTLA = "ottla"
 
 
 class Measure(NamedTuple):
-    """One figure that is taken: its name, its unit, and whether more of it is better."""
+    """A figure: its name, its unit, and whether more is better."""
 
     name: str
     unit: str
@@ -19,7 +19,7 @@ class Measure(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The middle and the ends of one peer's samples."""
+    """The median, minimum and maximum of one peer's samples."""
 
     median: float
     low: float
@@ -27,7 +27,7 @@ class Summary(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """A figure to keep: Ottla's own median, or (with a peer) the ratio of Ottla's median to the peer's."""
+    """A target for a figure: Ottla's median, or (with a peer) the ratio of Ottla's median to the peer's."""
 
     measure: str
     peer: str | None
@@ -36,7 +36,7 @@ class Aim(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """An aim beside its figure; both are None when it was not measured, which is never "met"."""
+    """An aim with its figure; both are None if it was not measured, which is never "met"."""
 
     aim: Aim
     value: float | None
@@ -54,14 +54,14 @@ def summarize(samples: Sequence[float]) -> Summary:
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """The smallest sample that at least `percent` of the samples do not exceed (nearest rank)."""
+    """Returns the smallest sample that at least `percent` of the samples do not exceed (nearest rank)."""
     if not samples or not 0 < percent <= 100:
         raise ValueError(f"no {percent}th percentile of {len(samples)} samples")
     return sorted(samples)[math.ceil(len(samples) * percent / 100) - 1]
 
 
 def ratio(samples: Mapping[str, Sequence[float]], peer: str) -> float | None:
-    """Ottla's median over the peer's; None unless both were measured."""
+    """Returns Ottla's median divided by the peer's; None unless both were measured."""
     own, other = samples.get(OTTLA), samples.get(peer)
     if not own or not other or not (divisor := summarize(other).median):
         return None
@@ -69,7 +69,7 @@ def ratio(samples: Mapping[str, Sequence[float]], peer: str) -> float | None:
 
 
 def judge(aim: Aim, samples: Samples) -> Verdict:
-    """Compares an aim with what was measured, if it was."""
+    """Compares an aim with the measurement, if there is one."""
     taken = samples.get(aim.measure, {})
     if aim.peer is None:
         own = taken.get(OTTLA)
@@ -82,7 +82,7 @@ def judge(aim: Aim, samples: Samples) -> Verdict:
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands with a comma, never an exponent."""
+    """Formats with three significant digits, a comma for thousands, never an exponent."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -91,7 +91,7 @@ def number(value: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns, the first to the left and the others to the right; the first row is the heading."""
+    """Formats aligned columns, the first to the left and the others to the right; the first row is the heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines: list[str] = []
     for row in rows:
@@ -102,7 +102,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def figures(measures: Sequence[Measure], peers: Sequence[str], samples: Samples) -> str:
-    """The table of medians with their spread, and of the ratios of medians."""
+    """Returns the table of medians with their spread, and of the ratios of medians."""
     others = [peer for peer in peers if peer != OTTLA]
     rows = [["measure", "unit", *peers, *(f"/{peer}" for peer in others)]]
     for measure in measures:
@@ -121,7 +121,7 @@ def figures(measures: Sequence[Measure], peers: Sequence[str], samples: Samples)
 
 
 def verdicts(aims: Sequence[Aim], measures: Sequence[Measure], samples: Samples) -> str:
-    """The table of aims, each beside its figure."""
+    """Returns the table of aims with their figures."""
     units = {measure.name: measure.unit for measure in measures}
     rows = [["aim", "wanted", "measured", ""]]
     for aim in aims:
@@ -136,7 +136,7 @@ def verdicts(aims: Sequence[Aim], measures: Sequence[Measure], samples: Samples)
 
 
 def as_json(measures: Sequence[Measure], aims: Sequence[Aim], samples: Samples) -> dict[str, Any]:
-    """Everything in the tables, with all samples."""
+    """Returns the contents of the tables with all samples."""
     taken = [measure for measure in measures if samples.get(measure.name)]
     return {
         "measures": [

@@ -1,6 +1,5 @@
-"""A broker's storage as its clients feel it: over the loopback, with a sync for each answer, with many partitions.
-
-Owns these workloads. The other column is the machine itself: its loopback with the same sizes, its bare file.
+"""A broker's storage as clients see it: over the loopback, with a sync for each response, with many partitions.
+Owns these workloads. The other column is the machine: its loopback with the same sizes, or a plain file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from ottla.protocol.records import batch
 from ottla_testing.bench import raw
-from ottla_testing.bench.loopback import ASKED
+from ottla_testing.bench.loopback import COMMAND
 from ottla_testing.bench.peers import HERE, Peer, start_ottla, start_ottla_on
 from ottla_testing.bench.raw import BenchError, Connection
 from ottla_testing.bench.storage_logs import FILE, OTTLA, Figures, Folders, made_batch
@@ -29,10 +28,10 @@ WIRE_LABEL = "loopback 64 KiB"
 WIRE_BATCH = (64, 1000)
 FETCH_BYTES = 1 << 20
 PRODUCERS = (1, 8, 64)
-SYNCED_MS = 0.3  # from here on a disk is slow: with quicker syncs there is less to gain by doing many at once
+SYNCED_MS = 0.3  # a disk with slower syncs is a slow disk; faster ones gain less from grouping
 PARTITIONS = (1, 100, 10_000)
 CLEAN_PARTITIONS = 1000
-WIDE = 1000  # partitions of a topic
+WIDE = 1000  # partitions per topic
 
 
 @contextlib.contextmanager
@@ -49,12 +48,12 @@ def running(*more: str) -> Iterator[Peer]:
 
 @contextlib.contextmanager
 def far_end(first: int, second: int) -> Iterator[socket.socket]:
-    """A connection to loopback.py, which was told what to do."""
+    """A connection to loopback.py, with the command sent."""
     process = subprocess.Popen([sys.executable, str(HERE / "loopback.py")], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         with socket.create_connection(("127.0.0.1", int(process.stdout.readline())), timeout=60) as connection:
-            connection.sendall(ASKED.pack(first, second))
+            connection.sendall(COMMAND.pack(first, second))
             yield connection
     finally:
         process.kill()
@@ -62,7 +61,7 @@ def far_end(first: int, second: int) -> Iterator[socket.socket]:
 
 
 def over_the_loopback(size_bytes: int) -> Figures:
-    """Batches produced and fetched over one connection, as many requests in flight as the socket takes."""
+    """Produces and fetches batches over one connection, with as many requests in flight as the socket takes."""
     data = made_batch(*WIRE_BATCH)
     count = max(8, size_bytes // len(data))
     with running() as peer:
@@ -70,9 +69,9 @@ def over_the_loopback(size_bytes: int) -> Figures:
         template = raw.frame(raw.produce_request("wire", data))
         requests = raw.numbered(template, count)
         with Connection(peer.address) as connection:
-            seconds, answers = connection.pipeline(requests, count)
-            if (last := raw.produce_error(answers[-1])) != (0, (count - 1) * WIRE_BATCH[0]):
-                raise BenchError(f"the last produce answers (error, offset) {last}")
+            seconds, responses = connection.pipeline(requests, count)
+            if (last := raw.produce_error(responses[-1])) != (0, (count - 1) * WIRE_BATCH[0]):
+                raise BenchError(f"the last produce has (error, offset) {last}")
             reading = _fetched_in(connection, count, len(data))
     with far_end(len(requests), 0) as connection:
         started = time.perf_counter()
@@ -102,7 +101,7 @@ def _fill(connection: socket.socket, view: memoryview) -> None:
 
 
 def _fetched_in(connection: Connection, count: int, batch_bytes: int) -> float:
-    """Seconds to fetch all batches, each answer as large as it may be; two requests are always on their way."""
+    """Returns the seconds to fetch all batches with responses as large as allowed and two requests in flight."""
     each = FETCH_BYTES // batch_bytes
     offsets = range(0, count * WIRE_BATCH[0], each * WIRE_BATCH[0])
     requests = [bytes(raw.frame(raw.fetch_request("wire", offset, 0))) for offset in offsets]
@@ -115,7 +114,7 @@ def _fetched_in(connection: Connection, count: int, batch_bytes: int) -> float:
         _fill(connection.socket, view[:4])
         size = int.from_bytes(buffer[:4], "big")
         if size > len(buffer):
-            raise BenchError(f"an answer of {size} bytes")
+            raise BenchError(f"a response of {size} bytes")
         _fill(connection.socket, view[:size])
         taken += size
     seconds = time.perf_counter() - started
@@ -124,13 +123,12 @@ def _fetched_in(connection: Connection, count: int, batch_bytes: int) -> float:
     return seconds
 
 
-# -- a sync for each answer
+# -- a sync for each response
 
 
 def synced(seconds: float) -> Figures:
-    """Thousands of answers per second with flush.messages=1, by producers that wait for each answer.
-
-    Bare syncs come before each of these, since what one takes changes with what else the disk does.
+    """Returns thousands of responses per second with flush.messages=1, by producers that wait for each response.
+    Plain syncs are measured before each of these, since their time depends on other use of the disk.
     """
     found: Figures = {}
     bare: list[float] = []
@@ -139,7 +137,7 @@ def synced(seconds: float) -> Figures:
             bare += _bare_syncs(seconds / len(PRODUCERS))
             topic = f"synced-{producers}"
             raw.make_topic(peer.address, topic, configs={"flush.messages": "1"})
-            found[f"fsync {producers}"] = {OTTLA: _answered(peer, topic, producers, seconds)}
+            found[f"fsync {producers}"] = {OTTLA: _acknowledged(peer, topic, producers, seconds)}
     raw_ms = statistics.median(bare) * 1e3
     found["fsync raw"] = {FILE: raw_ms}
     found["fsync 1"][FILE] = len(bare) / sum(bare) / 1e3
@@ -151,7 +149,7 @@ def synced(seconds: float) -> Figures:
 
 
 def _bare_syncs(seconds: float) -> list[float]:
-    """Seconds of each small write with its sync, one behind the other."""
+    """Returns the seconds of each small write with its sync, one after the other."""
     data = raw.one_record()
     taken: list[float] = []
     fd, path = tempfile.mkstemp(prefix="ottla-bench-")
@@ -167,28 +165,28 @@ def _bare_syncs(seconds: float) -> list[float]:
     return taken
 
 
-def _answered(peer: Peer, topic: str, producers: int, seconds: float) -> float:
+def _acknowledged(peer: Peer, topic: str, producers: int, seconds: float) -> float:
     request = bytes(raw.frame(raw.produce_request(topic, raw.one_record(), acks=-1)))
     count = 0
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         for _ in range(producers):
             connection = stack.enter_context(Connection(peer.address))
-            connection.ask(request)  # what the first one sets up is no sync's time
+            connection.exchange(request)  # the first request also initializes the partition
             selector.register(connection.socket, selectors.EVENT_READ, connection)
         began = time.perf_counter()
         for key in list(selector.get_map().values()):
             key.data.socket.sendall(request)
-        answer = b""
+        response = b""
         while time.perf_counter() < began + seconds:
             for key, _ in selector.select(1.0):
-                answer = key.data.receive()
+                response = key.data.receive()
                 key.data.socket.sendall(request)
                 count += 1
         taken = time.perf_counter() - began
-    error, offset = raw.produce_error(answer)
+    error, offset = raw.produce_error(response)
     if error or offset < count:
-        raise BenchError(f"the last of {count} answers tells error {error}, offset {offset}")
+        raise BenchError(f"the last of {count} responses has error {error}, offset {offset}")
     return count / taken / 1e3
 
 
@@ -196,7 +194,8 @@ def _answered(peer: Peer, topic: str, producers: int, seconds: float) -> float:
 
 
 def clean_starts(folders: Folders) -> Figures:
-    """Milliseconds from exec to the first answer, on an empty folder and on 1,000 partitions with data."""
+    """Returns the milliseconds from exec to the first response, with an empty folder and with 1,000 partitions with
+    data."""
     folder = folders.made("partitions", _fill_partitions)
     started = time.perf_counter()
     with running():
@@ -220,7 +219,8 @@ def _fill_partitions(folder: Path) -> None:
 
 
 def stop_ms(folders: Folders, partitions: int, *, written: bool) -> float:
-    """Milliseconds from SIGTERM to the end of a broker with so many new partitions, with or without data."""
+    """Returns the milliseconds from SIGTERM to the end of a broker with this many new partitions, with or without
+    data."""
     peer = start_ottla_on(folders.fresh())
     _make_wide(peer, partitions)
     if written:
@@ -231,13 +231,13 @@ def stop_ms(folders: Folders, partitions: int, *, written: bool) -> float:
 
 
 def _make_wide(peer: Peer, partitions: int) -> None:
-    """Topics of a thousand partitions each: a larger one would outlast the request."""
+    """Creates topics of a thousand partitions each: a larger one would exceed the request's timeout."""
     for first in range(0, partitions, WIDE):
         raw.make_topic(peer.address, f"wide{first}", min(WIDE, partitions - first))
 
 
 def _write_wide(peer: Peer, partitions: int) -> None:
-    """A batch of a hundred records to each partition."""
+    """Writes a batch of a hundred records to each partition."""
     data = raw.ProduceRequest.TopicProduceData
     records = [batch.Record(n, int(time.time() * 1000), b"key", bytes(100), ()) for n in range(100)]
     made = bytes(batch.build(records))
@@ -246,29 +246,29 @@ def _write_wide(peer: Peer, partitions: int) -> None:
             indexes = range(first % WIDE, min(first % WIDE + 100, partitions))
             sent = [data.PartitionProduceData(index=index, records=memoryview(made)) for index in indexes]
             topics = [data(name=f"wide{first - first % WIDE}", partition_data=sent)]
-            answer = connection.ask(raw.frame(raw.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics)))
-            if error := raw.produce_error(answer)[0]:
-                raise BenchError(f"produce answers error {error}")
+            response = connection.exchange(raw.frame(raw.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics)))
+            if error := raw.produce_error(response)[0]:
+                raise BenchError(f"produce has error {error}")
 
 
 def requests(partitions: int, count: int) -> Figures:
-    """Microseconds of a pipelined request to one partition, in a broker with so many."""
+    """Returns the microseconds of a pipelined request to one partition, in a broker with this many."""
     found: Figures = {}
     with running() as peer:
         raw.make_topic(peer.address, "wide", partitions)
         produce = raw.produce_request("wide", raw.one_record())
         with Connection(peer.address) as connection:
-            connection.ask(raw.frame(produce))
-        # Fetches come first: of one record each, as the produce requests are.
-        asked = {"fetch": raw.fetch_request("wide", 0, 0), "produce": produce}
-        for name, request in asked.items():
+            connection.exchange(raw.frame(produce))
+        # Fetches come first, of one record each like the produce requests.
+        requests_by_name = {"fetch": raw.fetch_request("wide", 0, 0), "produce": produce}
+        for name, request in requests_by_name.items():
             template = raw.frame(request)
             with Connection(peer.address) as connection:
                 connection.pipeline(raw.numbered(template, 100), 100)
                 data = raw.numbered(template, count)
-                seconds, answers = connection.pipeline(data, count)
-            error, offset = raw.produce_error(answers[-1]) if name == "produce" else raw.fetched(bytes(answers[-1]))
+                seconds, responses = connection.pipeline(data, count)
+            error, offset = raw.produce_error(responses[-1]) if name == "produce" else raw.fetched(bytes(responses[-1]))
             if error or not offset:
-                raise BenchError(f"the last {name} answers error {error}")
+                raise BenchError(f"the last {name} has error {error}")
             found[f"request {name} {partitions:,}"] = {OTTLA: seconds / count * 1e6}
     return found

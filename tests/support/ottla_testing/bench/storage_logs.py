@@ -1,7 +1,6 @@
-"""Logs without a broker beside the bare file: appending, reading, recovery after a kill, compaction.
-
-Owns these workloads, and the folders that they share in a run. What a file can do is measured with the same sizes, on
-the same file system, next to it. Rates are MB per second of what lies in the log.
+"""Logs without a broker, compared with plain files: appending, reading, recovery after a kill, compaction.
+Owns these workloads, and the folders that they share in a run. Plain files are measured with the same sizes on the same
+file system. Rates are MB per second of log data.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from ottla_testing.bench.raw import BenchError
 
 HERE = Path(__file__).resolve().parent
 OTTLA, FILE = "ottla", "file"
-SIZES = {"16 KiB": (16, 1000), "1 MiB": (1024, 1000)}  # records of a batch, bytes of each value
+SIZES = {"16 KiB": (16, 1000), "1 MiB": (1024, 1000)}  # records per batch, bytes per value
 RECOVERED = {"16 KiB": (16, 1000), "100 B": (1, 100)}
 KEYED = (64, 256)
 FIRST_MS = 1_700_000_000_000
 WORKER_SECONDS = 300.0
-Figures = dict[str, dict[str, float]]  # measure -> who -> figure
+Figures = dict[str, dict[str, float]]  # measure -> peer -> figure
 
 
 class Folders:
-    """Temporary folders of one run; what takes long to make is made once. `close` removes them."""
+    """Temporary folders of one run; expensive ones are created once. `close` removes them."""
 
     def __init__(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
@@ -48,7 +47,7 @@ class Folders:
         return self._root / f"{self._count}"
 
     def made(self, what: str, make: Callable[[Path], None]) -> Path:
-        """The folder of something, which is made when it is asked for the first time."""
+        """Returns the folder of this name, created at its first use."""
         if what not in self._made:
             folder = self.fresh()
             make(folder)
@@ -60,7 +59,7 @@ class Folders:
 
 
 def made_batch(records: int, record_bytes: int) -> bytes:
-    """One batch of records that no codec was asked to compress."""
+    """Returns one uncompressed batch of records."""
     value = random.Random(1).randbytes(record_bytes)
     return bytes(batch.build([batch.Record(n, FIRST_MS + n, None, value, ()) for n in range(records)]))
 
@@ -69,7 +68,7 @@ def made_batch(records: int, record_bytes: int) -> bytes:
 
 
 def written_and_read(folders: Folders, label: str, size_bytes: int) -> Figures:
-    """Appends and reads batches of a size, through a log and through a bare file."""
+    """Appends and reads batches of a size, with a log and with a plain file."""
     data = made_batch(*SIZES[label])
     count = max(8, size_bytes // len(data))
     log_writes, log_reads = _log_rates(folders.fresh(), data, count)
@@ -89,7 +88,7 @@ def _log_rates(folder: Path, data: bytes, count: int) -> tuple[float, float]:
         now_ms=FIRST_MS,
         checkpoints=LogCheckpoints(clean_shutdown=True),
     )
-    # As from a socket: each is a buffer of its own, which the log may patch; they are made outside of the time.
+    # As from a socket: the log may patch each buffer. They are created before the clock runs.
     buffers = [bytearray(data) for _ in range(count)]
     started = time.perf_counter()
     for buffer in buffers:
@@ -134,7 +133,7 @@ def _file_rates(path: Path, data: bytes, count: int) -> tuple[float, float]:
 
 
 def filled(folders: Folders, *numbers: int) -> Path:
-    """A log whose writer was killed by kill -9; `numbers` are the worker's."""
+    """Returns a log whose writer was killed by SIGKILL; `numbers` are arguments of the worker."""
 
     def fill(folder: Path) -> None:
         command = [sys.executable, str(HERE / "storage_worker.py"), "fill", str(folder), *map(str, numbers)]
@@ -157,7 +156,7 @@ def _memory_mb(done: dict[str, float]) -> float:
 
 
 def recovered(folders: Folders, label: str, size_bytes: int) -> Figures:
-    """Opens a log that was left by kill -9; a bare file of that size is read in pieces of 64 KiB."""
+    """Opens a log whose writer was killed; a plain file of that size is read in pieces of 64 KiB."""
     folder = filled(folders, size_bytes, *RECOVERED[label])
     done = _worked("recover", folder)
     found: Figures = {f"recovery {label}": {OTTLA: done["bytes"] / done["seconds"] / 1e6, FILE: _reading(folder)}}
@@ -177,7 +176,7 @@ def _reading(folder: Path) -> float:
 
 
 def compacted(folders: Folders, size_bytes: int, keys: int) -> Figures:
-    """Cleans a log in which each key lies several times; bare files of that size are copied."""
+    """Compacts a log with several records per key; plain files of that size are copied."""
     folder = filled(folders, size_bytes, *KEYED, keys)
     done = _worked("compact", folder)
     if done["written_records"] != done["keys"]:

@@ -1,7 +1,6 @@
-"""What is measured of the storage: the measures, the aims, how much work each is, and in which order they are taken.
-
-Owns that list; the workloads are in storage_logs.py and storage_brokers.py. Each figure stands beside what the machine
-can do at most with the same sizes: a bare file of the same file system, or its loopback.
+"""The storage measures: their aims, the amount of work, and the order in which they are taken.
+Owns that list; the workloads are in storage_logs.py and storage_brokers.py. Each figure is compared with the best that
+the machine can do with the same sizes: a plain file on the same file system, or its loopback.
 """
 
 from __future__ import annotations
@@ -15,24 +14,25 @@ from ottla_testing.bench.storage_brokers import LOOPBACK, PARTITIONS, PRODUCERS,
 from ottla_testing.bench.storage_logs import FILE, OTTLA, Figures, Folders
 
 ABOUT = """\
-append       batches to a log, beside pwrite of the same bytes; produced over one connection, pipelined, beside the
-             same bytes to a process that only takes them
-read         the same batches, copied out of the log, beside pread; fetched over one connection by 1 MiB at a time,
-             beside a process that only sends
-fsync        flush.messages=1: answers per second to producers that wait for each, beside write and fsync of a bare
-             file; what 64 gain over one, as "slow disk", too, where a bare fsync takes 0.3 ms or more: the aim is for
-             these
-recovery     opening a log after kill -9 of its writer: MB/s, beside reading the file by 64 KiB, and memory above idle
-clean start  exec to the first answer: on an empty folder, on 1,000 partitions with data after a clean stop, and how
-             much more that is
+append       batches to a log, compared with pwrite of the same bytes; produced over one connection, pipelined, compared
+             with the same bytes to a process that only receives them
+read         the same batches, copied out of the log, compared with pread; fetched over one connection by 1 MiB at a
+             time, compared with a process that only sends
+fsync        flush.messages=1: responses per second to producers that wait for each, compared with write and fsync of a
+             plain file; and the factor of 64 producers compared with one, also as "slow disk" if an fsync of a plain
+             file takes 0.3 ms or more: the aim is for these
+recovery     opening a log after SIGKILL of its writer: MB/s, compared with reading the file by 64 KiB, and memory above
+             idle
+clean start  exec to the first response: with an empty folder, with 1,000 partitions with data after a clean stop, and
+             the difference
 stop         SIGTERM to the end of the process, on a disk: with 1,000 partitions that were never written, and with 2,000
-             that were written since the start
-compact      keys that lie several times: MB/s of what is gone over (twice), beside a copy; memory above idle
-request      microseconds of a pipelined request to one partition, by how many partitions the broker has"""
+             written since the start
+compact      several records per key: MB/s read (twice), compared with a copy; memory above idle
+request      microseconds of a pipelined request to one partition, by the number of partitions in the broker"""
 
 
 class Sizes(NamedTuple):
-    """How much work one sample is."""
+    """The amount of work of one sample."""
 
     rounds: int
     log_bytes: int
@@ -111,7 +111,7 @@ Take = Callable[[], Figures]
 
 
 def takes(names: Sequence[str], sizes: Sizes, folders: Folders) -> list[tuple[str, Take]]:
-    """(what, how one sample of it is taken), of what was asked for by the first words of measures."""
+    """Returns (measure, function that takes one sample) of the selected measures."""
     logs, brokers = storage_logs, storage_brokers
     found: list[tuple[str, Take]] = []
 
@@ -144,7 +144,7 @@ def takes(names: Sequence[str], sizes: Sizes, folders: Folders) -> list[tuple[st
 
 
 def takes_once(names: Sequence[str], sizes: Sizes, folders: Folders) -> list[tuple[str, Take]]:
-    """What takes long enough to be steady at once."""
+    """The same for measures that take long enough for one sample to be stable."""
     if "compact" not in names:
         return []
     size, keys = sizes.compacted_bytes, sizes.compacted_keys

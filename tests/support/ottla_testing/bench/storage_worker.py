@@ -1,11 +1,9 @@
-"""Storage in a process of its own, so that its memory is its own: fills a log and dies, recovers one, compacts one.
-
+"""Storage in a process of its own, to measure its memory: fills a log and dies, recovers one, compacts one.
     python storage_worker.py fill FOLDER BYTES RECORDS_OF_A_BATCH BYTES_OF_A_RECORD [KEYS]
     python storage_worker.py recover FOLDER
     python storage_worker.py compact FOLDER
-
-`fill` ends by kill -9, as a broker does that is killed: nothing is closed, no index was written but by a roll. The
-others print one JSON object: seconds, bytes, and KiB of memory, idle and at most.
+`fill` kills itself by SIGKILL, like a killed broker: nothing is closed, and indexes are written only by rolls. The
+others print one JSON object: seconds, bytes, and KiB of memory, idle and at the peak.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 
 FIRST_MS = 1_700_000_000_000
 COMPACTED_SEGMENT_BYTES = 64 << 20
-MADE_BATCHES = 64  # without keys: the same bytes again and again, which no checksum is quicker for
+MADE_BATCHES = 64  # without keys these batches are repeated, which does not make checksums faster
 
 
 def memory_kib(name: str) -> int:
-    """VmRSS or VmHWM of this process."""
+    """Returns VmRSS or VmHWM of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1])
@@ -50,7 +48,7 @@ def opened(folder: str, clean_shutdown: bool, segment_bytes: int = 1 << 30) -> P
 
 
 def fill(folder: str, size_bytes: int, records: int, record_bytes: int, keys: int = 0) -> None:
-    """Writes about `size_bytes` and dies. With `keys` each record has one of so many, by chance."""
+    """Writes about `size_bytes` and dies. With `keys`, each record has one of this many random keys."""
     log = opened(folder, True, COMPACTED_SEGMENT_BYTES if keys else 1 << 30)
     rng = random.Random(1)
     value = rng.randbytes(record_bytes)
@@ -69,7 +67,7 @@ def fill(folder: str, size_bytes: int, records: int, record_bytes: int, keys: in
 
 
 def recover(folder: str) -> dict[str, float]:
-    """Opens a log that was not closed, and leaves it as it was found."""
+    """Opens a log that was not closed, and leaves it unchanged."""
     before = set(os.listdir(folder))
     idle_kib = memory_kib("VmRSS")
     started = time.perf_counter()
@@ -85,7 +83,7 @@ def recover(folder: str) -> dict[str, float]:
 
 
 def compact(folder: str) -> dict[str, float]:
-    """Cleans all but the newest segment, from the first offset on; the folder is as before afterwards."""
+    """Compacts all but the newest segment, from the first offset on; afterwards the folder is as before."""
     from ottla.storage.compaction import compaction
 
     files = DiskFiles()

@@ -1,7 +1,6 @@
-"""Transactions beside plain idempotent writing, by the same client in the same shape: so many records, then the end.
-
-Owns this measure's workloads and names. Plain writing waits for its acknowledgements where a transaction commits, so
-that the share says what the transaction itself costs; beside it stands the share of writing that never waits.
+"""Transactions compared with plain idempotent writing, by the same client: a number of records, then a commit.
+Owns this measure's workloads and names. For the share, plain writing waits for its acknowledgements where a transaction
+commits, so that it shows the cost of the transaction itself; the other share is for writing without waiting.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from ottla import client
 from ottla_testing.bench.peers import Peer
 from ottla_testing.bench.raw import BenchError
 
-COUNTS = (1, 10, 100)  # records of a transaction
+COUNTS = (1, 10, 100)  # records per transaction
 SIZES = {"100 B": 100, "1 KiB": 1024}
 CALL_SECONDS = 10.0
 WARM_UP = 5  # transactions
-PAIRS = 5  # short runs of the one and the other, in turns: the machine's own noise hits both
+PAIRS = 5  # short runs of each, alternating: other load affects both
 MOCK = "mock"
 CASES = [(f"{count} x {label}", count, size) for label, size in SIZES.items() for count in COUNTS]
 MOST = COUNTS[-1]
-PLAIN = ("share", "stream")  # what plain writing is compared
+PLAIN = ("share", "stream")  # the kinds of plain writing
 LABELS = tuple(f"transactions {case}" for case, _, _ in CASES)
 OWN_LABELS = tuple(f"transactions own {case}" for case, _, _ in CASES)
 SHARES = tuple(f"transactions share {MOST} x {label}" for label in SIZES)
@@ -41,7 +40,7 @@ _ids = itertools.count(1)
 
 
 class Client(Protocol):
-    """One producer of a client; `records` is what it has written."""
+    """A producer; `records` is the number that it has written."""
 
     records: int
 
@@ -58,7 +57,7 @@ Make = Callable[[Peer, str, bytes, bool], Awaitable[Client]]
 
 
 async def runs_per_second(seconds: float, one: Callable[[int], Awaitable[None]], count: int, end: Client) -> float:
-    """How often, with `end` flushed before the clock stops."""
+    """Returns the runs per second; `end` is flushed before the clock stops."""
     started = now = time.perf_counter()
     times = 0
     while now - started < seconds:
@@ -70,7 +69,7 @@ async def runs_per_second(seconds: float, one: Callable[[int], Awaitable[None]],
 
 
 def check_seen(peer: Peer, topic: str, records: int) -> None:
-    """A reader of committed records gets all of them and no more; the mock keeps too few to tell."""
+    """Checks that a read_committed consumer gets exactly these records, except from the mock, which keeps too few."""
     if peer.name == MOCK:
         return
     consumer = Consumer(
@@ -120,13 +119,13 @@ async def _rates(peer: Peer, topics: Topics, make: Make, words: str, seconds: fl
 
 
 class Confluent:
-    """confluent-kafka with its defaults, all acknowledged; its calls block, with nothing else to do meanwhile."""
+    """confluent-kafka with its defaults and acks=all; its calls block the event loop, where nothing else runs."""
 
     def __init__(self, peer: Peer, topic: str, value: bytes, transactional: bool) -> None:
         self.failed: list[str] = []
         config: dict[str, Any] = {"bootstrap.servers": peer.bootstrap, "log_level": 0, "enable.idempotence": True}
         config |= {"delivery.report.only.error": True, "on_delivery": lambda error, _: self.failed.append(str(error))}
-        config |= {"queue.buffering.max.messages": 1_000_000}  # a short run that never waits must find room
+        config |= {"queue.buffering.max.messages": 1_000_000}  # room for a short run that never waits
         if transactional:
             config["transactional.id"] = f"bench-{next(_ids)}"
         self.producer = Producer(config)
@@ -161,7 +160,7 @@ async def _confluent(peer: Peer, topic: str, value: bytes, transactional: bool) 
 
 
 def by_confluent(peer: Peer, topics: Topics, seconds: float) -> Rates:
-    """Transactions per second, and shares."""
+    """Returns transactions per second, and shares."""
     try:
         return asyncio.run(_rates(peer, topics, _confluent, "transactions", seconds))
     except (KafkaException, BufferError) as error:
@@ -169,7 +168,7 @@ def by_confluent(peer: Peer, topics: Topics, seconds: float) -> Rates:
 
 
 class Own:
-    """Our own client with its defaults, idempotent, all acknowledged."""
+    """Ottla's client with its defaults, idempotent, acks=all."""
 
     def __init__(self, producer: client.Producer, topic: str, value: bytes) -> None:
         self.producer, self.topic, self.value = producer, topic, value
@@ -201,5 +200,5 @@ async def _own(peer: Peer, topic: str, value: bytes, transactional: bool) -> Own
 
 
 def by_our_own(peer: Peer, topics: Topics, seconds: float) -> Rates:
-    """Transactions per second, and shares."""
+    """Returns transactions per second, and shares."""
     return asyncio.run(_rates(peer, topics, _own, "transactions own", seconds))

@@ -1,7 +1,7 @@
-"""Checking the records of a produced batch, beside kafka-python reading the same batch in the same process.
-
-Both look at every record: Ottla's check decides whether a batch is stored, kafka-python's consumer reads it. Rates are
-of processor time, so that they are those of one core.
+"""Checking the records of a produced batch, compared with kafka-python reading the same batch in the same process.
+Both read every record: Ottla's check decides whether a batch is stored, kafka-python's consumer parses it. Rates are
+per
+second of processor time, that is, of one core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.protocol.records.steps import run
 from ottla.protocol.records.validate import preparing
 from ottla_testing.bench.raw import BenchError
 
-with warnings.catch_warnings():  # it is imported with a warning about itself
+with warnings.catch_warnings():  # its import warns
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.memory_records import MemoryRecords
 
@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 @functools.cache
 def case(label: str) -> Case:
-    """The batch of a label: values of random bytes, of which no codec makes less."""
+    """Returns the batch of a label, with values of random bytes, which are incompressible."""
     _, codec, rest = label.split(" ", 2)
     size = SIZES[rest.partition(",")[0]]
     headers = [Header(f"header-{number}", b"value") for number in range(3)] if rest.endswith("headers") else []
@@ -70,7 +70,7 @@ def _by_kafka_python(data: bytes) -> int:
 
 
 def rates(label: str) -> dict[str, float]:
-    """Thousands of records per second of processor time. Raises BenchError if not all are read."""
+    """Returns thousands of records per second of processor time. Raises BenchError if records are missing."""
     taken = case(label)
     found: dict[str, float] = {}
     for name, check in ((OTTLA, _by_ottla), (KAFKA_PYTHON, _by_kafka_python)):

@@ -1,26 +1,24 @@
-"""Looks through a history for what must not have happened. Knows neither clients nor brokers.
-
-`check(path)` reads the file once, from the first line to the last, and then goes through what it remembers. It knows:
-
-    TWO_VALUES      one offset of a partition was told with two values
+"""Checks a history for violations. Independent of clients and brokers.
+`check(path)` reads the file once, and then evaluates what it has collected. The kinds of violations:
+    TWO_VALUES      one offset of a partition has two values
     DUPLICATE       one value at two offsets, or a value acknowledged at one offset and found at another
-    LOST            acknowledged (or polled) and below what was read, but the last reading has not got it
-    UNSEEN          acknowledged, and neither polled by anyone nor in the last reading, which went to the end of the log
-    ABORTED_READ    a consumer of committed records got a record of a transaction that was aborted
-    OWN_READ        it got a record that its own process had sent and not asked to commit
-    EARLY_READ      the same, of another process
-    FAILED_READ     a record was read whose sending had failed for certain
-    PHANTOM         a record was read that nobody had sent there
-    SKIPPED_POLL    a consumer's polls passed over an offset whose record others got
-    BACKWARD_POLL   a consumer's polls went back, and there was no new assignment and no seek
-    BACKWARD_SEND   a producer's records lie in another order than it sent them
-    COMMIT_BEYOND   a consumer committed an offset beyond what it had polled
-    RESUMED_BELOW   a consumer began below all that its group may have had committed
-    LOST_COMMIT     in the end a group has committed an offset other than the last acknowledged (or unknown) ones
-    TORN            of one transaction's records some are to be seen and some not
-    ZOMBIE          a producer that was fenced had a transaction committed, or a record acknowledged
+    LOST            acknowledged (or polled) and below the end of the last read, but missing there
+    UNSEEN          acknowledged, but neither polled nor in the last read, which went to the end of the log
+    ABORTED_READ    a read_committed consumer got a record of an aborted transaction
+    OWN_READ        it got a record that its own process had sent and not tried to commit
+    EARLY_READ      the same, sent by another process
+    FAILED_READ     a record was read whose send had definitely failed
+    PHANTOM         a record was read that was never sent to this partition
+    SKIPPED_POLL    a consumer's polls skipped an offset whose record others got
+    BACKWARD_POLL   a consumer's polls went back without a new assignment or seek
+    BACKWARD_SEND   a producer's records are in another order than it sent them
+    COMMIT_BEYOND   a consumer committed an offset after what it had polled
+    RESUMED_BELOW   a consumer began before every offset that its group may have committed
+    LOST_COMMIT     at the end a group's committed offset is none of the last acknowledged (or unknown) ones
+    TORN            of a transaction's records, some are visible and some are not
+    ZOMBIE          a fenced producer had a transaction committed, or a record acknowledged
     TWICE           two committed records of a topic were made from one
-    UNPROCESSED     a record of which none was made, though it is said that all were
+    UNPROCESSED     no record was made from this one, but the history claims that all were processed
 """
 
 from __future__ import annotations
@@ -35,12 +33,12 @@ from ottla_testing.history.verdicts import judge
 
 
 def check(path: Path | str) -> Report:
-    """All violations in a history file. Raises BadHistory."""
+    """Returns all violations in a history file. Raises BadHistory."""
     return check_events(read(path))
 
 
 def check_events(events: Iterable[tuple[int, Event]]) -> Report:
-    """The same for (line number, event)."""
+    """The same for (line number, event) pairs."""
     follower = Follower()
     for line, event in events:
         try:

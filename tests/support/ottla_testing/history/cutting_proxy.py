@@ -1,6 +1,5 @@
-"""A door between clients and a broker that can be shut: connections are cut, refused, or hang and say nothing.
-
-It runs in a thread of its own. `target` may change while it runs.
+"""A proxy between clients and a broker whose connections can be cut, refused or stalled.
+It runs in its own thread. `target` may change while it runs.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class CuttingProxy:
             return
         try:
             from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:  # it is away
+        except OSError:  # the broker is down
             writer.transport.abort()
             return
         pair = (writer, to_broker)
@@ -61,10 +60,10 @@ class CuttingProxy:
                 await to.drain()
         to.close()
 
-    # -- what may be done to it, from any thread
+    # -- thread-safe methods
 
     def cut(self, *, clients_only: bool = False) -> None:
-        """All connections, at once; or their clients' ends only: the broker gets what is held back."""
+        """Cuts all connections at once, or only the clients' side: then the broker still gets the held data."""
 
         async def cut() -> None:
             self.cuts += len(self._pairs)
@@ -75,11 +74,11 @@ class CuttingProxy:
         self._call(cut())
 
     def refuse(self, refuses: bool) -> None:
-        """New connections."""
+        """Refuses new connections, or accepts them again."""
         self._refuses = refuses
 
     def hold(self, way: str) -> None:
-        """`requests` or `answers` wait in here, until `release`; or are lost, if there is a `cut` before."""
+        """Holds `requests` or `answers` back until `release`; `cut` discards them."""
 
         async def hold() -> None:
             self._flows[way].clear()

@@ -1,7 +1,6 @@
-"""What a checker remembers of a history: values and where they were found, transactions, what groups committed, and
-what was wrong.
-
-Made for millions of values: they are numbered as they are sent, and what is known of them stands in arrays.
+"""What a checker collects from a history: values and where they were found, transactions, commits of groups,
+violations.
+Made for millions of values: they are numbered in the order of sending, and their data are kept in arrays.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from typing import NamedTuple
 
 NOWHERE = -1
 
-# What a value was (flags).
+# Flags of a value.
 ACKED = 1
-SEEN = 2  # polled by a consumer of committed records
-READ = 4  # found by the last reading of committed records
-GLIMPSED = 8  # found by a consumer or reading of all records, committed or not
+SEEN = 2  # polled by a read_committed consumer
+READ = 4  # found by the last read with read_committed
+GLIMPSED = 8  # found by a read_uncommitted consumer or read
 VISIBLE = SEEN | READ
 FOUND = VISIBLE | GLIMPSED
 
-# What became of a transaction.
+# States of a transaction.
 OPEN, COMMITTING, COMMITTED, ABORTED, UNKNOWN = "open", "committing", "committed", "aborted", "unknown"
 
-# Kinds of violations; `checker` says what they mean.
+# Kinds of violations, described in `checker`.
 TWO_VALUES = "one offset with two values"
 DUPLICATE = "duplicate"
 LOST = "lost write"
@@ -49,11 +48,11 @@ KINDS = (
     *(BACKWARD_POLL, BACKWARD_SEND, COMMIT_BEYOND, RESUMED_BELOW, LOST_COMMIT, TORN, ZOMBIE, TWICE, UNPROCESSED),
 )
 
-PER_KIND = 100  # so many violations of a kind are kept, the rest is counted
+PER_KIND = 100  # violations kept per kind; the rest is only counted
 
 
 class Violation(NamedTuple):
-    """What must not have happened: where, at which offsets, and the lines of the history that show it."""
+    """A violation: its partition, the offsets, and the lines of the history that show it."""
 
     kind: str
     evidence: str
@@ -68,7 +67,7 @@ class Violation(NamedTuple):
 
 @dataclass
 class Report:
-    """The outcome: violations (PER_KIND of each kind at most), how many there are, and what the history held."""
+    """The result: violations (at most PER_KIND of each kind), their numbers, and a summary of the history."""
 
     violations: list[Violation] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -88,22 +87,23 @@ class Report:
 
 
 class Values:
-    """What was sent. All columns are by a value's number, which is its place in the order of the first invocations."""
+    """The sent values. All columns are indexed by a value's number: its position in the order of the first
+    invocations."""
 
     def __init__(self) -> None:
         self.number: dict[int, int] = {}
         self.value = array("q")
         self.place = array("l")
         self.process = array("l")
-        self.txn = array("l")  # NOWHERE: in none
+        self.txn = array("l")  # NOWHERE: no transaction
         self.source = array("q")  # the value it was made from
-        self.sends = array("b")  # sends that happened or may have
+        self.sends = array("b")  # sends that happened or may have happened
         self.flags = array("B")
         self.offset = array("q")
-        self.sent = array("q")  # lines: of the last invocation, of the outcome, of the first finding
-        self.told = array("q")
+        self.sent = array("q")  # line numbers of the last invocation, the outcome, and the first read
+        self.outcome = array("q")
         self.found = array("q")
-        self.more: dict[int, set[int]] = {}  # further offsets of values that were sent again
+        self.more: dict[int, set[int]] = {}  # other offsets of values that were sent again
 
     def __len__(self) -> int:
         return len(self.value)
@@ -119,13 +119,13 @@ class Values:
         self.flags.append(0)
         self.offset.append(NOWHERE)
         self.sent.append(line)
-        self.told.append(0)
+        self.outcome.append(0)
         self.found.append(0)
         return number
 
     def lines(self, number: int) -> tuple[int, ...]:
-        """The lines that tell of a value, as far as there are any."""
-        return tuple(line for line in (self.sent[number], self.told[number], self.found[number]) if line)
+        """Returns the known lines about a value."""
+        return tuple(line for line in (self.sent[number], self.outcome[number], self.found[number]) if line)
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class Transaction:
     transactional_id: str
     line: int
     state: str = OPEN
-    is_doomed: bool = False  # its producer was fenced before it asked for the commit
+    is_doomed: bool = False  # its producer was fenced before it sent the commit
     commit_line: int = 0
     end_line: int = 0
     values: array[int] = field(default_factory=lambda: array("l"))
@@ -144,7 +144,7 @@ class Transaction:
 
     @property
     def fate(self) -> str:
-        """COMMITTED, ABORTED or UNKNOWN. What nobody asked to commit can only be aborted."""
+        """COMMITTED, ABORTED or UNKNOWN. Without an attempt to commit, it can only be aborted."""
         if self.state == COMMITTED:
             return COMMITTED
         return UNKNOWN if self.state == COMMITTING and not self.is_doomed else ABORTED
@@ -156,7 +156,7 @@ UNKNOWN_S = 30.0  # a request whose outcome is unknown takes effect within this 
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """An offset that is committed or may be: told at line `end`, or unknown since second `unknown_at`."""
+    """An offset that is or may be committed: acknowledged at line `end`, or unknown since second `unknown_at`."""
 
     offset: int
     line: int
@@ -166,11 +166,13 @@ class Commit:
 
 class Commits:
     """What a group may have committed in one partition: the acknowledged commits that no later one has replaced, and
-    those whose outcome is open."""
+    those of
+    unknown outcome.
+    """
 
     def __init__(self) -> None:
         self.entries: list[Commit] = []
-        self.has_begun = False  # one is acknowledged: what was before is gone
+        self.has_begun = False  # one is acknowledged: earlier ones are obsolete
 
     def begin(self, offset: int, line: int) -> Commit:
         self.entries.append(Commit(offset, line))
@@ -193,7 +195,7 @@ class Commits:
             self.entries.remove(commit)
 
     def offsets(self) -> set[int]:
-        """All that may be committed now; where it may be that nothing is, 0 is among them."""
+        """Returns all offsets that may be committed now; includes 0 if possibly nothing is."""
         return {one.offset for one in self.entries} | (set() if self.has_begun else {0})
 
     @property

@@ -1,4 +1,4 @@
-"""Follows a history line by line: what can be told wrong at once, and what must be remembered for the end."""
+"""Follows a history line by line: finds the violations that are evident at once, and collects the rest for the end."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from ottla_testing.history.facts import (
 )
 from ottla_testing.history.history import Event
 
-RESUMES = -1  # as a position: the group's committed offset, whatever that is
+RESUMES = -1  # as a position: the group's committed offset
 COMMITTED_ONLY = "read_committed"
 
 
 class Gap(NamedTuple):
-    """Offsets that were passed over: a violation of the kind if there was something between `start` and `end`."""
+    """Skipped offsets: a violation of this kind if there was a record between `start` and `end`."""
 
     kind: str
     place: int
@@ -50,15 +50,16 @@ class Gap(NamedTuple):
 
 
 class Resuming(NamedTuple):
-    """What is known where a partition came to a consumer: the lowest offset that may have been committed then, and its
-    own position if it had the partition last (it may go on from there)."""
+    """What is known when a consumer gets a partition: the lowest offset that may have been committed then, and its own
+    position if it had the partition last (it may continue there).
+    """
 
     lowest: int
     own: int
 
 
 class Consuming:
-    """One process as a consumer."""
+    """A process as a consumer."""
 
     def __init__(self) -> None:
         self.group: str | None = None
@@ -69,28 +70,28 @@ class Consuming:
 
 
 class Follower:
-    """What was read so far; `verdicts.judge` decides in the end what can be decided only then."""
+    """The state so far; `verdicts.judge` decides at the end what needs the whole history."""
 
     def __init__(self) -> None:
         self.report = Report()
         self.values = Values()
         self.places: dict[str, int] = {}
         self.partitions: list[str] = []  # by place
-        self.logs: list[dict[int, int]] = []  # by place: value number by offset, as first told
-        self.ends: dict[int, int] = {}  # by place: where the last reading of committed records ended
+        self.logs: list[dict[int, int]] = []  # by place: value number by offset, as first reported
+        self.ends: dict[int, int] = {}  # by place: end of the last read with read_committed
         self.processes: dict[str, int] = {}
         self.names: list[str] = []  # of processes
         self.consuming: dict[str, Consuming] = {}
         self.txns: list[Transaction] = []
         self.txn_numbers: dict[str, int] = {}
         self.current: dict[str, Transaction] = {}  # by process: its last transaction
-        self.holders: dict[str, dict[str, int]] = {}  # by transactional id: line since when a process has it
-        self.asked: dict[tuple[str, str], int] = {}  # by process and transactional id: line of the `init`
-        self.fenced: dict[str, int] = {}  # by process: line at which that was certain
-        self.owners: dict[tuple[str | None, int], str] = {}  # by group and place: who was assigned it last
+        self.holders: dict[str, dict[str, int]] = {}  # by transactional id: line at which each process got it
+        self.init_lines: dict[tuple[str, str], int] = {}  # by process and transactional id: line of the `init`
+        self.fenced: dict[str, int] = {}  # by process: line at which this is certain
+        self.owners: dict[tuple[str | None, int], str] = {}  # by group and place: the process that was assigned it last
         self.commits: dict[tuple[str, int], Commits] = {}
         self.gaps: list[Gap] = []
-        self.early: dict[int, tuple[int, str]] = {}  # by value number: polled at a line by a process, not yet committed
+        self.early: dict[int, tuple[int, str]] = {}  # by value number: line and process of a poll before the commit
         self.drained: list[tuple[str, str, int]] = []
         self._conflicts: set[tuple[int, int]] = set()
         self._handlers = {
@@ -129,7 +130,7 @@ class Follower:
             found = self.consuming[name] = Consuming()
         return found
 
-    # -- what befalls
+    # -- processes and faults
 
     def _on_start(self, line: int, type: str, event: Event) -> None:
         one = self.consumer(event["process"])
@@ -142,11 +143,11 @@ class Follower:
         self._leave(event)
 
     def _on_exit(self, line: int, type: str, event: Event) -> None:
-        self.report.counts[f"exits: {'of itself' if event.get('error') else 'told to'}"] += 1
+        self.report.counts[f"exits: {'by itself' if event.get('error') else 'requested'}"] += 1
         self._leave(event)
 
     def _leave(self, event: Event) -> None:
-        """What it had under way takes effect soon, or never."""
+        """Its unfinished requests take effect soon, or never."""
         process = event["process"]
         for _, commit in self.consumer(process).pending:
             commit.unknown_at = event["at"]
@@ -166,7 +167,7 @@ class Follower:
             self._sent(line, event, value)
             return
         number = self.values.number[value]
-        self.values.told[number] = line
+        self.values.outcome[number] = line
         self.report.counts[f"sends: {type}"] += 1
         if type == "fail":
             self.values.sends[number] -= 1
@@ -183,7 +184,7 @@ class Follower:
         place, name = self.place(event["partition"]), event.get("txn")
         txn = NOWHERE if name is None else self.txn_numbers[name]
         known = self.values.number.get(value)
-        if known is not None:  # once more, after an unknown outcome
+        if known is not None:  # a resend after an unknown outcome
             if self.values.place[known] != place or self.values.txn[known] != txn:
                 raise ValueError(f"{value} is sent again in another partition or transaction")
             self.values.sends[known] += 1
@@ -194,7 +195,7 @@ class Follower:
             self.txns[txn].values.append(number)
 
     def _at(self, number: int, place: int, offset: int, line: int) -> None:
-        """A value was acknowledged or found at an offset."""
+        """Notes that a value was acknowledged or found at an offset."""
         values = self.values
         other = self.logs[place].setdefault(offset, number)
         if other != number and (place, offset) not in self._conflicts:
@@ -220,14 +221,14 @@ class Follower:
         lines = dict.fromkeys((*self.values.lines(number), *lines))
         self.violate(kind, evidence, self.values.place[number], offsets, lines)
 
-    # -- finding
+    # -- reading
 
     def _find(self, place: int, offset: int, value: int, flag: int, line: int) -> int:
-        """Notes that a value was found, and gives its number (NOWHERE for one that nobody sent there)."""
+        """Notes that a value was found, and returns its number (NOWHERE if it was never sent to this partition)."""
         number = self.values.number.get(value, NOWHERE)
         if number == NOWHERE or self.values.place[number] != place:
             where = "anywhere" if number == NOWHERE else "there"
-            self.violate(PHANTOM, f"nobody has sent {value} {where}", place, [offset], [line])
+            self.violate(PHANTOM, f"{value} was never sent {where}", place, [offset], [line])
             return NOWHERE
         flags = self.values.flags
         if not self.values.found[number]:
@@ -261,13 +262,13 @@ class Follower:
                 one.positions[place] = position
 
     def _resume(self, one: Consuming, place: int, offset: int, line: int, process: str) -> int:
-        """Where a consumer may have begun at most; below the least is a violation."""
+        """Returns the highest offset at which a consumer may have begun; beginning below the lowest is a violation."""
         known = one.resuming.pop(place)
         commits = self._commits(one.group, place)
         if offset < known.lowest:
             evidence = f"{process} began at {offset}, and {one.group} had committed {known.lowest}"
             self.violate(RESUMED_BELOW, evidence, place, [known.lowest, offset], [commits.newest_line, line])
-        # It lies somewhere up to here; what was passed over beyond is looked at in the end.
+        # It is at most this; offsets skipped after it are checked at the end.
         return min(max(known.own, *commits.offsets()), offset)
 
     def _on_read(self, line: int, type: str, event: Event) -> None:
@@ -299,7 +300,7 @@ class Follower:
         one.group = event.get("group", one.group)
         for partition in event["partitions"]:
             place = self.place(partition)
-            # Where nobody else had it in between, some clients go on from where they were, committed or not.
+            # If no other member had it meanwhile, some clients continue at their position, committed or not.
             is_own = self.owners.get((one.group, place)) == event["process"]
             own = one.positions.get(place, NOWHERE) if is_own else NOWHERE
             self.owners[one.group, place] = event["process"]
@@ -307,7 +308,7 @@ class Follower:
             one.resuming[place] = Resuming(min(self._commits(one.group, place).offsets()), own)
 
     def _on_revoke(self, line: int, type: str, event: Event) -> None:
-        """It has it until another has it: what it polls and commits late is judged by that."""
+        """A consumer keeps the partition until another gets it: its late polls and commits are judged by that."""
 
     def _on_seek(self, line: int, type: str, event: Event) -> None:
         one, place = self.consumer(event["process"]), self.place(event["partition"])
@@ -318,7 +319,7 @@ class Follower:
             one.positions[place] = event["offset"]
 
     def _beyond(self, line: int, event: Event) -> None:
-        """Whether a consumer has polled what it wants to be committed."""
+        """Checks that a consumer has polled what it commits."""
         one = self.consumer(event["process"])
         for partition, offset in event["offsets"].items():
             place = self.place(partition)
@@ -372,14 +373,14 @@ class Follower:
     def _on_init(self, line: int, type: str, event: Event) -> None:
         process, name = event["process"], event["transactional_id"]
         if type == "invoke":
-            self.asked[process, name] = line
+            self.init_lines[process, name] = line
         if type != "ok":
             return
         self.fenced.pop(process, None)
         holders = self.holders.setdefault(name, {})
         for other, since in list(holders.items()):
-            # Who got it while this one was asking may be the newer of the two.
-            if other != process and since < self.asked[process, name]:
+            # A process that got it during this request may be the newer one.
+            if other != process and since < self.init_lines[process, name]:
                 del holders[other]
                 self.fenced[other] = line
                 if (txn := self.current.get(other)) is not None and txn.state == OPEN:

@@ -1,41 +1,36 @@
-"""A history: what clients did and were told, and what befell them, one JSON object a line.
-
-All processes of a run append to one file. A line is one write of a file opened for appending, so lines are whole, their
-order is the order in which they were written, and a client that is killed leaves what it did. A client writes `invoke`
-before it begins something and the outcome after it was told: if the outcome of one thing stands above the invocation of
-another, the one had happened before the other began. Nothing else may be read from the order.
-
-Each line has `at` (seconds of a clock that all processes of the machine share), `process`, `type` and `op`.
-A process is one life of one client: what comes back after a crash is another process. Types are `invoke`, and the
-outcomes `ok`, `fail` (it did not happen and will not) and `info` (unknown: it may have happened, or happen yet; an
-error is `info` unless it is certain); what has no beginning is `ok`. An invocation without an outcome is as good as
-`info`.
-
-A partition is "topic-index"; an offset a number; a value a number that no other record of the run has (if one is sent
-again after an unknown outcome, there is an `invoke` of its own for that). Fields besides, by `op`:
-
+"""A history: the operations of clients with their outcomes, and the faults, one JSON object per line.
+All processes of a run append to one file. Each line is one write to a file opened for appending, so lines are whole,
+their order is the order of the writes, and the events of a killed client are kept. A client writes `invoke` before it
+begins an operation, and the outcome after it is known: if the outcome of one operation is above the invocation of
+another, it happened before the other began. Nothing else can be concluded from the order.
+Each line has `at` (seconds of a clock shared by all processes of the machine), `process`, `type` and `op`.
+A process is one life of a client: after a crash a client is another process. Types are `invoke`, and the outcomes `ok`,
+`fail` (it did not happen and will not) and `info` (unknown: it may have happened, or happen later; an error is `info`
+unless it is certain). Events without duration are `ok`. An invocation without an outcome is the same as `info`.
+A partition is "topic-index"; an offset is a number; a value is a number that no other record of the run has (a resend
+after an unknown outcome has its own `invoke`). Other fields, by `op`:
     start       ok                  client, role, isolation (of its polls), group, transactional_id (each if known)
-    crash       ok                  the process was killed; written by the one who did it
-    exit        ok                  the process has ended; error: why, where it could not go on
+    crash       ok                  the process was killed; written by the process that killed it
+    exit        ok                  the process has ended; error: the reason, if it could not continue
     fault       ok                  fault: what was done to the broker (kill, pause, cut, ...)
     send        invoke              partition, value; txn (if in a transaction); of (the value this was made from)
-                ok                  value, offset (-1: not told)
+                ok                  value, offset (-1: unknown)
                 fail, info          value, error
-    assign      ok                  partitions: those that come to it; group; without a group it starts at offset 0
-    revoke      ok                  partitions that leave it
-    seek        ok                  partition, offset (null: to what its group has committed)
-    poll        ok                  records: {partition: [[offset, value], ...]}, as they were given to the application
-    commit_offsets  invoke          group, offsets: {partition: offset}; a process has one under way at a time
+    assign      ok                  partitions: those that it gets; group; without a group it starts at offset 0
+    revoke      ok                  partitions: those that it loses
+    seek        ok                  partition, offset (null: to its group's committed offset)
+    poll        ok                  records: {partition: [[offset, value], ...]}, as given to the application
+    commit_offsets  invoke          group, offsets: {partition: offset}; a process has at most one at a time
                 ok, fail, info
-    init        invoke, ok, ...     transactional_id: whoever held it before is fenced once this is `ok`
+    init        invoke, ok, ...     transactional_id: its previous process is fenced when this is `ok`
     begin       ok                  txn: a name that no other transaction of the run has; transactional_id
     send_offsets  invoke, ok, ...   txn, group, offsets
     commit      invoke, ok, ...     txn
     abort       invoke, ok, ...     txn
-    read        ok                  isolation, records: part of a last reading of all logs, with all faults over
-    read_end    ok                  isolation, ends: {partition: offset where the reading ended, at the end of the log}
-    committed   ok                  group, offsets: what a group has committed, with all faults over
-    drained     ok                  source, target: topics; all of the one has been made into records of the other
+    read        ok                  isolation, records: part of a last read of all logs, after all faults
+    read_end    ok                  isolation, ends: {partition: offset where the read ended, at the end of the log}
+    committed   ok                  group, offsets: what a group has committed, after all faults
+    drained     ok                  source, target: topics; all records of the source were processed
 """
 
 from __future__ import annotations
@@ -53,11 +48,11 @@ Event = dict[str, Any]
 
 
 class BadHistory(Exception):
-    """A line of a history is not what this module says."""
+    """A line of a history is not in the format of this module."""
 
 
 class Recorder:
-    """Appends the events of one process. It may be used by several threads."""
+    """Appends the events of one process. Thread-safe."""
 
     def __init__(self, path: Path | str, process: str) -> None:
         self.path, self.process = Path(path), process
@@ -68,7 +63,7 @@ class Recorder:
         self._write(self._name, type, op, fields)
 
     def crashed(self, process: str) -> None:
-        """Another process is no more."""
+        """Notes that another process was killed."""
         self._write(json.dumps(process), "ok", "crash", {})
 
     def _write(self, name: str, type: str, op: str, fields: dict[str, Any]) -> None:
@@ -100,7 +95,7 @@ def _words(error: object) -> str:
 
 
 def read(path: Path | str) -> Iterator[tuple[int, Event]]:
-    """(line number, event) of a file, one after the other. A torn last line is left out. Raises BadHistory."""
+    """Yields (line number, event) of a file. A torn last line is left out. Raises BadHistory."""
     with open(path, "rb") as file:
         number = 0
         while line := file.readline(LINE_BYTES_MAX):
@@ -119,7 +114,7 @@ def read(path: Path | str) -> Iterator[tuple[int, Event]]:
 
 
 def dump(events: Iterator[Event] | list[Event], path: Path | str) -> None:
-    """A history from events that are there already; times are counted up where they are missing."""
+    """Writes events to a file; missing times are counted up."""
     with open(path, "w") as file:
         for number, event in enumerate(events):
             whole: Mapping[str, Any] = {"at": number / 1000, **event}

@@ -1,15 +1,12 @@
-"""One life of a client: `python life.py CONFIG` does what its role says until SIGTERM, and writes down what it does.
-
-CONFIG is JSON: history, process, number (no other life of the run has it), address, library, role, seed, hung_s, and by
-role topics, group and transactional_id; `in_truth` is the isolation that a liar gives its client. Roles:
-
+"""One life of a client: `python life.py CONFIG` works in its role until SIGTERM, and records what it does.
+CONFIG is JSON: history, process, number (unique in the run), address, library, role, seed, hung_s, and depending on the
+role topics, group and transactional_id; `in_truth` is the actual isolation of a client that records read_committed.
+Roles:
     sender      sends plainly (idempotent) to `partitions`
-    group       a member of `group`: polls, now and then commits
-    sends in transactions:
-    writer      to `partitions`; commits or aborts
-    loop        a member of `group` that makes, of each record, one in `target`, and commits the offsets with it
-
-It ends with an exit code other than 0 where its client can do nothing more; the next life begins anew.
+    group       a member of `group`: polls, sometimes commits
+    writer      sends to `partitions` in transactions; commits or aborts
+    loop        a member of `group` that makes one record in `target` from each record, in transactions with the offsets
+The exit code is not 0 if its client can do nothing more; the next life starts again.
 """
 
 from __future__ import annotations
@@ -24,16 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from ottla_testing.history.history import Recorder
-from ottla_testing.history.ports import Abortable, Final, NotSent, Receiving, Sending, Told, split
+from ottla_testing.history.ports import Abortable, Final, NotSent, OnSent, Receiving, Sending, split
 
 VALUES_PER_LIFE = 10_000_000
 TRANSACTION_TIMEOUT_MS = 6000
-WINDOW = 200  # records that are not told yet
+WINDOW = 200  # records whose outcome is not known yet
 IDLE_S = 0.02
 
 
 def is_mistake(error: Exception) -> bool:
-    """Whether these programs are wrong; clients raise such errors, too, when a connection goes at a bad moment."""
+    """Returns whether this program is wrong; clients also raise such errors when a connection is lost at a bad
+    moment."""
     place = traceback.extract_tb(error.__traceback__)[-1].filename
     return isinstance(error, (NameError, TypeError, AttributeError)) and Path(place).parent == Path(__file__).parent
 
@@ -46,7 +44,7 @@ class Life:
         self.library = importlib.import_module(f"ottla_testing.history.life_{config['library']}")
         self.stopped = False
         self.values = config["number"] * VALUES_PER_LIFE
-        self.untold = 0
+        self.unacknowledged = 0
         self.txns = 0
         signal.signal(signal.SIGTERM, self._stop)
         self.lives()
@@ -60,7 +58,7 @@ class Life:
         self.recorder.ok("start", client=self.config["library"], role=self.config["role"], **isolation, **known)
         try:
             getattr(self, f"_{self.config['role']}")()
-        except Exception as error:  # there are many kinds, by library, of a broker that is away or a newer instance
+        except Exception as error:  # libraries raise many kinds when a broker is down or a newer instance exists
             if is_mistake(error):
                 raise
             traceback.print_exc()
@@ -70,8 +68,10 @@ class Life:
         return 0
 
     def lives(self) -> None:
-        """To be called again and again: else the process is killed, even in the midst of a call into C. There are
-        clients that wait for ever for an answer that they have lost."""
+        """Must be called regularly; otherwise the process is killed, even during a call into C. Some clients wait for
+        ever for a
+        lost response.
+        """
         signal.alarm(self.config["hung_s"])
 
     # -- sending
@@ -81,22 +81,22 @@ class Life:
         value = self.values
         data = b"%d:" % value + b"." * self.choose.randrange(200)
         self.recorder.invoke("send", partition=partition, value=value, **more)
-        self.untold += 1
+        self.unacknowledged += 1
         try:
-            sending.send(partition, data, self.told(value))
+            sending.send(partition, data, self.on_sent(value))
         except NotSent as error:
-            self.untold -= 1
+            self.unacknowledged -= 1
             self.recorder.fail("send", error, value=value)
 
-    def told(self, value: int) -> Told:
-        def told(offset: int | None, error: object | None) -> None:
-            self.untold -= 1
+    def on_sent(self, value: int) -> OnSent:
+        def record(offset: int | None, error: object | None) -> None:
+            self.unacknowledged -= 1
             if error is None:
                 self.recorder.ok("send", value=value, offset=-1 if offset is None else offset)
             else:
                 self.recorder.info("send", error, value=value)
 
-        return told
+        return record
 
     def sending(self) -> Sending:
         name = self.config.get("transactional_id")
@@ -116,7 +116,7 @@ class Life:
         partitions = self.config["partitions"]
         while not self.stopped:
             self.lives()
-            if self.untold < WINDOW:
+            if self.unacknowledged < WINDOW:
                 for _ in range(self.choose.randrange(1, 8)):
                     self.send(sending, self.choose.choice(partitions))
             sending.work(self.choose.random() * 4 * IDLE_S)
@@ -224,7 +224,7 @@ class Life:
     def _make(
         self, sending: Sending, receiving: Receiving, txn: str, taken: list[tuple[str, int]], offsets: dict[str, int]
     ) -> None:
-        """A record in the target for each that was taken, and the offsets."""
+        """Makes a record in the target of each record that was polled, and sends the offsets."""
         for partition, value in taken:
             index = split(partition)[1] % self.config["target_partitions"]
             self.send(sending, f"{self.config['target']}-{index}", txn=txn, of=value)
@@ -239,7 +239,7 @@ class Life:
 
 
 class Polled:
-    """What a member of a group has polled, and how far; writes it down as it comes."""
+    """What a member of a group has polled, and its positions; records it."""
 
     def __init__(self, recorder: Recorder, group: str) -> None:
         self._recorder, self._group = recorder, group
@@ -282,7 +282,7 @@ class Polled:
             self._recorder.ok("seek", partition=partition, offset=offset)
 
     def take(self) -> list[tuple[str, int]]:
-        """(partition, value) of what came since the last time."""
+        """Returns (partition, value) of the records since the last call."""
         self.write()
         taken, self._taken = self._taken, []
         return taken

@@ -1,4 +1,4 @@
-"""aiokafka as `ports` wants it: a loop that runs while a call waits."""
+"""aiokafka with the interface of `ports`: its event loop runs while a call waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, Told, Took, split
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, OnSent, Took, split
 
 LOOP = asyncio.new_event_loop()
 FATAL = ("ProducerFenced", "InvalidProducerEpoch", "OutOfOrderSequenceNumber", "IllegalOperation")
@@ -64,7 +64,7 @@ class Sending:
         except Abortable as error:
             raise Final(*error.args) from None
 
-    def send(self, partition: str, data: bytes, told: Told) -> None:
+    def send(self, partition: str, data: bytes, on_sent: OnSent) -> None:
         async def send() -> asyncio.Future[Any]:
             topic, index = split(partition)
             return await self.producer.send(topic, data, partition=index)
@@ -72,12 +72,12 @@ class Sending:
         def done(sent: asyncio.Future[Any]) -> None:
             self._under_way.discard(sent)
             error = sent.exception() if not sent.cancelled() else asyncio.CancelledError()
-            told(None if error else sent.result().offset, error)
+            on_sent(None if error else sent.result().offset, error)
 
         try:
             sent = wait(send())
         except (KafkaError, TimeoutError) as error:
-            told(None, error)
+            on_sent(None, error)
             raise Abortable(repr(error)) from None
         self._under_way.add(sent)
         sent.add_done_callback(done)
@@ -111,8 +111,8 @@ class Sending:
             wait(self._producer.stop())
 
 
-# Set while no transaction is under way. It commits offsets for a group by the group's name alone, so nobody but the
-# application keeps a rebalance from coming in between what it has polled and what it commits.
+# Set while no transaction is open. aiokafka commits offsets for a group by the group's name alone, so only the
+# application can prevent a rebalance between what it has polled and what it commits.
 QUIET = asyncio.Event()
 QUIET.set()
 
@@ -157,12 +157,12 @@ class Receiving:
     def poll(self, seconds: float) -> None:
         async def poll() -> None:
             found = await self._consumer.getmany(timeout_ms=int(seconds * 1000), max_records=200)
-            for place, records in found.items():  # in the same turn of the loop: no listener comes in between
+            for place, records in found.items():  # in the same loop iteration, so no listener runs in between
                 self._took(f"{place.topic}-{place.partition}", [(one.offset, one.value or b"") for one in records])
 
         try:
             wait(poll())
-        except KafkaError:  # it tells of a broker that is away
+        except KafkaError:  # the broker is down
             wait(asyncio.sleep(seconds))
 
     def commit(self, offsets: Mapping[str, int]) -> None:

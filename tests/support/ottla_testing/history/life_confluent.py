@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) as `ports` wants it."""
+"""confluent-kafka (librdkafka) with the interface of `ports`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, NotSent, Told, Took, split
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, NotSent, OnSent, Took, split
 
 QUICK: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
@@ -33,7 +33,7 @@ class Sending:
         self._insist(self._producer.init_transactions)
 
     def _insist(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Calls again while the error says that it may help."""
+        """Calls again while the error is retriable."""
         end = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -52,9 +52,9 @@ class Sending:
         except KafkaException as error:
             raise Final(error.args[0]) from None
 
-    def send(self, partition: str, data: bytes, told: Told) -> None:
+    def send(self, partition: str, data: bytes, on_sent: OnSent) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
-            told(None if error else message.offset(), error)
+            on_sent(None if error else message.offset(), error)
 
         topic, index = split(partition)
         try:
@@ -62,7 +62,7 @@ class Sending:
         except BufferError as error:
             raise NotSent(error) from None
         except KafkaException as error:
-            told(None, error)
+            on_sent(None, error)
             cause = error.args[0]
             raise (Final if cause.code() == KafkaError._FATAL or cause.fatal() else Abortable)(cause) from None
 
@@ -120,7 +120,7 @@ class Receiving:
         )
 
     def poll(self, seconds: float) -> None:
-        # One after the other: a call for many may be interrupted by a rebalance halfway.
+        # One by one: a rebalance may interrupt a call for many.
         for number in range(MOST_RECORDS):
             message = self.consumer.poll(0 if number else seconds)
             if message is None:

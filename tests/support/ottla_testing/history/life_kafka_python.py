@@ -1,4 +1,4 @@
-"""kafka-python as `ports` wants it."""
+"""kafka-python with the interface of `ports`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError
     from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, Told, Took, split
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, OnSent, Took, split
 
 QUICK: dict[str, Any] = {
     "reconnect_backoff_ms": 20,
@@ -30,7 +30,7 @@ class Sending:
         if transactional_id:
             more |= {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
             more |= {"delivery_timeout_ms": timeout_ms}
-        self._failed: list[BaseException] = []  # sends of the transaction
+        self._failed: list[BaseException] = []  # failed sends of the transaction
         self._producer = KafkaProducer(bootstrap_servers=address, **QUICK, **more)
 
     def init(self) -> None:
@@ -50,16 +50,16 @@ class Sending:
         except KafkaError as error:
             raise Final(repr(error)) from None
 
-    def send(self, partition: str, data: bytes, told: Told) -> None:
+    def send(self, partition: str, data: bytes, on_sent: OnSent) -> None:
         topic, index = split(partition)
         try:
             sent = self._producer.send(topic, data, partition=index)
         except KafkaError as error:
             self._failed.append(error)
-            told(None, error)
+            on_sent(None, error)
             raise Abortable(repr(error)) from None
-        sent.add_callback(lambda metadata: told(metadata.offset, None))
-        sent.add_errback(lambda error: (self._failed.append(error), told(None, error)))
+        sent.add_callback(lambda metadata: on_sent(metadata.offset, None))
+        sent.add_errback(lambda error: (self._failed.append(error), on_sent(None, error)))
 
     def work(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -73,7 +73,7 @@ class Sending:
         self._call(self._producer.send_offsets_to_transaction, wanted, consumer.group_metadata())
 
     def commit(self) -> None:
-        # 3.0.12 commits what is left of a transaction of which records have expired: an application has to look itself.
+        # 3.0.12 commits the rest of a transaction whose records have expired, unless the application checks.
         self._call(self._producer.flush, PATIENCE_S)
         if self._failed:
             raise Abortable(repr(self._failed[0]))
@@ -120,9 +120,9 @@ class Receiving:
 
     def poll(self, seconds: float) -> None:
         try:
-            # Long enough to join a group in: 3.0.12 forgets an assignment that comes between two polls.
+            # Long enough to join a group: 3.0.12 loses an assignment that arrives between two polls.
             found = self.consumer.poll(int(max(seconds, 2.0) * 1000), max_records=200)
-        except KafkaError:  # it tells of a broker that is away
+        except KafkaError:  # the broker is down
             time.sleep(seconds)
             return
         for place, records in found.items():

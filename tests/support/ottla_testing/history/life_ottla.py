@@ -1,4 +1,4 @@
-"""`ottla.client` as `ports` wants it."""
+"""`ottla.client` with the interface of `ports`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ottla.client import ClientError, Consumer, Producer
 from ottla.client.net.errors import InvalidTransactionState, ProducerFailed, TransactionUnsettled
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, NotSent, Told, Took, split
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, NotSent, OnSent, Took, split
 
 LOOP = asyncio.new_event_loop()
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Sending:
 
     @staticmethod
     def _insist(call: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
-        """Calls again while it is not known what became of it."""
+        """Calls again while the outcome is unknown."""
         while True:
             try:
                 wait(call(*arguments))
@@ -53,7 +53,7 @@ class Sending:
 
     def send_offsets(self, offsets: Mapping[str, int], receiving: Any) -> None:
         wanted = {split(place): offset for place, offset in offsets.items()}
-        # Whose generation it was when they were polled: it may be another by now.
+        # The generation at the time of the poll; it may have changed since.
         self._insist(self._producer.send_offsets_to_transaction, wanted, receiving.generation)
 
     def commit(self) -> None:
@@ -64,16 +64,16 @@ class Sending:
         self._insist(self._producer.abort)
         self.work(0)
 
-    def send(self, partition: str, data: bytes, told: Told) -> None:
+    def send(self, partition: str, data: bytes, on_sent: OnSent) -> None:
         def done(sent: asyncio.Future[Any]) -> None:
             error = sent.exception() if not sent.cancelled() else asyncio.CancelledError()
-            told(None if error else sent.result().offset, error)
+            on_sent(None if error else sent.result().offset, error)
 
         topic, index = split(partition)
         try:
             sent = wait(self._producer.send(topic, data, partition=index))
         except ProducerFailed as error:
-            told(None, error)
+            on_sent(None, error)
             raise Final(repr(error)) from None
         except ClientError as error:
             raise NotSent(error) from None
@@ -120,7 +120,8 @@ class Receiving:
             raise Final(repr(error)) from None
 
     def _look(self) -> None:
-        """It has no listeners: a new generation shows that partitions came anew; it is known before they are."""
+        """The client has no listeners: a new generation means that partitions were reassigned; it is known before they
+        are."""
         generation = self._consumer.group_metadata()
         partitions = [f"{topic}-{partition}" for topic, partition in self._consumer.assignment()]
         if (generation, partitions) != (self.generation, self._partitions):
@@ -137,7 +138,7 @@ class Receiving:
 
         try:
             wait(poll())
-        except ClientError:  # it tells of a broker that is away
+        except ClientError:  # the broker is down
             wait(asyncio.sleep(seconds))
 
     def commit(self, offsets: Mapping[str, int]) -> None:

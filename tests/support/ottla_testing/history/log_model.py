@@ -1,7 +1,7 @@
-"""A small model of a broker and its clients that writes clean histories: what a checker has to let pass.
-
-A partition's log is a list; an entry is a record or a marker. A transaction takes place at once when it is committed or
-aborted, with a marker in each of its partitions. Every doing is one method, with the outcome that its client is told.
+"""A small model of a broker and its clients that writes clean histories, which a checker must accept.
+A partition's log is a list; an entry is a record or a marker. A transaction takes effect at once when it is committed
+or
+aborted, with a marker in each of its partitions. Each operation is a method, with the outcome that its client gets.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Model:
         return found
 
     def finish(self) -> list[Event]:
-        """All open transactions are aborted; everything is read to its end, by both kinds of readers."""
+        """Aborts all open transactions, and reads everything to its end with both isolations."""
         for sender in list(self.holders.values()):
             sender.resolve("aborted")
         for isolation in (ALL, COMMITTED_ONLY):
@@ -81,12 +81,12 @@ class Model:
 
 
 class Sender:
-    """One life of a producer; with a transactional id it sends in transactions only."""
+    """One life of a producer; with a transactional id it sends only in transactions."""
 
     def __init__(self, model: Model, process: str, transactional_id: str | None = None) -> None:
         self.model, self.process, self.transactional_id = model, process, transactional_id
         self.txn: Txn | None = None
-        self.waiting: list[Event] = []  # outcomes that it has not been told yet
+        self.waiting: list[Event] = []  # outcomes that it has not received yet
         model.note(process, "ok", "start", client="model", transactional_id=transactional_id)
 
     @property
@@ -102,7 +102,7 @@ class Sender:
         self.model.note(self.process, "ok", "init", transactional_id=name)
 
     def resolve(self, state: str) -> None:
-        """The transaction that is open in the log, if there is one, ends."""
+        """Ends the transaction that is open in the log, if there is one."""
         if self.txn is None or self.txn.state != "open":
             return
         self.txn.state = state
@@ -115,7 +115,7 @@ class Sender:
     def send(
         self, partition: str, outcome: str = "ok", *, late: bool = False, value: int | None = None, **more: Any
     ) -> int:
-        """Outcomes: ok; fail; written and lost (both unknown to the client). `late`: told by `hear`."""
+        """Outcomes: ok; fail; written and lost (both unknown to the client). `late`: delivered by `hear`."""
         value = self.model.next() if value is None else value
         txn = {"txn": self.txn.name} if self.txn else {}
         self.model.note(self.process, "invoke", "send", partition=partition, value=value, **txn, **more)
@@ -126,18 +126,18 @@ class Sender:
             if self.txn:
                 self.txn.partitions.setdefault(partition, offset)
             self.model.log(partition).append(Entry(value, self.txn))
-        told = {"process": self.process, "type": outcome, "op": "send", "value": value}
+        event = {"process": self.process, "type": outcome, "op": "send", "value": value}
         if outcome == "ok":
-            told["offset"] = offset
+            event["offset"] = offset
         else:
-            told |= {"type": "fail" if outcome == "fail" else "info", "error": "no answer"}
-        self.waiting.append(told)
+            event |= {"type": "fail" if outcome == "fail" else "info", "error": "no response"}
+        self.waiting.append(event)
         if not late:
             self.hear()
         return value
 
     def hear(self) -> None:
-        """It is told what became of its sends."""
+        """Delivers the outcomes of its sends."""
         self.model.events += self.waiting
         self.waiting = []
 
@@ -168,7 +168,7 @@ class Sender:
             self.txn = None
 
     def crash(self) -> None:
-        """Nothing more is heard of it; what it had under way is in the log, or not."""
+        """The process sends nothing more; its unfinished requests are in the log, or not."""
         self.waiting = []
         self.model.note(self.process, "ok", "crash")
 
@@ -210,8 +210,10 @@ class Receiver:
         return records
 
     def commit(self, outcome: str = "ok", *, over: bool = False) -> None:
-        """Its positions. Outcomes: ok, fail, done and undone (both unknown to the client). `over`: and what no reader
-        of its kind will get, such as a marker, as some clients do."""
+        """Commits its positions. Outcomes: ok, fail, done and undone (both unknown to the client). `over`: also over
+        offsets
+        without a visible record, such as a marker, as some clients do.
+        """
         offsets = dict(self.positions)
         if over:
             for partition, position in offsets.items():

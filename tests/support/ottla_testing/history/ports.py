@@ -1,6 +1,5 @@
-"""What a life needs of a client library: one way to speak to all of them. `life.py` lives by it, `life_*.py` give it.
-
-Everything blocks. Partitions are texts, "topic-index".
+"""What a life needs of a client library: one interface for all of them. `life.py` uses it, `life_*.py` implement it.
+Everything blocks. Partitions are strings, "topic-index".
 """
 
 from __future__ import annotations
@@ -8,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-PATIENCE_S = 60.0  # a bound for what takes as long as the broker is away
+PATIENCE_S = 60.0  # time limit of calls that wait for the broker
 
-Told = Callable[[int | None, object | None], None]  # offset (None or -1: not told), or an error
-Took = Callable[[str, list[tuple[int, bytes]]], None]  # a partition's records as the application gets them
+OnSent = Callable[[int | None, object | None], None]  # offset (None or -1: unknown), or an error
+Took = Callable[[str, list[tuple[int, bytes]]], None]  # records of a partition, as the application gets them
 Moved = Callable[[list[str]], None]
 
 
@@ -33,11 +32,11 @@ class Receiving(Protocol):
     def poll(self, seconds: float) -> None: ...
 
     def commit(self, offsets: Mapping[str, int]) -> None:
-        """Raises whatever; it is unknown then what became of it."""
+        """Raises any exception; then the outcome is unknown."""
         ...
 
     def rewind(self) -> dict[str, int | None]:
-        """Seeks what it has to what is committed, and tells where (None: unknown, or nothing is)."""
+        """Seeks to the committed offsets, and returns them (None: unknown, or nothing is committed)."""
         ...
 
     def close(self) -> None: ...
@@ -50,22 +49,22 @@ class Sending(Protocol):
 
     def begin(self) -> None: ...
 
-    def send(self, partition: str, data: bytes, told: Told) -> None:
+    def send(self, partition: str, data: bytes, on_sent: OnSent) -> None:
         """Raises NotSent."""
         ...
 
     def work(self, seconds: float) -> None:
-        """Lets the client do what it does."""
+        """Lets the client work."""
         ...
 
     def flush(self) -> None:
-        """Until all sends are told."""
+        """Waits until the outcomes of all sends are known."""
         ...
 
     def send_offsets(self, offsets: Mapping[str, int], receiving: Receiving) -> None: ...
 
     def commit(self) -> None:
-        """Raises Abortable or Final; it may be done all the same, unless an `abort` succeeds."""
+        """Raises Abortable or Final. Then it may still be committed, unless `abort` succeeds."""
         ...
 
     def abort(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be decided only when a whole history is known: what was lost, torn, passed over, or read and aborted."""
+"""What can be decided only with the whole history: lost, torn, skipped, or aborted and read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ottla_testing.history.follower import Follower
 
 
 def judge(follower: Follower) -> None:
-    """Adds to the follower's report."""
+    """Adds violations to the follower's report."""
     fates = [txn.fate for txn in follower.txns]
     for fate in fates:
         follower.report.counts[f"transactions: {fate}"] += 1
@@ -46,7 +46,7 @@ def judge(follower: Follower) -> None:
 
 
 def _values(follower: Follower, fates: Sequence[str]) -> None:
-    """Each value by itself."""
+    """Checks each value."""
     values = follower.values
     tops = [max((o for o, n in log.items() if values.flags[n] & FOUND), default=-1) for log in follower.logs]
     for number, flags in enumerate(values.flags):
@@ -71,11 +71,11 @@ def _values(follower: Follower, fates: Sequence[str]) -> None:
             if 0 <= offset < tops[values.place[number]]:
                 follower.about(LOST, number, f"{value} was acknowledged, and is not there in the end")
             else:
-                follower.about(UNSEEN, number, f"{value} was acknowledged, and nobody ever saw it")
+                follower.about(UNSEEN, number, f"{value} was acknowledged, and was never seen")
 
 
 def _order(follower: Follower) -> None:
-    """Whether what each process sent to a partition, and was acknowledged, lies in the order of sending."""
+    """Checks that the acknowledged records of each process are in the order of sending, by partition."""
     values = follower.values
     last: dict[tuple[int, int], int] = {}
     for number, offset in enumerate(values.offset):
@@ -92,24 +92,24 @@ def _order(follower: Follower) -> None:
 
 
 def _wholeness(follower: Follower, txn: Transaction, fate: str) -> None:
-    """A transaction is to be seen wholly, or not at all if it is unknown what became of it."""
+    """Checks that a transaction is visible as a whole; or not at all if its outcome is unknown."""
     values = follower.values
     sent = [n for n in txn.values if values.place[n] in follower.ends and values.sends[n] > 0]
     missing = [n for n in sent if not values.flags[n] & VISIBLE]
     is_partly_there = 0 < len(missing) < len(sent)
-    is_unsaid = fate == COMMITTED and any(not values.flags[n] & ACKED for n in missing)  # else they count as lost
+    is_unsaid = fate == COMMITTED and any(not values.flags[n] & ACKED for n in missing)  # otherwise they count as lost
     if is_partly_there or is_unsaid:
         there = [values.value[n] for n in sent if values.flags[n] & VISIBLE]
-        said = {COMMITTED: "committed", UNKNOWN: "of unknown outcome"}[fate]
+        wording = {COMMITTED: "committed", UNKNOWN: "of unknown outcome"}[fate]
         gone = [values.value[n] for n in missing]
-        evidence = f"{txn.name}, {said}: {there[:5]} are to be seen, {gone[:5]} are not"
+        evidence = f"{txn.name}, {wording}: {there[:5]} are to be seen, {gone[:5]} are not"
         lines = (txn.line, txn.commit_line, txn.end_line)
         offsets = [values.offset[n] for n in missing[:5] if values.offset[n] >= 0]
         follower.violate(TORN, evidence, values.place[missing[0]], offsets, [line for line in lines if line])
 
 
 def _gaps(follower: Follower, fates: Sequence[str]) -> None:
-    """What was passed over, and was there (an aborted record is passed over rightly)."""
+    """Checks what was skipped (skipping an aborted record is right)."""
     flags, txns = follower.values.flags, follower.values.txn
     aborted = {number for number, txn in enumerate(txns) if txn != NOWHERE and fates[txn] == ABORTED}
     offsets: dict[tuple[int, bool], list[int]] = {}
@@ -131,7 +131,7 @@ def _gaps(follower: Follower, fates: Sequence[str]) -> None:
 
 
 def _processed(follower: Follower) -> None:
-    """Whether each record was made into one record of another topic, and into one only."""
+    """Checks that each record was made into exactly one record of another topic."""
     values = follower.values
     topics = [partition.rpartition("-")[0] for partition in follower.partitions]
     made: dict[str, dict[int, int]] = defaultdict(dict)

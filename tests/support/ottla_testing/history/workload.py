@@ -1,8 +1,7 @@
-"""Clients of all libraries that work, crash and come back, while the broker is killed, paused and cut off from them.
-
-Owns the broker, the door before it, the clients' processes and what befalls them, all chosen by a seed (though not when
-exactly it happens: that is the machine's). `Workload.finish` ends all faults, waits until everything is as it has to be
-in the end, and reads everything; what `checker.check` makes of the history then is another matter.
+"""Clients of all libraries that work, crash and restart, while the broker is killed, paused and disconnected.
+Owns the broker, the proxy before it, the clients' processes and the faults, all chosen by a seed (except for the exact
+times, which depend on the machine). `Workload.finish` ends all faults, waits for the final state and reads everything;
+`checker.check` then checks the history.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from ottla_testing.history.history import Recorder
 from ottla_testing.history.ports import split
 from ottla_testing.patience import PATIENCE_S
 
-LINES, PARTITIONS = "lines", 3  # the topic that all read
+LINES, PARTITIONS = "lines", 3  # the topic that all consumers read
 LINE_PARTITIONS = [f"{LINES}-{index}" for index in range(PARTITIONS)]
-MADE_PARTITIONS = 2  # of the topic that a loop writes
+MADE_PARTITIONS = 2  # of a loop's target topic
 COMMITTED_ONLY, ALL = "read_committed", "read_uncommitted"
-FIRST_DEEDS = {  # nothing befalls them before
+FIRST_DEEDS = {  # no faults before these
     "sender": '"type":"ok","op":"send"',
     "member": '"type":"ok","op":"poll"',
     "writer": '"type":"ok","op":"commit"',
     "loop": '"type":"ok","op":"send_offsets"',
 }
 FAULTS = ("kill", "pause", "cut", "crash", "zombie")
-RETURN_S = 1.0  # a client that died comes back within this time
+RETURN_S = 1.0  # a dead client restarts within this time
 CHUNK = 500
 
 
 @dataclass
 class Client:
-    """A client with all its lives. The processes of earlier lives may live on: zombies."""
+    """A client with all its lives. The processes of earlier lives may still run: zombies."""
 
     name: str
     role: str
@@ -70,7 +69,7 @@ def sender(library: str, *partitions: str) -> list[Client]:
 
 
 def members(library: str, count: int = 1, **more: Any) -> list[Client]:
-    """A group of its own."""
+    """Returns a group of members."""
     more = {"group": f"{library} members", "topics": [LINES], **more}
     return [Client(f"{library} member {number}", "member", library, more) for number in range(count)]
 
@@ -82,9 +81,9 @@ def writer(library: str, *partitions: str) -> list[Client]:
 
 
 def loops(library: str) -> list[Client]:
-    """A group of consume-transform-produce loops, into a topic of theirs."""
+    """Returns a group of consume-transform-produce loops, with their own target topic."""
     clients: list[Client] = []
-    # aiokafka names no member when it commits offsets for a group: of two the old one is not told.
+    # aiokafka commits offsets for a group without a member id: of two members, the old one is not fenced.
     for number in range(1 if library == "aiokafka" else 2):
         name = f"{library} loop {number}"
         more = {"group": f"{library} loops", "topics": [LINES], "transactional_id": name}
@@ -94,20 +93,21 @@ def loops(library: str) -> list[Client]:
 
 
 def whole_crew() -> list[Client]:
-    """Everything of each library."""
+    """Returns every role of each library."""
     clients = [one for library in LIBRARIES for one in sender(library) + members(library, 2)]
     return clients + [one for library in LIBRARIES for one in writer(library) + loops(library)]
 
 
 def small_crew(seed: int) -> list[Client]:
-    """One of each role, of libraries that the seed chooses."""
+    """Returns one client per role, of libraries chosen by the seed."""
     choose = random.Random(seed)
     plain, transactional = choose.sample(LIBRARIES, 2), choose.sample(LIBRARIES, 2)
     return [*sender(plain[0]), *members(plain[1], 2), *writer(transactional[0]), *loops(transactional[1])]
 
 
 def terrain(seed: int) -> dict[str, str]:
-    """A release and configs for a run: either version of transactions, syncs or none, logs that roll all the time."""
+    """Returns a release and configs for a run: either version of transactions, with or without syncs, logs that roll
+    often."""
     choose = random.Random(seed)
     more = {"release": choose.choice(("", "", "2.8", "3.9", "4.3"))}
     if choose.random() < 0.3:
@@ -119,7 +119,9 @@ def terrain(seed: int) -> dict[str, str]:
 
 class Workload:
     """`pace` stretches the faults and the time between them; a client that does nothing for `hung_s` is killed. The
-    broker is of `release` (own profile: "") and has `overrides`, config names with _ for the dots."""
+    broker is
+    of `release` (own profile: "") and has `overrides`, config names with _ instead of dots.
+    """
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class Workload:
         self.path = folder / f"history-{seed}.jsonl"
         self.recorder = Recorder(self.path, "nemesis")
         self.numbers = 0
-        self.broken: list[str] = []  # lives that ended as none should
+        self.broken: list[str] = []  # lives that ended in an unexpected way
         self.proxy = CuttingProxy()
         self.broker = RunningBroker(
             folder,
@@ -198,7 +200,7 @@ class Workload:
         return self.folder / f"{name}.log"
 
     def watch(self) -> None:
-        """Notes who has ended, and lets them come back."""
+        """Notes which processes have ended, and restarts their clients."""
         now = time.monotonic()
         for client in self.clients:
             if client.process is not None and client.process.poll() is not None:
@@ -209,11 +211,11 @@ class Workload:
 
     def _buried(self, label: str, process: subprocess.Popen[bytes], name: str) -> None:
         code = process.wait()
-        if code not in (0, 3):  # 0 and 3: it has written so itself
+        if code not in (0, 3):  # 0 and 3: it has recorded its exit
             self.recorder.crashed(label)
         if code == -signal.SIGALRM:
             self._fault("hung", client=label)
-        elif code not in (0, 3, -signal.SIGKILL, -signal.SIGTERM):  # told to end before it had well begun
+        elif code not in (0, 3, -signal.SIGKILL, -signal.SIGTERM):  # ended before it installed its signal handler
             self.broken.append(f"{label}: exit code {code}: {self.log(name).read_text()[-2000:]}")
 
     def rest(self, seconds: float) -> None:
@@ -226,7 +228,7 @@ class Workload:
     # -- faults
 
     def disturb(self, seconds: float, faults: tuple[str, ...] = FAULTS) -> None:
-        """One fault after the other: all kinds, and others while there is time."""
+        """Runs one fault after the other: every kind, and more while there is time."""
         end = time.monotonic() + seconds
         for fault in self.choose.sample(faults, len(faults)):
             self.befall(fault)
@@ -256,7 +258,7 @@ class Workload:
         self._fault("pause", seconds=round(seconds, 3))
         with self.stopped(self.broker.process):
             self.rest(seconds)
-            if self.choose.random() < 0.2:  # the clients are gone when it wakes up, and it has what they sent
+            if self.choose.random() < 0.2:  # the clients are disconnected when it resumes, and it has their requests
                 self.proxy.cut()
         self._fault("resume")
 
@@ -271,7 +273,8 @@ class Workload:
                 os.kill(process.pid, signal.SIGCONT)
 
     def _cut(self) -> None:
-        """Connections break; or requests or answers are held back, and come late, or are lost, or nobody wants them."""
+        """Breaks connections, or holds requests or responses back, which arrive late, or are lost, or arrive after the
+        client left."""
         way = self.choose.choice(("", "requests", "answers", "answers"))
         refuses, breaks = self.choose.random() < 0.4, self.choose.choice(("all", "clients", "none"))
         seconds = self.pace * self.choose.choice((0.05, 0.5, 1.5)) * (0.5 + self.choose.random())
@@ -297,7 +300,7 @@ class Workload:
             client.process.kill()
 
     def _zombie(self) -> None:
-        """A client stands still, another takes its place, and then it goes on."""
+        """Stops a client, starts another in its place, and lets it continue."""
         if not (living := self._living("writer", "loop") or self._living("member")):
             return
         client = self.choose.choice(living)
@@ -312,7 +315,7 @@ class Workload:
     # -- the end
 
     def finish(self) -> None:
-        """Raises AssertionError where something does not come to its end."""
+        """Raises AssertionError if an operation does not finish."""
         self.rest(0.5)
         for client in self.clients:
             for label, process in client.zombies:
@@ -340,7 +343,7 @@ class Workload:
             self.rest(0.1)
 
     def end(self, *roles: str) -> None:
-        """Tells the clients of these roles to end, and waits for it."""
+        """Terminates the clients of these roles, and waits for them."""
         ending = [client for client in self.clients if client.role in roles]
         self.clients = [client for client in self.clients if client.role not in roles]
         for client in ending:
@@ -363,8 +366,10 @@ class Workload:
         admin = self._admin()
         found: dict[str, dict[str, int]] = {}
         for group in groups:
-            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
-            parts = [one for one in answer.topic_partitions if one.offset >= 0]
+            response = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(
+                PATIENCE_S
+            )
+            parts = [one for one in response.topic_partitions if one.offset >= 0]
             found[group] = {f"{one.topic}-{one.partition}": one.offset for one in parts}
         return found
 
@@ -372,10 +377,10 @@ class Workload:
         admin = self._admin()
         wanted: dict[TopicPartition, Any] = {TopicPartition(*split(one)): OffsetSpec.latest() for one in partitions}
         found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
-        return {f"{one.topic}-{one.partition}": answer.result(PATIENCE_S).offset for one, answer in found.items()}
+        return {f"{one.topic}-{one.partition}": result.result(PATIENCE_S).offset for one, result in found.items()}
 
     def read(self, partitions: list[str], isolation: str, *, note: bool = True) -> dict[str, int]:
-        """Reads everything to its end, into the history; the last offset of a record in each partition."""
+        """Reads everything to its end, into the history; returns the last offset of a record in each partition."""
         stable = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
         found: list[dict[str, int]] = []
 
@@ -418,7 +423,7 @@ class Workload:
         return last
 
     def close(self) -> None:
-        """Ends all that still lives, also after a failure."""
+        """Kills all processes that still run, also after a failure."""
         self.proxy.release()
         self.proxy.refuse(False)
         for client in self.clients:
