@@ -74,7 +74,8 @@ class Engine:
         return done
 
     def local(self, image: str) -> str:
-        """The name of an image that is here alone: by its API podman takes a short one for one of Docker Hub."""
+        """Returns the name of an image that is here alone: by its API podman takes a short one for one of Docker
+        Hub."""
         return f"localhost/{image}" if self.program == "podman" else image
 
     def size_bytes(self, image: str) -> int:
@@ -86,7 +87,7 @@ class Engine:
     # Containers
 
     def name(self) -> str:
-        """A name for a new container, which `remove_all` removes."""
+        """Returns a name for a new container, which `remove_all` removes."""
         name = f"ottla-test-{os.getpid()}-{next(self._numbers)}"
         self._names.append(name)
         return name
@@ -115,7 +116,7 @@ class Engine:
         return self.out("inspect", name, "--format", "{{" + path + "}}")
 
     def port(self, name: str, port: int) -> int:
-        """The host's port for one of a container."""
+        """Returns the host's port for one of a container."""
         return int(self.out("port", name, f"{port}/tcp").splitlines()[0].rpartition(":")[2])
 
     def is_healthy(self, name: str) -> bool:
@@ -165,7 +166,7 @@ class Engine:
     # What stands beside it
 
     def compose(self) -> list[str] | None:
-        """The command for compose files, or None."""
+        """Returns the command for compose files, or None."""
         if self.program == "podman":
             found = shutil.which("podman-compose")
             return [found] if found else None
@@ -173,7 +174,7 @@ class Engine:
 
     @contextlib.contextmanager
     def api(self) -> Iterator[dict[str, str]]:
-        """The environment for clients of Docker's API; podman serves it as long as it is needed."""
+        """Yields the environment for clients of Docker's API; podman serves it as long as it is needed."""
         plain = {**os.environ, "TESTCONTAINERS_RYUK_DISABLED": "true"}
         if self.program == "docker":
             yield plain
@@ -197,7 +198,7 @@ class Engine:
 
 
 def find() -> Engine | None:
-    """The engine that works here: docker, else podman."""
+    """Returns the engine that works here: docker, else podman."""
     for program in ("docker", "podman"):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if subprocess.run([program, "info"], capture_output=True, timeout=PATIENCE_S).returncode == 0:

@@ -55,7 +55,7 @@ class Figures:
         return found
 
     def result(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Returns the values as JSON-able dicts."""
         return {name: value for name, value in vars(self).items() if value not in (None, [])}
 
 
@@ -99,7 +99,7 @@ def exchange(bootstrap: str, topic: str = "exchanged") -> str:
 
 
 def published(engine: Engine, *flags: str, **environ: str) -> tuple[str, str]:
-    """A broker that the host reaches: its container, and HOST:PORT."""
+    """Starts a broker that the host reaches, and returns its container and HOST:PORT."""
     port = free_port()
     own = {"KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{port}", "KAFKA_LISTENERS": "PLAINTEXT://:9092"}
     name = engine.run(engine.image, environ={**own, **environ}, publish=[f"127.0.0.1:{port}:9092"], flags=flags)
@@ -183,7 +183,7 @@ def is_read_only(engine: Engine) -> str:
 
 
 def keeps_data(engine: Engine) -> str:
-    """A named volume, from one container to the next."""
+    """Keeps records in a named volume from one container to the next."""
     volume = engine.name()
     engine.call("volume", "create", volume)
     try:
@@ -255,7 +255,7 @@ def takes_the_environment(engine: Engine) -> str:
 
 
 def takes_a_file(engine: Engine) -> str:
-    """A mounted server.properties, the environment above it, and arguments above both."""
+    """Reads a mounted server.properties; the environment overrides it, and arguments override both."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         file = Path(folder, "server.properties")

@@ -211,7 +211,7 @@ def by_hand(engine: Engine, module: ByHand) -> str:
 
 @contextmanager
 def tagged(engine: Engine) -> Iterator[str]:
-    """The image by a name with the tag of one of Confluent's."""
+    """Yields the image by a name with the tag of one of Confluent's."""
     name = engine.local(AS_CONFLUENT)
     engine.call("tag", engine.image, name)
     try:
@@ -221,7 +221,7 @@ def tagged(engine: Engine) -> Iterator[str]:
 
 
 def output(engine: Engine, command: list[str], folder: Path | None = None) -> str:
-    """The last line of what a module's program printed. Raises Failed."""
+    """Returns the last line of what a module's program printed. Raises Failed."""
     with engine.api() as environ:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environ, cwd=folder)
     if done.returncode or not done.stdout.strip():
@@ -248,7 +248,7 @@ def in_java(engine: Engine) -> str:
 
 
 def java_tutorial(engine: Engine) -> str:
-    """The Maven project of the tutorial for other languages, as its reader has it."""
+    """Runs the Maven project of the tutorial for other languages, as its reader has it."""
     folder = OUT / "tutorial-java"
     shutil.copytree(SNIPPETS / "tutorials" / "other-languages" / "java", folder, dirs_exist_ok=True)
     with engine.api() as environ:

@@ -1,6 +1,6 @@
 """Testcontainers for Python, its KafkaContainer on an image: run in `.venv-compose`, prints the results as JSON.
 
-    .venv-compose/bin/python tests/containers/python_module.py IMAGE:TAG
+.venv-compose/bin/python tests/containers/python_module.py IMAGE:TAG
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ REPORT = ROOT / "out" / "compose-test.json"
 
 
 def run_one(check: Check) -> dict[str, Any]:
-    """The outcome of one check as it is printed and written."""
+    """Returns the outcome of one check as it is printed and written."""
     begun = time.monotonic()
     try:
         outcome, text = "passed", check.run()

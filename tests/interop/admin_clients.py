@@ -181,7 +181,7 @@ class Session:
 
 
 def methods(cls: type) -> set[str]:
-    """The public methods of a class."""
+    """Returns the public methods of a class."""
     return {name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_")}
 
 

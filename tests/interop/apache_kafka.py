@@ -139,7 +139,7 @@ async def create(address: str, topic: str, partitions: int = 1) -> None:
 
 
 async def write(address: str, topic: str, mode: str, acks: str | int, sent: Sequence[Sequence[Row]]) -> None:
-    """A producer for each codec, twenty requests in flight where the broker lets it."""
+    """Writes with a producer for each codec, with twenty requests in flight if the broker allows it."""
     first = 0
     for codec, part in zip(CODECS, sent, strict=True):
         async with Producer(
@@ -165,7 +165,7 @@ async def write(address: str, topic: str, mode: str, acks: str | int, sent: Sequ
 
 
 async def read(address: str, topic: str, count: int) -> list[Seen]:
-    """The first `count` records of partition 0."""
+    """Returns the first `count` records of partition 0."""
     kinds = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
     async with Consumer(address, assign=[(topic, 0)], offset_reset="earliest") as consumer:
         found: list[Seen] = []
@@ -178,7 +178,7 @@ async def read(address: str, topic: str, count: int) -> list[Seen]:
 
 
 def run_writing(release: str) -> str:
-    """Each mode and each acks, every codec, headers; read by the Java client and by our own."""
+    """Writes with each mode and each acks, every codec, and headers; the Java client and our own read them."""
     address = kafka(release).address
     sent = [rows(number, headers=True) for number in range(len(CODECS))]
     count = sum(map(len, sent))
@@ -196,7 +196,7 @@ def run_writing(release: str) -> str:
 
 
 def run_reading(release: str) -> str:
-    """What Java writes, our consumer reads."""
+    """Reads with our consumer what Java writes."""
     address = kafka(release).address
     asyncio.run(create(address, "javas"))
     wanted = []
@@ -259,7 +259,7 @@ def through_a_losing_proxy(release: str) -> Iterator[tuple[Kafka, LosingProxy]]:
 
 
 def run_losing(release: str) -> str:
-    """The broker appends, and our producer does not get the response: each record is there once, in order."""
+    """Loses the responses to a producer of ours after the broker has appended: each record is there once, in order."""
     with through_a_losing_proxy(release) as (running, proxy):
         asyncio.run(create(running.address, "t"))
         progress = Progress()

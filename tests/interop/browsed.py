@@ -44,7 +44,7 @@ def need(true: object, what: str) -> None:
 
 
 def in_browser(work: Work) -> Callable[[], str]:
-    """A check in a browser of its own, of a full broker that may be changed."""
+    """Decorates a check: it runs in a browser of its own, with a full broker that may be changed."""
 
     @functools.wraps(work)
     def checked() -> str:
@@ -65,13 +65,13 @@ async def _worked(work: Work, broker: Embedded, url: str) -> str:
 
 
 def views(url: str) -> list[str]:
-    """The paths of all kinds of pages."""
+    """Returns the paths of all kinds of pages."""
     found = paged.Visitor(url).crawl()
     return [path for path in found if "sort=" not in path and "before=" not in path]
 
 
 def kinds(paths: list[str]) -> list[str]:
-    """The first of each kind of page, and one that was filtered."""
+    """Returns the first of each kind of page, and one that was filtered."""
     found: dict[tuple[str, int, bool], str] = {}
     for path in paths:
         place, _, query = path.partition("?")
@@ -114,7 +114,7 @@ async def each_view(page: Page, broker: Embedded, url: str) -> str:
 
 
 def axe() -> str:
-    """The source of axe-core, from the npm registry."""
+    """Returns the source of axe-core, from the npm registry."""
     folder = OUT / "axe"
     source = folder / "package" / "axe.min.js"
     if not source.exists():
@@ -361,7 +361,7 @@ async def administered(page: Page, broker: Embedded, url: str) -> str:
 
 @in_browser
 async def followed(page: Page, broker: Embedded, url: str) -> str:
-    """The live tail shows new records, can be paused, and resumes where it stopped."""
+    """Follows the live tail: it shows new records, can be paused, and resumes where it stopped."""
     count = "document.querySelectorAll('[data-tail] tbody tr').length"
     printed = "document.querySelector('[data-tail-status]').textContent"
     await page.goto(url + "/messages/empty/tail")

@@ -157,7 +157,7 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def chromium(*flags: str) -> AsyncIterator[Page]:
-    """A browser with one empty page. Raises Missing where there is none."""
+    """Yields a browser with one empty page. Raises Missing if there is none."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         raise Missing(f"no {NAMES[0]} here")

@@ -267,7 +267,7 @@ Tool = Callable[..., Printed]
 
 
 def ours(tool: str, *arguments: str) -> Printed:
-    """What `ottla` does with the arguments of Kafka's script."""
+    """Runs `ottla` with the arguments of Kafka's script."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -278,7 +278,7 @@ def ours(tool: str, *arguments: str) -> Printed:
 
 
 def lines(result: Printed) -> list[str]:
-    """The lines of stdout in any order, without what differs from run to run."""
+    """Returns the lines of stdout, sorted, without parts that differ from run to run."""
     text = re.sub(r"TopicId: \S+", "TopicId: ID", result.out)
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     text = re.sub(r"one-[0-9a-f-]{36}", "MEMBER", text)
@@ -294,7 +294,7 @@ async def write_records(address: str) -> None:
 
 @contextmanager
 def member(address: str) -> Iterator[None]:
-    """A consumer in a group while this lasts."""
+    """Runs a consumer in a group within the block."""
     is_ready, is_over = Event(), Event()
 
     async def consume() -> None:

@@ -144,7 +144,7 @@ OF_CLIENT_METRICS: dict[str, list[str | None]] = {
 
 
 def each(kind: int, name: str, values: dict[str, list[str | None]]) -> Iterator[Call]:
-    """Every value set, looked at and removed."""
+    """Yields calls that set, describe and delete each value."""
     for key, texts in values.items():
         for text in texts:
             yield changed(kind, name, (key, SET, text))
@@ -153,7 +153,7 @@ def each(kind: int, name: str, values: dict[str, list[str | None]]) -> Iterator[
 
 
 def edits(kind: int, name: str, policy: str, number: str) -> Iterator[Call]:
-    """A list that grows and shrinks, and what is none."""
+    """Yields calls that append to a list and subtract from it, and invalid ones."""
     for operation, text in (
         (APPEND, "compact"),
         (APPEND, "x"),

@@ -91,7 +91,7 @@ class Worker:
 
 
 def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
-    """A file to the topic `lines`, and the topic to another file."""
+    """Copies a file to the topic `lines`, and the topic to another file."""
     name = "org.apache.kafka.connect.file.FileStream"
     return [
         {"name": "in", "config": {"connector.class": f"{name}SourceConnector", "file": str(source), "topic": "lines"}},

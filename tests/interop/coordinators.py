@@ -23,7 +23,8 @@ FIRST_CODE = 15
 
 
 def find(side: Side, key_type: int) -> list[Any]:
-    """The different responses to FindCoordinator up to the first without an error. Raises Failed where none comes."""
+    """Returns the different responses to FindCoordinator up to the first without an error. Raises Failed if there is
+    none."""
     found: list[Any] = []
     end = time.monotonic() + PATIENCE_SECONDS
     while not found or found[-1].error_code:
@@ -38,12 +39,12 @@ def find(side: Side, key_type: int) -> list[Any]:
 
 
 def topics(side: Side) -> list[str]:
-    """The names of all topics."""
+    """Returns the names of all topics."""
     return sorted(topic.name for topic in side.client.call(MetadataRequest(topics=None), 1).topics)
 
 
 def compare(pair: Pair) -> int:
-    """How many responses were compared. Raises Failed for the first that differ."""
+    """Returns how many responses were compared. Raises Failed for the first that differs."""
     requested = [(request, version) for request, version, _ in REQUESTS]
     requested = [one for one in requested if (type(one[0]).__name__, one[1]) != OFFSET_FETCH_V1]
     requested.append((ListGroupsRequest(), 2))

@@ -91,7 +91,7 @@ def shown(lines: Sequence[Words]) -> Iterator[str]:
 
 
 def run(release: str) -> str:
-    """All worlds in one process of Java."""
+    """Runs all worlds in one process of Java."""
     classes = jars(f"kafka-{release}", [f"org.apache.kafka:kafka_2.13:{release}"])
     source = random.Random(SEED)
     worlds = [world(source) for _ in range(WORLDS)]

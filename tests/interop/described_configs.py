@@ -160,7 +160,7 @@ def comparable_response(client: RawClient, call: Call) -> Any:
 
 
 def changes(release: str) -> str:
-    """The calls of `config_calls.py`, one after another."""
+    """Sends the calls of `config_calls.py`, one after another."""
     found = Found(release, OF_CALLS)
     calls = [*of_topics(), *of_brokers(), *of_others()]
     calls += of_lists() if release == "4.3" else ()

@@ -209,7 +209,7 @@ class Run:
         return found[0], found[1]
 
     def compare(self, call: Call) -> None:
-        """One call to both."""
+        """Sends one call to both sides and compares the responses."""
         self.count += 1
         self.per_api[call.api] += 1
         theirs, ours = self.send_request(call)
@@ -247,7 +247,7 @@ class Run:
         )
 
     def settle(self, call: Call) -> None:
-        """Waits until both show the topics that there are now; where they cannot agree, makes them."""
+        """Waits until both sides show the present topics; if they never agree, deletes the topics."""
         for fence in self.fences:
             fence.wait()
         if not self.fences and call.api in ("AlterConfigs", "IncrementalAlterConfigs"):
@@ -274,7 +274,7 @@ class Run:
             time.sleep(0.01)
 
     def is_deleting(self) -> bool:
-        """Whether ZooKeeper still has a topic that no broker knows any more."""
+        """Returns whether ZooKeeper still has a topic that no broker has any more."""
         if self.world.with_controller or not self.world.absent:
             return False
         topics = [NEW_TOPIC(name=name, **ONE_PARTITION) for name in self.world.absent]
@@ -282,7 +282,7 @@ class Run:
         return any(topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS for topic in response.topics)
 
     def learn(self) -> bool:
-        """Takes in which topics there are; whether both have the same."""
+        """Reads which topics exist, and returns whether both sides have the same."""
         found = []
         for side in (self.pair.theirs, self.pair.ours):
             response = side.client.call(MetadataRequest(topics=None), 10)
@@ -332,7 +332,7 @@ class Run:
 
 
 def _general(path: str) -> str:
-    """A path without the names in it."""
+    """Returns a path without the names in it."""
     parts = path.split("[")
     return parts[0] + "".join("[]" + part.partition("]")[2] for part in parts[1:])
 

@@ -73,7 +73,7 @@ def same(who: str, found: Sequence[object], wanted: Sequence[object]) -> None:
 
 
 def verified(root: Path, *compacted: str) -> None:
-    """Raises Failed with what `ottla verify` finds wrong in a directory."""
+    """Raises Failed with the findings of `ottla verify` in a directory."""
     found = Verification(root, deep=True, may_have_gaps=lambda topic: topic.startswith(compacted or ("-",)))
     wrong = [f"{one.file} at {one.byte}: {one.what}" for one in found.findings() if one.wrong]
     if wrong:
@@ -84,7 +84,7 @@ def verified(root: Path, *compacted: str) -> None:
 
 
 def run_tool(release: str) -> str:
-    """All that our brokers leave, of every stage in which a directory is closed."""
+    """Checks with Kafka's tool all directories that our brokers leave, of every stage."""
     seen: list[str] = []
     for stage in our_directories.stages().values():
         if stage.name != "killed":  # what it lacks, recovery makes
@@ -97,7 +97,7 @@ def run_tool(release: str) -> str:
 
 
 def compare(root: Path, result: dict[str, TopicContents]) -> int:
-    """Opens the logs of a directory and compares them; how many records."""
+    """Opens the logs of a directory, compares them, and returns the number of records."""
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     count = 0
     try:
@@ -120,7 +120,8 @@ def committed(result: TopicContents) -> list[tuple]:
 
 
 def run_reading(release: str) -> str:
-    """What a Kafka leaves, after a clean stop and after a kill: by our storage, and by a broker that takes it over."""
+    """Opens directories that a Kafka leaves, after a clean stop and after a kill, with our storage and with a
+    broker."""
     client = Librdkafka()
     with folder() as place:
         (place / "kafka").mkdir()
@@ -248,7 +249,7 @@ def take_back(stage: Stage, logs: Path, place: Path, grown: dict[str, list[Seen]
 
 
 def goes_on(place: Path, stage: Stage, grown: dict[str, list[Seen]]) -> None:
-    """A broker of ours with the directory `place/data`."""
+    """Runs a broker of ours with the directory `place/data`."""
     client = Librdkafka()
     broker = RunningBroker(place, "3.9", log_retention_ms="-1")
     try:
@@ -266,7 +267,7 @@ def goes_on(place: Path, stage: Stage, grown: dict[str, list[Seen]]) -> None:
 
 
 def run_whole(release: str, name: str) -> str:
-    """Kafka starts in our directory, `__cluster_metadata-0` and all, and we in what it leaves."""
+    """Starts Kafka in our directory, `__cluster_metadata-0` and all, and ours in the directory that it leaves."""
     stage = our_directories.stages()[name]
     client = java(release)
     with folder() as place:
@@ -295,7 +296,7 @@ def run_whole(release: str, name: str) -> str:
 
 
 def run_lock_of_kafka(release: str) -> str:
-    """Kafka runs: a broker of ours is refused in one line, and changes nothing."""
+    """Starts a broker of ours in the directory of a running Kafka: it is refused in one line, and changes nothing."""
     with folder() as place:
         kafka = released_directories.start(release, place)
         try:
@@ -316,7 +317,7 @@ def run_lock_of_kafka(release: str) -> str:
 
 
 def run_lock_of_ours() -> str:
-    """A broker of ours runs in a directory that it took over from Kafka: Kafka does not start, and changes nothing."""
+    """Starts Kafka in a directory that a broker of ours has taken over: it does not start, and changes nothing."""
     with folder() as place:
         kafka = Kafka(WITH_ZOOKEEPER, place)
         try:

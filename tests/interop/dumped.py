@@ -40,12 +40,12 @@ _KINDS = {kind: re.compile(pattern) for kind, pattern in KINDS.items()}
 
 
 def files(folders: Iterable[Path]) -> list[Path]:
-    """The files of partition folders that the tool reads."""
+    """Returns the files of partition folders that the tool reads."""
     return sorted(path for folder in folders for path in folder.iterdir() if path.suffix in FILES)
 
 
 def run(release: str, paths: Sequence[Path], *options: str) -> list[str]:
-    """What the tool prints for files. Raises Missing, Failed."""
+    """Returns the output of the tool for files. Raises Missing, Failed."""
     artifact, name, main = TOOLS[release]
     classes = jars(name, [artifact])
     command = [program("java"), "-Xmx512m", "-cp", f"{classes}/*", main, *options, "--files"]
@@ -57,7 +57,7 @@ def run(release: str, paths: Sequence[Path], *options: str) -> list[str]:
 
 
 def sorted_out(lines: Iterable[str]) -> tuple[Counter[str], list[str]]:
-    """How many lines there are of each kind, and those of none: complaints."""
+    """Returns the number of lines of each kind, and unexpected lines as complaints."""
     counts: Counter[str] = Counter()
     complaints = []
     for line in lines:
@@ -70,7 +70,7 @@ def sorted_out(lines: Iterable[str]) -> tuple[Counter[str], list[str]]:
 
 
 def held(paths: Sequence[Path]) -> Counter[str]:
-    """What the files hold, by our own reading, in the words of KINDS."""
+    """Returns the contents of the files, by our own reading, in the terms of KINDS."""
     counts: Counter[str] = Counter({"file": len(paths)})
     for path in paths:
         data = path.read_bytes()
@@ -90,7 +90,8 @@ def held(paths: Sequence[Path]) -> Counter[str]:
 
 
 def gaps(release: str, paths: Sequence[Path]) -> list[str]:
-    """The lines on offsets that do not follow each other within a segment. 4.3.1 counts from -1, in each segment."""
+    """Returns the lines on offsets that do not follow each other within a segment. 4.3.1 counts from -1, in each
+    segment."""
     found = []
     for path in paths:
         if path.suffix != ".log":
@@ -106,7 +107,7 @@ def gaps(release: str, paths: Sequence[Path]) -> list[str]:
 
 
 def check(release: str, folders: Sequence[Path]) -> Counter[str]:
-    """Has the tool look at all files of partition folders in each of its ways; what it saw. Raises Failed, Missing."""
+    """Runs each mode of the tool on all files of partition folders; returns a summary. Raises Failed, Missing."""
     paths = files(folders)
     lines = run(release, paths, "--deep-iteration")
     counts, complaints = sorted_out(lines)

@@ -74,7 +74,7 @@ def records_for(magic: int, *, gaps: bool, append_time: bool) -> list[Record]:
 
 
 def ours(records: list[Record], magic: int, codec: int, append_time: bool) -> bytes:
-    """The set as our writers make it."""
+    """Returns the record set that our writers make."""
     if magic == 2:
         return bytes(
             batch.build(
@@ -85,7 +85,7 @@ def ours(records: list[Record], magic: int, codec: int, append_time: bool) -> by
 
 
 def inside(data: bytes) -> list[bytes]:
-    """The decompressed contents of each entry."""
+    """Returns the decompressed contents of each entry."""
     found = []
     for position, header in formats.headers(data):
         if header.magic == 2:
@@ -96,12 +96,12 @@ def inside(data: bytes) -> list[bytes]:
 
 
 def outline(data: bytes) -> list:
-    """The fields of each entry but its size and CRC."""
+    """Returns the fields of each entry but its size and CRC."""
     return [header._replace(batch_length=0, crc=0) for _, header in formats.headers(data)]
 
 
 def compare_one(java_sets: Sets, records: list[Record], magic: int, codec: str, append_time: bool) -> bool:
-    """Both ways; whether all bytes are the same."""
+    """Compares both ways; returns whether all bytes are equal."""
     kind = "LogAppendTime" if append_time else "CreateTime" if magic else "NoTimestampType"
     rows = [f"{r.offset} {r.timestamp} {text(r.key)} {text(r.value)}" for r in records]
     theirs = bytes.fromhex(java_sets.send_request(f"write {magic} {codec} {kind} {len(rows)}", *rows)[0])
@@ -130,7 +130,7 @@ def compare_one(java_sets: Sets, records: list[Record], magic: int, codec: str, 
 
 
 def compare(release: str) -> str:
-    """All formats and codecs that a release knows, with gaps and without, with times of both kinds."""
+    """Compares all formats and codecs of a release, with and without gaps, with times of both types."""
     java_sets = Sets(release)
     count = same = 0
     try:

@@ -45,7 +45,7 @@ def running(profile: str) -> Iterator[RunningBroker]:
 
 
 def run_client(release: str) -> str:
-    """All steps of Transactions.java on each profile."""
+    """Runs all steps of Transactions.java on each profile."""
     folder = jars(f"kafka-clients-{release}", [f"org.apache.kafka:kafka-clients:{release}"])
     reported = []
     for profile in CLIENTS[release]:
@@ -88,7 +88,7 @@ def write(address: str, topic: str, values: Sequence[bytes]) -> None:
 
 
 def read(address: str, topic: str, partition: int = 0) -> list[bytes]:
-    """Values of a partition, as one sees them who reads committed records only."""
+    """Returns the values of a partition that a read_committed consumer gets."""
     settings = {"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0)])
@@ -125,12 +125,12 @@ class Copier:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def lines(self, count: int) -> bool:
-        """Reads so many lines, one for each transaction; whether there were so many."""
+        """Reads so many lines, one for each transaction; returns whether there were so many."""
         assert self.process.stdout
         return all(self.process.stdout.readline() for _ in range(count))
 
     def finish(self) -> None:
-        """It ends by itself when all is copied."""
+        """Waits for the end of the process, when everything is copied."""
         try:
             reported, complaints = self.process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -147,7 +147,7 @@ class Copier:
 
 
 def run_copier(release: str, profile: str) -> str:
-    """Copies, killed and started again: the output is the input."""
+    """Copies with kills and restarts: the output equals the input."""
     values = [b"value %d" % number for number in range(RECORDS)]
     made = random.Random(release + profile)
     done = []

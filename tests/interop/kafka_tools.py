@@ -244,7 +244,7 @@ def alike(result: Printed, side: Side, step: Step) -> tuple[int, list[str], list
 
 
 def in_order(line: str) -> str:
-    """A line of JSON, or one with elements of a set, in one order."""
+    """Returns a line of JSON, or one with elements of a set, in a fixed order."""
     try:
         return json.dumps(_sorted(json.loads(line)), sort_keys=True)
     except ValueError:
@@ -265,7 +265,7 @@ def run(step: Step, side: Side, process: ToolProcess) -> tuple[int, list[str], l
 
 
 def compared(pair: Pair, process: ToolProcess, script: str) -> list[str]:
-    """Runs the commands on both; what differs, a text each."""
+    """Runs the commands on both sides; returns the differences, one text each."""
     differences = []
     with tempfile.TemporaryDirectory() as name:
         for file, text in FILES.items():

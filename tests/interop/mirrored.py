@@ -28,14 +28,14 @@ def mirror(address: str, topics: list[str], target: Path) -> str:
 
 
 def entries(place: Path) -> list[bytes]:
-    """The batches and old messages of a partition's folder as they are stored; those without records are left out, as
-    a broker does not have to keep them."""
+    """Returns the batches and old messages of a partition's folder as stored. Those without records are omitted: a
+    broker need not keep them."""
     data = b"".join(path.read_bytes() for path in sorted(place.glob("*.log")))
     return [data[at : at + header.size_bytes] for at, header in formats.headers(data)]
 
 
 def compare(topic: str, theirs: Path, ours: Path, start: int) -> int:
-    """From the log start on all entries, byte for byte; how many bytes."""
+    """Compares all entries from the log start on, byte for byte; returns the number of bytes."""
     wanted = [entry for entry in entries(theirs) if formats.read_header(entry).last_offset >= start]
     found = entries(ours)
     same(f"{topic} in the segments", found, wanted)
@@ -43,7 +43,7 @@ def compare(topic: str, theirs: Path, ours: Path, start: int) -> int:
 
 
 def run(release: str) -> str:
-    """All kinds of topics that such a broker writes, copied while it runs, then once more after some more records."""
+    """Mirrors all kinds of topics of such a broker while it runs, and once more after further records."""
     makers = kafka_directories.TOPICS
     if release.startswith("2."):
         makers = (kafka_directories.old_formats, *makers)

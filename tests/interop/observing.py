@@ -75,7 +75,7 @@ class Frame(NamedTuple):
 
 
 def tshark() -> str:
-    """The path of the program. Raises Missing."""
+    """Returns the path of the program. Raises Missing."""
     found = shutil.which("tshark")
     if found is None:
         raise Missing("no tshark here; `make system-packages` installs it")
@@ -159,7 +159,7 @@ class Verdict:
 
 
 def record(release: str, path: str) -> str:
-    """Clients' sessions and admin calls in a file; the broker's port."""
+    """Records clients' sessions and admin calls in a file; returns the broker's port."""
     with Embedded(release, record=path) as broker:
         for number, session in enumerate(SESSIONS.values()):
             session(broker.bootstrap, f"session-{number}")
@@ -173,7 +173,7 @@ def record(release: str, path: str) -> str:
 
 
 def run(release: str) -> str:
-    """One recording of everything, as one release."""
+    """Makes and checks one recording of everything, as one release."""
     program = tshark()
     path = str(OUT / f"recorded-{release}.pcapng")
     with contextlib.suppress(FileNotFoundError):

@@ -75,7 +75,7 @@ def broker(release: str) -> RunningBroker:
 
 
 def knows(name: str, codec: str) -> bool:
-    """Whether a client reads and writes a codec: of kafkajs the others are native modules."""
+    """Returns whether a client reads and writes a codec: kafkajs needs native modules for the others."""
     if name == "kafkajs":
         return codec in ("none", "gzip", "snappy")
     return codec != "zstd" or name in ("2.8", "3.9", "4.3")
@@ -87,7 +87,8 @@ def settings_of(name: str, magic: int) -> dict[str, str]:
 
 
 def run_writer(setting: str, writer: str) -> str:
-    """One client writes, all read: a topic for each group of codecs, since some clients stop at an unknown one."""
+    """One client writes, all clients read: a topic for each group of codecs, since some clients stop at an unknown
+    one."""
     found = SETTINGS[setting]
     lacking: set[str] = set()
     read: list[str] = []
@@ -107,7 +108,8 @@ def run_writer(setting: str, writer: str) -> str:
 def write_and_read(
     setting: Setting, name: str, writer: str, codecs: Sequence[str], read: list[str], lacking: set[str]
 ) -> int:
-    """The number of records of one topic; adds to `read` who has read them, to `lacking` what is missing here."""
+    """Returns the number of records of one topic; adds readers to `read`, and clients that this machine lacks to
+    `lacking`."""
     topic = re.sub("[^a-z0-9.]+", "-", name)
     running = broker(setting.release)
     if not setting.release.startswith("0."):  # older ones create a topic at the first request for it
@@ -138,7 +140,7 @@ def write_and_read(
 
 
 def refused(release: str, name: str) -> str:
-    """A client that the release does not serve: neither its records come in, nor does it get any."""
+    """Checks a client that the release does not serve: it neither writes nor reads records."""
     running, one = broker(release), client(name)
     topic = f"{name}-refused-by-{release}"
     if not release.startswith("0."):

@@ -58,7 +58,7 @@ COMMANDS: dict[str, Callable[[], list[str]]] = {"kafkajs": kafkajs, "franz-go": 
 
 
 def output_lines(command: list[str], address: str) -> list[str]:
-    """The lines that a client prints, made alike."""
+    """Returns the lines that a client prints, without values of one broker alone."""
     environment = {**os.environ, "NODE_PATH": str(NODE_MODULES)}
     done = subprocess.run(
         [*command, address], capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment

@@ -58,7 +58,7 @@ class Stage(NamedTuple):
     logs: dict[str, Log]
 
     def folders(self) -> list[Path]:
-        """All partition folders."""
+        """Returns all partition folders."""
         return sorted(path for path in self.root.iterdir() if path.is_dir() and not path.name.endswith("-delete"))
 
 
@@ -221,7 +221,7 @@ def new_folder() -> Path:
 
 @cache
 def own_profile() -> Stage:
-    """A directory of a broker that plays no release, with configs that Kafka 4.x takes, too."""
+    """Makes a directory of a broker with Ottla's own profile, with configs that Kafka 4.x accepts, too."""
     maker = Maker(new_folder(), None)
     batches(maker, segment_ms="2500")
     compacted(maker, CODECS, NUMBERED)
@@ -232,7 +232,7 @@ def own_profile() -> Stage:
 
 @cache
 def stages() -> dict[str, Stage]:
-    """All stages, by name."""
+    """Returns all stages, by name."""
     maker = Maker(new_folder(), "2.8")
     made = [own_profile()]
     try:

@@ -69,7 +69,7 @@ class Report:
 
 
 def codes(outcomes: dict[Any, Any]) -> list[int]:
-    """The code of each error, 0 of success."""
+    """Returns the code of each error, 0 of success."""
     return [getattr(outcome, "code", 0) for outcome in outcomes.values()]
 
 

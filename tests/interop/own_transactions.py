@@ -48,7 +48,7 @@ def same(address: str, topic: str, wanted: list[bytes]) -> None:
 
 
 async def rounds(address: str) -> str:
-    """Committed, aborted, empty, failed in the middle, committed."""
+    """Runs transactions that are committed, aborted, empty, failed in the middle, and committed."""
     async with Producer(address, transactional_id="rounds") as producer:
         for name, commits in (("one", True), ("two", False), ("none", True), ("three", True)):
             await producer.begin()
@@ -68,7 +68,7 @@ async def rounds(address: str) -> str:
 
 
 async def fenced(address: str) -> str:
-    """The old producer is fenced at its commit, and at every later call."""
+    """Fences a producer: it fails at its commit, and at every later call."""
     async with Producer(address, transactional_id="fenced") as old:
         await old.begin()
         await send(old, "fenced", values("old", 5))
@@ -89,7 +89,7 @@ async def fenced(address: str) -> str:
 
 
 async def timed_out(address: str) -> str:
-    """What was aborted by the broker cannot be committed."""
+    """Checks that a transaction which the broker has aborted cannot be committed."""
     result = "nothing"
     async with Producer(address, transactional_id="slow", transaction_timeout_ms=700) as slow:
         await slow.begin()
@@ -114,7 +114,7 @@ async def timed_out(address: str) -> str:
 
 
 async def copied(address: str, topic: str, by_metadata: bool) -> str:
-    """Reads, writes and commits offsets in transactions; every third is aborted, and what failed is done once more."""
+    """Reads, writes and commits offsets in transactions; every third is aborted, and failed ones are repeated."""
     output, group = f"{topic}-out", f"{topic}-group"
     async with Producer(address, enable_idempotence="required") as producer:
         await send(producer, topic, values(topic, RECORDS))

@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 120
 
 @contextmanager
 def controlled() -> Iterator[dict[str, str]]:
-    """A running broker with its control plane; yields the environment with both addresses."""
+    """Runs a broker with its control plane; yields the environment with both addresses."""
     serve = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"]
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as data, (OUT / "pages.log").open("w") as log:

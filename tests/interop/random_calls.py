@@ -88,7 +88,7 @@ class Call(NamedTuple):
 
 
 class Calls:
-    """A stream of calls that one seed and what the world is like decide."""
+    """A stream of calls that depends on one seed and on the world."""
 
     def __init__(self, random: Random, ranges: dict[int, tuple[int, int]], only: frozenset[str] = frozenset()) -> None:
         """`ranges`: what both brokers advertise, key -> first and last version. `only`: nothing but these APIs."""
@@ -104,7 +104,7 @@ class Calls:
         self._weights = [WEIGHTS.get(name, 1) for name in self.apis]
 
     def next(self, world: World) -> Call:
-        """The next call, for a broker with what is in `world`."""
+        """Returns the next call, for a broker with the contents of `world`."""
         (api,) = self._random.choices(self.apis, self._weights)
         first, last = self._ranges[api]
         if api in ("OffsetCommit", "OffsetFetch") and not world.with_controller:

@@ -419,7 +419,7 @@ REASONS = Reasons(
 
 
 def _on_absent_nodes(theirs: Any, ours: Any) -> bool:
-    """The topic v of the calls, which exists at the second request."""
+    """Returns whether it is about the topic v of the calls, which exists at the second request."""
     result = ("TimedOut", "TIMED_OUT", "Error 7]", "AlreadyExists", "already exists", "ALREADY_EXISTS", "Error 36]")
     is_reported = any(word in str(theirs) for word in result) or theirs in (7, 36) or "no such broker" in str(ours)
     left_out = "'name': 'v'" in str(ours) or "'topic': 'v'" in str(ours) or ours == "UNSTEADY"
@@ -427,7 +427,7 @@ def _on_absent_nodes(theirs: Any, ours: Any) -> bool:
 
 
 def _hidden(theirs: Any, ours: Any) -> bool:
-    """The topic v of the calls, whose only replica is on a missing node."""
+    """Returns whether it is about the topic v of the calls, whose only replica is on a missing node."""
     return theirs == "<absent>" and (ours == "v" or "'topic': 'v'" in str(ours) or "'name': 'v'" in str(ours))
 
 

@@ -149,7 +149,7 @@ REASONS: list[Reason] = [
 
 
 def request(case: Case, now_ms: int) -> ProduceRequest:
-    """The Produce request of one case."""
+    """Returns the Produce request of one case."""
     data = [_TOPIC.PartitionProduceData(index=0, records=case.records)]
     if case.beside:
         beside = _TOPIC.PartitionProduceData(index=1, records=sound(now_ms))
@@ -255,7 +255,7 @@ def _keep(release: str, now_ms: int, responded: Sequence[tuple[Case, Response, R
 
 
 def run(release: str) -> str:
-    """All cases to both."""
+    """Sends all cases to both sides."""
     count = COUNT if release in NEW else COUNT // 5
     seed = int(os.environ.get("OTTLA_BATCHES_SEED", "0")) or secrets.randbits(32)
     now_ms = int(time.time() * 1000)

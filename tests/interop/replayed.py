@@ -37,7 +37,7 @@ REPLAY_REASONS = Reasons(
 
 
 def unexplained(result: Result, release: str, reasons: Counter[str]) -> list[Finding]:
-    """What neither the table of releases nor a reason explains."""
+    """Returns the differences that neither the table of releases nor a reason explains."""
     left = []
     for one in result.comparison.findings:
         if one.why is not Why.UNEXPLAINED:
@@ -51,7 +51,7 @@ def unexplained(result: Result, release: str, reasons: Counter[str]) -> list[Fin
 
 
 def run(recorded: str, played: str) -> str:
-    """The sessions of all clients one after the other, against one Kafka."""
+    """Replays the sessions of all clients one after another to one Kafka."""
     reasons: Counter[str] = Counter()
     failures: list[str] = []
     requests = compared = 0

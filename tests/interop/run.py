@@ -58,7 +58,7 @@ MODULES = [
 
 
 def run_one(check: Check) -> dict[str, Any]:
-    """The outcome of one check as it is printed and written."""
+    """Returns the outcome of one check as it is printed and written."""
     begun = time.monotonic()
     try:
         outcome, text = "passed", check.run()

@@ -52,7 +52,7 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def authorizing(release: str) -> dict[str, str]:
-    """The settings that switch access control on, with every client of ours a super user."""
+    """Returns the settings that enable access control, with every client of ours a super user."""
     return {
         "authorizer.class.name": AUTHORIZERS.get(release, STANDARD_AUTHORIZER),
         "super.users": "User:ANONYMOUS",
@@ -106,7 +106,8 @@ class RawClient:
         return response
 
     def calls(self, requests: Sequence[tuple[Any, int]]) -> Iterator[Any]:
-        """The responses to (request, version) sent without waiting; None, and no more, where the broker closes."""
+        """Yields the responses to (request, version)s sent without waiting; None, and nothing after it, if the broker
+        closes the connection."""
         self._connect()
         assert self._socket is not None
         first = self._ids + 1
@@ -232,7 +233,7 @@ def _wait_until_ready(running: Any, client: RawClient) -> None:
 
 @contextmanager
 def ottla(release: str, settings: Mapping[str, str]) -> Iterator[Side]:
-    """A running `ottla serve --release`."""
+    """Yields a running `ottla serve --release`."""
     with tempfile.TemporaryDirectory(prefix="ottla-beside-") as data, (OUT / "beside.log").open("w") as log:
         command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", data]
         command += ["--release", release]
@@ -261,10 +262,10 @@ def both(release: str, *, authorizer: bool = True, **settings: str) -> Iterator[
 
 
 class Fence:
-    """Waits until a broker has taken in all that its controller did before, where those are two (KRaft).
+    """Waits until a broker has applied everything that its controller did before, if the two are separate (KRaft).
 
-    A broker takes in the controller's records in order and its ACLs last: what is seen of one there stands for all
-    that came before it.
+    A broker applies the controller's records in order and its ACLs last: a visible ACL entry proves that all earlier
+    records are applied.
     """
 
     def __init__(self, client: RawClient) -> None:
@@ -272,7 +273,7 @@ class Fence:
         self._is_there = False
 
     def wait(self) -> None:
-        """Raises Failed where that takes too long."""
+        """Waits; raises Failed if that takes too long."""
         if self._is_there:
             requested: Any = DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**FENCE_FILTER)])
             (result,) = self._client.call(requested, 1).filter_results

@@ -46,7 +46,7 @@ OLD_FORMATS = {"v0": "0.9.0", "v1": "0.10.2"}
 
 
 def at(number: int) -> str:
-    """The time of the records with this offset."""
+    """Returns the time of the record with this offset."""
     return str(BASE_MS + number * STEP_MS)
 
 
@@ -129,7 +129,7 @@ def await_checkpoint(running: Any, topic: str) -> None:
 
 
 def folders(running: Any) -> list[Path]:
-    """The log directories of a broker of ours, or of a Kafka."""
+    """Returns the log directories of a broker of ours, or of a Kafka."""
     return running.log_dirs if isinstance(running, Kafka) else [running.data_dir]
 
 
@@ -151,7 +151,7 @@ def run_batch_reading() -> str:
 
 
 def run_old_formats() -> str:
-    """What a broker keeps in v0 and v1: no headers, and times only in v1."""
+    """Reads records that a broker stores in v0 and v1: no headers, and times only in v1."""
     address = our_broker("2.8").address
     for magic, release in OLD_FORMATS.items():
         sent = mixed(address, magic, 1, old=release)
@@ -189,7 +189,7 @@ def transacted(address: str, topic: str) -> tuple[list[Sent], Producer]:
 
 
 def run_committed() -> str:
-    """read_committed leaves out what was aborted or is open; without it all is there."""
+    """Reads with read_committed, which omits aborted and open transactions, and without it."""
     address = our_broker().address
     committed, producer = transacted(address, "transacted")
     try:
@@ -215,7 +215,7 @@ def writable(rows: list[Sent]) -> DataFrame:
 
 
 def run_batch_writing() -> str:
-    """Keys, values, headers and partitions that Spark writes are read by librdkafka."""
+    """Writes keys, values, headers and partitions with Spark; librdkafka reads them."""
     address = our_broker().address
     count = 0
     for codec in spark_session.CODECS:
@@ -267,7 +267,7 @@ class Stream:
 
     @property
     def rows(self) -> list[Sent]:
-        """All of them; what came twice is there twice."""
+        """Returns all rows; repeated ones are repeated here."""
         found = [row for batch in self.batches.values() for row in batch]
         return sorted(found, key=lambda one: (one.topic, one.partition, one.offset))
 
@@ -305,7 +305,7 @@ def run_streaming() -> str:
 
 
 def run_stream_writing() -> str:
-    """From topic to topic, in two runs from one checkpoint."""
+    """Copies from topic to topic, in two runs from one checkpoint."""
     address = our_broker().address
     create(address, "stream-in", "stream-out", partitions=2)
     sent: list[Sent] = []
@@ -332,7 +332,7 @@ def run_stream_writing() -> str:
 
 
 def same(source: str, running: Any, name: str, options: Mapping[str, str]) -> int:
-    """Schema and rows of our source are the connector's; how many rows. Raises Failed."""
+    """Compares schema and rows of our source with the connector's; returns the number of rows. Raises Failed."""
     place = places(running)
     theirs, ours = frame(KAFKA, place[KAFKA], options), frame(source, place[source], options)
     if ours.schema != theirs.schema:
@@ -349,7 +349,7 @@ def places(running: Any) -> dict[str, dict[str, str]]:
 
 
 def run_same(source: str) -> str:
-    """Each query, the old formats and committed records."""
+    """Runs each query, also on old formats and committed records."""
     running, old = our_broker(), our_broker("2.8")
     mixed(running.address, TOPIC, PARTITIONS)
     await_checkpoint(running, TOPIC)
@@ -374,13 +374,13 @@ def run_same(source: str) -> str:
 
 
 def run_same_stream(source: str) -> str:
-    """The stream of the connector's check, with the name of the format changed."""
+    """Runs the stream of the connector's check with our format."""
     stream = followed(source, our_broker(), f"streamed-{source}")
     return f"{len(stream.rows)} records in {len(stream.batches)} batches, each once, over two restarts"
 
 
 def run_on_kafka(release: str) -> str:
-    """A running Apache Kafka, over the wire and in its folder."""
+    """Runs the same queries on a running Apache Kafka, over the wire and on its folder."""
     running = kafka(release)
     mixed(running.address, TOPIC, PARTITIONS)
     await_checkpoint(running, TOPIC)

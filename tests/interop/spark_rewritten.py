@@ -53,7 +53,7 @@ def client(release: str) -> Iterator[LineClient]:
 
 @contextmanager
 def running(release: str, place: Path, *, kraft: bool = False, **settings: str) -> Iterator[Kafka | Kraft]:
-    """A broker on `place/logs`; 4.x has no ZooKeeper, 2.8 no KRaft."""
+    """Yields a broker on `place/logs`; 4.x has no ZooKeeper, 2.8 no KRaft."""
     broker = Kraft if kraft or release.startswith("4.") else Kafka
     made = broker(release, place, **{**QUICK, **settings})
     try:
@@ -75,7 +75,7 @@ def command(job: str, *arguments: str) -> str:
 
 
 def partitions(root: Path) -> list[Path]:
-    """The folders of the partitions of a directory, less those of KRaft's own log."""
+    """Returns the folders of the partitions of a directory, without those of KRaft's own log."""
     found = [path for path in root.iterdir() if path.is_dir() and not path.name.endswith("-delete")]
     return sorted(path for path in found if not path.name.startswith("__cluster_metadata"))
 
@@ -138,7 +138,7 @@ def upgraded_expected(one: TopicContents) -> TopicContents:
 
 
 def expected_rows(one: TopicContents) -> list[tuple[object, ...]]:
-    """The records as `comparable` has them."""
+    """Returns the records as `comparable` has them."""
     return comparable([Seen(*record) for record in one.records])
 
 
@@ -171,7 +171,8 @@ def transplanted(release: str, source: Path, place: Path, result: dict[str, Topi
 
 
 def run_upgrade() -> str:
-    """The directory of a Kafka that writes the old formats, upgraded: for storage, tools and brokers it is the same."""
+    """Upgrades the directory of a Kafka that writes the old formats: storage, tools and brokers read the same from
+    it."""
     with folder() as place:
         home = place / "kafka"
         home.mkdir()
@@ -282,7 +283,7 @@ class Batch(NamedTuple):
 
 
 def batches(folder: Path) -> list[Batch]:
-    """All of a partition. The format is left out: one may convert where another does not."""
+    """Returns all batches of a partition, without their format: the two cleaners may convert differently."""
     found = []
     for path in sorted(folder.glob("*.log")):
         data = path.read_bytes()
@@ -297,7 +298,7 @@ def batches(folder: Path) -> list[Batch]:
 
 
 def uncompacted(kafka: Kafka | Kraft, java: LineClient) -> list[str]:
-    """The topics that are to be compacted."""
+    """Makes the topics that will be compacted."""
     writer = Writer(kafka, java)
     for make in COMPACTED_TOPICS[kafka.release]:
         make(writer)
@@ -327,7 +328,7 @@ def kafka_of(release: str, home: Path, **settings: str) -> AbstractContextManage
 
 
 def run_compact(release: str) -> str:
-    """A directory that Kafka was kept from cleaning: one copy is compacted by us, and one by it."""
+    """Compacts a directory that Kafka was kept from cleaning: one copy with our job, one with its cleaner."""
     with folder() as place:
         home = place / "kafka"
         home.mkdir()

@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
 
 def row(number: int) -> dict[str, Any]:
-    """The row of this number; its value begins with the number."""
+    """Returns the row of this number; its value begins with the number."""
     return {
         "key": b"key %d" % (number % KEYS),
         "value": b"%06d " % number + b"the leader of a partition has its log; " * (number % 5),
@@ -63,7 +63,7 @@ def row(number: int) -> dict[str, Any]:
 
 
 def shown(number: int) -> tuple[int, int, str, str, str]:
-    """What is to be read of it: partition, time, headers, key, value."""
+    """Returns the readable parts of a record: partition, time, headers, key, value."""
     one = row(number)
     partition = java_partition(one["key"], PARTITIONS)
     headers = f"n:{number}" if one["headers"] else "NO_HEADERS"
@@ -114,7 +114,8 @@ class Driver:
         return self.process.poll() is None
 
     def kill(self, *, everything: bool) -> None:
-        """kill -9 of the driver, and of all that it has started; otherwise that notices, and ends, a little later."""
+        """Sends kill -9 to the driver, and to all processes that it has started: these would otherwise end a little
+        later."""
         if everything:
             self.kill_group()
         else:
@@ -127,7 +128,7 @@ class Driver:
         self.process.wait()
 
     def kill_worker(self, pick: random.Random) -> bool:
-        """kill -9 of a Python process in which a task runs; whether there is one."""
+        """Sends kill -9 to a Python process in which a task runs; returns whether there is one."""
         parents = dict(_processes(self.process.pid))
         leaves = [pid for pid, words in parents.items() if "pyspark" in words and not _children(pid)]
         if not leaves:
@@ -137,7 +138,7 @@ class Driver:
         return True
 
     def wait(self) -> int:
-        """Its exit code. Raises Failed if it does not end."""
+        """Returns its exit code. Raises Failed if it does not end."""
         try:
             return self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -158,7 +159,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _processes(pid: int) -> Iterator[tuple[int, str]]:
-    """All below a process, each with its command line."""
+    """Yields all descendants of a process, each with its command line."""
     for child in _children(pid):
         with suppress(OSError):
             yield child, Path(f"/proc/{child}/cmdline").read_text()
@@ -169,7 +170,8 @@ def _processes(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def console(release: str, address: str, topic: str, count: int) -> list[Line]:
-    """What Kafka's console consumer prints of committed records, if there are `count`; one more, if there are more."""
+    """Returns what Kafka's console consumer prints of committed records, if there are `count`; one more, if there are
+    more."""
     version = RELEASES[release]
     classes = jars(f"kafka-tools-{version}", [f"org.apache.kafka:kafka-tools:{version}"])
     command = [program("java"), "-Xmx256m", "-cp", f"{classes}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
@@ -190,7 +192,7 @@ def console(release: str, address: str, topic: str, count: int) -> list[Line]:
 
 
 def ends(address: str) -> list[int]:
-    """The end offsets of the topic's partitions, whatever is committed."""
+    """Returns the end offsets of the topic's partitions, committed or not."""
     settings = {"bootstrap.servers": address, "group.id": "ends", "log_level": 0}
     consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
     try:
@@ -203,7 +205,8 @@ def ends(address: str) -> list[int]:
 
 
 def compare(found: Sequence[Line], count: int) -> None:
-    """Each of the rows 0 to `count` once, with all that it has, and in each partition in their order. Raises Failed."""
+    """Checks that each of the rows 0 to `count` is there once, complete, and in order within its partition. Raises
+    Failed."""
     values = [line.value for line in found]
     if twice := sorted({value[:6] for value in values if values.count(value) > 1} if len(values) > count else set()):
         raise Failed(f"{len(twice)} rows are there more than once, such as {twice[:3]}")
@@ -249,7 +252,7 @@ class World:
         return self.drivers[-1]
 
     def finish(self, driver: Driver | None = None) -> None:
-        """Until a driver has ended well; one that gave up is started again. Raises Failed."""
+        """Runs drivers until one has ended well; one that gave up is started again. Raises Failed."""
         for _ in range(5):
             driver = driver or self.start()
             if driver.wait() == 0:
@@ -310,7 +313,7 @@ STREAM_FAULTS = ("task", "driver", "broker", "driver's Python", "task")
 
 
 def run_stream(way: str, release: str) -> str:
-    """A fault in each micro-batch but the last; then the last one is replayed, and adds nothing."""
+    """Injects a fault in each micro-batch but the last; then replays the last one, which adds nothing."""
     with world(release, way) as made:
         count = len(STREAM_FAULTS) + 1
         write_files(made.folder / "rows", 0, count)
@@ -345,7 +348,7 @@ def run_stream(way: str, release: str) -> str:
 
 
 def run_batch(release: str) -> str:
-    """A driver is killed in the middle of its one write; it is run again, and once more."""
+    """Kills a driver in the middle of its one write, runs it again, and once more."""
     with world(release, "batch") as made:
         write_files(made.folder / "rows", 0, 5)
         driver = made.start()

@@ -68,7 +68,7 @@ class Application:
 
 @contextmanager
 def counts(address: str) -> Iterator[Iterator[tuple[str, int]]]:
-    """The committed counts as they come."""
+    """Yields the committed counts in the order of the topic."""
     settings = {"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False, "log_level": 0}
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition("counts", index, 0) for index in range(PARTITIONS)])
@@ -87,7 +87,7 @@ def counts(address: str) -> Iterator[Iterator[tuple[str, int]]]:
 
 
 def follow(release: str, broker: RunningBroker, place: Path) -> tuple[dict[str, list[int]], list[str]]:
-    """The counts of each word in their order, until there are as many as words; and what was killed."""
+    """Returns the counts of each word in order, when there are as many as words; and what was killed."""
     found: dict[str, list[int]] = {}
     done: list[str] = []
     state, log = place / "state", place / "application.log"

@@ -57,7 +57,7 @@ class ToolProcess:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
 
     def run(self, tool: str, *arguments: str) -> Printed:
-        """What a tool, by the name of Kafka's script, does with these arguments. Raises Failed if the process dies."""
+        """Runs a tool, by the name of Kafka's script, with these arguments. Raises Failed if the process dies."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(("\t".join([CLASSES[tool], *arguments]) + "\n").encode())
         self._process.stdin.flush()
@@ -78,7 +78,7 @@ class ToolProcess:
 
 @contextmanager
 def tools() -> Iterator[ToolProcess]:
-    """A process for them. Raises Missing."""
+    """Runs a process for the tools. Raises Missing."""
     process = ToolProcess()
     try:
         yield process

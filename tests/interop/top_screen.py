@@ -51,7 +51,7 @@ WIDER: dict[str, tuple[str, ...]] = {
 
 
 def tmux_there() -> str:
-    """The path of tmux. Raises Missing."""
+    """Returns the path of tmux. Raises Missing."""
     found = shutil.which("tmux")
     if found is None:
         raise Missing("no tmux here; `make system-packages` installs it")
@@ -90,11 +90,11 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """What it shows."""
+        """Returns the lines of the screen."""
         return self._run("capture-pane", "-t", "top", "-p").rstrip("\n").split("\n")
 
     def until(self, what: str, holds: Callable[[list[str]], Any]) -> list[str]:
-        """What it shows when that holds."""
+        """Waits for a condition and returns the screen."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds(lines := self.lines):
             if time.monotonic() > deadline:
@@ -103,7 +103,7 @@ class Terminal:
         return lines
 
     def shows(self, *words: str) -> list[str]:
-        """What it shows when all these are in it."""
+        """Waits until the screen has all these texts, and returns it."""
         return self.until(", ".join(words), lambda lines: all(word in "\n".join(lines) for word in words))
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ def busy(bootstrap: str) -> Iterator[None]:
         reading.close()
 
     def once() -> None:
-        """Commits at the start, and goes."""
+        """Commits at the start, and leaves."""
         reading = consumer("late", "late-1")
         reading.subscribe([CLICKS])
         while reading.poll(1.0) is None and not ending.is_set():
@@ -209,7 +209,7 @@ def busy(bootstrap: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def world(size: tuple[int, int]) -> Iterator[tuple[Served, Terminal]]:
-    """A busy broker, and `ottla top` over it."""
+    """Yields a busy broker, and `ottla top` over it."""
     program = tmux_there()
     OUT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data:
@@ -231,7 +231,7 @@ def world(size: tuple[int, int]) -> Iterator[tuple[Served, Terminal]]:
 
 
 def sound(lines: list[str], size: tuple[int, int], where: str) -> None:
-    """A screen is whole: so many lines, none too wide, nothing in it that is no letter, the head and the keys there."""
+    """Checks a screen: its number of lines, their width, printable characters only, the header and the keys."""
     problems = []
     if len(lines) > size[1] or any(len(line) > size[0] for line in lines):
         problems.append("it is larger than the terminal")
@@ -246,7 +246,7 @@ def sound(lines: list[str], size: tuple[int, int], where: str) -> None:
 
 
 def screens(size: tuple[int, int]) -> str:
-    """Each tab, whole, with what is to be seen in it."""
+    """Shows each tab, complete, with its contents."""
     name = f"{size[0]}x{size[1]}"
     with world(size) as (_, terminal):
         terminal.shows("rec/s", "orders")
@@ -259,7 +259,7 @@ def screens(size: tuple[int, int]) -> str:
 
 
 def keys() -> str:
-    """Sorting, filter, pause, help, details, the mouse, another size, the end."""
+    """Uses sorting, filter, pause, help, details, the mouse, another size, and the end."""
     with world(NARROW) as (_, terminal):
         terminal.shows("IN REC/S ▼", "rec/s")
         terminal.press("r")
@@ -309,7 +309,7 @@ def keys() -> str:
 
 
 def comes_back() -> str:
-    """A broker that goes, and comes back at the same place."""
+    """Stops the broker, and starts it again at the same address."""
     with world(NARROW) as (served, terminal):
         terminal.shows("rec/s", "orders")
         served.stop()

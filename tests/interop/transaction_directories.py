@@ -50,7 +50,7 @@ def stage_of(wire: Wire, name: str) -> Stage:
 
 
 def transact(stage: Stage, number: int, end: bool | None) -> None:
-    """A record in partitions 0 and 1, and an offset of the group. Raises Failed unless all is accepted."""
+    """Writes a record to partitions 0 and 1, and an offset of the group. Raises Failed unless all is accepted."""
     stage.add(3, (0, 1))
     for partition in (0, 1):
         stage.produce(9, partition, sequence=number, value=f"{stage.name} {number}".encode())
@@ -85,7 +85,7 @@ def write(address: str) -> None:
 
 
 def cut(root: Path) -> None:
-    """What a crash may take: the marker of the last transaction in partition 1, and the record that it is over."""
+    """Removes the last writes of a crash: the marker of the last transaction in partition 1, and its final record."""
     for name, control in ((f"{TOPIC}-1", True), ("__transaction_state-0", False)):
         newest = max((root / name).glob("*.log"))
         data = newest.read_bytes()
@@ -129,7 +129,7 @@ def compare(address: str, wanted: Sequence[bytes]) -> None:
 
 
 def run_to_kafka(release: str, how: str) -> str:
-    """Kafka ends what our broker left open, and we take the directory back."""
+    """Kafka ends the transactions that our broker left open, and we take the directory back."""
     with folder() as place:
         (place / "ours").mkdir()
         broker = RunningBroker(place / "ours", **SETTINGS)
@@ -159,7 +159,7 @@ def run_to_kafka(release: str, how: str) -> str:
 
 
 def run_from_kafka(release: str, profile: str) -> str:
-    """We end what a killed Kafka left open, and Kafka takes the directory back."""
+    """We end the transactions that a killed Kafka left open, and Kafka takes the directory back."""
     with folder() as place:
         (place / "kafka").mkdir()
         kafka = Kraft(release, place / "kafka", **SETTINGS)
@@ -189,7 +189,7 @@ def run_from_kafka(release: str, profile: str) -> str:
 
 
 def states(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Transactional id -> the states in which the tool sees it in the log, in their order."""
+    """Returns transactional id -> the states in which the tool shows it in the log, in order."""
     found: dict[str, list[str]] = {}
     for line in lines:
         if seen := VALUE.search(line):
@@ -198,7 +198,7 @@ def states(lines: Sequence[str]) -> dict[str, list[str]]:
 
 
 def run_dump(release: str) -> str:
-    """DumpLogSegments on a directory of ours: markers, transaction indexes, what the coordinators keep."""
+    """Runs DumpLogSegments on a directory of ours: markers, transaction indexes, the coordinators' logs."""
     with folder() as place:
         broker = RunningBroker(place, **SETTINGS)
         try:
@@ -231,7 +231,7 @@ def log_of(broker: RunningBroker, name: str) -> list[Path]:
 
 
 def tool(release: str, address: str, *arguments: str) -> list[list[str]]:
-    """The rows of a table that kafka-transactions.sh prints, without its head."""
+    """Returns the rows of a table that kafka-transactions.sh prints, without its head."""
     classes = jars(f"kafka-tools-{release}", [f"org.apache.kafka:kafka-tools:{release}"])
     command = [program("java"), "-Xmx256m", "-cp", f"{classes}/*", COMMAND, "--bootstrap-server", address, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -241,7 +241,7 @@ def tool(release: str, address: str, *arguments: str) -> list[list[str]]:
 
 
 def run_tool(release: str) -> str:
-    """kafka-transactions.sh and our running broker."""
+    """Runs kafka-transactions.sh against a running broker of ours."""
     with running("ottla") as broker:
         wire = Wire(broker.address)
         write_for_tool(wire)

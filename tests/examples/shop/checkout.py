@@ -25,6 +25,6 @@ class Checkout:
         return self.sender.flush()
 
     def forget(self, customer: str) -> int:
-        """A tombstone for a customer: a compacted topic drops the customer's orders."""
+        """Returns a tombstone for a customer: a compacted topic drops the customer's orders."""
         self.sender.send(self.topic, None, customer.encode())
         return self.sender.flush()[0]

@@ -29,7 +29,7 @@ class Order:
 
 
 def decode(value: bytes | None) -> Order:
-    """The order in a record's value. Raises BadOrder."""
+    """Returns the order in a record's value. Raises BadOrder."""
     if value is None:
         raise BadOrder("no value")
     try:

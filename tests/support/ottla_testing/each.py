@@ -86,7 +86,7 @@ class _Runs:
         self._errors: list[tuple[int, Exception]] = []
 
     def numbers(self) -> range:
-        """The cases that this run takes."""
+        """Returns the cases that this run takes."""
         return range(random.randrange(min(self._stride, len(self._cases))), len(self._cases), self._stride)
 
     def arguments(self, fixtures: dict[str, Any], number: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class _Runs:
 
 
 def _case(parameters: tuple[str, ...], case: Any) -> tuple[str, tuple[Any, ...]]:
-    """The words that name a case, and its values."""
+    """Returns the words that name a case, and its values."""
     values, name = (case,) if len(parameters) == 1 else case, None
     if isinstance(case, PARAM):
         values, name = case.values, case.id

@@ -81,7 +81,7 @@ def install(wheel: Path, folder: Path) -> Path:
 def run_tests(
     python: Path, folder: Path, workers: int = WORKERS, every: int = 1, first: int = 0, arguments: Sequence[str] = ()
 ) -> Report:
-    """The shop's tests in a copy of its folder, or every n-th of them."""
+    """Runs the shop's tests, or every n-th of them, in a copy of its folder."""
     shop = shutil.copytree(EXAMPLES, folder / "shop", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     command = [str(python), "-m", "pytest", "-q", "-n", str(workers), "-p", "no:cacheprovider", *arguments]
     if every > 1:

@@ -20,7 +20,7 @@ TRACES = ("--enable-optimizations", "--with-lto", "-fprofile-use", "-fno-semanti
 
 
 def optimised() -> bool:
-    """Whether this Python was built with profile-guided optimisation.
+    """Returns whether this Python was built with profile-guided optimisation.
 
     A distribution's own build, below /usr, counts as optimised: Debian removes the flags from what sysconfig shows.
     """

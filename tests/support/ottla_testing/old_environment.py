@@ -27,7 +27,7 @@ NODE_PACKAGES = ("kafkajs@2.2.4", "kafkajs-snappy@1.1.0")
 
 
 def old_python() -> Path:
-    """The interpreter of `.venv-old`, which is made first if it is not there or holds something else."""
+    """Returns the interpreter of `.venv-old`, which is made first if it is not there or holds something else."""
     python, stamp = FOLDER / "bin" / "python", FOLDER / "installed"
     wanted = " ".join(PACKAGES)
     with Path(__file__).open() as lock:
@@ -43,7 +43,7 @@ def old_python() -> Path:
 
 
 def has_kafkajs() -> bool:
-    """Whether kafkajs and the program that runs it are here."""
+    """Returns whether kafkajs and the program that runs it are here."""
     return shutil.which("node") is not None and (NODE_MODULES / "kafkajs" / "package.json").exists()
 
 

@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], complaint: object = "", *, pause_s: float = PAUSE_S) -> T:
-    """Waits until the condition is true, and returns what it gave. Raises AssertionError after PATIENCE_S, with the
-    complaint or what that returns."""
+    """Waits until the condition is true, and returns its value. Raises AssertionError after PATIENCE_S, with the
+    complaint or its result."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := condition()):
         assert time.monotonic() < deadline, _text(complaint)
@@ -36,7 +36,7 @@ def until(condition: Callable[[], T], complaint: object = "", *, pause_s: float 
 async def async_until(
     condition: Callable[[], T | Awaitable[T]], complaint: object = "", *, pause_s: float = PAUSE_S
 ) -> T:
-    """As `until`, beside other tasks; the condition may be a coroutine function."""
+    """Like `until`, beside other tasks; the condition may be a coroutine function."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         made = condition()
@@ -48,7 +48,7 @@ async def async_until(
 
 
 def patiently() -> asyncio.Timeout:
-    """A bound for what hangs: `async with patiently(): ...`."""
+    """Returns a time limit for calls that may hang: `async with patiently(): ...`."""
     return asyncio.timeout(PATIENCE_S)
 
 

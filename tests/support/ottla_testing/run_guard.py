@@ -129,7 +129,7 @@ def watch(mark: str, folder: str, result: IO[bytes]) -> None:
 
 
 def mounted_below(folder: str) -> list[str]:
-    """The file systems that tests mounted in a folder, the deepest first: it cannot be removed with them."""
+    """Returns the file systems that tests mounted in a folder, the deepest first: it cannot be removed with them."""
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:
@@ -139,7 +139,7 @@ def mounted_below(folder: str) -> list[str]:
 
 
 def left_over(mark: str) -> Iterator[int]:
-    """The processes of a run, or of a worker of it."""
+    """Yields the processes of a run, or of a worker of it."""
     for process, environment in _environments():
         for word in environment:
             name, _, value = word.partition("=")
@@ -148,7 +148,7 @@ def left_over(mark: str) -> Iterator[int]:
 
 
 def _environments() -> Iterator[tuple[int, list[str]]]:
-    """The words of the environment of each process, as it was when the process began."""
+    """Yields the words of the environment of each process, as it was when the process began."""
     if os.path.isdir("/proc/self"):
         for name in os.listdir("/proc"):
             if name.isdigit():

@@ -123,11 +123,11 @@ class Receiver(Protocol):
     def resume(self, *places: Place) -> None: ...
 
     def offset_at(self, place: Place, timestamp_ms: int) -> int | None:
-        """The first offset with this timestamp or a later one."""
+        """Returns the first offset with this timestamp or a later one."""
         ...
 
     def ends(self, place: Place) -> tuple[int, int]:
-        """The first offset, and the one after the last record."""
+        """Returns the first offset, and the one after the last record."""
         ...
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Wire:
         return sender
 
     def receiver(self, *topics: str, **settings: Any) -> Receiver:
-        """A member of a group if topics are named."""
+        """Returns a member of a group if topics are named."""
         self.opened.append(receiver := self.module.Receiver(self.bootstrap, Receiving(**settings)))
         if topics:
             receiver.subscribe(*topics)

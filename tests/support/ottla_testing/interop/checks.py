@@ -44,7 +44,7 @@ class Check(NamedTuple):
 
 
 def program(name: str) -> str:
-    """The path of a program; Missing when there is none."""
+    """Returns the path of a program. Raises Missing."""
     found = shutil.which(name)
     if found is None:
         raise Missing(f"no program {name} here")
@@ -52,7 +52,7 @@ def program(name: str) -> str:
 
 
 def jars(name: str, artifacts: list[str], *, alone: bool = False) -> Path:
-    """A folder with the jars of `group:artifact:version` and, unless `alone`, all that they need."""
+    """Returns a folder with the jars of `group:artifact:version` and, unless `alone`, all that they need."""
     folder = OUT / name
     stamp = folder / "fetched"
     wanted = " ".join(artifacts)
@@ -72,13 +72,13 @@ def jars(name: str, artifacts: list[str], *, alone: bool = False) -> Path:
 
 
 def java(folder: Path, source: Path, *arguments: str) -> list[str]:
-    """The command that runs a Java source file (compiled at start) against the jars of a folder."""
+    """Returns the command that runs a Java source file (compiled at start) against the jars of a folder."""
     return [program("java"), "-cp", f"{folder}/*", str(source), *arguments]
 
 
 @contextmanager
 def broker(*more: str) -> Iterator[str]:
-    """A running `ottla serve` with an empty data directory, and more arguments; gives HOST:PORT."""
+    """Runs `ottla serve` with an empty data directory and further arguments; yields HOST:PORT."""
     with tempfile.TemporaryDirectory() as data, (OUT / "broker.log").open("w") as log:
         command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", data, *more]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def java_client(release: str) -> LineClient:
-    """A process with one release's clients. 0.8.2 has its consumer in the Scala client. Raises Missing."""
+    """Returns a process with one release's clients. 0.8.2 has its consumer in the Scala client. Raises Missing."""
     version = RELEASES[release]
     if release == "0.8.2":
         folder, source = jars(f"kafka-{version}", [f"org.apache.kafka:kafka_2.11:{version}"]), "Lines08.java"

@@ -53,7 +53,7 @@ class Sent(NamedTuple):
 
 
 def connector() -> list[Path]:
-    """The jars of Spark's connector. Raises Missing."""
+    """Returns the jars of Spark's connector. Raises Missing."""
     missing = None
     for tokens in TOKENS:
         provider = f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{tokens}"
@@ -69,7 +69,7 @@ def connector() -> list[Path]:
 
 @cache
 def session() -> SparkSession:
-    """One for all checks, with the connector in it. Raises Missing."""
+    """Returns the session of all checks, with the connector in it. Raises Missing."""
     try:
         from ottla.pipeline import session as ours
     except ImportError as error:
@@ -91,7 +91,7 @@ def session() -> SparkSession:
 
 @cache
 def broker(profile: str, **overrides: str) -> RunningBroker:
-    """A broker of ours, for all checks that want this one."""
+    """Returns a broker of ours, for all checks that want this one."""
     folder = Path(tempfile.mkdtemp(prefix="spark-"))
     made = RunningBroker(folder, None if profile == "ottla" else profile, **overrides)
 
@@ -156,8 +156,8 @@ def write(address: str, rows: Sequence[Sent], codec: str = "none") -> None:
 
 @cache
 def mixed(address: str, topic: str, partitions: int, old: str | None = None) -> list[Sent]:
-    """A new topic with forty records of each codec in each partition, sorted by partition and offset; `old` is its
-    message.format.version, with which it has neither headers nor zstd."""
+    """Makes a topic with forty records of each codec in each partition, and returns them sorted by partition and
+    offset; `old` is its message.format.version, with which it has neither headers nor zstd."""
     create(address, topic, partitions=partitions, **({"message_format_version": old} if old else {}))
     sent = []
     for number, codec in enumerate(CODECS[:-1] if old else CODECS):
@@ -172,7 +172,7 @@ def mixed(address: str, topic: str, partitions: int, old: str | None = None) -> 
 
 
 def consumed(address: str, topic: str, partitions: int) -> list[Sent]:
-    """A topic, read by librdkafka, sorted by partition and offset."""
+    """Reads a topic with librdkafka, and returns its records sorted by partition and offset."""
     settings = {"bootstrap.servers": address, "group.id": "reader", "log_level": 0, "enable.partition.eof": True}
     consumer = Consumer({**settings, "enable.auto.commit": False})
     found: list[Sent] = []
@@ -208,7 +208,8 @@ def consumed(address: str, topic: str, partitions: int) -> list[Sent]:
 
 
 def collected(frame: DataFrame) -> list[Sent]:
-    """The rows of a Kafka source, sorted by topic, partition and offset; headers where there are any in its columns."""
+    """Returns the rows of a Kafka source, sorted by topic, partition and offset; headers where there are any in its
+    columns."""
     columns = ["key", "value", "topic", "partition", "offset", "unix_millis(timestamp)", "timestampType"]
     columns += ["headers"] if "headers" in frame.columns else []
     found = []
