@@ -310,7 +310,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     if any(map(bench.wanted, measures.NAMES)):
         print(stats.figures(measures.MEASURES, columns, bench.samples))
     if any(map(bench.wanted, storage_measures.NAMES)):
-        print(f"\nof {bench.storage_sizes.rounds} rounds; file and loopback: what the machine can do at most")
+        print(f"\nof {bench.storage_sizes.rounds} rounds; file and loopback: what the best that the machine can do")
         print(stats.figures(storage_measures.MEASURES, storage_measures.PEERS, bench.samples))
     if any(map(bench.wanted, embedded.NAMES)):
         print(f"\nof {bench.embedded_sizes.rounds} rounds; medians of many within a round")
@@ -353,9 +353,9 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark. Returns 0 unless Ottla itself could not be measured."""
-    parser = argparse.ArgumentParser(description="Ottla beside its peers, in the same run")
+    parser = argparse.ArgumentParser(description="compare Ottla with other brokers and clients in one run")
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under 90 seconds")
-    parser.add_argument("--rounds", type=int, help="how often each measure is taken")
+    parser.add_argument("--rounds", type=int, help="number of rounds")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench.json")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"what to measure: {' '.join(NAMES)} (default: all but limits)"

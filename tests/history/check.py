@@ -16,9 +16,9 @@ MOST_LINES = 200
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="look through a history for what must not have happened")
+    parser = argparse.ArgumentParser(description="check a history for violations")
     parser.add_argument("file", type=Path)
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the lines of the history, too")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print the lines of the history")
     options = parser.parse_args(arguments)
     started = time.monotonic()
     try:

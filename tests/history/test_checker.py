@@ -92,7 +92,7 @@ def found_at(events: list[Event], value: int) -> tuple[str, int]:
             for offset, one in records:
                 if one == value:
                     return partition, offset
-    raise AssertionError(f"{value} is nowhere")
+    raise AssertionError(f"{value} is in no event")
 
 
 # -- forgeries: each changes a clean history, and names the violations that must be found

@@ -119,4 +119,4 @@ def check(taken: Case, result: Any) -> None:
         inside = batch.records(result, position) if wanted == 2 else legacy.records(result, position, produced=True)
         found += [(record.key, record.value) for record in inside]
     if found != list(taken.expected):
-        raise BenchError(f"{taken.label}: {len(found)} records came out, or others than went in")
+        raise BenchError(f"{taken.label}: {len(found)} records in the result, or wrong ones")

@@ -139,7 +139,7 @@ def in_process(sizes: Sizes) -> Figures:
             broker.restore(snapshot)
             taken = time.perf_counter() - began
             if broker.topic(name).partitions[0].end_offset != RECORDS:
-                raise BenchError("records are gone with a restore")
+                raise BenchError("a restore lost records")
             return taken
 
         found["embedded restore"] = _median_ms(sizes.restores, restore)
@@ -171,9 +171,9 @@ def week() -> float:
             broker.clock.advance(WEEK_MS)
             taken = time.perf_counter() - began
             if broker.group("bench").members:
-                raise BenchError("a week has passed, and a member is still there")
+                raise BenchError("a group still has its member after a week")
             if broker.topic(names[0]).partitions[0].stable_offset != broker.topic(names[0]).partitions[0].end_offset:
-                raise BenchError("a week has passed, and a transaction is still open")
+                raise BenchError("a transaction is still open after a week")
             return taken
         finally:
             consumer.close(autocommit=False)
@@ -221,9 +221,9 @@ def kafka_start() -> float:
     """
     java = shutil.which("java")
     if java is None:
-        raise BenchError("there is no Java here")
+        raise BenchError("no java was found on PATH")
     if not (JARS / "fetched").exists():
-        raise BenchError(f"the jars of Kafka {KAFKA_RELEASE} are not here; make interop fetches them")
+        raise BenchError(f"the jars of Kafka {KAFKA_RELEASE} were not found; make interop downloads them")
     port, controller = peers.free_port(), peers.free_port()
     command = [java, "-Xmx512m", "-cp", f"{JARS}/*"]
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
@@ -239,7 +239,7 @@ def kafka_start() -> float:
         formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(formatting, capture_output=True, text=True, timeout=60)
         if done.returncode:
-            raise BenchError(f"Kafka does not format its folder: {(done.stdout + done.stderr)[-300:]}")
+            raise BenchError(f"Kafka's format command failed: {(done.stdout + done.stderr)[-300:]}")
         began = time.perf_counter()
         peer = peers.spawn(KAFKA, [*command, "kafka.Kafka", str(properties)], (ADDRESS, port), None, KAFKA_SECONDS)
         taken = time.perf_counter() - began

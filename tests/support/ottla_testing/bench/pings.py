@@ -110,9 +110,9 @@ def _converting(address: Address, request: bytes | bytearray, check: Callable[[b
             ended.set()
             thread.join(raw.TIMEOUT_SECONDS)
     if failures:
-        raise BenchError(f"the conversions beside the pings: {failures[0]}")
+        raise BenchError(f"the conversions during the pings failed: {failures[0]}")
     if not counted:
-        raise BenchError("no conversion was done beside the pings")
+        raise BenchError("no conversion was done during the pings")
 
 
 def _pings(address: Address, seconds: float) -> list[float]:

@@ -184,7 +184,7 @@ class Place:
         path = self.data / "replication-offset-checkpoint"
         while not path.exists() or not wanted <= set(path.read_text().splitlines()):
             if time.monotonic() > deadline:
-                raise BenchError(f"the high watermarks of {topic} are not written down")
+                raise BenchError(f"the high watermarks of {topic} were not written to a checkpoint")
             time.sleep(0.1)
 
     def log_bytes(self, label: str) -> int:
@@ -213,7 +213,7 @@ class Place:
             count, size = self.count(label), LABELS[label][0]
             each = count // PARTITIONS
             if found != [count, PARTITIONS * each * (each - 1) // 2, count * size]:
-                raise BenchError(f"{who} gives of {count} records the count and sums {found}")
+                raise BenchError(f"{who} has the count and sums {found} for {count} records")
             worker.run("read", **command)
             self._warm.add((master, who, label))
         return worker.run("read", **command)

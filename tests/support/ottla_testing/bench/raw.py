@@ -224,7 +224,7 @@ def check_versions(address: Address, requests: Sequence[type]) -> None:
     for cls in requests:
         low, high = ranges.get(spec(cls).api_key, (0, -1))
         if not low <= VERSIONS[cls] <= high:
-            raise BenchError(f"{cls.__name__} v{VERSIONS[cls]} is not served")
+            raise BenchError(f"{cls.__name__} v{VERSIONS[cls]} is not supported")
 
 
 def make_topic(address: Address, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:

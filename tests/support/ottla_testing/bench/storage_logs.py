@@ -180,7 +180,7 @@ def compacted(folders: Folders, size_bytes: int, keys: int) -> Figures:
     folder = filled(folders, size_bytes, *KEYED, keys)
     done = _worked("compact", folder)
     if done["written_records"] != done["keys"]:
-        raise BenchError(f"{done['written_records']} records stay of {done['keys']} keys")
+        raise BenchError(f"{done['written_records']} records are kept for {done['keys']} keys")
     started, copy = time.perf_counter(), folders.fresh()
     copied = 0
     copy.mkdir()

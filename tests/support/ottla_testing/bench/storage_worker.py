@@ -74,7 +74,7 @@ def recover(folder: str) -> dict[str, float]:
     log = opened(folder, False)
     seconds = time.perf_counter() - started
     if log.cut_bytes:
-        raise SystemExit(f"{log.cut_bytes} bytes were cut")
+        raise SystemExit(f"{log.cut_bytes} bytes were truncated")
     most_kib = memory_kib("VmHWM")
     log.abandon()
     for name in set(os.listdir(folder)) - before:
@@ -110,7 +110,7 @@ def compact(folder: str) -> dict[str, float]:
     most_kib = memory_kib("VmHWM")
     end = made[-1]
     if not isinstance(end, compaction.Cleaned) or end.end_offset != task.end_offset:
-        raise SystemExit("the cleaning did not reach its end")
+        raise SystemExit("the compaction is not complete")
     for name in os.listdir(folder):
         if name.endswith(".cleaned"):
             os.remove(os.path.join(folder, name))

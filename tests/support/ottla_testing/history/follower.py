@@ -420,7 +420,7 @@ class Follower:
         if type == "ok":
             if txn.is_doomed and (txn.values or txn.offsets):
                 lines = (self.fenced.get(txn.process, txn.line), txn.commit_line, line)
-                self.violate(ZOMBIE, f"{txn.process} had been fenced, and committed {txn.name}", lines=lines)
+                self.violate(ZOMBIE, f"{txn.process} had been fenced, but committed {txn.name}", lines=lines)
             self._end(txn, COMMITTED, line)
         elif type == "fail":
             self._end(txn, ABORTED, line)

@@ -109,7 +109,7 @@ def read(path: Path | str) -> Iterator[tuple[int, Event]]:
             except ValueError as error:
                 raise BadHistory(f"line {number}: {error}") from None
             if not isinstance(event, dict):
-                raise BadHistory(f"line {number} is no event")
+                raise BadHistory(f"line {number} is not an event")
             yield number, event
 
 

@@ -53,7 +53,7 @@ def _values(follower: Follower, fates: Sequence[str]) -> None:
         value, txn = values.value[number], values.txn[number]
         fate = COMMITTED if txn == NOWHERE else fates[txn]
         if flags & FOUND and values.sends[number] <= 0:
-            follower.about(FAILED_READ, number, f"{value} had not been sent for certain")
+            follower.about(FAILED_READ, number, f"the send of {value} had definitely failed")
         elif flags & VISIBLE and fate == ABORTED:
             name = follower.txns[txn].name
             follower.about(ABORTED_READ, number, f"{value} is of {name}, which was not committed")
@@ -65,13 +65,13 @@ def _values(follower: Follower, fates: Sequence[str]) -> None:
         if flags & READ or values.place[number] not in follower.ends or fate == ABORTED:
             continue
         if flags & SEEN:
-            follower.about(LOST, number, f"{value} was polled, and is not there in the end")
+            follower.about(LOST, number, f"{value} was polled, but is missing at the end")
         elif flags & ACKED and fate == COMMITTED:
             offset = values.offset[number]
             if 0 <= offset < tops[values.place[number]]:
-                follower.about(LOST, number, f"{value} was acknowledged, and is not there in the end")
+                follower.about(LOST, number, f"{value} was acknowledged, but is missing at the end")
             else:
-                follower.about(UNSEEN, number, f"{value} was acknowledged, and was never seen")
+                follower.about(UNSEEN, number, f"{value} was acknowledged, but never seen")
 
 
 def _order(follower: Follower) -> None:
@@ -102,7 +102,7 @@ def _wholeness(follower: Follower, txn: Transaction, fate: str) -> None:
         there = [values.value[n] for n in sent if values.flags[n] & VISIBLE]
         wording = {COMMITTED: "committed", UNKNOWN: "of unknown outcome"}[fate]
         gone = [values.value[n] for n in missing]
-        evidence = f"{txn.name}, {wording}: {there[:5]} are to be seen, {gone[:5]} are not"
+        evidence = f"{txn.name}, {wording}: {there[:5]} are visible, {gone[:5]} are not"
         lines = (txn.line, txn.commit_line, txn.end_line)
         offsets = [values.offset[n] for n in missing[:5] if values.offset[n] >= 0]
         follower.violate(TORN, evidence, values.place[missing[0]], offsets, [line for line in lines if line])
