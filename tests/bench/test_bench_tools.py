@@ -131,7 +131,7 @@ def test_conversion_with_missing_records_raises(label: str) -> None:
     for rewrite in taken.ways.values():
         result = rewrite(taken.data)
         conversion.check(taken, result)
-        with pytest.raises(raw.BenchError, match="came out"):
+        with pytest.raises(raw.BenchError, match="records in the result"):
             conversion.check(taken._replace(expected=taken.expected[1:]), result)
     with pytest.raises(raw.BenchError, match="of format v"):
         conversion.check(taken, taken.data)
