@@ -97,7 +97,7 @@ class Story:
     # what is done
 
     def write(self, name: str, stored_magic: int, codecs: Sequence[str] = CODECS) -> None:
-        """One client writes with each codec; `stored_magic` is what the broker makes of it."""
+        """Writes with one client in each codec; `stored_magic` is the format in which the broker stores the records."""
         known = min(CLIENTS[name], stored_magic)
         start, headers_before = len(self.rows), len(self.stored())
         for codec in codecs:
@@ -117,7 +117,7 @@ class Story:
         )
 
     def read(self, name: str) -> None:
-        """One client reads everything, and gets all that its format can hold."""
+        """Reads everything with one client, and compares it with what its format can hold."""
         found = self.clients[name].consume(self.broker.address, TOPIC, 0, len(self.rows))
         wanted = [
             one
@@ -139,7 +139,7 @@ class Story:
         return f"{stamped} with a time, {headed} with headers; keys and values {digest}"
 
     def member(self, name: str) -> None:
-        """One client reads some records for the group, from where the one before it stopped, and commits."""
+        """Reads some records with one client for the group, from the previous client's commit on, and commits."""
         setting = "group.id" if name == "librdkafka" else "group_id"
         found = self.clients[name].consume(self.broker.address, TOPIC, 0, self.count, **{setting: GROUP})
         offsets = [one.offset for one in found]
@@ -149,7 +149,7 @@ class Story:
         self.say(name, f"read {len(found)} records for group {GROUP}, and committed offset {self.billed}")
 
     def group_data(self) -> set[str]:
-        """The formats in which the group's data is stored."""
+        """Returns the formats in which the group's data is stored."""
         folders = self.broker.data_dir.glob("__consumer_offsets-*")
         numbers = [int(folder.name.rpartition("-")[2]) for folder in folders]
         return {
@@ -157,7 +157,7 @@ class Story:
         }
 
     def refused(self, name: str, *, write: bool) -> None:
-        """One client tries, and must not come through."""
+        """Checks that the release refuses one client."""
         before = self.files()
         who, verb = self.clients[name], "Produce" if write else "Fetch"
         try:
@@ -191,7 +191,7 @@ class Story:
         return list(self.broker.stored(TOPIC))
 
     def files(self) -> dict[str, str]:
-        """Name -> checksum of the topic's log files."""
+        """Returns name -> checksum of the topic's log files."""
         logs = sorted((self.broker.data_dir / f"{TOPIC}-0").glob("*.log"))
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in logs}
 
@@ -200,12 +200,12 @@ class Story:
         return b"".join(path.read_bytes() for path in sorted((self.broker.data_dir / f"{TOPIC}-0").glob("*.log")))
 
     def records(self) -> list:
-        """All stored records, with their offsets and times, as they lie on the disk."""
+        """Returns all stored records, with their offsets and times, as they lie on the disk."""
         data = self.log()
         return [record for position, _ in formats.headers(data) for record in formats.records(data, position)]
 
     def ottla(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """One command beside the running broker; its output is printed, and its JSON given back on request."""
+        """Runs one command beside the running broker; prints its output, and returns its JSON on request."""
         command = [sys.executable, "-m", "ottla.tools", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         print(f"   $ ottla {' '.join(arguments).replace(str(self.broker.data_dir), 'DIR')}")
@@ -215,7 +215,7 @@ class Story:
         return done
 
     def magics_by_formats(self) -> set[int]:
-        """The formats of the topic's records as `ottla formats --json` counts them."""
+        """Returns the formats of the topic's records as `ottla formats --json` counts them."""
         self.ottla("formats", str(self.broker.data_dir))
         command = [sys.executable, "-m", "ottla.tools", "formats", str(self.broker.data_dir), "--json"]
         found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
@@ -223,13 +223,13 @@ class Story:
 
 
 def formats_of(report: dict) -> set[int]:
-    """The formats that `ottla formats --json` names for the topic."""
+    """Returns the formats that `ottla formats --json` names for the topic."""
     (topic,) = [one for one in report["topics"] if one["topic"] == TOPIC]
     return {int(one["format"].removeprefix("v")) for one in topic["formats"]}
 
 
 def written_at_2_8(story: Story) -> None:
-    """Step 1."""
+    """Runs step 1."""
     story.title("1. Kafka 2.8 (--release 2.8): old clients write v0, then v1")
     create_topic(story.broker.address, TOPIC, message_format_version="0.9.0", retention_ms="-1")
     story.say("admin", f"topic {TOPIC} with {FORMAT} = 0.9.0")
@@ -246,7 +246,7 @@ def written_at_2_8(story: Story) -> None:
 
 
 def served_at_3_9(story: Story) -> None:
-    """Step 2."""
+    """Runs step 2."""
     before = story.log()
     story.restart("3.9")
     story.title(f"2. Kafka 3.9 (--release 3.9): the same directory; {FORMAT} counts no more")
@@ -265,7 +265,7 @@ def served_at_3_9(story: Story) -> None:
 
 
 def who_would_fail(story: Story) -> None:
-    """Between 2 and 3: the broker wrote down who called what."""
+    """Lists, between steps 2 and 3, the clients that 4.3 will refuse, from the broker's own notes."""
     story.restart("3.9")  # a clean stop writes it too
     reported = story.ottla("clients", str(story.broker.data_dir), "--release", "4.3")
     story.check(reported.returncode == 1, "`ottla clients` finds nothing that fails on 4.3")
@@ -274,7 +274,7 @@ def who_would_fail(story: Story) -> None:
 
 
 def restricted_at_4_3(story: Story) -> None:
-    """Step 3."""
+    """Runs step 3."""
     before = story.log()
     del story.broker.overrides[BROKER_FORMAT]  # a config that 4.0 does not know any more
     story.restart("4.3")
@@ -293,7 +293,7 @@ def restricted_at_4_3(story: Story) -> None:
 
 
 def forcibly_upgraded(story: Story) -> None:
-    """Step 4."""
+    """Runs step 4."""
     records = story.records()
     story.restart("4.3", **{UPGRADE: "2"})
     story.title(f"4. Kafka 4.3 with {UPGRADE}=2: only v2 is left")
@@ -309,7 +309,7 @@ def forcibly_upgraded(story: Story) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when every step went as it should."""
+    """Returns 0 if every step succeeded."""
     count = int(arguments[0]) if arguments else 100
     with tempfile.TemporaryDirectory(prefix="ottla-upgrade-") as place:
         story = Story(Path(place), count)

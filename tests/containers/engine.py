@@ -79,7 +79,8 @@ class Engine:
         return f"localhost/{image}" if self.program == "podman" else image
 
     def size_bytes(self, image: str) -> int:
-        """Of an image, which is fetched if only its layers are here, as docker leaves it after a build."""
+        """Returns the size of an image, which is fetched if only its layers are here, as docker leaves it after a
+        build."""
         if self.call("image", "inspect", image, check=False).returncode:
             self.call("pull", image, timeout_s=PULL_S)
         return int(self.out("image", "inspect", image, "--format", "{{.Size}}"))
@@ -144,7 +145,7 @@ class Engine:
         return time.monotonic() - begun
 
     def stop(self, name: str) -> tuple[float, int]:
-        """(seconds it took, exit code) of a stop by SIGTERM."""
+        """Stops a container by SIGTERM: (seconds it took, exit code)."""
         begun = time.monotonic()
         self.call("stop", "-t", "20", name)
         return time.monotonic() - begun, int(self.inspect(name, ".State.ExitCode"))
@@ -212,7 +213,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`build [TAG]`: the exit code."""
+    """Runs `build [TAG]` and returns the exit code."""
     engine = find()
     if engine is None:
         print("image: not built, there is neither a working docker nor podman here", file=sys.stderr)

@@ -19,7 +19,7 @@ NODE_PACKAGES = ("@testcontainers/kafka@11.14.0", "kafkajs@2.2.4")  # 12 needs a
 
 
 def compose_python() -> tuple[str, Path]:
-    """(what is missing or "", its interpreter); it is made first if it is not there or holds something else."""
+    """Returns (what is missing or "", its interpreter); makes the environment if it is missing or outdated."""
     python, stamp = FOLDER / "bin" / "python", FOLDER / "installed"
     wanted = " ".join(PACKAGES)
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -33,7 +33,7 @@ def compose_python() -> tuple[str, Path]:
 
 
 def compose_node() -> tuple[str, Path]:
-    """(what is missing or "", its folder); the packages are installed first if they are not there."""
+    """Returns (what is missing or "", its folder); installs the packages if they are missing or outdated."""
     stamp = NODE_FOLDER / "installed"
     wanted = " ".join(NODE_PACKAGES)
     npm = shutil.which("npm")

@@ -67,7 +67,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """As many in a row."""
+    """Returns consecutive free ports."""
     while True:
         first = free_port()
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
@@ -276,7 +276,7 @@ def takes_a_file(engine: Engine) -> str:
 
 
 def has_a_control_plane(engine: Engine) -> str:
-    """Three nodes that the host reaches, and what steers them, within the container and from outside."""
+    """Runs three nodes that the host reaches, and calls their control plane, within the container and from outside."""
     ports = free_ports(4)
     environ = {
         "KAFKA_LISTENERS": f"PLAINTEXT://:{ports[0]}",
@@ -309,7 +309,7 @@ def refuses_in_one_line(engine: Engine) -> str:
 
 
 def checks(engine: Engine, figures: Figures) -> list[Check]:
-    """Those of this module; the first builds the image."""
+    """Returns the checks of this module; the first builds the image."""
     return [
         Check("image: built", lambda: is_built(engine, figures)),
         Check("image: healthy and stopped", lambda: starts_and_stops(engine, figures)),

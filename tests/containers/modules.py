@@ -230,7 +230,7 @@ def output(engine: Engine, command: list[str], folder: Path | None = None) -> st
 
 
 def in_python(engine: Engine) -> str:
-    """testcontainers-python's own class, in an environment of its own."""
+    """Runs testcontainers-python's own class, in an environment of its own."""
     problem, python = compose_python()
     if problem:
         raise Missing(problem)
@@ -242,7 +242,7 @@ def in_python(engine: Engine) -> str:
 
 
 def in_java(engine: Engine) -> str:
-    """testcontainers-java's own class, with Kafka's own client."""
+    """Runs testcontainers-java's own class, with Kafka's own client."""
     folder = jars("testcontainers-java", [f"org.testcontainers:testcontainers-kafka:{JAVA}", CLIENTS])
     return f"{JAVA}: " + output(engine, java(folder, HERE / "JavaModule.java", engine.image))
 
@@ -261,7 +261,7 @@ def java_tutorial(engine: Engine) -> str:
 
 
 def in_go(engine: Engine) -> str:
-    """testcontainers-go's own module, with franz-go."""
+    """Runs testcontainers-go's own module, with franz-go."""
     go, folder = program("go"), OUT / "testcontainers-go"
     shutil.copytree(HERE / "go", folder, dirs_exist_ok=True)
     built = subprocess.run([go, "build", "-o", "run", "."], cwd=folder, capture_output=True, text=True)
@@ -276,7 +276,7 @@ def in_go(engine: Engine) -> str:
 
 
 def in_node(engine: Engine) -> str:
-    """@testcontainers/kafka's own class, with kafkajs."""
+    """Runs @testcontainers/kafka's own class, with kafkajs."""
     problem, folder = compose_node()
     if problem:
         raise Missing(problem)
@@ -286,7 +286,7 @@ def in_node(engine: Engine) -> str:
 
 
 def checks(engine: Engine) -> list[Check]:
-    """Those of this module, after the image is built."""
+    """Returns the checks of this module, after the image is built."""
     found = [Check(f"Testcontainers by hand: {m.name}", lambda m=m: by_hand(engine, m)) for m in MODULES]
     found.append(Check("tutorial for Java", lambda: java_tutorial(engine)))
     for language, check in {"Python": in_python, "Java": in_java, "Go": in_go, "Node.js": in_node}.items():

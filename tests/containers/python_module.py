@@ -18,7 +18,7 @@ TOPIC = "test-topic"
 
 
 def exchange(bootstrap: str) -> None:
-    """One message there and back."""
+    """Sends one message and reads it back."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     producer.produce(TOPIC, b"verification message")
     assert producer.flush(20) == 0

@@ -33,7 +33,7 @@ class Running:
         self._client = self._loop.run_until_complete(made())
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """What the call of that method gives; raises what it raises."""
+        """Calls a method of the admin client, and returns or raises its result."""
         pending = asyncio.wait_for(getattr(self._client, method)(*copy.deepcopy(arguments), **options), SECONDS)
         return self._loop.run_until_complete(pending)
 

@@ -105,7 +105,7 @@ class Kafka:
                 time.sleep(0.1)
 
     def kill(self) -> None:
-        """kill -9: nothing is closed, and its data stay."""
+        """Sends kill -9: nothing is closed, and the data stay."""
         self.process.kill()
         self.process.wait()
 
@@ -117,7 +117,7 @@ class Kafka:
 
 @cache
 def kafka(release: str) -> Kafka:
-    """One for all checks. Raises Missing, Failed."""
+    """Returns the broker of all checks. Raises Missing, Failed."""
     made = Kafka(release)
     atexit.register(made.stop)
     return made
@@ -125,7 +125,7 @@ def kafka(release: str) -> Kafka:
 
 @cache
 def java(release: str) -> LineClient:
-    """One Java client of the same release. Raises Missing."""
+    """Returns a Java client of the same release. Raises Missing."""
     made = java_client(release)
     atexit.register(made.close)
     return made

@@ -63,7 +63,7 @@ class Page:
             self.complaints.append(f"{result['entry']['text']} {result['entry'].get('url', '')}")
 
     async def do(self, method: str, **parameters: Any) -> Any:
-        """One command of the protocol."""
+        """Sends one command of the protocol."""
         number = next(self._numbers)
         response = self._requested[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
@@ -94,13 +94,13 @@ class Page:
 
     @contextlib.asynccontextmanager
     async def opening(self, what: str) -> AsyncIterator[None]:
-        """In it something is done that opens another page; at the end that is there."""
+        """Waits at the end of the block for the page that was opened in it."""
         self._loaded.clear()
         yield
         await self.settled(what)
 
     async def value(self, expression: str) -> Any:
-        """What an expression of the page comes to."""
+        """Returns the value of an expression of the page."""
         result = await self.do("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise Failed(f"{expression[:200]}: {result['exceptionDetails']}")
@@ -127,20 +127,20 @@ class Page:
         await self.do("Input.insertText", text=text)
 
     async def screenshot(self, path: Path, width: int, height: int) -> None:
-        """A picture of the page, in a window of that size."""
+        """Takes a screenshot in a window of that size."""
         await self.size(width, height)
         data = base64.b64decode((await self.do("Page.captureScreenshot", format="png"))["data"])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
     async def size(self, width: int, height: int) -> None:
-        """The window's size."""
+        """Sets the window's size."""
         await self.do(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
     async def color_scheme(self, name: str) -> None:
-        """`light` or `dark`, as a person prefers it."""
+        """Sets the preferred color scheme, `light` or `dark`."""
         await self.do("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
     def quiet(self, where: str) -> None:

@@ -45,7 +45,7 @@ class World:
 
 
 def topic_sign(number: int) -> bytes:
-    """What stands for the id of the n-th topic that both have made."""
+    """Returns the sign for the id of the n-th topic that both brokers have created."""
     return hashlib.md5(b"topic %d" % number).digest()
 
 
@@ -180,7 +180,7 @@ OTHER_CONFIGS: dict[int, dict[str, Sequence[str]]] = {
 
 
 def altered(resource: Any, world: World, random: Random, wrong: bool) -> None:
-    """A resource with configs of its kind."""
+    """Sets the name of a resource, and configs of its type."""
     if resource.resource_type == TYPE_TOPIC and not wrong:
         resource.resource_name = random.choice(world.present or TOPICS)
     elif resource.resource_type == TYPE_BROKER and not wrong:
@@ -208,7 +208,7 @@ def assigned(topic: Any, world: World, random: Random, wrong: bool) -> None:
 
 
 def counted(topic: Any, world: World, random: Random, wrong: bool) -> None:
-    """More partitions than there are, and as many assignments as are new."""
+    """Makes the number of partitions greater than the present one, with as many assignments as are new."""
     now = world.topics.get(topic.name, 1)
     topic.count = random.choice((0, -1, now, now - 1, now + 1)) if wrong else min(now + 1, 6)
     if topic.assignments is not None and not wrong:
@@ -242,23 +242,23 @@ def scram_sized(credential: Any, world: World, random: Random, wrong: bool) -> N
 
 
 def not_both(request: Any, world: World, random: Random, version: int) -> None:
-    """A credential is set or removed."""
+    """Keeps a credential in either the upsertions or the deletions."""
     set_ones = {(one.name, one.mechanism) for one in request.upsertions}
     request.deletions = [one for one in request.deletions if (one.name, one.mechanism) not in set_ones]
 
 
 def lost_by_none(request: Any, world: World, random: Random, version: int) -> None:
-    """KRaft's brokers forget a credential that is set in the request in which the last one of its mechanism is removed,
-    if the removal comes first where the users are hashed (ScramDelta.apply), until it is set again. Ours keep it."""
+    """Avoids requests in which KRaft's brokers lose a credential: it is set in the request that removes the last one of
+    its mechanism, and the removal comes first in the hash order of users (ScramDelta.apply). Ours keep it."""
     if world.with_controller:
         users, mechanisms = ({getattr(one, of) for one in request.upsertions} for of in ("name", "mechanism"))
         request.deletions = [one for one in request.deletions if one.name in users or one.mechanism not in mechanisms]
 
 
 def apart(request: Any, world: World, random: Random, version: int) -> None:
-    """KRaft's controller looks for names like others among the topics that there were before the request. With
-    ZooKeeper a topic is also made on nodes that there are not, without replicas or with a partition -1, and cannot be
-    deleted then."""
+    """Avoids colliding names in one request, which KRaft's controller checks only against earlier topics. With
+    ZooKeeper also avoids assignments to missing nodes, without replicas or with partition -1: such a topic is created,
+    and cannot be deleted."""
     if "e.f" in {topic.name for topic in request.topics}:
         request.topics = [topic for topic in request.topics if topic.name != "e_f"]
     if not world.with_controller:
@@ -268,27 +268,28 @@ def apart(request: Any, world: World, random: Random, version: int) -> None:
 
 
 def addressable(request: Any, world: World, random: Random, version: int) -> None:
-    """With ZooKeeper a name that is no path there ends the whole request, with those before it done."""
+    """Avoids names that are no path of ZooKeeper, which end the whole request, after its earlier parts are done."""
     if not world.with_controller:
         request.topics = [topic for topic in request.topics if topic.name in NO_PATHS][:1] or request.topics
 
 
 def unknown_alone(request: Any, world: World, random: Random, version: int) -> None:
-    """KRaft's controller takes changes out of a hash table, and does nothing at all once it meets an unknown one: if
-    it does not meet another wrong one of the resource before."""
+    """Avoids further changes beside an unknown one: KRaft's controller takes changes out of a hash table, and does
+    nothing after it meets an unknown one, unless it has met another invalid one of the resource before."""
     for resource in request.resources if world.with_controller else ():
         unknown = [config for config in resource.configs if config.config_operation not in range(4)]
         resource.configs = unknown[:1] or resource.configs
 
 
 def answerable(request: Any, world: World, random: Random, version: int) -> None:
-    """With ZooKeeper there is no response if an unknown kind of leaders is elected everywhere."""
+    """Avoids unknown kinds of elections of all partitions, to which a broker with ZooKeeper sends no response."""
     if not world.with_controller and request.topic_partitions is None and request.election_type not in (0, 1):
         request.election_type = 0
 
 
 def apart_in_kind(request: Any, world: World, random: Random, version: int) -> None:
-    """With ZooKeeper there is no response if two resources of unknown kinds have one name: both are of one kind."""
+    """Avoids one name for two resources of unknown types, to which a broker with ZooKeeper sends no response: it takes
+    both for one type."""
     unknown: set[str] = set()
     for resource in list(request.resources) if not world.with_controller else ():
         if resource.resource_type not in (TYPE_TOPIC, TYPE_BROKER, TYPE_LOGGER):
@@ -298,8 +299,9 @@ def apart_in_kind(request: Any, world: World, random: Random, version: int) -> N
 
 
 def noted_alike(request: Any, world: World, random: Random, version: int) -> None:
-    """The coordinator before KIP-848 waits for ever for a partition whose metadata is too long, if that of another is
-    not (UNSTABLE_OFFSET_COMMIT for requests of stable offsets)."""
+    """Makes metadata of all partitions too long or of none: the coordinator before KIP-848 waits for ever for a
+    partition whose metadata is too long if that of another is not (UNSTABLE_OFFSET_COMMIT for requests of stable
+    offsets)."""
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     for partition in partitions:
         if partition.committed_metadata and len(partition.committed_metadata) > METADATA_MAX:
@@ -308,7 +310,7 @@ def noted_alike(request: Any, world: World, random: Random, version: int) -> Non
 
 
 def committed_simply(request: Any, world: World, random: Random, version: int) -> None:
-    """As by an admin: without a member."""
+    """Commits without a member, as an admin does."""
     request.generation_id_or_member_epoch = -1
     request.member_id = ""
     request.group_instance_id = None
@@ -317,15 +319,15 @@ def committed_simply(request: Any, world: World, random: Random, version: int) -
 
 
 def versioned_metadata(request: Any, world: World, random: Random, version: int) -> None:
-    """Who has the version cannot write a null name in it."""
+    """Avoids a null name, which this version cannot have."""
     for topic in request.topics or ():
         if version < 10 and topic.name is None:
             topic.name = "a"
 
 
 def quota_entity(entry: Any, world: World, random: Random, wrong: bool) -> None:
-    """An entity of one type, or of a user and a client id. A quota of all entities also applies to this client and must
-    not be reached: otherwise the time since the last call would decide."""
+    """Makes an entity of one type, or of a user and a client id. A quota of all entities also applies to this client
+    and must not be reached: otherwise the time since the last call would decide."""
     if not entry.entity:
         return
     if not wrong:
@@ -355,7 +357,7 @@ def quota_component(component: Any, world: World, random: Random, wrong: bool) -
 
 
 def acl(entry: Any, world: World, random: Random, wrong: bool) -> None:
-    """An entry that means something: no "any" and no "match", and a cluster by its one name."""
+    """Makes a valid entry: no "any" and no "match", and a cluster by its one name."""
     if wrong:
         return
     entry.resource_type = random.choice((2, 2, 3, 4, 5))

@@ -64,7 +64,7 @@ def compare(pair: Pair) -> int:
 
 
 def check(release: str) -> str:
-    """One line on what was compared."""
+    """Returns one line about the comparison."""
     with both(release, authorizer=False) as pair:
         return f"{compare(pair)} responses are the same"
 

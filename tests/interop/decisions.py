@@ -43,7 +43,8 @@ class _Nowhere:
 
 
 def name(source: random.Random) -> str:
-    """Short ones of few letters, so that many are prefixes of others; one that Kafka's code knows, too."""
+    """Returns a short name of few letters, so that many are prefixes of others, or one that Kafka's code treats
+    specially."""
     if source.random() < 0.1:
         return source.choice(("*", "hardcode", "hard", "ü"))
     return "".join(source.choice("ab") for _ in range(source.randint(1, 4)))

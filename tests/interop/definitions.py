@@ -30,7 +30,7 @@ def client_jars(version: str) -> Path:
 
 
 def compare_definitions(version: str) -> str:
-    """Every version of every message that the jar defines; what it does not have is left to the other jar."""
+    """Compares every version of every message that the jar defines; others are compared with the other jar."""
     (jar,) = client_jars(version).glob("kafka-clients-*.jar")
     compared = 0
     lacks: list[str] = []
@@ -67,7 +67,8 @@ def compare_one(name: str, found: dict[str, Any]) -> int:
 
 
 def compare_bytes(version: str) -> str:
-    """Random frames of every message and version: read and written again by Apache's classes, they must not change."""
+    """Compares random frames of every message and version: Apache's classes must read and write them without a
+    change."""
     records = [f"org.apache.kafka:{artifact}:{version}" for artifact in RECORD_JARS]
     folder = jars(f"codec-{version}", [f"org.apache.kafka:kafka-clients:{version}", *records], alone=True)
     source = random.Random(version)

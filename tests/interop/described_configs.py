@@ -74,8 +74,8 @@ def comparable(entry: Any, field: str) -> Any:
 
 
 def differences(kind: int, name: str, theirs: Any, ours: Any) -> Iterable[tuple[str, Any, Any]]:
-    """(label, theirs, ours) of all that differs of one resource's description but order and documentation: theirs lie
-    in a hash table, and the words are ours."""
+    """Yields (label, theirs, ours) of all differences of one resource's description. Order and documentation are not
+    compared: Kafka's order is that of a hash table, and our texts are our own."""
     label = f"{kind} {name!r}"
     if (theirs.error_code, theirs.error_message) != (ours.error_code, ours.error_message):
         yield f"{label} response ", theirs.error_message, ours.error_message
@@ -107,7 +107,7 @@ class Found:
         self.unexplained.append(f"{label}: Kafka {str(theirs)[:400]}, ours {str(ours)[:400]}")
 
     def report(self, what: str) -> str:
-        """One line. Raises Failed."""
+        """Returns one line. Raises Failed."""
         if self.unexplained:
             shown = "\n  ".join(self.unexplained[:SHOWN])
             raise Failed(f"{len(self.unexplained)} of {self.compared} {what} differ:\n  {shown}")

@@ -263,7 +263,7 @@ class Run:
             time.sleep(0.02)
 
     def settle_configs(self) -> None:
-        """Waits, but not for long, until the broker with ZooKeeper has heard of what was changed there."""
+        """Waits for a limited time until a broker with ZooKeeper has applied the changes of configs."""
         end = time.monotonic() + 1
         release = self.pair.release
         while any(
@@ -319,7 +319,7 @@ class Run:
             time.sleep(0.05)
 
     def report(self) -> str:
-        """One line, and the file with all failures. Raises Failed."""
+        """Returns one line, and writes the file with all failures. Raises Failed."""
         where = OUT / f"difference-{self.pair.release}.txt"
         kinds = "".join(f"{count:5} {kind}\n" for kind, count in self.kinds.most_common())
         where.write_text(f"seed {self.seed}\n\n{kinds}\n" + "\n".join(self.failures))

@@ -181,7 +181,7 @@ def older_files(folder: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 def configs_for_kafka(log: Log) -> dict[str, str]:
-    """Nothing is to be deleted there, and message.format.version means nothing to it."""
+    """Returns the configs for Kafka: nothing is deleted there, and message.format.version is omitted."""
     left_out = ("message.format.version", "retention.bytes")
     return {name.replace(".", "_"): value for name, value in log.configs.items() if name not in left_out}
 

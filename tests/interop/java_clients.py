@@ -13,7 +13,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def run_client(release: str) -> str:
-    """Topics, 1,000 idempotent records per codec, a group, commits, a search by time, descriptions, deletion."""
+    """Runs one client: topics, 1,000 idempotent records per codec, a group, commits, a search by time, descriptions,
+    deletion."""
     folder = jars(f"kafka-clients-{release}", [f"org.apache.kafka:kafka-clients:{release}"])
     with broker() as address:
         command = java(folder, Path(__file__).with_name("Clients.java"), address, ",".join(CODECS))

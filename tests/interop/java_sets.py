@@ -63,7 +63,7 @@ def text(value: bytes | None) -> str:
 
 
 def records_for(magic: int, *, gaps: bool, append_time: bool) -> list[Record]:
-    """Twenty records with every kind of key and value."""
+    """Returns twenty records with every kind of key and value."""
     made = []
     for i in range(20):
         key = (None, b"", b"key", bytes(range(200)))[i % 4]

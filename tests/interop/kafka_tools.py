@@ -230,7 +230,8 @@ class Step(NamedTuple):
 
 
 def alike(result: Printed, side: Side, step: Step) -> tuple[int, list[str], list[str]]:
-    """What is compared: the exit code, and the lines of both streams with nothing of the broker itself in them."""
+    """Returns the comparable result: the exit code, and the lines of both streams without values of one broker
+    alone."""
 
     def lines(text: str) -> list[str]:
         text = text.replace(str(side.folder), "FOLDER")

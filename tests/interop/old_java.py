@@ -53,7 +53,7 @@ MAGICS = {"0.8.2": 0, "0.10.2": 1}  # the newest format that a client knows; 2 f
 
 @cache
 def client(name: str) -> LineClient:
-    """One process for each client, for all checks. Raises Missing."""
+    """Returns the process of a client, one for all checks. Raises Missing."""
     if name == "kafkajs":
         if missing := install_kafkajs():
             raise Missing(f"kafkajs: {missing}")
@@ -66,7 +66,7 @@ def client(name: str) -> LineClient:
 
 @cache
 def broker(release: str) -> RunningBroker:
-    """One broker for each release, for all checks."""
+    """Returns the broker of a release, one for all checks."""
     folder = tempfile.TemporaryDirectory()
     made = RunningBroker(Path(folder.name), release)
     atexit.register(folder.cleanup)
@@ -82,13 +82,13 @@ def knows(name: str, codec: str) -> bool:
 
 
 def settings_of(name: str, magic: int) -> dict[str, str]:
-    """Numbered batches are refused where older formats are stored."""
+    """Returns the settings of a client: no idempotence where older formats, which have no sequences, are stored."""
     return {"enable.idempotence": "false"} if magic < 2 and name not in ("0.8.2", "0.10.2", "kafkajs") else {}
 
 
 def run_writer(setting: str, writer: str) -> str:
-    """One client writes, all clients read: a topic for each group of codecs, since some clients stop at an unknown
-    one."""
+    """Writes with one client and reads with all: a topic for each group of codecs, since some clients stop at an
+    unknown one."""
     found = SETTINGS[setting]
     lacking: set[str] = set()
     read: list[str] = []

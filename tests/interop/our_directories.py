@@ -87,7 +87,7 @@ class Maker:
         self.client.produce(self.address, topic, rows(number, headers=headers), codec, **settings)
 
     def read(self) -> dict[str, Log]:
-        """Every topic, as a client sees it now."""
+        """Reads every topic as a client sees it now."""
         return {topic: read(self.client, self.address, topic, configs) for topic, configs in self.configs.items()}
 
     def stage(self, name: str, logs: dict[str, Log]) -> Stage:
@@ -102,7 +102,7 @@ def read(client: Librdkafka, address: str, topic: str, configs: dict[str, str]) 
 
 
 def topic_configs(address: str, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What is set of each topic itself."""
+    """Returns the overrides of each topic."""
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     admin = AdminClient({"bootstrap.servers": address})  # its futures end with it
     found = admin.describe_configs(resources)
@@ -128,7 +128,7 @@ def wait_for(done: Callable[[], bool], what: str) -> None:
 
 
 def old_formats(maker: Maker) -> None:
-    """v0 and v1, plain and compressed, over several segments; and all three formats in one log."""
+    """Writes v0 and v1, plain and compressed, over several segments; and all three formats in one log."""
     for topic, version in FORMATS.items():
         maker.topic(topic, message_format_version=version, segment_bytes="20000")
         for number, codec in enumerate(CODECS[:4]):
@@ -150,7 +150,8 @@ def alter(maker: Maker, topic: str, config: str, value: str) -> None:
 
 
 def batches(maker: Maker, **small: str) -> None:
-    """Every codec, numbered batches of several producers, times of append, many segments. `small` makes them so."""
+    """Writes every codec, idempotent batches of several producers, append times, many segments. `small` makes them
+    so."""
     maker.topic("codecs", segment_ms="1500")
     maker.topic("plain", **small)
     maker.topic("append-time", message_timestamp_type="LogAppendTime")
@@ -194,7 +195,7 @@ def compacted(maker: Maker, codecs: Sequence[str], settings: dict[str, str], ver
 
 
 def removals(maker: Maker) -> None:
-    """Retention by size, records deleted up to the middle of a batch, a topic deleted."""
+    """Removes records by size, records up to the middle of a batch, and a topic."""
     topic = maker.topic("retained", segment_bytes="20000", retention_bytes="50000")
     for number in range(8):
         maker.write(topic, number, "none", NUMBERED)

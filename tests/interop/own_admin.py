@@ -60,7 +60,7 @@ class Report:
             raise Failed(f"{what}: {found!r} instead of {expected!r}")
 
     async def soon(self, what: str, send_request: Callable[[], Awaitable[Any]], expected: Any) -> None:
-        """The same of what is to come."""
+        """Repeats a request until its result is as expected, then compares it."""
         for _ in range(PATIENCE_SECONDS * 10):
             if await send_request() == expected:
                 break

@@ -91,7 +91,7 @@ class Calls:
     """A stream of calls that depends on one seed and on the world."""
 
     def __init__(self, random: Random, ranges: dict[int, tuple[int, int]], only: frozenset[str] = frozenset()) -> None:
-        """`ranges`: what both brokers advertise, key -> first and last version. `only`: nothing but these APIs."""
+        """`ranges` are the versions that both brokers advertise, key -> first and last; `only` restricts the APIs."""
         self._random = random
         self._ranges = {}
         for name in (*WEIGHTS, *OTHERS):

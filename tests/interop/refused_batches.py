@@ -163,7 +163,7 @@ def request(case: Case, now_ms: int) -> ProduceRequest:
 
 
 def _timeless(text: str | None) -> str | None:
-    """Also without a record's description and with neither release's full stop."""
+    """Returns the text without times, without a record's description and without a full stop."""
     if text is None:
         return None
     text = re.sub(r"within \[-?\d+, -?\d+\]", "within [...]", text)

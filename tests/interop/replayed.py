@@ -84,7 +84,7 @@ def run(recorded: str, played: str) -> str:
 
 
 def record(session: Callable[[str, str], None], release: str, path: str) -> None:
-    """One session with a broker of ours."""
+    """Records one session with a broker of ours."""
     with Embedded(release, dict(SETTINGS), record=path) as broker:
         session(broker.bootstrap, f"played-{session.__name__}")
 

@@ -47,7 +47,8 @@ REQUESTED = [
 
 
 def run(command: list[str], *arguments: str) -> tuple[int, list[str]]:
-    """(exit code, lines of stdout); the topics of several, which Kafka's tool takes out of a hash table, by name."""
+    """Runs a script: (exit code, lines of stdout). Descriptions of several topics, which Kafka's tool takes out of a
+    hash table, are sorted by name."""
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
     lines = done.stdout.split("\n")
     return done.returncode, lines if "--describe" not in arguments or "--topic" in arguments else sorted(lines)

@@ -255,7 +255,7 @@ def ottla(release: str, settings: Mapping[str, str]) -> Iterator[Side]:
 
 @contextmanager
 def both(release: str, *, authorizer: bool = True, **settings: str) -> Iterator[Pair]:
-    """Apache Kafka and Ottla of one release with the same settings. Raises Missing, Failed."""
+    """Runs Apache Kafka and Ottla of one release with the same settings. Raises Missing, Failed."""
     used = {**SETTINGS, **(authorizing(release) if authorizer else {}), **settings}
     with ottla(release, used) as ours, apache(release, used) as theirs:
         yield Pair(release, theirs, ours)

@@ -112,7 +112,7 @@ def frame(source: str, place: Mapping[str, str], options: Mapping[str, str]) -> 
 
 
 def our_broker(profile: str = "ottla") -> RunningBroker:
-    """One that writes its high watermarks down at once."""
+    """Runs a broker that writes its high watermarks to disk at once."""
     return broker(profile, replica_high_watermark_checkpoint_interval_ms="100")
 
 
@@ -162,8 +162,8 @@ def run_old_formats() -> str:
 
 
 def transacted(address: str, topic: str) -> tuple[list[Sent], Producer]:
-    """Two committed transactions, with an aborted one between them, and one that stays open while the producer lives:
-    the committed records."""
+    """Writes two committed transactions, an aborted one between them, and one that stays open while the producer lives;
+    returns the committed records."""
     create(address, topic)
     settings: dict[str, Any] = {"bootstrap.servers": address, "transactional.id": topic, "log_level": 0}
     settings["transaction.timeout.ms"] = 900_000  # it stays open as long as the check takes
@@ -267,7 +267,7 @@ class Stream:
 
     @property
     def rows(self) -> list[Sent]:
-        """Returns all rows; repeated ones are repeated here."""
+        """All rows; those of a repeated batch are repeated here."""
         found = [row for batch in self.batches.values() for row in batch]
         return sorted(found, key=lambda one: (one.topic, one.partition, one.offset))
 
@@ -343,7 +343,7 @@ def same(source: str, running: Any, name: str, options: Mapping[str, str]) -> in
 
 
 def places(running: Any) -> dict[str, dict[str, str]]:
-    """Source -> where it finds what a broker of ours has, or a Kafka."""
+    """Returns source -> the options by which it finds a broker of ours, or a Kafka."""
     wire = at_broker(running.address)
     return {KAFKA: wire, OURS: wire, LOG: {"path": ",".join(map(str, folders(running)))}}
 

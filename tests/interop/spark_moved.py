@@ -32,7 +32,7 @@ SETTINGS = {"log.retention.ms": "-1", "transaction.state.log.num.partitions": "1
 
 
 def begins_later(address: str) -> None:
-    """A topic whose first records are deleted."""
+    """Makes a topic whose first records are deleted."""
     mixed(address, "begins-later", 1)
     admin = AdminClient({"bootstrap.servers": address})
     place = TopicPartition("begins-later", 0, LATER)
@@ -67,7 +67,7 @@ def without_offsets(rows: list[Sent]) -> list[Sent]:
 
 
 def over_the_wire(parquet: Path, wanted: dict[str, list[Sent]]) -> None:
-    """Into a new Kafka, twice. Raises Failed."""
+    """Imports into a new Kafka, twice. Raises Failed."""
     kafka = Kafka(TARGET, None, 1, **SETTINGS)
     try:
         for _ in range(2):
@@ -80,7 +80,7 @@ def over_the_wire(parquet: Path, wanted: dict[str, list[Sent]]) -> None:
 
 
 def to_segments(parquet: Path, place: Path, wanted: dict[str, list[Sent]]) -> None:
-    """Into a new data directory, whose partitions are put into that of a Kafka. Raises Failed."""
+    """Imports into a new data directory, and puts its partitions into that of a Kafka. Raises Failed."""
     root = place / "imported"
     command("import", str(parquet), "--data-dir", str(root), "--codec", "zstd", "--segment-bytes", "65536")
     for release in dumped.TOOLS:

@@ -81,13 +81,13 @@ def partitions(root: Path) -> list[Path]:
 
 
 def sums(root: Path) -> dict[str, str]:
-    """File -> checksum of everything in a directory, except for the lock."""
+    """Returns file -> checksum of everything in a directory, except for the lock."""
     paths = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name != ".lock"]
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def magics(*folders: Path) -> dict[int, int]:
-    """Format -> how many entries of it the logs of partitions have."""
+    """Returns format -> the number of its entries in the logs of partitions."""
     found: dict[int, int] = {}
     for path in (path for one in folders for path in one.glob("*.log")):
         for _, header in formats.headers(path.read_bytes()):
@@ -99,7 +99,7 @@ def magics(*folders: Path) -> dict[int, int]:
 
 
 def mixed(writer: Writer) -> None:
-    """All three formats in one log, plain and compressed, each with every codec that it knows."""
+    """Writes all three formats into one log, plain and compressed, each with all of its codecs."""
     plain = {"enable.idempotence": "false"}
     configs = {"segment_bytes": "3000", "message_format_version": "0.9.0"}
     topic = writer.topic("mixed", **configs)
@@ -224,7 +224,7 @@ def overwritten(writer: Writer) -> None:
 
 
 def transacted(writer: Writer) -> None:
-    """Committed and aborted records of two producers, and an open transaction; nothing after it is compacted."""
+    """Writes committed and aborted records of two producers, and an open transaction; nothing after it is compacted."""
     for name, stays_open in (("compacted-transactions", False), ("compacted-open", True)):
         topic = writer.topic(name, **COMPACTED)
         producer = writer.transactional(f"cleaned {name}")
@@ -244,7 +244,7 @@ def transacted(writer: Writer) -> None:
 
 
 def old_overwritten(writer: Writer) -> None:
-    """The same in messages of v0 and v1."""
+    """Writes the same in messages of v0 and v1."""
     for version in ("0.9.0", "0.10.2"):
         for codec in ("none", "gzip"):
             topic = writer.topic(f"compacted-{codec}-{version}", message_format_version=version, **COMPACTED)
@@ -323,7 +323,7 @@ def cleaned(kafka: Kafka | Kraft, topics: Sequence[str]) -> None:
 
 
 def kafka_of(release: str, home: Path, **settings: str) -> AbstractContextManager[Kafka | Kraft]:
-    """With KRaft, if the release has it: then the directory itself has the configs of topics."""
+    """Runs a Kafka with KRaft, if the release has it: then the directory itself has the configs of topics."""
     return running(release, home, kraft=release != OLDEST, **settings)
 
 

@@ -71,7 +71,7 @@ def shown(number: int) -> tuple[int, int, str, str, str]:
 
 
 def write_files(folder: Path, first: int, count: int) -> None:
-    """Files of rows, which a stream takes in the order of their times."""
+    """Writes files of rows, which a stream takes in the order of their times."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -276,7 +276,7 @@ class World:
         return self.folder / "checkpoint" / kind / str(number)
 
     def fault(self, kind: str, driver: Driver) -> None:
-        """Kills something now."""
+        """Kills a process of that kind after a random delay."""
         time.sleep(self.pick.random() * MOST_DELAY_S)
         if kind == "task":
             kind += "" if driver.kill_worker(self.pick) else " (none ran)"

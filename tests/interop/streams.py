@@ -148,7 +148,7 @@ def run(release: str, profile: str) -> str:
 
 
 def policies(address: str) -> dict[str, str]:
-    """Kind of each topic that the application made for itself -> its cleanup.policy."""
+    """Returns the kind of each internal topic of the application -> its cleanup.policy."""
     admin = AdminClient({"bootstrap.servers": address})
     names = [name for name in admin.list_topics(timeout=10).topics if name.startswith("words-")]
     requested = [ConfigResource(ResourceType.TOPIC, name) for name in names]

@@ -79,18 +79,18 @@ class Terminal:
             self._run("send-keys", "-t", "top", key)
 
     def click(self, x: int, y: int) -> None:
-        """The left button, at a place counted from 0."""
+        """Clicks the left button, at a place counted from 0."""
         for end in "Mm":
             self._run("send-keys", "-t", "top", "-l", f"\x1b[<0;{x + 1};{y + 1}{end}")
 
     def resize(self, size: tuple[int, int]) -> None:
-        """Makes it as large as that."""
+        """Resizes the terminal."""
         self.size = size
         self._run("resize-window", "-t", "top", "-x", str(size[0]), "-y", str(size[1]))
 
     @property
     def lines(self) -> list[str]:
-        """Returns the lines of the screen."""
+        """The lines of the screen."""
         return self._run("capture-pane", "-t", "top", "-p").rstrip("\n").split("\n")
 
     def until(self, what: str, holds: Callable[[list[str]], Any]) -> list[str]:
@@ -146,7 +146,7 @@ class Served:
 
 @contextlib.contextmanager
 def busy(bootstrap: str) -> Iterator[None]:
-    """Real clients that produce, in a transaction too, and consume, one of them far too slowly."""
+    """Runs real clients that produce, also in a transaction, and consume, one of them far too slowly."""
     from confluent_kafka import Consumer, KafkaException, Producer
 
     ending = threading.Event()

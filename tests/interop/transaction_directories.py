@@ -129,7 +129,7 @@ def compare(address: str, wanted: Sequence[bytes]) -> None:
 
 
 def run_to_kafka(release: str, how: str) -> str:
-    """Kafka ends the transactions that our broker left open, and we take the directory back."""
+    """Lets Kafka end the transactions that our broker left open, and takes the directory back."""
     with folder() as place:
         (place / "ours").mkdir()
         broker = RunningBroker(place / "ours", **SETTINGS)
@@ -159,7 +159,7 @@ def run_to_kafka(release: str, how: str) -> str:
 
 
 def run_from_kafka(release: str, profile: str) -> str:
-    """We end the transactions that a killed Kafka left open, and Kafka takes the directory back."""
+    """Ends the transactions that a killed Kafka left open, and gives the directory back to Kafka."""
     with folder() as place:
         (place / "kafka").mkdir()
         kafka = Kraft(release, place / "kafka", **SETTINGS)
