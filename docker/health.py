@@ -1,7 +1,7 @@
-"""The image's health check: asks the broker for its versions, as clients do first; exit code 0 if it answers.
+"""The image's health check: sends ApiVersions, as clients do first, and exits with 0 if the broker responds.
 
-Alone and without imports beyond the standard library, as it is started again and again. Where to ask is in the file
-that the broker writes when it is ready (`tools/image.py`).
+One file that imports only the standard library, since it is started every second. The addresses are in the file that
+the broker writes when it is ready (`tools/image.py`).
 """
 
 import os
@@ -15,8 +15,8 @@ CORRELATION_ID = 7
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, CORRELATION_ID, -1)  # version 0, without a client id
 
 
-def answers(host: str, port: int) -> bool:
-    """Whether a broker there answers ApiVersions without an error."""
+def responds(host: str, port: int) -> bool:
+    """Whether a broker at this address responds to ApiVersions without an error."""
     with socket.create_connection((host, port), TIMEOUT_S) as connection:
         connection.sendall(API_VERSIONS)
         head = b""
@@ -30,7 +30,7 @@ def answers(host: str, port: int) -> bool:
 
 
 def main(path: str) -> int:
-    """0 if the broker answers at one of the addresses in the file: a test may have closed the others."""
+    """Returns 0 if the broker responds at one of the addresses in the file: a test may have closed the others."""
     try:
         with open(path) as file:
             addresses = file.read().split()
@@ -40,12 +40,12 @@ def main(path: str) -> int:
     for address in addresses:
         host, _, port = address.rpartition(":")
         try:
-            if answers(host.strip("[]"), int(port)):
-                print(f"answers at {address}")
+            if responds(host.strip("[]"), int(port)):
+                print(f"response from {address}")
                 return 0
         except OSError:
             pass
-    print(f"no answer at {' '.join(addresses)}")
+    print(f"no response from {' '.join(addresses)}")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""Stands where older images start a ZooKeeper: listens at its port, as some wait for that, and says nothing.
+"""Stands in for the ZooKeeper of older images: listens on its port, for which some clients wait, and sends nothing.
 
 `zookeeper-server-start FILE` runs it; the broker needs none.
 """
@@ -10,7 +10,7 @@ CLIENT_PORT = 2181
 
 
 def port_of(text: str) -> int:
-    """`clientPort` of a zookeeper.properties."""
+    """Returns the `clientPort` of a zookeeper.properties."""
     for line in text.splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "clientPort" and value.strip().isdecimal():

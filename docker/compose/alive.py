@@ -1,6 +1,6 @@
-"""What the services of compose.yml say of themselves, and their health check: a file that is touched while all is well.
+"""The health check of the services in compose.yml: a service touches a file while it works.
 
-`python alive.py` is the check: exit code 0 if the service has said so within the last seconds.
+`python alive.py` is the check: exit code 0 if the file was touched in the last five seconds.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FILE = Path("/tmp/alive")
 FRESH_S = 5.0
 
 
-def say() -> None:
-    """The service works: call it at least each second."""
+def report() -> None:
+    """Reports that the service works; to be called at least once a second."""
     FILE.touch()
 
 
 def is_fresh() -> bool:
-    """Whether that was a moment ago."""
+    """Whether the last report is recent."""
     try:
         return time.time() - FILE.stat().st_mtime < FRESH_S
     except OSError:
@@ -32,7 +32,7 @@ def is_fresh() -> bool:
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Runs a service until SIGTERM, which ends it at its next wait."""
-    import asyncio  # the check does without
+    import asyncio  # the check starts faster without it
     import signal
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Reads TOPIC as a member of GROUP and tells how much it has read, until it is stopped."""
+"""Reads TOPIC as a member of GROUP and prints the number and the sum of the records, until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = os.environ.get("GROUP", "billing")
 
 
 async def read() -> None:
-    """Sums up what it gets; a member that has partitions, or waits for some, is well."""
+    """Sums the records up. A member is healthy with partitions and without."""
     count = total = 0
     options = {
         "group": GROUP,
@@ -26,7 +26,7 @@ async def read() -> None:
     async with Consumer(BOOTSTRAP, topics=[TOPIC], **options) as consumer:
         while True:
             found = await consumer.getmany(timeout_ms=500)
-            alive.say()
+            alive.report()
             for records in found.values():
                 count += len(records)
                 total += sum(int(record.value) for record in records)
@@ -36,7 +36,7 @@ async def read() -> None:
 
 
 async def main() -> None:
-    """A broker that is not there yet is waited for."""
+    """Reads, and waits for a broker that has not started yet."""
     while True:
         try:
             await read()

@@ -1,4 +1,4 @@
-"""Writes RECORDS numbered records to TOPIC, which it makes, then only watches the cluster until it is stopped."""
+"""Creates TOPIC, writes RECORDS numbered records to it, and then polls the cluster until it is stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def write() -> None:
             numbers = range(first, min(first + AT_ONCE, RECORDS))
             texts = [str(number).encode() for number in numbers]
             await asyncio.gather(*[await producer.send(TOPIC, text, key=text) for text in texts])
-            alive.say()
+            alive.report()
             await asyncio.sleep(PAUSE_S)
     print(f"produced {RECORDS} sum {sum(range(RECORDS))}", flush=True)
 
@@ -42,7 +42,7 @@ async def main() -> None:
             await asyncio.sleep(0.2)
     async with Admin(BOOTSTRAP) as admin:
         while await admin.describe_cluster():
-            alive.say()
+            alive.report()
             await asyncio.sleep(1)
 
 

@@ -1,6 +1,6 @@
-"""Reads TOPIC with Spark, over the wire and from the broker's files, until both tell of the RECORDS that were produced.
+"""Reads TOPIC with Spark, over the wire and from the broker's files, until both have all RECORDS.
 
-Prints what it found; ends with exit code 0 if each number was there once, and with 1 if it was not so after PATIENCE_S.
+Prints the counts. Exit code 0 if each number is there once, 1 if not after PATIENCE_S.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE_S = float(os.environ.get("PATIENCE_S", "120"))
 
 
 def totals(records: DataFrame) -> tuple[int, int, int]:
-    """(records, different numbers among them, their sum)."""
+    """Returns (number of records, number of different values, their sum)."""
     numbers = records.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS number")
     found = numbers.selectExpr("COUNT(*)", "COUNT(DISTINCT number)", "COALESCE(SUM(number), 0)").first()
     assert found is not None
@@ -31,7 +31,7 @@ def totals(records: DataFrame) -> tuple[int, int, int]:
 
 
 def main() -> int:
-    """Both sources, again until they are complete: the producer may still write, and so may the broker."""
+    """Reads both sources until they are complete: the producer and the broker may still be writing."""
     spark = session()
     wire = spark.read.format("ottla").option("kafka.bootstrap.servers", BOOTSTRAP).option("subscribe", TOPIC)
     files = spark.read.format("ottla_log").option("path", DATA_DIR).option("subscribe", TOPIC)
@@ -42,7 +42,7 @@ def main() -> int:
         for name, source in {"wire": wire, "files": files}.items():
             try:
                 found[name] = totals(source.load())
-            except Exception as error:  # no topic yet, or no broker; Spark puts its own code behind what is wrong
+            except Exception as error:  # no topic yet, or no broker; Spark appends its own code to the message
                 lines = [line.strip() for line in str(error).splitlines()]
                 found[name] = f"not yet: {[line for line in lines if line and 'SQLSTATE' not in line][-1:]}"
             print(f"{name}: {found[name]} of {expected}", flush=True)

@@ -15,7 +15,7 @@ from ottla_testing.snippets import snippet
 
 def same(text: str) -> list[str]:
     """Lines without what differs from run to run: how wide ports are, and the machine's time."""
-    apart = re.sub(r"[0-9]+d [0-9:.]+ (behind|ahead of)", r"\1", text.strip())
+    apart = re.sub(r"[0-9]+d [0-9:.]+ (behind|ahead of)", r"\1", text.strip())  # words: quoted
     return [" ".join(line.split()) for line in apart.splitlines()]
 
 

@@ -299,7 +299,7 @@ async def test_health_check_requests_versions_of_a_ready_broker(
         file.write_text("127.0.0.1:1\n" + file.read_text())  # a listener that refuses does not matter
         assert await asyncio.to_thread(check.main, str(file)) == 0
     assert await asyncio.to_thread(check.main, str(file)) == 1
-    assert "no answer at 127.0.0.1:1 127.0.0.1:" in capsys.readouterr().out
+    assert "no response from 127.0.0.1:1 127.0.0.1:" in capsys.readouterr().out
 
 
 async def test_error_or_missing_response_is_unhealthy() -> None:
@@ -313,7 +313,7 @@ async def test_error_or_missing_response_is_unhealthy() -> None:
 
     server = await asyncio.start_server(respond, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    found = [await asyncio.to_thread(check.answers, "127.0.0.1", port) for _ in range(4)]
+    found = [await asyncio.to_thread(check.responds, "127.0.0.1", port) for _ in range(4)]
     server.close()
     await server.wait_closed()
     assert found == [False, False, False, True]

@@ -341,7 +341,7 @@ def test_export_foreign_folder_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"_ottla/export.json is not a valid settings file"):
         exported(tmp_path / "data", out)
     (out / layout.SETTINGS).unlink()
-    with pytest.raises(ExportError, match=r"_ottla/export.json is missing"):
+    with pytest.raises(ExportError, match=r"has files, but no _ottla/export.json"):
         exported(tmp_path / "data", out)
 
 

@@ -274,7 +274,7 @@ async def test_warnings_of_a_broker_are_shown() -> None:
     async with screen(world, WIDE) as shown:
         head = shown.static("head")
         assert "FAILED: disk [x]" in head and "2 partitions offline" in head and "2 nodes, stopped: 2" in head
-        assert "clock 1970-01-01 00:00:00 UTC, FROZEN, 00:00:05.000 behind the machine's clock" in head
+        assert "clock 1970-01-01 00:00:00 UTC, FROZEN, 00:00:05.000 behind the machine's clock" in head  # words: quoted
         assert "3 (2 off)" in shown.rows[0]
 
 

@@ -49,7 +49,7 @@ def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
             raise RuntimeError("this task was to die")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def watched() -> Iterator[Any]:
+    def counted() -> Iterator[Any]:
         seen = 0
         for batch in batches:
             for start in range(0, batch.num_rows, PIECE):
@@ -58,7 +58,7 @@ def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
                 seen += PIECE
                 yield batch.slice(start, PIECE)
 
-    yield from _send_task(work, watched())
+    yield from _send_task(work, counted())
     if left is not None:
         die()
 
