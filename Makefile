@@ -29,7 +29,7 @@ TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## set up .venv with everything development needs (2 minutes)
+install: $(STAMP) ## set up .venv with everything development needs (4 minutes)
 
 # The link makes `import ottla.x` known to pyright, which does not follow editable installs. The .pth file makes
 # `ottla_testing` importable for all processes of this interpreter, also those that tests, interop and bench start.
@@ -70,17 +70,17 @@ $(OLD): tests/support/ottla_testing/old_environment.py | $(STAMP)
 run: $(RUN_STAMP) ## a broker on 127.0.0.1:9092, its data in ./data (15 seconds with an empty .venv)
 	$(BIN)/ottla serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-check: $(STAMP) ## lint, formatting, types, the rules of this repository (2 minutes)
+check: $(STAMP) docs ## lint, formatting, types, the rules of this repository (4 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache --no-logo 2>/dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/pyright
-	$(PYTEST) -q -n 0 -m "not slow" tests/test_tidy.py
+	$(PYTEST) -q -n 0 -m "not slow" tests/test_tidy.py tests/test_words.py
 
 # A run has a folder of its own there, see tests/support/ottla_testing/run_guard.py; where tests fail it is kept, and named.
 IN_FOLDER := @export TMPDIR="$(TESTS_IN)" OTTLA_TEST_ENDS_WITH_PARENT=1; set -x;
 SPARK_TESTS := tests/pipeline/spark
-QUICK := -m "not (process or slow or clients)" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py
+QUICK := -m "not (process or slow or clients)" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py --ignore tests/test_words.py
 WHOLE := -m "process or slow or clients or soak" --ignore $(SPARK_TESTS)
 
 test: $(TEST_STAMP) ## the quick tests, in random order: every rule, at a small size (4 minutes; 8 with an empty .venv)

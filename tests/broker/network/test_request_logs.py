@@ -23,7 +23,7 @@ from ottla.protocol.messages.configs.incremental_alter_configs import Incrementa
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.tools.serve import parse_serve, serve
 from ottla_testing.broker.controlling import controlled
-from ottla_testing.broker.ctl_runs import refused, ctl_lines
+from ottla_testing.broker.ctl_runs import ctl_lines, refused
 from ottla_testing.broker.harness import Broker, ping, process, produce, records, running
 
 METADATA = 3

@@ -98,7 +98,7 @@ def standard_library() -> Iterator[Path]:
 
 
 def read_lines(paths: Iterable[Path]) -> Iterator[bytes]:
-    """Every line of all files without its line end."""
+    """Yields every line of all files without its line end."""
     for path in paths:
         with path.open("rb") as file:
             for line in file:
@@ -106,7 +106,7 @@ def read_lines(paths: Iterable[Path]) -> Iterator[bytes]:
 
 
 def partition_of(line: bytes) -> int:
-    """Equal lines go to the same partition."""
+    """Returns the partition of a line; equal lines go to the same partition."""
     return zlib.crc32(line) % PARTITIONS
 
 
@@ -191,14 +191,14 @@ def consume(address: str, count: int) -> Digest:
 
 
 def take(consumer: KafkaConsumer, received: Digest, timeout_ms: int) -> None:
-    """One poll."""
+    """Polls once."""
     for place, records in consumer.poll(timeout_ms=timeout_ms).items():
         for record in records:
             received.add(place.partition, record.value or b"")
 
 
 def show(title: str, digest: Digest, seconds: float) -> None:
-    """One side's figures."""
+    """Prints one side's figures."""
     print(f"{title}: {digest.count:,} lines, {digest.size_bytes:,} bytes in {seconds:.2f} s")
     print(f"  all lines, in any order: {digest.unordered}")
     for partition, checksum in digest.ordered.items():

@@ -90,7 +90,7 @@ class _Runs:
         return range(random.randrange(min(self._stride, len(self._cases))), len(self._cases), self._stride)
 
     def arguments(self, fixtures: dict[str, Any], number: int) -> dict[str, Any]:
-        """What one case is called with."""
+        """Returns the arguments of one case."""
         own = dict(fixtures)
         if "tmp_path" in own:
             folder: Path = own["tmp_path"] / f"case{number}"

@@ -30,13 +30,14 @@ def optimised() -> bool:
 
 
 def described() -> str:
-    """Implementation, version and build: "CPython 3.11.2, optimised"."""
+    """Returns implementation, version and build: "CPython 3.11.2, optimised"."""
     build = "optimised" if optimised() else "not optimised"
     return f"{platform.python_implementation()} {platform.python_version()}, {build}"
 
 
 def rank() -> int:
-    """0 for a release that the tests have not run on, else 1, and 2 if optimised; -1 where there can be no .venv."""
+    """Returns 0 for a release that the tests have not run on, else 1, and 2 if optimised; -1 if no .venv can be made
+    with it."""
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401

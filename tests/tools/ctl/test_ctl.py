@@ -74,9 +74,8 @@ async def test_ctl_clock(tmp_path: Path) -> None:
             " ahead of the machine's clock"
         )
         (line,) = await ctl_lines(api, "clock", "set", "0")
-        assert (
-            line.startswith("1970-01-01 00:00:00.000 UTC (0), frozen, ") and " behind the machine's clock" in line
-        )  # words: quoted
+        assert line.startswith("1970-01-01 00:00:00.000 UTC (0), frozen, ")
+        assert " behind the machine's clock" in line  # words: quoted
         assert "running" in (await ctl_lines(api, "clock", "run"))[0]
 
 

@@ -119,7 +119,7 @@ class Document(HTMLParser):
 
     @property
     def links(self) -> list[str]:
-        """Returns the targets of its links."""
+        """The targets of its links."""
         return [one.attributes["href"] for one in self.all("a")]
 
     def row(self, text: str) -> list[str]:

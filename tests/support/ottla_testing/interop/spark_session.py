@@ -104,8 +104,8 @@ def broker(profile: str, **overrides: str) -> RunningBroker:
 
 
 def await_checkpoint(folders: Sequence[Path], topic: str, ends: Mapping[int, int]) -> None:
-    """While a broker has a directory, its files are read up to the high watermarks that it has written down: this
-    returns when they are at these ends. Raises Failed."""
+    """Waits until the checkpointed high watermarks reach these ends: while a broker uses a directory, its files are
+    read only up to them. Raises Failed."""
     wanted = {f"{topic} {partition} {end}" for partition, end in ends.items()}
     deadline = time.monotonic() + SECONDS
     while True:
