@@ -56,7 +56,7 @@ class Client(Protocol):
 
 
 class Plain:
-    """What a client hands back, in dicts, lists, texts and numbers, without what is of one broker alone."""
+    """Converts a client's results to dicts, lists, texts and numbers, without values of one broker alone."""
 
     def __init__(self, side: Side) -> None:
         self._side = side

@@ -41,7 +41,7 @@ class Page:
         self._requested: dict[int, asyncio.Future[Any]] = {}
         self._loaded = asyncio.Event()
         self.complaints: list[str] = []
-        """What the browser complained of since it was last looked at."""
+        """The browser's errors since they were last read."""
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:

@@ -27,7 +27,7 @@ INTERNAL = "__consumer_offsets"
 
 
 class World:
-    """What the brokers hold, as far as calls depend on it. `topics`: name -> number of partitions."""
+    """The contents of the brokers, as far as calls depend on them. `topics`: name -> number of partitions."""
 
     def __init__(self, release: str) -> None:
         self.release = release

@@ -1,4 +1,4 @@
-"""What our authorizer decides against Apache Kafka's StandardAuthorizer, on random access control lists and questions.
+"""Decisions of our authorizer and of Apache Kafka's StandardAuthorizer, on random access control lists and questions.
 
 One difference is left out: of names that begin with an asterisk Kafka's does not see the entries for all resources,
 those that deny neither. Topics have no such names, groups may. AclAuthorizer saw them, and ours does.

@@ -22,7 +22,7 @@ NEWEST, LAST_OF_3 = "4.3.1", "3.9.1"
 RECORD_JARS = ["kafka-metadata", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-server-common"]
 FRAMES_PER_VERSION = 20
 LACKING: dict[str, set[tuple[str, int]]] = {}
-"""What each release had no class for, once compared; both together must have all."""
+"""The messages for which each release had no class, once compared; both together must have all."""
 
 
 def client_jars(version: str) -> Path:

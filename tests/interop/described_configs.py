@@ -90,7 +90,7 @@ def differences(kind: int, name: str, theirs: Any, ours: Any) -> Iterable[tuple[
 
 
 class Found:
-    """What differs, against a table of reasons."""
+    """The differences found, checked against a table of reasons."""
 
     def __init__(self, release: str, reasons: list[Reason]) -> None:
         self._release = release

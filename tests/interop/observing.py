@@ -118,7 +118,7 @@ OTHER_NAMES = {"ListOffsets": "Offsets", "OffsetForLeaderEpoch": "OffsetForLeade
 
 
 class Verdict:
-    """What all frames of a recording come to."""
+    """The result of checking all frames of a recording."""
 
     def __init__(self) -> None:
         self.whole = 0

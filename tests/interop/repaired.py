@@ -1,4 +1,4 @@
-"""What `ottla repair` leaves of a directory of Apache Kafka is opened, read and continued by that Kafka.
+"""Directories of Apache Kafka after `ottla repair`: that Kafka opens, reads and continues them.
 
 Damage is in the log, in its indexes, in a snapshot and in a checkpoint; with `--skip` only the damaged batch is gone.
 """

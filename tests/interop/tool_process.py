@@ -39,7 +39,7 @@ CLASSES = {
 
 
 class Printed(NamedTuple):
-    """What a tool printed, and its exit code."""
+    """The output of a tool, and its exit code."""
 
     code: int
     out: str

@@ -9,7 +9,7 @@ from shop.wire import Message, Receiver, Sender
 
 
 def entry(message: Message) -> bytes:
-    """What the ledger holds of an order."""
+    """Returns the ledger's entry for an order."""
     order = decode(message.value)
     return f"{order.number}:{order.customer}:{order.cents}".encode()
 
@@ -30,7 +30,7 @@ class Ledger:
         self.before_commit = before_commit
 
     def step(self, seconds: float = 0.05) -> int:
-        """Books what has arrived; how many orders that was. Raises Fenced when another ledger has taken over."""
+        """Books the new orders, and returns their number. Raises Fenced when another ledger has taken over."""
         messages = self.receiver.poll(seconds)
         if not messages:
             return 0

@@ -1,4 +1,4 @@
-"""What an order is, and how it is written: a line of JSON; the customer is the record's key."""
+"""An order and its encoding: a line of JSON; the customer is the record's key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Order:
 
     @property
     def key(self) -> bytes:
-        """A customer's orders share a partition, and so keep their order."""
+        """The customer: a customer's orders share a partition, and so keep their order."""
         return self.customer.encode()
 
     def encode(self) -> bytes:

@@ -36,7 +36,7 @@ class Payments:
         self.paid: list[int] = []
 
     def step(self, seconds: float = 0.05) -> int:
-        """Handles what has arrived; how many records that was."""
+        """Handles the new records, and returns their number."""
         messages = self.receiver.poll(seconds)
         for message in messages:
             if reason := self.handle(message):
@@ -47,7 +47,7 @@ class Payments:
         return len(messages)
 
     def handle(self, message: Message) -> str | None:
-        """Why it could not be paid."""
+        """Charges an order; returns why it could not be paid, if so."""
         try:
             order = decode(message.value)
         except BadOrder as error:

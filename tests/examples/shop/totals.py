@@ -1,4 +1,4 @@
-"""Totals: what each customer has spent, from all orders that a group member is given."""
+"""Totals: the sum of each customer's orders, from all partitions of a group member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Totals:
         self.next: dict[Place, int] = {}
 
     def step(self, seconds: float = 0.05) -> int:
-        """Reads what has arrived; how many records that was. What is no order is passed over."""
+        """Reads the new records, and returns their number. Skips records that are not orders."""
         messages = self.receiver.poll(seconds)
         for message in messages:
             self.next[message.topic, message.partition] = message.offset + 1

@@ -1,4 +1,4 @@
-"""The clients that each test of the shop runs with, and waiting for what consumers see in their own time."""
+"""The clients that each test of the shop runs with, and waiting for consumers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_SECONDS = 20  # a bound, not a wait
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
-    """Bytes as a few of their characters, so that ids stay readable."""
+    """Shows bytes as a few of their characters, so that ids stay readable."""
     return repr(val[:12]).strip("b'\"") if isinstance(val, bytes) else None
 
 

@@ -12,7 +12,7 @@ Until = Callable[..., None]
 
 
 def names(broker: Any) -> set[str]:
-    """Those of the broker's topics."""
+    """Returns the names of the broker's topics."""
     return {topic.name for topic in broker.topics()}
 
 

@@ -1,4 +1,4 @@
-"""What checkout puts on a topic, as the broker has it."""
+"""The records that checkout writes to a topic, as the broker has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shop when things go wrong: what clients mend by themselves, what they report, what is there in the end."""
+"""The shop with faults: errors that clients recover from, errors that they report, and the final records."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def test_a_checkout_reports_what_cannot_succeed(
     assert ottla_broker.records(ottla_topic) == []
 
 
-def test_lost_response_duplicates_an_order(
-    wire: Wire, ottla_broker: Any, ottla_topic: str, orders: Orders
-) -> None:
+def test_lost_response_duplicates_an_order(wire: Wire, ottla_broker: Any, ottla_topic: str, orders: Orders) -> None:
     checkout = Checkout(wire.sender(), ottla_topic)
     with ottla_broker.faults.disconnect("Produce", "after", topic=ottla_topic, times=1) as fault:
         checkout.place(orders(1))

@@ -55,7 +55,7 @@ def test_an_order_that_burns_is_cooked_again(ottla_broker: Any, ottla_topic: str
 
 
 def test_the_loop_may_call_the_broker(ottla_broker: Any, ottla_topic: str, done: str) -> None:
-    """Its methods block, and are short enough for that."""
+    """The broker's methods block the loop, but only briefly."""
     seen: list[int] = []
 
     async def cook(order: Order) -> None:

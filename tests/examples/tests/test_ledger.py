@@ -15,17 +15,17 @@ Orders = Callable[..., list[Order]]
 
 
 class Died(Exception):
-    """The process is gone."""
+    """The process has died."""
 
 
 @pytest.fixture
 def entries(ottla_broker: Any) -> str:
-    """The ledger's topic."""
+    """Creates the ledger's topic."""
     return ottla_broker.create_topic()
 
 
 def put(broker: Any, topic: str, orders: list[Order]) -> list[bytes]:
-    """Places orders; what the ledger has to hold of them."""
+    """Places orders; returns the expected entries of the ledger."""
     for order in orders:
         broker.send(topic, order.encode(), order.key)
     return [f"{order.number}:{order.customer}:{order.cents}".encode() for order in orders]
@@ -37,7 +37,7 @@ def open_ledger(wire: Wire, topic: str, *targets: str, **more: Any) -> Ledger:
 
 
 def seen(wire: Wire, topic: str, count: int, until: Until, committed_only: bool) -> list[bytes | None]:
-    """What a reader of the topic gets, when it gets that much."""
+    """Returns the entries that a reader of the topic gets, once there are enough."""
     reader = wire.receiver(committed_only=committed_only)
     reader.assign((topic, 0))
     found: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""Payments: what is paid, what lands in the dead-letter queue, and that one bad order holds nothing up."""
+"""Payments: paid orders, orders in the dead-letter queue, and orders after an invalid one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bank:
 
 @pytest.fixture
 def letters(ottla_broker: Any) -> str:
-    """The dead-letter queue."""
+    """Creates the dead-letter queue."""
     return ottla_broker.create_topic()
 
 

@@ -1,4 +1,4 @@
-"""Snapshots, and several nodes: a prepared shop to come back to, and leaders that move under its clients."""
+"""Snapshots, and several nodes: a prepared shop that is restored, and leaders that move under its clients."""
 
 from __future__ import annotations
 

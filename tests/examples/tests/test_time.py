@@ -1,4 +1,4 @@
-"""The shop over days, in milliseconds: the broker's clock goes where a test wants it."""
+"""The shop over days, in milliseconds: tests set the broker's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the totals make of a topic: positions, groups, rebalances, and orders written with any client."""
+"""The totals of a topic: positions, groups, rebalances, and orders written with any client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Orders = Callable[..., list[Order]]
 
 
 def stock(broker: Any, topic: str, orders: list[Order], partitions: int = 1) -> None:
-    """Puts orders on a topic without a client, in turn on its partitions."""
+    """Puts orders on a topic without a client, on its partitions in turn."""
     for order in orders:
         broker.send(topic, order.encode(), order.key, partition=order.number % partitions)
 

@@ -18,7 +18,7 @@ Place = tuple[str, int]  # topic, partition
 
 
 class SendFailed(Exception):
-    """A record was not taken; the message is the client's own."""
+    """A record was not accepted; the message is the client's own."""
 
 
 class Fenced(Exception):
@@ -54,7 +54,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiving:
-    """How a Receiver receives; without a group it has to be given partitions."""
+    """How a Receiver receives; without a group it needs partitions."""
 
     group: str | None = None
     start: str = "earliest"
@@ -95,7 +95,7 @@ class Sender(Protocol):
 
 
 class Receiver(Protocol):
-    """Reads records, as a member of a group or from partitions that it was given."""
+    """Reads records, as a member of a group or from given partitions."""
 
     client: Any
     group: str | None
@@ -105,7 +105,7 @@ class Receiver(Protocol):
     def assign(self, *places: Place) -> None: ...
 
     def poll(self, seconds: float = 0.05) -> list[Message]:
-        """What has arrived, perhaps nothing."""
+        """Returns the records that have arrived, perhaps none."""
         ...
 
     def assigned(self) -> set[Place]: ...
@@ -136,7 +136,7 @@ class Receiver(Protocol):
 
 
 class Admin(Protocol):
-    """Looks after topics and groups."""
+    """Administers topics and groups."""
 
     def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
 

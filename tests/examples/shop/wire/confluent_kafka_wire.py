@@ -194,7 +194,7 @@ class Admin:
 
     @staticmethod
     def result(futures: Mapping[Any, Any]) -> Any:
-        """That of the one call."""
+        """Returns the result of the only future."""
         (future,) = futures.values()
         return future.result(wire.CALL_SECONDS)
 
@@ -235,4 +235,4 @@ class Admin:
         self.result(self.client.delete_records([TopicPartition(*place, before)]))
 
     def close(self) -> None:
-        """It has nothing to close."""
+        """Does nothing: this client needs no close."""
