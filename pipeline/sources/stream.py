@@ -37,7 +37,7 @@ from .reader import BackendFactory, arrow_schema, with_schema
 _log = logging.getLogger(__name__)
 
 COMMIT_TIMEOUT_MS = 5_000  # the query waits for its commits
-COMMIT_REST = 9  # pause after a failed commit, times its duration: dead brokers cost a tenth of the time
+COMMIT_REST = 9  # pause after a failed commit, times its duration; failing brokers take at most a tenth of the time
 
 T = TypeVar("T")
 Commit = Callable[[Offsets], None]

@@ -110,8 +110,8 @@ def test_plan_paths_of_every_kind(tmp_path: Path) -> None:
     for path, problem in ((tmp_path / "no", "cannot read"), (tmp_path, "is no data directory")):
         with pytest.raises(ReadError, match=problem):
             plan([str(path)])
-    with pytest.raises(ReadError, match="there is no topic missing, nothing in"):
-        plan([str(one)], topics=["users", "nothing", "nobody"])
+    with pytest.raises(ReadError, match="there is no topic nothing, unknown in"):
+        plan([str(one)], topics=["users", "nothing", "unknown"])
 
 
 def a_partition(folder: Path, records: int) -> Path:
@@ -169,7 +169,7 @@ def test_plan_splits_damaged_segment_before_damage(tmp_path: Path) -> None:
 def test_census_file_missing_at_worker_raises(tmp_path: Path) -> None:
     path = a_partition(tmp_path / "t-0", 3)
     (piece,) = plan([str(tmp_path)]).pieces
-    with pytest.raises(ReadError, match="is here, but not where a task ran"):
+    with pytest.raises(ReadError, match="exists here, but not at a worker"):
         list(census_job._seen(iter([(piece, Facts(gone=1))])))
     path.unlink()
     assert list(census_job._seen(iter([(piece, Facts(gone=1))]))) == [(piece, Facts(gone=1))]
@@ -265,7 +265,7 @@ def test_report_topic_configs_next_to_partition(tmp_path: Path) -> None:
     written(one / "__cluster_metadata-0" / log_name(0), [bytes(batch.build([Record(0, NOW, None, encode(config))]))])
     (topic,) = of(one / "t-3", two / "t-3").topics
     assert topic.configs == {"cleanup.policy": "delete"}
-    assert topic.notes == ["partition 3 lies in 2 folders, and all are counted: replicas?"]
+    assert topic.notes == ["partition 3 is in 2 folders, all of them counted: replicas?"]
     assert topic.facts.records == 8
     assert of(two / "t-3").topics[0].configs is None
 

@@ -99,7 +99,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_compact_invalid_arguments_refused(capsys: pytest.CaptureFixture[str], data: Path) -> None:
     for arguments, problem in (
-        (["--force"], "--force is for topics that --topic names"),
+        (["--force"], "--force needs --topic: it applies to the named topics only"),
         (
             ["--topic", "orders"],
             "topic orders is not compacted, according to the cleaner's checkpoint: force drops all but the last",
@@ -109,8 +109,8 @@ def test_compact_invalid_arguments_refused(capsys: pytest.CaptureFixture[str], d
             ["--config", "retention.ms=1"],
             "retention.ms has no effect on a compaction: use segment.bytes, segment.index.bytes",
         ),
-        (["--config", "segment.bytes=x"], "segment.bytes=x is not what that may be"),
-        (["--min-dirty-ratio", "2"], "argument --min-dirty-ratio: '2' is not from 0 to 1"),
+        (["--config", "segment.bytes=x"], "segment.bytes=x is invalid: it must be a number >= 14"),
+        (["--min-dirty-ratio", "2"], "argument --min-dirty-ratio: '2' is not a number from 0 to 1"),
         (["--topics", "("], "--topics (: missing )"),
     ):
         assert refused(capsys, str(data), *arguments).startswith(problem)

@@ -189,7 +189,7 @@ def test_export_invalid_setting_refused(logs: str, tmp_path: Path) -> None:
         ({"codec": "lzo"}, "codec is 'lzo': it must be zstd, snappy, lz4, gzip or none"),
         ({"on_undecodable": "skip"}, "on_undecodable is 'skip': it must be null or fail"),
         ({"isolation": "none"}, "isolation is 'none': it must be read_committed or read_uncommitted"),
-        ({"rows_per_file": 0}, "a file has one row at least, and one byte"),
+        ({"rows_per_file": 0}, "file_bytes and rows_per_file must be 1 or more"),
         ({"like": "("}, "is not a regular expression"),
     )
     for options, why in wrong:

@@ -286,4 +286,4 @@ def test_options_without_effect_logged(directory: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING):
         planned("ottla_log", {"path": directory, "groupIdPrefix": "g", "maxOffsetsPerTrigger": 5})
     message = [record.getMessage() for record in caplog.records]
-    assert len(message) == 2 and all("does nothing" in text for text in message)
+    assert len(message) == 2 and all("has no effect" in text for text in message)

@@ -63,7 +63,7 @@ def test_write_targets_and_errors(spark: SparkSession, broker: Embedded) -> None
 
     for wrong, more, sentence in [
         (rows.drop("value"), {}, "there is no column value"),
-        (rows.drop("topic"), {}, "neither by the option topic nor by a column topic"),
+        (rows.drop("topic"), {}, "no target topic: set the option topic, or add a column topic"),
         (rows.selectExpr("1 AS value"), {"topic": "a"}, "column value is of type int32: it must be string or binary"),
         (rows.selectExpr("value", "'1' AS partition"), {"topic": "a"}, "column partition is of type string"),
         (rows, {"orderBy": "rang"}, "orderBy names rang, which is not a column"),
@@ -76,7 +76,7 @@ def test_write_targets_and_errors(spark: SparkSession, broker: Embedded) -> None
         with pytest.raises(SinkError, match=sentence) as caught:
             write_exactly_once(wrong, 8, given | more)
         assert "\n" not in str(caught.value)
-    with pytest.raises(SinkError, match="transactionalId must be given where no streaming query runs"):
+    with pytest.raises(SinkError, match="transactionalId must be given outside a streaming query"):
         write_exactly_once(rows, 8, sink(broker))
     spark.conf.set(LEGACY, "false")
     spark.conf.set(SPECULATION, "true")

@@ -163,5 +163,5 @@ def test_digest_detects_other_order(rows: list[bytes], chance: random.Random) ->
 def test_check_computed_detects_missing_rows() -> None:
     computed = {0: {digest([b"a", b"b"])}}
     check_computed(computed, 2)
-    with pytest.raises(SinkError, match=r"^1 rows were written where the DataFrame had 2: .* written from scratch$"):
+    with pytest.raises(SinkError, match=r"^1 rows were written, but the DataFrame had 2: .* written from scratch$"):
         check_computed(computed, 1)
