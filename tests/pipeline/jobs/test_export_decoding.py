@@ -324,7 +324,8 @@ def test_export_with_decoded_column(tmp_path: Path, scaled: Callable[[int], int]
     assert table.column("decoded").to_pylist() == good
     bad = sum(value == b"no json" for value in values)
     assert report.undecoded == bad
-    assert f"! {bad} values do not decode, first at partition 0, offset 3: " in report.to_text()
+    noun = "value does" if bad == 1 else "values do"
+    assert f"! {bad} {noun} not decode, first at partition 0, offset 3: " in report.to_text()
     strict = Form(decoding=decoding, on_undecodable="fail")
     with pytest.raises(ReadError, match="the value at offset 3 does not decode: "):
         exported(tmp_path / "data", tmp_path / "strict", form=strict, settings=settings_of(decoding))
