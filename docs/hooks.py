@@ -20,14 +20,13 @@ _LOADED = re.compile(
 )
 
 
-def on_config(config: Any) -> Any:
-    """Links each package into `out/docs-packages/ottla`."""
+def on_startup(command: str, dirty: bool) -> None:
+    """Links each package into `out/docs-packages/ottla`, before mkdocstrings looks for the folder."""
     PACKAGES.mkdir(parents=True, exist_ok=True)
     for name in ("protocol", "storage", "broker", "client", "pipeline", "tools"):
         link = PACKAGES / name
         if not link.is_symlink():
             link.symlink_to(ROOT / name, target_is_directory=True)
-    return config
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
