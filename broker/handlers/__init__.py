@@ -1,9 +1,7 @@
 """One module for each API: check, handle the partitions, respond. `HANDLERS` lists all served APIs.
 
-The router, the check of versions and the table of ApiVersions follow from this list; its order has no meaning. A new
-API needs a module in `protocol/messages/`, its number in `protocol/api_key.py`, a handler here and, if no release has
-it, its versions in `broker/releases/`; its line in `broker/network/unserved.py` is removed. Tests need a case in
-`tests/support/ottla_testing/broker/core_cases.py` or beside it, and its rows in `authorization_*_cases.py`.
+The router, the check of versions and the table of ApiVersions follow from this list; its order has no meaning.
+CONTRIBUTING.md has the steps for a new API.
 """
 
 from __future__ import annotations

@@ -26,7 +26,15 @@ SERVED = apis_of(own_profile(), telemetry=True).served
 TELEMETRY = {"ottla.client.telemetry": "true"}
 CASES = [(key, version) for key, versions in SERVED.items() for version in versions.range()]
 TIMED_OUT, NOT_LEADER, NOT_COORDINATOR, UNKNOWN_MEMBER = 7, 6, 16, 25
-TEXTS = {"name": "t", "topic": "t", "resource_name": "t", "group_id": "g", "transactional_id": "x", "key": "g"}
+TEXTS = {
+    "name": "t",
+    "topic": "t",
+    "topic_name": "t",
+    "resource_name": "t",
+    "group_id": "g",
+    "transactional_id": "x",
+    "key": "g",
+}
 TEXTS |= dict.fromkeys(("topic_names", "groups", "groups_names", "coordinator_keys", "transactional_ids"), "t")
 NUMBERS = {"num_partitions": 1, "replication_factor": 1, "count": 3, "resource_type": 2, "acks": -1}
 NUMBERS |= {"resource_type_filter": 2, "operation": 3, "permission_type": 3}
@@ -40,7 +48,7 @@ NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "O
 NAME_TOPICS |= {"DeleteTopics", "DeleteRecords", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "TxnOffsetCommit"}
 NAME_TOPICS |= {"DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "DescribeLogDirs", "CreatePartitions"}
 NAME_TOPICS |= {"AlterPartitionReassignments", "AlterReplicaLogDirs", "ElectLeaders", "ListPartitionReassignments"}
-NAME_TOPICS |= {"OffsetDelete", "DescribeProducers", "DescribeTopicPartitions", "WriteTxnMarkers"}
+NAME_TOPICS |= {"OffsetDelete", "DescribeProducers", "DescribeTopicPartitions", "WriteTxnMarkers", "DescribeQuorum"}
 
 
 def asking(layout: Group, topics: dict[str, bytes]) -> Any:
@@ -71,7 +79,7 @@ def listed(name: str, codec: Array, topics: dict[str, bytes], topic: str | None)
     if name in ("assignments", "forgotten_topics_data"):
         return []
     plan = dict(codec.item.plan)
-    several = topic is None and ({"name", "topic", "topic_id", "resource_name"} & plan.keys())
+    several = topic is None and ({"name", "topic", "topic_name", "topic_id", "resource_name"} & plan.keys())
     return [
         filled(empty_value(codec.item.cls), codec.item, topics, one)  # type: ignore[arg-type]
         for one in (topics if several else [topic])
