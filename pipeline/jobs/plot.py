@@ -143,7 +143,7 @@ def _audit(figure: Any, report: AuditReport) -> None:
     wrong = Counter(finding.part for finding in report.findings).most_common()
     axes.barh(range(len(wrong)), [number for _, number in wrong], color="tab:red")
     _named(axes, [part for part, _ in wrong])
-    axes.set_title(f"{len(report.findings)} findings" if wrong else "nothing is wrong")
+    axes.set_title(f"{len(report.findings)} findings" if wrong else "no errors")
     axes.set_xlabel("findings")
 
 

@@ -228,7 +228,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield "the records in the batches were not checked"
     wrong = Counter(finding.part for finding in report.findings)
     kinds = ", ".join(f"{part} {count}" for part, count in wrong.most_common())
-    yield f"{wrong.total()} wrong: {kinds}" if wrong else "nothing is wrong"
+    yield f"{wrong.total()} wrong: {kinds}" if wrong else "no errors"
 
 
 def _open_lines(partition: PartitionFacts, now_ms: int) -> Iterator[str]:

@@ -234,7 +234,7 @@ def test_census_report_printed_and_written(
 def test_audit_exit_code_1_with_findings(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
     assert pipeline(["audit", logs, "--quiet"]) == 0
     out, err = capsys.readouterr()
-    assert (out.splitlines()[-1], err) == ("nothing is wrong", "")
+    assert (out.splitlines()[-1], err) == ("no errors", "")
     jobs.findings = [Finding("orders-0/x.log", 5, 7, "a batch is missing")]
     assert pipeline(["audit", logs, "--topics", "o.*", "--no-records"]) == 1
     assert "! orders-0/x.log at byte 5, offset 7: a batch is missing" in capsys.readouterr().out
