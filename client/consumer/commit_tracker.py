@@ -75,7 +75,7 @@ class Progress:
     async def revoke(self, is_lost: bool) -> None:
         """Implements `Reader.revoke`."""
         if not is_lost and self._task is not None:
-            # No heartbeats are sent meanwhile: a commit of the length of the session would end the membership.
+            # No heartbeats are sent during a commit; one as long as the session timeout would end the membership.
             await self.commit_done(self._options.session_timeout_ms / 2000)
         self._fetcher.assign([])
         self.held.clear()
