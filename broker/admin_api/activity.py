@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ from ..recording.exchange import Ending
 
 if TYPE_CHECKING:
     from ..metrics.client_ledger import ClientLibrary
-    from ..recording.exchange import Exchange, Peer
+    from ..recording.exchange import Buffer, Exchange, Peer
 
 CLIENTS_MAX = 1_000  # further clients are counted together, without a client id
 FRAME_BYTES_MAX = 64 * 1024  # of the requests that are decoded
@@ -104,11 +104,11 @@ class Activity:
         """Adds a connection."""
         self._connections[peer.number] = _OpenConnection(peer)
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
         """Adds a request that waits for its response."""
         self._pending[exchange.number] = exchange
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
         """Counts a request whose response was sent, or that will get none."""
         self._pending.pop(exchange.number, None)
         peer = exchange.peer

@@ -10,15 +10,15 @@ import contextlib
 import fcntl
 import os
 import stat
-import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..config.record_options import FORMER, Format, RecordOptions
-from . import raw
-from .exchange import Exchange, Peer, library_of, peer_of
+from .exchange import FACTS, Exchange, Peer, exchange_of, library_of, peer_of
 from .jsonl import JsonWriter
-from .raw import RAW, Full, RawReader, append
+from .raw import RAW, Begun, Closed, Ended, Event, Full, Head, Last, Opened, RawReader, append
 from .redaction import without_contents
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class Output:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self._path + FORMER)
         os.ftruncate(fd, 0)
-        os.lseek(fd, 0, os.SEEK_SET)
         self._begin_file()
         self.flush()
 
@@ -104,7 +103,7 @@ class Output:
         pieces, self._pieces = self._pieces, []
         size, self._waiting_bytes = self._waiting_bytes, 0
         try:
-            append(self._fd, b"".join(pieces))
+            append(self._fd, b"".join(pieces), self._size - size)
         except OSError:
             self._size -= size
             raise
@@ -128,12 +127,9 @@ class Output:
 
 
 class Conversion:
-    """Takes raw events and writes the recording's files. Takes over the descriptor of the claimed file.
+    """Takes raw events and writes the recording's files. Takes over the descriptor of the claimed file."""
 
-    `begun_count` requests were recorded before the first raw event.
-    """
-
-    def __init__(self, fd: int, options: RecordOptions, meta: dict[str, Any], begun_count: int = 0) -> None:
+    def __init__(self, fd: int, options: RecordOptions, meta: dict[str, Any]) -> None:
         self._zeroes_contents = not options.contents and options.format is not Format.JSON  # JSON lines omit them
         self.output = Output(fd, options, meta)
         self._writer = self.output.writer
@@ -141,81 +137,81 @@ class Conversion:
         self._pending: dict[int, Exchange] = {}
         self._begin_ms = self._time_ms = int(meta["time_ms"])
         self._offset_ns = 0  # between time.perf_counter_ns and the broker's clock
-        self._begun_count = begun_count
-        self._written = self._dropped = 0
-        self.lost = 0
-        """Exchanges that a ring removed before they were decoded, or that do not fit into its files."""
+        self._place = self._written = 0
+        self.dropped = 0
+        """Exchanges that are missing: for want of room in the queue, or in the files of a ring."""
 
-    def take(self, event: bytes) -> None:
-        """Decodes one event. Raises Full, OSError."""
-        kind = event[0]
-        if kind == raw.BEGUN:
-            self._begun(raw.read_begun(event, self._peers))
-            return
-        if kind == raw.ENDED:
-            exchange = raw.read_ended(event, self._pending)
-            if exchange is not None:  # None: its request was dropped
-                self._ended(exchange)
-            return
-        value = raw.read_json(event)
-        if kind == raw.HEAD:
-            missing, self._begun_count = value["exchanges"] - self._begun_count, value["exchanges"]
-            self._lose(missing)  # with a raw file that a ring removed
-        elif kind == raw.OPENED:
-            peer = peer_of(value)
-            if peer.number not in self._peers:
-                self._peers[peer.number] = peer
+    def take(self, event: Event, frame: bytes) -> None:
+        """Decodes one event. Raises Full, OSError, and ValueError for a damaged one."""
+        match event:
+            case Begun():
+                self._begun(event, frame)
+            case Ended():
+                exchange = self._pending.pop(event.number, None)
+                if exchange is not None:  # None: its request is missing
+                    self._ended(exchange, event, frame)
+            case Opened():
+                peer = self._peer(event)
                 self.output.put(peer, b"", max(peer.opened_ms, self._begin_ms))
-        elif kind == raw.SOFTWARE:
-            number, name, version = value
-            self._peers[number].library = library_of(self._peers[number].listener, name, version)
-        elif kind == raw.CLOSED:
-            number, self._time_ms = value
-            peer = self._peers.pop(number)
-            self.output.put(peer, self._writer.closed(peer, self._time_ms), self._time_ms)
-            self.output.forget(peer)
-        elif kind == raw.DROPPED:
-            count, self._time_ms = value
-            self._note_dropped(count)
+            case Closed():
+                peer = self._peers.pop(event.connection, None)
+                self._time_ms = event.time_ms
+                if peer is not None:
+                    self.output.put(peer, self._writer.closed(peer, self._time_ms), self._time_ms)
+                    self.output.forget(peer)
+            case Last():
+                self._drop(event.place - self._place)
+            case Head():
+                pass
 
-    def _note_dropped(self, count: int) -> None:
-        self._dropped += count
-        self.output.note({"type": "dropped", "dropped": count}, self._time_ms)
+    def _peer(self, event: Opened | Begun) -> Peer:
+        peer = self._peers.get(event.connection)
+        if peer is None:
+            values = msgspec.msgpack.decode(event.facts, type=tuple[Any, ...])
+            peer = self._peers[event.connection] = peer_of(dict(zip(FACTS, values, strict=True)))
+        return peer
 
-    def _lose(self, count: int) -> None:
+    def _drop(self, count: int) -> None:
         if count:
-            self.lost += count
-            self._note_dropped(count)
+            self.dropped += count
+            self.output.note({"type": "dropped", "dropped": count}, self._time_ms)
 
-    def _begun(self, exchange: Exchange) -> None:
-        self._begun_count += 1
-        self._time_ms = exchange.time_ms
-        exchange.begun_ns = self._since_1970_ns(exchange)
-        exchange.request = self._kept(exchange.request, exchange, True)
+    def _begun(self, event: Begun, frame: bytes) -> None:
+        self._time_ms = event.time_ms
+        self._drop(event.place - self._place - 1)
+        self._place = event.place
+        exchange = exchange_of(
+            event.number, self._peer(event), event.time_ms, self._since_1970_ns(event.time_ms, event.begun_ns), frame
+        )
+        exchange.request = self._kept(frame, exchange, True)
         self._pending[exchange.number] = exchange
         if not self.output.put(exchange.peer, self._writer.begun(exchange), self._time_ms):
             del self._pending[exchange.number]
-            self._lose(1)
+            self._drop(1)
 
-    def _since_1970_ns(self, exchange: Exchange) -> int:
-        """Returns when the exchange began: within its millisecond of the broker's clock, at the true distance from
-        other exchanges."""
-        least = exchange.time_ms * 1_000_000
-        begun_ns = exchange.begun_ns + self._offset_ns
-        if not least <= begun_ns < least + 1_000_000:
-            begun_ns = min(max(begun_ns, least), least + 999_999)
-            self._offset_ns = begun_ns - exchange.begun_ns
-        return begun_ns
+    def _since_1970_ns(self, time_ms: int, begun_ns: int) -> int:
+        """Returns when an exchange began: within its millisecond of the broker's clock, at the true distance from other
+        exchanges."""
+        least, found = time_ms * 1_000_000, begun_ns + self._offset_ns
+        if not least <= found < least + 1_000_000:
+            found = min(max(found, least), least + 999_999)
+            self._offset_ns = found - begun_ns
+        return found
 
-    def _ended(self, exchange: Exchange) -> None:
-        exchange.response = self._kept(exchange.response, exchange, False)
-        if self.output.put(exchange.peer, self._writer.ended(exchange), self._time_ms):
+    def _ended(self, exchange: Exchange, event: Ended, frame: bytes) -> None:
+        peer = exchange.peer
+        peer.library = library_of(peer.listener, event.software_name, event.software_version)
+        exchange.duration_ns, exchange.ending = event.duration_ns, event.ending
+        exchange.reason, exchange.fault = event.reason, event.fault
+        exchange.response_bytes = event.response_bytes
+        exchange.response = self._kept(frame, exchange, False) if event.has_frame else None
+        if self.output.put(peer, self._writer.ended(exchange), self._time_ms):
             self._written += 1
         else:
-            self._lose(1)
+            self._drop(1)
 
-    def _kept(self, frame: bytes | None, exchange: Exchange, is_request: bool) -> bytes | None:
-        if frame is None or not self._zeroes_contents:
+    def _kept(self, frame: bytes, exchange: Exchange, is_request: bool) -> bytes:
+        if not self._zeroes_contents:
             return frame
         return without_contents(frame, exchange.api_key, exchange.api_version, is_request)
 
@@ -224,40 +220,43 @@ class Conversion:
         for exchange in self._pending.values() if isinstance(self._writer, JsonWriter) else ():
             with contextlib.suppress(Full):
                 self.output.put(exchange.peer, self._writer.ended(exchange), self._time_ms)
-        note = {"type": "end", "reason": reason, "exchanges": self._written, "dropped_in_all": self._dropped}
+        note = {"type": "end", "reason": reason, "exchanges": self._written, "dropped_in_all": self.dropped}
         self.output.note(note, self._time_ms)
         self.output.flush()
 
 
-def options_of(path: str, raw_path: str) -> RecordOptions | None:
-    """Returns the options of the recording whose raw events are in a file; None for a file without raw events."""
-    try:
-        with open(raw_path, "rb") as file:
-            event = RawReader(file.fileno()).read()
-        if event and event[0] == raw.HEAD:
-            return RecordOptions(path, **raw.read_json(event)["options"])
-    except (ValueError, KeyError, TypeError):
-        pass
+def head_of(reader: RawReader) -> Head | None:
+    """Reads the first event of a raw file; returns None for a file without raw events."""
+    with contextlib.suppress(msgspec.MsgspecError):
+        found = reader.read()
+        if found is not None and isinstance(found[0], Head):
+            return found[0]
     return None
+
+
+def holds_raw_events(path: str) -> bool:
+    """Returns whether a file is empty or has raw events."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return not os.fstat(file.fileno()).st_size or head_of(RawReader(file.fileno())) is not None
+    return False
 
 
 def finish(path: str) -> None:
     """Decodes the raw files that a killed broker left beside its recording, and removes them. Does nothing if there are
     none, if they hold no raw events, or if a broker still records. Raises OSError."""
     raw_paths = [one for one in (path + RAW + FORMER, path + RAW) if os.path.isfile(one)]
-    options = options_of(path, raw_paths[0]) if raw_paths else None
-    if options is None:
-        return
     with contextlib.ExitStack() as files:
+        readers = [RawReader(files.enter_context(open(one, "rb")).fileno()) for one in raw_paths]
+        head = head_of(readers[0]) if readers else None
+        if head is None:
+            return
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         files.callback(os.close, fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        readers = [RawReader(files.enter_context(open(one, "rb")).fileno()) for one in raw_paths]
-        head = raw.read_json(readers[0].read() or b"")
-        conversion = Conversion(os.dup(fd), options, head["meta"], head["exchanges"])
+        conversion = Conversion(os.dup(fd), RecordOptions(path, head.max_bytes, head.ring, head.contents), head.meta)
         files.callback(conversion.output.close)
         conversion.end(_converted(conversion, readers))
     for one in raw_paths:
@@ -268,10 +267,10 @@ def _converted(conversion: Conversion, readers: Iterable[RawReader]) -> str:
     """Decodes all events, and returns the reason of the recording's end. Raises OSError."""
     try:
         for reader in readers:
-            while (event := reader.read()) is not None:
-                conversion.take(event)
+            while (found := reader.read()) is not None:
+                conversion.take(*found)
     except Full:
         return "full"
-    except (ValueError, LookupError, TypeError, struct.error):  # as after a power loss, which may leave zeros
+    except (ValueError, msgspec.MsgspecError):  # as after a power loss, which may leave zeros
         return "the broker was killed, and its raw file is damaged"
     return "the broker was killed"

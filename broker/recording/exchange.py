@@ -7,6 +7,7 @@ are kept or leave the process.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol
@@ -63,6 +64,10 @@ class Peer:
 
 
 _FACTS = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(Peer) if field.name != "library"}
+
+
+FACTS = *_FACTS, "software_name", "software_version"
+"""The names of the facts, in the order of `peer_facts`."""
 
 
 def peer_facts(peer: Peer) -> dict[str, Any]:
@@ -158,6 +163,9 @@ def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: byt
     return Exchange(number, peer, time_ms, begun_ns, key, version, correlation_id, client_id, kept, size)
 
 
+Buffer = bytes | bytearray | memoryview
+
+
 class Sink(Protocol):
     """A subscriber of requests and responses, called on the broker's loop. One that raises is unsubscribed.
 
@@ -168,12 +176,12 @@ class Sink(Protocol):
         """Receives a new connection; for a connection that is older than the subscription, before its first request."""
         ...
 
-    def begun(self, exchange: Exchange) -> None:
-        """Receives a request."""
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
+        """Receives a request. The frame is valid until this returns; `exchange.request` may be kept."""
         ...
 
-    def ended(self, exchange: Exchange) -> None:
-        """Receives the end of an exchange: its response was sent, or none will be."""
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
+        """Receives the end of an exchange: its response was sent, in these pieces, or none will be."""
         ...
 
     def closed(self, peer: Peer) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from ...storage.io import permissions
 from ..config.record_options import FORMER, Format, RecordError, RecordOptions, format_of
 from . import jsonl
-from .conversion import finish, options_of
+from .conversion import finish, holds_raw_events
 from .exchange import Recording
 from .raw import RAW
 
@@ -63,16 +63,9 @@ def _check(options: RecordOptions, fd: int) -> None:
         others.append(former)
     if options.contents:
         raw_paths = path + RAW, path + RAW + FORMER
-        others += [raw for raw in raw_paths if os.path.exists(raw) and not _holds_raw_events(path, raw)]
+        others += [raw for raw in raw_paths if os.path.exists(raw) and not holds_raw_events(raw)]
     if others:
         raise RecordError(f"{others[0]} exists and is not a recording: it is not overwritten; choose another name")
-
-
-def _holds_raw_events(path: str, raw: str) -> bool:
-    try:
-        return not os.stat(raw).st_size or options_of(path, raw) is not None
-    except OSError:
-        return False
 
 
 def let_go(options: RecordOptions, fd: int) -> None:

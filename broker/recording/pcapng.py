@@ -26,17 +26,8 @@ from .decoding import request_value
 from .exchange import Ending, Exchange, Peer, Recording, exchange_of, library_of, peer_facts, peer_of
 
 _dpkt: Any = dpkt
-ETH_TYPE_IP, ETH_TYPE_IP6, Ethernet = _dpkt.ethernet.ETH_TYPE_IP, _dpkt.ethernet.ETH_TYPE_IP6, _dpkt.ethernet.Ethernet
-IP, IP6, TCP, IP_PROTO_TCP = _dpkt.ip.IP, _dpkt.ip6.IP6, _dpkt.tcp.TCP, _dpkt.ip.IP_PROTO_TCP
-TH_ACK, TH_FIN, TH_PUSH, TH_SYN = _dpkt.tcp.TH_ACK, _dpkt.tcp.TH_FIN, _dpkt.tcp.TH_PUSH, _dpkt.tcp.TH_SYN
-BYTE_ORDER_MAGIC = _dpkt.pcapng.BYTE_ORDER_MAGIC
-PCAPNG_BT_EPB, PCAPNG_BT_SHB = _dpkt.pcapng.PCAPNG_BT_EPB, _dpkt.pcapng.PCAPNG_BT_SHB
-PCAPNG_OPT_COMMENT, PCAPNG_OPT_IF_NAME = _dpkt.pcapng.PCAPNG_OPT_COMMENT, _dpkt.pcapng.PCAPNG_OPT_IF_NAME
-PCAPNG_OPT_IF_TSRESOL = _dpkt.pcapng.PCAPNG_OPT_IF_TSRESOL
-PCAPNG_OPT_SHB_USERAPPL = _dpkt.pcapng.PCAPNG_OPT_SHB_USERAPPL
-EnhancedPacketBlockLE = _dpkt.pcapng.EnhancedPacketBlockLE
-InterfaceDescriptionBlockLE = _dpkt.pcapng.InterfaceDescriptionBlockLE
-PcapngOptionLE, SectionHeaderBlockLE = _dpkt.pcapng.PcapngOptionLE, _dpkt.pcapng.SectionHeaderBlockLE
+_blocks, _tcp = _dpkt.pcapng, _dpkt.tcp
+_ACK, _FIN, _PUSH, _SYN = _tcp.TH_ACK, _tcp.TH_FIN, _tcp.TH_PUSH, _tcp.TH_SYN
 
 SEGMENT_BYTES = 60_000  # of a frame in one packet
 COMMENT_BYTES_MAX = 65_000  # an option's length has 16 bits
@@ -51,22 +42,22 @@ _SIZE = struct.Struct(">i")
 
 def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> list[Any]:
     """Returns the options of a block; an empty list if it has none."""
-    options: list[Any] = [PcapngOptionLE(code=code, data=data) for code, data in others]
+    options: list[Any] = [_blocks.PcapngOptionLE(code=code, data=data) for code, data in others]
     if comment is not None:
         text = json.dumps(comment, separators=(",", ":")).encode()[:COMMENT_BYTES_MAX]
-        options.insert(0, PcapngOptionLE(code=PCAPNG_OPT_COMMENT, data=text))
-    return [*options, PcapngOptionLE()] if options else []
+        options.insert(0, _blocks.PcapngOptionLE(code=_blocks.PCAPNG_OPT_COMMENT, data=text))
+    return [*options, _blocks.PcapngOptionLE()] if options else []
 
 
 def section(meta: Mapping[str, Any]) -> bytes:
     """Returns the first blocks of a file: the section, and an interface for each listener of each node in
     `meta["nodes"]`."""
-    options = _options(meta, (PCAPNG_OPT_SHB_USERAPPL, f"Ottla {meta.get('ottla', '')}".encode()))
-    blocks = [bytes(SectionHeaderBlockLE(opts=options))]
+    options = _options(meta, (_blocks.PCAPNG_OPT_SHB_USERAPPL, f"Ottla {meta.get('ottla', '')}".encode()))
+    blocks = [bytes(_blocks.SectionHeaderBlockLE(opts=options))]
     for node in meta.get("nodes") or [{"node_id": -1, "listener": "?"}]:
         name = f"node {node['node_id']} {node['listener']}".encode()
-        options = _options(None, (PCAPNG_OPT_IF_NAME, name), (PCAPNG_OPT_IF_TSRESOL, _NANOSECONDS))
-        blocks.append(bytes(InterfaceDescriptionBlockLE(snaplen=0, opts=options)))
+        options = _options(None, (_blocks.PCAPNG_OPT_IF_NAME, name), (_blocks.PCAPNG_OPT_IF_TSRESOL, _NANOSECONDS))
+        blocks.append(bytes(_blocks.InterfaceDescriptionBlockLE(snaplen=0, opts=options)))
     return b"".join(blocks)
 
 
@@ -105,18 +96,28 @@ class _Stream:
         """Returns the next packet of a side, with correct checksums; it acknowledges everything that the other side
         sent. A SYN has the options that allow large segments in its stream."""
         (mac, source, sport), (target_mac, target, dport) = self.ends[side], self.ends[1 - side]
-        ack = self.next[1 - side] if flags & TH_ACK else 0
-        opts = _SYN_OPTIONS if flags & TH_SYN else b""
+        ack = self.next[1 - side] if flags & _ACK else 0
+        opts = _SYN_OPTIONS if flags & _SYN else b""
         words = (20 + len(opts)) // 4
-        tcp = TCP(sport=sport, dport=dport, seq=self.next[side], ack=ack, off=words, flags=flags, opts=opts, data=data)
+        tcp = _tcp.TCP(
+            sport=sport, dport=dport, seq=self.next[side], ack=ack, off=words, flags=flags, opts=opts, data=data
+        )
         if len(source) == 16:
-            kind, ip = ETH_TYPE_IP6, IP6(src=source, dst=target, plen=len(tcp), nxt=IP_PROTO_TCP, hlim=64, data=tcp)
+            kind, ip = (
+                _dpkt.ethernet.ETH_TYPE_IP6,
+                _dpkt.ip6.IP6(src=source, dst=target, plen=len(tcp), nxt=_dpkt.ip.IP_PROTO_TCP, hlim=64, data=tcp),
+            )
         else:
-            kind, ip = ETH_TYPE_IP, IP(src=source, dst=target, p=IP_PROTO_TCP, df=1, data=tcp)
-        packet = bytes(Ethernet(src=mac, dst=target_mac, type=kind, data=bytes(ip)))
-        self.advance(side, len(data) + bool(flags & (TH_SYN | TH_FIN)))
+            kind, ip = (
+                _dpkt.ethernet.ETH_TYPE_IP,
+                _dpkt.ip.IP(src=source, dst=target, p=_dpkt.ip.IP_PROTO_TCP, df=1, data=tcp),
+            )
+        packet = bytes(_dpkt.ethernet.Ethernet(src=mac, dst=target_mac, type=kind, data=bytes(ip)))
+        self.advance(side, len(data) + bool(flags & (_SYN | _FIN)))
         high, low, options = time_ns >> 32 & _WORD, time_ns & _WORD, _options(comment or None)
-        block = EnhancedPacketBlockLE(iface_id=self.interface, ts_high=high, ts_low=low, pkt_data=packet, opts=options)
+        block = _blocks.EnhancedPacketBlockLE(
+            iface_id=self.interface, ts_high=high, ts_low=low, pkt_data=packet, opts=options
+        )
         return bytes(block)
 
     def advance(self, side: int, count: int) -> None:
@@ -143,9 +144,9 @@ class PcapngWriter:
         after, time_ns = stream.next, time_ms * 1_000_000
         stream.next = [(start - 1) & _WORD for start in stream.mark]
         blocks = (
-            stream.block(CLIENT, time_ns, TH_SYN, comment={"connection": peer_facts(peer)}),
-            stream.block(BROKER, time_ns, TH_SYN | TH_ACK),
-            stream.block(CLIENT, time_ns, TH_ACK),
+            stream.block(CLIENT, time_ns, _SYN, comment={"connection": peer_facts(peer)}),
+            stream.block(BROKER, time_ns, _SYN | _ACK),
+            stream.block(CLIENT, time_ns, _ACK),
         )
         stream.next = after
         return b"".join(blocks)
@@ -170,7 +171,7 @@ class PcapngWriter:
         if exchange.response is not None:
             return self._frame(exchange, BROKER, time_ns, exchange.response, comment)
         stream = self._marked(exchange.peer)
-        acknowledgement = stream.block(BROKER, time_ns, TH_ACK, comment=comment)
+        acknowledgement = stream.block(BROKER, time_ns, _ACK, comment=comment)
         if exchange.response_bytes:
             stream.advance(BROKER, 4 + exchange.response_bytes)
         return acknowledgement
@@ -178,7 +179,7 @@ class PcapngWriter:
     def closed(self, peer: Peer, time_ms: int) -> bytes:
         """Returns the packets that end a connection."""
         stream, time_ns = self._marked(peer), time_ms * 1_000_000
-        packets = (CLIENT, TH_FIN | TH_ACK), (BROKER, TH_FIN | TH_ACK), (CLIENT, TH_ACK)
+        packets = (CLIENT, _FIN | _ACK), (BROKER, _FIN | _ACK), (CLIENT, _ACK)
         return b"".join(stream.block(side, time_ns, flags) for side, flags in packets)
 
     def forget(self, peer: Peer) -> None:
@@ -188,7 +189,7 @@ class PcapngWriter:
     def noted(self, count: Mapping[str, Any], time_ms: int) -> bytes:
         """Returns counts as statistics of the first interface."""
         time_ns = time_ms * 1_000_000
-        dropped = PcapngOptionLE(code=_DROPPED, data=struct.pack("<Q", count.get("dropped", 0)))
+        dropped = _blocks.PcapngOptionLE(code=_DROPPED, data=struct.pack("<Q", count.get("dropped", 0)))
         options = b"".join(map(bytes, (dropped, *_options(count))))
         size = 24 + len(options)
         head = struct.pack("<IIIII", _STATISTICS, size, 0, time_ns >> 32 & _WORD, time_ns & _WORD)
@@ -210,9 +211,9 @@ class PcapngWriter:
     def _frame(self, exchange: Exchange, side: int, time_ns: int, frame: bytes, comment: Mapping[str, Any]) -> bytes:
         stream = self._marked(exchange.peer)
         data = _SIZE.pack(len(frame) + ("response_bytes" in comment)) + frame[:SEGMENT_BYTES]
-        segments = [stream.block(side, time_ns, TH_PUSH | TH_ACK, data, comment)]
+        segments = [stream.block(side, time_ns, _PUSH | _ACK, data, comment)]
         for start in range(SEGMENT_BYTES, len(frame), SEGMENT_BYTES):
-            segments.append(stream.block(side, time_ns, TH_PUSH | TH_ACK, frame[start : start + SEGMENT_BYTES]))
+            segments.append(stream.block(side, time_ns, _PUSH | _ACK, frame[start : start + SEGMENT_BYTES]))
         return b"".join(segments)
 
 
@@ -232,7 +233,7 @@ def blocks(data: memoryview) -> Iterator[tuple[int, int, bytes]]:
 def _comment(options: Sequence[Any]) -> dict[str, Any]:
     """Returns the comment of a block. Raises ValueError."""
     for option in options:
-        if option.code == PCAPNG_OPT_COMMENT:
+        if option.code == _blocks.PCAPNG_OPT_COMMENT:
             found = json.loads(option.text)
             if not is_dict(found):
                 raise ValueError("a comment is not a JSON object")
@@ -244,7 +245,7 @@ def _statistics_options(block: bytes) -> list[Any]:
     options: list[Any] = []
     position = 20
     while position < len(block) - 4:
-        options.append(PcapngOptionLE(block[position:-4]))
+        options.append(_blocks.PcapngOptionLE(block[position:-4]))
         position += len(options[-1])
     return options
 
@@ -253,9 +254,9 @@ def meta_of(data: memoryview) -> dict[str, Any] | None:
     """Returns the recording's first line, from the beginning of a file; None for a file that is not a recording."""
     try:
         _, kind, block = next(blocks(data))
-        if kind != PCAPNG_BT_SHB or struct.unpack_from("<I", block, 8)[0] != BYTE_ORDER_MAGIC:
+        if kind != _blocks.PCAPNG_BT_SHB or struct.unpack_from("<I", block, 8)[0] != _blocks.BYTE_ORDER_MAGIC:
             return None
-        meta = _comment(SectionHeaderBlockLE(block).opts)
+        meta = _comment(_blocks.SectionHeaderBlockLE(block).opts)
     except (ValueError, StopIteration, RecursionError, struct.error, _dpkt.Error):
         return None
     return meta if meta.get("type") == "recording" else None
@@ -287,8 +288,8 @@ class PcapngReader:
         try:
             for at, kind, block in blocks(data):
                 position = at
-                if kind == PCAPNG_BT_EPB:
-                    self._packet(EnhancedPacketBlockLE(block))
+                if kind == _blocks.PCAPNG_BT_EPB:
+                    self._packet(_blocks.EnhancedPacketBlockLE(block))
                 elif kind == _STATISTICS:
                     self.recording.dropped += int(_comment(_statistics_options(block)).get("dropped", 0))
         except (ValueError, struct.error, RecursionError, _dpkt.Error) as error:
@@ -297,7 +298,7 @@ class PcapngReader:
 
     def _packet(self, block: Any) -> None:
         """Adds a packet. Raises ValueError, dpkt.Error for a packet that `PcapngWriter` did not write."""
-        ip: Any = Ethernet(block.pkt_data).data
+        ip: Any = _dpkt.ethernet.Ethernet(block.pkt_data).data
         try:
             tcp = ip.tcp
         except AttributeError:
@@ -308,7 +309,7 @@ class PcapngReader:
             self._connection(peer_of(comment["connection"]), source, target)
             return
         flow = self._flows.get((source, target))
-        if flow is None or tcp.flags & (TH_SYN | TH_FIN) or not (tcp.data or comment):
+        if flow is None or tcp.flags & (_SYN | _FIN) or not (tcp.data or comment):
             return
         if not flow.data:
             flow.time_ns, flow.comment = block.ts_high << 32 | block.ts_low, comment

@@ -1,33 +1,27 @@
 """The raw files of a recording: a thread writes events to them while the broker runs, and decodes them later.
 
-An event is its length (4 bytes, little-endian), a byte for its kind, and a body. Requests and responses, the most
-frequent events, have a packed structure and the frame as their body; other bodies are JSON. The first event of each
-file is HEAD: the recording's options, its first line, and the number of requests before this file.
+An event is the sizes of its head and of its frame (4 bytes each, little-endian), the head in MessagePack, and the frame
+of a request or response. The first event of each file is a Head.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import struct
 import tempfile
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from ..config.record_options import FORMER, RecordOptions
-from .exchange import Ending, Exchange, Peer, exchange_of
+import msgspec
 
-HEAD, OPENED, BEGUN, ENDED, SOFTWARE, CLOSED, DROPPED = range(7)
+from ..config.record_options import FORMER, LEAST_BYTES, RecordOptions
+from .exchange import Buffer, Ending, Exchange
+
 RAW = ".raw"  # after the name of the recording
-_LENGTH = struct.Struct("<I")
-_BEGUN = struct.Struct("<BQQqq")  # kind, number, connection, time_ms, begun_ns
-_ENDED = struct.Struct("<BQqIbBHH")  # kind, number, duration_ns, size, frame follows, ending, sizes of reason and fault
-_ENDINGS = tuple(Ending)
-_ENDING_NUMBERS: Mapping[Ending, int] = {ending: number for number, ending in enumerate(_ENDINGS)}
-_TEXT_BYTES_MAX = 60_000
+SIZES = struct.Struct("<II")
+_TEXT_MAX = 1000
 _READ_BYTES = 1 << 20
 
 
@@ -35,63 +29,102 @@ class Full(Exception):
     """The recording has reached its size."""
 
 
-def append(fd: int, data: bytes) -> None:
-    """Appends bytes to a file: all of them, or none. Raises OSError."""
-    start = os.lseek(fd, 0, os.SEEK_CUR)
+class Head(msgspec.Struct, array_like=True, tag=0):
+    """The recording's options and its first line."""
+
+    max_bytes: Annotated[int, msgspec.Meta(ge=LEAST_BYTES)]
+    ring: bool
+    contents: bool
+    meta: dict[str, Any]
+
+
+class Opened(msgspec.Struct, array_like=True, tag=1):
+    """A connection, with the values of its `peer_facts`. Each request repeats them: a ring loses its oldest events."""
+
+    connection: int
+    facts: msgspec.Raw
+
+
+class Begun(msgspec.Struct, array_like=True, tag=2):
+    """A request; its frame follows. `place` counts requests from the beginning of the recording, also dropped ones."""
+
+    place: int
+    number: int
+    connection: int
+    facts: msgspec.Raw
+    time_ms: int
+    begun_ns: int
+
+
+class Ended(msgspec.Struct, array_like=True, tag=3):
+    """The end of an exchange; its response follows if `has_frame`. The software is that of its connection."""
+
+    number: int
+    software_name: str | None
+    software_version: str | None
+    duration_ns: int
+    ending: Ending
+    reason: str
+    fault: str | None
+    response_bytes: int
+    has_frame: bool
+
+
+class Closed(msgspec.Struct, array_like=True, tag=4):
+    """The end of a connection."""
+
+    connection: int
+    time_ms: int
+
+
+class Last(msgspec.Struct, array_like=True, tag=5):
+    """The last event: the place of the last request."""
+
+    place: int
+
+
+Event = Head | Opened | Begun | Ended | Closed | Last
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Event).decode
+
+
+def event_head(event: Event, frame_bytes: int = 0) -> bytes:
+    """Returns an event up to its frame, which must follow."""
+    head = _encode(event)
+    return SIZES.pack(len(head), frame_bytes) + head
+
+
+def ended_of(exchange: Exchange, has_frame: bool) -> Ended:
+    """Returns the end of an exchange as an event."""
+    library, fault = exchange.peer.library, exchange.fault
+    return Ended(
+        exchange.number,
+        library.software_name,
+        library.software_version,
+        exchange.duration_ns,
+        exchange.ending,
+        _text(exchange.reason) if exchange.reason else "",
+        None if fault is None else _text(fault),
+        exchange.response_bytes,
+        has_frame,
+    )
+
+
+def _text(text: str) -> str:
+    return text[:_TEXT_MAX].encode("utf-8", "replace").decode()
+
+
+def append(fd: int, data: Buffer, size: int) -> None:
+    """Appends bytes to a file of this size: all of them, or none. Raises OSError."""
+    rest, end = memoryview(data), size
     try:
-        rest = memoryview(data)
         while rest:  # a disk that is getting full writes less, and raises the error at the next call
-            rest = rest[os.write(fd, rest) :]
+            count = os.pwrite(fd, rest, end)
+            rest, end = rest[count:], end + count
     except OSError:
         with contextlib.suppress(OSError):
-            os.ftruncate(fd, start)
-            os.lseek(fd, start, os.SEEK_SET)
+            os.ftruncate(fd, size)
         raise
-
-
-def event_head(kind: int, value: Any, frame: bytes | None = None) -> bytes:
-    """Returns an event up to its frame, which must follow. `value` is the exchange of a BEGUN or ENDED event, else
-    JSON."""
-    if kind == BEGUN:
-        head = _BEGUN.pack(kind, value.number, value.peer.number, value.time_ms, value.begun_ns)
-    elif kind == ENDED:
-        reason, fault = _text(value.reason), _text(value.fault)
-        has_frame, ending = frame is not None, _ENDING_NUMBERS[value.ending]
-        sizes = len(reason), len(fault)
-        head = _ENDED.pack(kind, value.number, value.duration_ns, value.response_bytes, has_frame, ending, *sizes)
-        head += reason + fault
-    else:
-        head = bytes((kind,)) + json.dumps(value).encode()
-    return _LENGTH.pack(len(head) + len(frame or b"")) + head
-
-
-def _text(text: str | None) -> bytes:
-    return text.encode("utf-8", "replace")[:_TEXT_BYTES_MAX] if text else b""
-
-
-def read_json(event: bytes) -> Any:
-    """Returns the body of an event that is JSON. Raises ValueError."""
-    return json.loads(event[1:])
-
-
-def read_begun(event: bytes, peers: Mapping[int, Peer]) -> Exchange:
-    """Returns the request of a BEGUN event. Raises KeyError for a connection that is not among `peers`."""
-    _, number, connection, time_ms, begun_ns = _BEGUN.unpack_from(event)
-    return exchange_of(number, peers[connection], time_ms, begun_ns, event[_BEGUN.size :])
-
-
-def read_ended(event: bytes, pending: dict[int, Exchange]) -> Exchange | None:
-    """Takes the exchange of an ENDED event out of `pending`, and completes it; returns None if it is not there."""
-    _, number, duration_ns, size, has_frame, ending, reason_bytes, fault_bytes = _ENDED.unpack_from(event)
-    exchange = pending.pop(number, None)
-    if exchange is not None:
-        fault_at = _ENDED.size + reason_bytes
-        frame_at = fault_at + fault_bytes
-        exchange.duration_ns, exchange.ending = duration_ns, _ENDINGS[ending]
-        exchange.reason = event[_ENDED.size : fault_at].decode("utf8", "replace")
-        exchange.fault = event[fault_at:frame_at].decode("utf8", "replace") if fault_bytes else None
-        exchange.response, exchange.response_bytes = event[frame_at:] if has_frame else None, size
-    return exchange
 
 
 class RawReader:
@@ -103,20 +136,24 @@ class RawReader:
         self._buffer = b""
         self._at = 0  # in the buffer
         self._end = 0  # of the buffer, in the file
-        self.position = 0
-        """The bytes of all events that were read."""
 
-    def read(self) -> bytes | None:
-        """Returns the next event without its length; None while the file has no whole one."""
-        if not self._has(_LENGTH.size):
+    @property
+    def position(self) -> int:
+        """The bytes of all events that were read."""
+        return self._end - len(self._buffer) + self._at
+
+    def read(self) -> tuple[Event, bytes] | None:
+        """Returns the next event and its frame; None while the file has no whole one. Raises msgspec.MsgspecError for
+        damage."""
+        if not self._has(SIZES.size):
             return None
-        (length,) = _LENGTH.unpack_from(self._buffer, self._at)
-        if not self._has(_LENGTH.size + length):
+        head_bytes, frame_bytes = SIZES.unpack_from(self._buffer, self._at)
+        if not self._has(SIZES.size + head_bytes + frame_bytes):
             return None
-        start = self._at + _LENGTH.size
-        self._at = start + length
-        self.position += _LENGTH.size + length
-        return self._buffer[start : self._at]
+        head_at = self._at + SIZES.size
+        frame_at = head_at + head_bytes
+        self._at = frame_at + frame_bytes
+        return _decode(self._buffer[head_at:frame_at]), self._buffer[frame_at : self._at]
 
     def _has(self, size: int) -> bool:
         if len(self._buffer) - self._at < size:
@@ -134,69 +171,43 @@ class RawFiles:
 
     def __init__(self, options: RecordOptions, meta: Mapping[str, Any], mode: int) -> None:
         self._path = options.path + RAW
-        self._options, self._meta, self._mode = options, meta, mode
+        self._options, self._mode = options, mode
+        self._head = event_head(Head(options.max_bytes, options.ring, options.contents, dict(meta)))
         self._files: deque[RawReader] = deque()
-        self._pieces: list[bytes] = []
         self._size = 0  # of the newest file
-        self._peers: dict[int, dict[str, Any]] = {}  # open connections
-        self._begun_count = 0
         self.written_bytes = self.converted_bytes = 0
         self.remove()
         self._begin()
 
-    def put(self, kind: int, value: Any, frame: bytes | None = None) -> None:
-        """Appends an event; `flush` writes it. Raises Full at the size limit, unless this is a ring."""
-        head = event_head(kind, value, frame)
-        size = len(head) + len(frame or b"")
-        if self._size + size > self._options.file_bytes_max:
+    def write(self, events: Buffer) -> None:
+        """Appends whole events: all of them, or none. Raises Full if they reach the size limit, unless this is a ring:
+        the next ones are then written to another file."""
+        append(self._files[-1].fd, events, self._size)
+        self._size += len(events)
+        self.written_bytes += len(events)
+        if self._size > self._options.file_bytes_max:
             if not self._options.ring:
                 raise Full
             self._begin()
-        self._pieces.append(head)
-        if frame:
-            self._pieces.append(frame)
-        self._size += size
-        if kind == BEGUN:
-            self._begun_count += 1
-        elif kind == OPENED:
-            self._peers[value["number"]] = value
-        elif kind == SOFTWARE:
-            self._peers[value[0]] |= {"software_name": value[1], "software_version": value[2]}
-        elif kind == CLOSED:
-            del self._peers[value[0]]
 
     def _begin(self) -> None:
-        """Begins another file with the facts of all open connections, and removes the older of two earlier files."""
-        self.flush()
+        """Begins another file, and removes the older of two earlier ones."""
         while len(self._files) > 1:
             self._drop_oldest()
-        has_name = self._options.contents
-        if self._files and has_name:
-            os.replace(self._path, self._path + FORMER)
-        if has_name:
+        if self._options.contents:
+            if self._files:
+                os.replace(self._path, self._path + FORMER)
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._mode)
         else:
             with tempfile.TemporaryFile(dir=os.path.dirname(self._path) or os.curdir) as file:
                 fd = os.dup(file.fileno())
         self._files.append(RawReader(fd))
-        options = {name: value for name, value in asdict(self._options).items() if name != "path"}
-        heads = [event_head(HEAD, {"meta": self._meta, "options": options, "exchanges": self._begun_count})]
-        self._pieces = heads + [event_head(OPENED, facts) for facts in self._peers.values()]
-        self._size = sum(map(len, self._pieces))
+        append(fd, self._head, 0)
+        self._size = len(self._head)
+        self.written_bytes += self._size
 
-    def flush(self) -> None:
-        """Writes the events to the newest file: all of them, or none."""
-        data, self._pieces = b"".join(self._pieces), []
-        if data:
-            self.write(data)
-            self.written_bytes += len(data)
-
-    def write(self, data: bytes) -> None:
-        """Appends bytes to the newest file: all of them, or none."""
-        append(self._files[-1].fd, data)
-
-    def read(self) -> bytes | None:
-        """Returns the next event to decode; None if no whole event is written."""
+    def read(self) -> tuple[Event, bytes] | None:
+        """Returns the next event to decode, and its frame; None if no whole event is written."""
         while True:
             reader = self._files[0]
             before = reader.position

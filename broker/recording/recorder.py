@@ -10,32 +10,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 from ..config.record_options import FORMER, RecordError, RecordOptions
 from ..config.serve_options import WILDCARDS
 from ..logs import get_logger
 from .conversion import Conversion
-from .exchange import Exchange, Peer, peer_facts
+from .exchange import Buffer, Exchange, Peer, peer_facts
 from .files import claim
-from .raw import BEGUN, CLOSED, DROPPED, ENDED, OPENED, SOFTWARE, Full, RawFiles
-from .redaction import blanked
+from .raw import Begun, Closed, Event, Full, Last, Opened, RawFiles, ended_of, event_head
+from .redaction import blanked, may_carry
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
-    from ..metrics.client_ledger import ClientLibrary
     from .exchange import Sink
 
 QUEUE_BYTES = 64 << 20
-WRITE_BYTES = 1 << 20
-EVENT_BYTES = 280  # memory of an event without its frame, measured
-POLL_S = 0.02  # between two writes of the queue, which is lost if the process is killed
+WRITE_S = 1.0  # between two writes while clients are busy: writing slows them down
+POLL_S = 0.02  # between two looks at the queue
 # A pause of the clients: at most QUIET_BYTES were queued in each poll for PAUSE_S. Decoding holds the interpreter, so
 # it must not begin between the requests of a busy client.
 QUIET_BYTES = 16 << 10
@@ -128,7 +128,11 @@ def meta_of(running: RecordedBroker, options: RecordOptions) -> dict[str, Any]:
 
 class _Writer(threading.Thread):
     """Writes queued events to the raw files and decodes these. Calls `left` in its thread when it accepts no more
-    events, and `ended` with the reason when everything is written. Raises OSError for a file that cannot be written."""
+    events, and `ended` with the reason when everything is written. Raises OSError for a file that cannot be written.
+
+    The queue is two buffers, together of QUEUE_BYTES: one is filled while the other is written. They keep their memory,
+    since to get memory from the system takes longer than to copy a frame.
+    """
 
     def __init__(
         self,
@@ -142,30 +146,37 @@ class _Writer(threading.Thread):
         self._left, self._ended = left, ended
         self.conversion = Conversion(fd, options, meta)
         self._raw = RawFiles(options, meta, os.fstat(fd).st_mode & 0o777)
-        self._events: deque[tuple[int, Any, bytes | None]] = deque()
-        self._put_bytes = self._taken_bytes = 0  # each is changed by one thread only: no lock is needed
+        self._lock = threading.Lock()
+        self._filled, self._other = memoryview(mmap.mmap(-1, QUEUE_BYTES)), memoryview(mmap.mmap(-1, QUEUE_BYTES))
+        self._filled_bytes = self._other_bytes = 0
+        self._more = bytearray()  # events that must be kept, after those in a full buffer
+        self._write_bytes = min(QUEUE_BYTES, options.file_bytes_max) // 2
         self._stop_reason = ""
         self._stop = threading.Event()
 
-    def put(self, kind: int, value: Any, frame: bytes | None = None) -> None:
-        """Queues an event, as `raw.event_head` describes it."""
-        self._put_bytes += EVENT_BYTES + len(frame or b"")
-        self._events.append((kind, value, frame))
+    def put(self, event: Event, frame: Sequence[Buffer] = (), *, always: bool = False) -> bool:
+        """Queues an event with the pieces of its frame. Returns False if there is no room; `always` makes some."""
+        frame_bytes = sum(map(len, frame))
+        head = event_head(event, frame_bytes)
+        with self._lock:
+            if self._more or self.queued_bytes + len(head) + frame_bytes > QUEUE_BYTES:
+                self._more += head if always else b""
+                return always
+            for piece in (head, *frame):
+                end = self._filled_bytes + len(piece)
+                self._filled[self._filled_bytes : end] = piece
+                self._filled_bytes = end
+        return True
 
     @property
     def queued_bytes(self) -> int:
-        """The memory of the events that are not written yet."""
-        return self._put_bytes - self._taken_bytes
+        """The bytes of the events that are not written yet."""
+        return self._filled_bytes + self._other_bytes + len(self._more)
 
     @property
     def waiting_bytes(self) -> int:
         """The bytes that are not decoded yet."""
         return self.queued_bytes + self._raw.written_bytes - self._raw.converted_bytes
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """A value that changes while anything is written or decoded."""
-        return self._raw.written_bytes, self._raw.converted_bytes
 
     def stop(self, reason: str) -> None:
         """Ends the recording after the events that are queued now."""
@@ -206,45 +217,50 @@ class _Writer(threading.Thread):
     def _write_until_stop(self) -> Full | OSError | None:
         """Writes events, and decodes them in pauses. Returns the error that ended the writing, if any. Raises Full,
         OSError if they cannot be decoded."""
-        busy_at = time.monotonic()
+        busy_at = written_at = time.monotonic()
+        queued_bytes = 0
         has_backlog = False
         while True:
             self._stop.wait(0 if has_backlog else POLL_S)
-            is_last = self._stop.is_set()
-            before = self._taken_bytes
-            try:
-                self._write()
-            except (Full, OSError) as error:
-                return error
+            is_last, now = self._stop.is_set(), time.monotonic()
+            before, queued_bytes = queued_bytes, self.queued_bytes
+            is_busy = queued_bytes - before > QUIET_BYTES
+            if is_busy:
+                busy_at = now
+            if not is_busy or is_last or queued_bytes > self._write_bytes or now - written_at > WRITE_S:
+                try:
+                    self._write()
+                except (Full, OSError) as error:
+                    return error
+                written_at, queued_bytes = now, 0
             if is_last:
                 return None
-            now = time.monotonic()
-            if self._taken_bytes - before > QUIET_BYTES:
-                busy_at = now
             has_backlog = now - busy_at >= PAUSE_S and self._convert(now + POLL_S)
 
-    def _write(self) -> None:
-        """Writes all events of the queue to the raw files."""
-        while self._events:
-            size = 0
-            try:
-                while self._events and size < WRITE_BYTES:
-                    kind, value, frame = self._events.popleft()
-                    size += EVENT_BYTES + len(frame or b"")
-                    self._raw.put(kind, value, frame)
-            finally:
-                self._raw.flush()
-                self._taken_bytes += size
+    def _write(self) -> int:
+        """Writes all events of the queue to the raw files. Returns their size."""
+        with self._lock:
+            self._filled, self._other = self._other, self._filled
+            self._filled_bytes, self._other_bytes = 0, self._filled_bytes
+            more, self._more = self._more, bytearray()
+        size = self._other_bytes
+        try:
+            for events in (self._other[:size], more):
+                if events:
+                    self._raw.write(events)
+        finally:
+            self._other_bytes = 0
+        return size
 
     def _convert(self, deadline: float | None) -> bool:
         """Decodes raw events: all, or until a deadline or the end of the pause. Returns whether there are more."""
-        while (event := self._raw.read()) is not None:
-            self.conversion.take(event)
+        while (found := self._raw.read()) is not None:
+            self.conversion.take(*found)
             if deadline is not None and (time.monotonic() > deadline or self.queued_bytes > QUIET_BYTES):
                 break
             time.sleep(0)  # releases the interpreter: the event loop would wait 5 ms for it
         self.conversion.output.flush()
-        return event is not None
+        return found is not None
 
 
 class _Recording:
@@ -255,9 +271,9 @@ class _Recording:
         self.outcome: str | None = None
         """The reason of its end; None while it runs."""
         self._running = running
-        self._libraries: dict[int, ClientLibrary] = {}  # by connection, as last recorded
+        self._facts: dict[int, msgspec.Raw] = {}  # of recorded connections
         self._open: set[int] = set()  # exchanges whose request was recorded
-        self._exchanges = self._dropped = self._dropped_now = 0
+        self._exchanges = self._place = self._dropped = 0
         self._event_bytes_max = options.file_bytes_max if options.ring else QUEUE_BYTES
         meta = meta_of(running, options)
         self._since_ms: int = meta["time_ms"]
@@ -271,7 +287,7 @@ class _Recording:
             raise RecordError(f"{options.path} cannot be recorded to: {error.strerror or error}") from error
         self._done: asyncio.Future[None] = running.state.loop.create_future()
         self._writer.start()
-        running.connections.listen(self, failed=self._fail)
+        running.connections.listen(self, 0, failed=self._fail)
 
     @property
     def state(self) -> RecordingState:
@@ -287,63 +303,49 @@ class _Recording:
 
     @property
     def _dropped_in_all(self) -> int:
-        return self._dropped + self._writer.conversion.lost
+        return max(self._dropped, self._writer.conversion.dropped)
 
     # Events of connections
 
     def opened(self, peer: Peer) -> None:
         """Records a connection."""
-        if self._offer(OPENED, peer_facts(peer)):
-            self._libraries[peer.number] = peer.library
+        facts = msgspec.Raw(msgspec.msgpack.encode(tuple(peer_facts(peer).values())))
+        if self._writer.put(Opened(peer.number, facts)):
+            self._facts[peer.number] = facts
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
         """Records a request."""
-        frame = blanked(exchange.request or b"", exchange.api_key, exchange.api_version)
-        if exchange.peer.number in self._libraries and self._offer(BEGUN, exchange, frame):
-            self._open.add(exchange.number)
-        else:
-            self._dropped += 1
-            self._dropped_now += 1
+        self._place += 1
+        data: Buffer = frame
+        if may_carry(exchange.api_key, exchange.api_version):
+            data = blanked(bytes(frame), exchange.api_key, exchange.api_version)
+        connection = exchange.peer.number
+        facts = self._facts.get(connection)
+        if facts is not None and len(data) < self._event_bytes_max:
+            event = Begun(self._place, exchange.number, connection, facts, exchange.time_ms, exchange.begun_ns)
+            if self._writer.put(event, (data,)):
+                self._open.add(exchange.number)
+                return
+        self._dropped += 1
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
         """Records the response, or that there is none."""
         if exchange.number not in self._open:  # it began before the recording, or was dropped
             return
         self._open.discard(exchange.number)
-        number, library = exchange.peer.number, exchange.peer.library
-        if self._libraries[number] is not library and self._offer(
-            SOFTWARE, (number, library.software_name, library.software_version)
-        ):
-            self._libraries[number] = library
         self._exchanges += 1
-        frame = exchange.response
-        if frame is not None:
-            frame = blanked(frame, exchange.api_key, exchange.api_version, request=False)
-        if frame is None or not self._offer(ENDED, exchange, frame):
-            self._writer.put(ENDED, exchange)  # even into a full queue: the request is recorded and needs an end
+        frame = response
+        if response and may_carry(exchange.api_key, exchange.api_version):
+            frame = (blanked(b"".join(response), exchange.api_key, exchange.api_version, request=False),)
+        is_kept = bool(frame) and exchange.response_bytes < self._event_bytes_max
+        if not is_kept or not self._writer.put(ended_of(exchange, True), frame):
+            # Even into a full queue: the request is recorded and needs an end.
+            self._writer.put(ended_of(exchange, False), always=True)
 
     def closed(self, peer: Peer) -> None:
         """Records the end of a connection."""
-        if self._libraries.pop(peer.number, None) is not None:
-            self._writer.put(CLOSED, (peer.number, self._now_ms()))
-
-    def _now_ms(self) -> int:
-        return self._running.state.clock.now_ms()
-
-    def _offer(self, kind: int, value: Any, frame: bytes | None = None) -> bool:
-        """Queues an event. Returns False if the queue, or a file of a ring, has no room for it."""
-        size = EVENT_BYTES + len(frame or b"")
-        if size > self._event_bytes_max or self._writer.queued_bytes + size > QUEUE_BYTES:
-            return False
-        if self._dropped_now:
-            self._note_dropped()
-        self._writer.put(kind, value, frame)
-        return True
-
-    def _note_dropped(self) -> None:
-        """Records how many exchanges are missing at this place."""
-        dropped, self._dropped_now = self._dropped_now, 0
-        self._writer.put(DROPPED, (dropped, self._now_ms()))
+        if self._facts.pop(peer.number, None) is not None:
+            self._writer.put(Closed(peer.number, self._running.state.clock.now_ms()), always=True)
 
     # The end
 
@@ -370,14 +372,13 @@ class _Recording:
         """Ends the recording, and returns when everything is written."""
         if self.outcome is not None:
             return
-        if self._dropped_now:
-            self._note_dropped()
         self._unlisten()
+        self._writer.put(Last(self._place), always=True)
         self._writer.stop("stopped")
         while not self._done.done():
-            before = self._writer.progress
+            before = self._writer.waiting_bytes
             await asyncio.wait([self._done], timeout=STOP_S)
-            if not self._done.done() and self._writer.progress == before:
+            if not self._done.done() and self._writer.waiting_bytes == before:
                 # The disk hangs. The thread is left running, so that the broker can stop.
                 reason = self.outcome = "its writing took too long"
                 get_logger().warning("recording is not whole", file=self.options.path, reason=reason)

@@ -7,11 +7,12 @@ of such a Produce request also the facts about its producer. Credentials are bla
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...protocol.api_key import ApiKey
 from .decoding import produced_by
-from .exchange import Ending, Exchange, Peer
+from .exchange import Buffer, Ending, Exchange, Peer
 from .redaction import KEYS, blanked
 
 EXCHANGES = 10_000
@@ -46,7 +47,7 @@ class Ring:
 
     closed = opened
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
         """Appends an exchange, and removes the oldest beyond the bounds."""
         request, number = exchange.request, exchange.number
         if request is None or len(request) > self.frame_bytes or exchange.api_key in KEYS:
@@ -60,7 +61,7 @@ class Ring:
         self._next = number + 1
         self._changed()
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
         """Completes an exchange, if it is still here."""
         place = exchange.number % self._count
         old = self._places[place]

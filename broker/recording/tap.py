@@ -50,7 +50,7 @@ class Tap:
         *,
         failed: Callable[[], None] | None = None,
     ) -> None:
-        """Adds a subscriber. A frame above the `frame_bytes_max` of all subscribers is not copied; None wants all
+        """Adds a subscriber. Exchanges keep no frame above the `frame_bytes_max` of all subscribers; None wants all
         frames. `failed` is called when the subscriber raised, which ends its subscription.
 
         Replays `opened` for live connections; from then on the subscriber receives every exchange, including the end of
@@ -99,13 +99,13 @@ class Tap:
             exchange = exchange_of(number, peer, now_ms, perf_counter_ns(), bytes(frame))
         else:
             exchange = exchange_of(number, peer, now_ms, perf_counter_ns(), frame)
-            if exchange.api_key == _PRODUCE:
+            if exchange.api_key == _PRODUCE and self._kept_max:
                 from .decoding import produced_by  # not at the top: only needed with subscribers
 
                 exchange.produced = produced_by(frame)
         for sink in self._sinks:
             try:
-                sink.begun(exchange)
+                sink.begun(exchange, frame)
             except Exception:
                 self._failed(sink)
         return exchange
@@ -116,9 +116,9 @@ class Tap:
             size = exchange.response_bytes = sum(map(len, parts))
             if self._kept_max is None or size <= self._kept_max:
                 exchange.response = b"".join(parts)
-            self._ended(exchange, _RESPONDED)
+            self._ended(exchange, _RESPONDED, parts)
         else:
-            self._ended(exchange, Ending.SILENT)
+            self._ended(exchange, Ending.SILENT, ())
 
     def lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
         """Reports that the connection was closed instead of a response; `sent` is the part of the response that was
@@ -126,14 +126,14 @@ class Tap:
         if sent:
             exchange.response, exchange.response_bytes = sent, len(sent)
         exchange.reason = reason
-        self._ended(exchange, Ending.CLOSED)
+        self._ended(exchange, Ending.CLOSED, (sent,) if sent else ())
 
-    def _ended(self, exchange: Exchange, ending: Ending) -> None:
+    def _ended(self, exchange: Exchange, ending: Ending, parts: Sequence[Any]) -> None:
         exchange.duration_ns = perf_counter_ns() - exchange.begun_ns
         exchange.ending = ending
         for sink in self._sinks:
             try:
-                sink.ended(exchange)
+                sink.ended(exchange, parts)
             except Exception:
                 self._failed(sink)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from ottla.broker import Embedded
 from ottla.broker.network.router import apis_of
-from ottla.broker.recording.exchange import Exchange, Peer
+from ottla.broker.recording.exchange import Buffer, Exchange, Peer
 from ottla.broker.releases.profiles import api_names, profile
 from ottla.tools.main import main
 from ottla.tools.release_table import difference
@@ -34,10 +34,10 @@ class Kept:
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
         self.exchanges.append(exchange)
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
         pass
 
     def opened(self, peer: Peer) -> None:

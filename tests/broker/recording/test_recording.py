@@ -20,7 +20,7 @@ from ottla.broker.config.record_options import LEAST_BYTES, RecordError, RecordO
 from ottla.broker.config.serve_options import StartupError
 from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.recording import recorder as recorder_module
-from ottla.broker.recording.exchange import Ending, Recording
+from ottla.broker.recording.exchange import Buffer, Ending, Recording
 from ottla.broker.recording.files import NoRecording, read_recording
 from ottla.broker.recording.raw import RawFiles
 from ottla.broker.recording.ring import Ring
@@ -113,8 +113,8 @@ def spooled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     found: list[bytes] = []
     write = RawFiles.write
 
-    def noted(self: RawFiles, data: bytes) -> None:
-        found.append(data)
+    def noted(self: RawFiles, data: Buffer) -> None:
+        found.append(bytes(data))
         write(self, data)
 
     monkeypatch.setattr(RawFiles, "write", noted)
@@ -265,7 +265,7 @@ async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypa
         client = await broker.client()
         await client.call(ping(), 0)
         with monkeypatch.context() as patched:
-            patched.setattr(recorder_module, "blanked", None)
+            patched.setattr(recorder_module, "may_carry", None)
             await client.call(ping(), 0)
         await settled(lambda: not recorder.is_running)
         assert recorder.state is not None and recorder.state.ended == "it failed; the broker's log has the error"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ottla.broker.admin_api.seen_requests import SeenRequest
 from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.logs import get_logger
 from ottla.broker.recording import decoding
-from ottla.broker.recording.exchange import Ending, Exchange, Peer
+from ottla.broker.recording.exchange import Buffer, Ending, Exchange, Peer
 from ottla.broker.recording.ring import Ring
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -43,14 +44,14 @@ class Heard:
         self.peers.append(peer)
         self.news.set()
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
         assert exchange.peer in self.peers and exchange.peer not in self.gone
         assert exchange.ending is Ending.PENDING and exchange.duration_ns == -1
         assert not self.begun_ones or exchange.number > self.begun_ones[-1].number
         self.begun_ones.append(exchange)
         self.news.set()
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
         assert exchange in self.begun_ones and exchange not in self.ended_ones
         assert exchange.ending is not Ending.PENDING and exchange.duration_ns >= 0
         assert exchange.peer not in self.gone
@@ -356,7 +357,7 @@ async def test_requests_begun_before_the_first_subscription_are_not_reported() -
 class Failing(Heard):
     """A sink that raises."""
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
         raise RuntimeError("a defect")
 
 
@@ -403,6 +404,9 @@ async def test_tap_survives_another_state() -> None:
 # The ring
 
 
+NO_FRAME = memoryview(b"")
+
+
 def exchange(number: int, request: int = 10, key: int = 3) -> Exchange:
     found: Any = Exchange(number, None, 0, 0, key, 0, 0, None, bytes(request), request)  # type: ignore[arg-type]
     return found
@@ -416,16 +420,16 @@ def complete(one: Exchange, size: int) -> Exchange:
 def test_the_ring_keeps_the_newest() -> None:
     ring = Ring(exchanges=5)
     for number in range(1, 13):
-        ring.begun(exchange(number))
+        ring.begun(exchange(number), NO_FRAME)
         assert ring.next_number == number + 1
     assert [one.number for one in ring.list()] == [8, 9, 10, 11, 12]
     assert [one.number for one in ring.list(11)] == [11, 12]
     assert ring.find(8) is not None and ring.find(7) is None and ring.find(13) is None
     assert (ring.forgotten(), ring.forgotten(6), ring.forgotten(8)) == (7, 2, 0)
     assert ring.clear() == 5 and ring.list() == [] and ring.forgotten() == 0
-    ring.ended(exchange(12))
+    ring.ended(exchange(12), ())
     assert ring.list() == []
-    ring.begun(exchange(13))
+    ring.begun(exchange(13), NO_FRAME)
     assert [one.number for one in ring.list()] == [13]
 
 
@@ -433,11 +437,11 @@ def test_the_ring_is_bounded_by_bytes() -> None:
     ring = Ring(exchanges=1000, size_bytes=20_000, frame_bytes=5_000)
     for number in range(1, 101):
         one = exchange(number, 1000)
-        ring.begun(one)
-        ring.ended(complete(one, 2000))
+        ring.begun(one, NO_FRAME)
+        ring.ended(complete(one, 2000), ())
         assert sum(len(kept.request or b"") + len(kept.response or b"") for kept in ring.list()) <= 20_000
     assert [one.number for one in ring.list()] == [96, 97, 98, 99, 100]
-    ring.ended(complete(exchange(3), 100))  # evicted already
+    ring.ended(complete(exchange(3), 100), ())  # evicted already
     assert ring._size == sum(ring._sizes)
 
 
@@ -445,16 +449,16 @@ def test_ring_drops_large_frames_without_changing_the_exchange() -> None:
     ring = Ring(frame_bytes=100)
     large, small = exchange(1, 101), exchange(2, 100)
     for one in (large, small):
-        ring.begun(one)
-        ring.ended(complete(one, 100))
+        ring.begun(one, NO_FRAME)
+        ring.ended(complete(one, 100), ())
     assert (ring.list()[0].request, ring.list()[0].request_bytes) == (None, 101)
     assert ring.list()[0].response == bytes(100) and ring.list()[1] is small
-    ring.begun(three := exchange(3))
-    ring.ended(complete(three, 101))
+    ring.begun(three := exchange(3), NO_FRAME)
+    ring.ended(complete(three, 101), ())
     assert ring.list()[2].response is None and ring.list()[2].response_bytes == 101
     four = exchange(4, 0, 0)
     four.request = frame(produce(records(b"x" * 200, codec=1), acks=0), 9, 4)[4:]
-    ring.begun(four)
+    ring.begun(four, NO_FRAME)
     kept = SeenRequest(ring.list()[3])
     assert kept.request is None and kept.topics == ("t",)
     assert kept.produced is not None and (kept.produced.acks, kept.produced.codecs) == (0, ("gzip",))
@@ -496,10 +500,10 @@ async def test_ring_wakes_waiters_at_a_change() -> None:
     await ring.changed(ring.changes, 0.001)
     waits = asyncio.create_task(ring.changed(ring.changes, 15))
     await asyncio.sleep(0)
-    ring.begun(one := exchange(1))
+    ring.begun(one := exchange(1), NO_FRAME)
     await waits
     waits = asyncio.create_task(ring.changed(ring.changes, 15))
     await asyncio.sleep(0)
-    ring.ended(complete(one, 5))
+    ring.ended(complete(one, 5), ())
     await waits
     assert not ring._waiting

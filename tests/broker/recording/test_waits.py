@@ -42,6 +42,7 @@ async def written(broker: Broker) -> None:
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defers all decoding to the end of the recording."""
     monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
+    monkeypatch.setattr(recorder_module, "WRITE_S", 0.0)
 
 
 class Disk:
@@ -115,10 +116,11 @@ async def test_decoding_uses_pauses_in_portions(tmp_path: Path, monkeypatch: pyt
     portions: list[int] = []
     convert = recorder_module._Writer._convert
 
-    def noted(self: Any, deadline: float | None) -> None:
+    def noted(self: Any, deadline: float | None) -> bool:
         before = self._raw.converted_bytes
-        convert(self, 0.0 if deadline is not None else None)  # the pause is over after one event
+        more = convert(self, 0.0 if deadline is not None else None)  # the pause is over after one event
         portions.append(self._raw.converted_bytes - before)
+        return more
 
     monkeypatch.setattr(recorder_module._Writer, "_convert", noted)
     async with memory() as broker:
@@ -217,17 +219,18 @@ async def test_ring_that_is_decoded_at_its_end_keeps_the_newest(kind: str, conte
         for _ in range(60):
             await client.call(ping(), 0)
             await client.call(produce(records(os.urandom(3000))), 9)
-        await written(broker)
-        assert sum(one.stat().st_size for one in tmp_path.glob("*.raw*")) <= LEAST_BYTES * contents
+            await written(broker)
+        sizes = [one.stat().st_size for one in tmp_path.glob("*.raw*")]
+        assert len(sizes) == 2 * contents and all(size < LEAST_BYTES // 2 + 4000 for size in sizes)
     found = read_recording(path)
     state = broker.running.recorder.state
     assert state is not None and state.dropped > 0
     if kind == "jsonl":
         assert json.loads(path.read_text().splitlines()[-1])["dropped_in_all"] == state.dropped
     numbers = [one.number for one in found.exchanges]
-    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 6 and not found.damage
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 4 and not found.damage
     if kind == "pcapng" and contents:  # which is hardly larger than its raw form
-        assert sum(one.request_bytes for one in found.exchanges) > LEAST_BYTES // 2
+        assert sum(one.stat().st_size for one in tmp_path.iterdir()) > LEAST_BYTES * 0.45
     assert not list(tmp_path.glob("*.raw*"))
 
 
@@ -249,7 +252,7 @@ async def test_raw_files_of_a_killed_broker_are_finished_by_reading(kind: str, r
         await written(broker)
         shutil.copytree(tmp_path, folder)  # as stored on the disk
     with open(folder / f"x.{kind}.raw", "ab") as file:
-        file.write(raw.event_head(raw.CLOSED, [1, 2])[:-3])  # an event that is cut
+        file.write(raw.event_head(raw.Closed(1, 2))[:-3])  # an event that is cut
     found = read_recording(folder / f"x.{kind}")
     assert not found.damage and not found.dropped
     assert [facts(one)[:8] for one in found.exchanges] == [facts(one)[:8] for one in sink.exchanges[:20]] + [
@@ -278,7 +281,7 @@ def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"type":"recording","format":1,"part":1,"nodes":[],"time_ms":1}\n')
     other = tmp_path / "x.jsonl.raw"
-    for data in (b"\1", b"what I noted", raw.event_head(raw.HEAD, {"options": 3})):
+    for data in (b"\1", b"what I noted", raw.event_head(raw.Closed(1, 2)), raw.event_head(raw.Head(3, True, True, {}))):
         other.write_bytes(data)
         assert read_recording(path).exchanges == []
         with pytest.raises(
@@ -295,7 +298,7 @@ def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_pause")
-@pytest.mark.parametrize("damage", [bytes(100), b"\5\0\0\0\1abcd", b"\2\0\0\0\6{"])
+@pytest.mark.parametrize("damage", [bytes(100), b"\5\0\0\0\0\0\0\0\x01abcd", b"\2\0\0\0\0\0\0\0\x92{"])
 async def test_damaged_raw_file_is_decoded_up_to_the_damage(damage: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     async with memory() as broker:

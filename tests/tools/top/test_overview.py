@@ -45,11 +45,11 @@ def exchange(of: Peer, begun_ns: int, client_id: str | None = "app", key: int = 
 
 def end(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.RESPONDED) -> None:
     one.duration_ns, one.ending, one.response_bytes = duration_ns, ending, 40
-    activity.ended(one)
+    activity.ended(one, ())
 
 
 def done(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.RESPONDED) -> None:
-    activity.begun(one)
+    activity.begun(one, memoryview(b""))
     end(activity, one, duration_ns, ending)
 
 
@@ -69,7 +69,7 @@ def test_clients_are_distinguished_and_counted() -> None:
     assert activity.client_of(first) is result["b"] and activity.client_of(silent) is None
     first.library = ClientLibrary("PLAINTEXT", "librdkafka", "2", True)  # it sends its software name
     waits = exchange(first, 2 * SECOND, "b")
-    activity.begun(waits)
+    activity.begun(waits, memoryview(b""))
     assert list(activity.waiting()) == [waits] and activity.client_of(first) is result["b"]
     end(activity, waits, 7)
     found = activity.client_of(first)
@@ -249,7 +249,7 @@ async def test_overview_of_transactions_and_times(tmp_path: Path) -> None:
         assert (producer["producer_id"], producer["transaction_state"]) == (response.producer_id, "Empty")
         assert (result["totals"]["producers"], result["totals"]["open_transactions"]) == (1, 0)
         waits = exchange(next(iter(overviews.activity._connections.values())).peer, 3 * SECOND, key=FETCH)
-        overviews.activity.begun(waits)
+        overviews.activity.begun(waits, memoryview(b""))
         now_ns = 5 * SECOND
         result = await overviews.taken(Selection(contains="APP"))
         assert result["broker"]["uptime_ms"] == 5000 and result["producers"] == []
@@ -306,7 +306,7 @@ def test_long_client_id_is_cut_in_waiting_and_slow_requests() -> None:
     activity = Activity(lambda: SECOND)
     activity.opened(one)
     waits = exchange(one, 0, "x" * 30_000)
-    activity.begun(waits)
+    activity.begun(waits, memoryview(b""))
     result.append(_waiting(waits, {}, SECOND)["client_id"])
     end(activity, waits, 1000)
     result += [slow.client_id for slow in activity.slow()]

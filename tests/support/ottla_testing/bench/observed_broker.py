@@ -19,7 +19,7 @@ from ottla.broker.recording.ring import Ring
 from ottla.broker.releases.profiles import profile
 
 LOOK_S = 0.05
-RECORDED_BYTES = 512 << 20  # two bursts and more; a smaller ring removes events that are not decoded yet
+RECORDED_BYTES = 4 << 30  # more than all bursts
 Switch = Callable[[server.Running, bool], Awaitable[None]]
 
 
@@ -45,7 +45,7 @@ def recording(kind: str, contents: bool = True) -> Switch:
     async def switch(running: server.Running, on: bool) -> None:
         if on:
             path = f"{sys.argv[3]}/recording.{kind}"
-            running.recorder.start(running, RecordOptions(path, RECORDED_BYTES, ring=True, contents=contents))
+            running.recorder.start(running, RecordOptions(path, RECORDED_BYTES, contents=contents))
         else:
             await running.recorder.stop()
 

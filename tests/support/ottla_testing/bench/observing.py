@@ -3,7 +3,8 @@ Owns these measures and their aims. A feature is switched on and off between sam
 affects both equally. Besides the client's time, the broker's processor time is measured, which other processes disturb
 less. Measured is a broker that has been observed for a moment, without the start of the observation. The data are in
 memory where possible, so that disk writes have no effect. The memory is used just before: getting back pages that a
-virtual machine has returned to its host costs more than all that is measured here. Recordings are on disk, as usual.
+virtual machine has returned to its host costs more than all that is measured here. Recordings are in memory, too: new
+pages of a disk's cache are such pages.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ class Observed(Peer):
 def observed() -> Iterator[Observed]:
     """Yields such a broker, and stops it at the end. Raises BenchError."""
     port = peers.free_port()
-    data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as recordings:
+    memory = MEMORY if os.access(MEMORY, os.W_OK) else None
+    data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=memory))
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=memory) as recordings:
         command = [sys.executable, str(HERE / "observed_broker.py"), str(data), str(port), recordings]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         peer = Observed(OTTLA, process, (ADDRESS, port), data)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.recording.exchange import Exchange, Peer
+from ottla.broker.recording.exchange import Buffer, Exchange, Peer
 from ottla.broker.releases.profiles import profile
 from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
 from ottla.tools.replay.expected_differences import ExpectedDifferences
@@ -25,10 +25,10 @@ class Kept:
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
         self.exchanges.append(exchange)
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
         pass
 
     def opened(self, peer: Peer) -> None:

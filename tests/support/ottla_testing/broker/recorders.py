@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.recording.exchange import Exchange
+from ottla.broker.recording.exchange import Buffer, Exchange
 from ottla.storage.io.memory import MemoryFiles
 from ottla_testing.broker.harness import Broker, produce, records, running
 from ottla_testing.patience import PATIENCE_S
@@ -40,10 +40,10 @@ class Sink:
 
     def opened(self, peer: Any) -> None: ...
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: Exchange, frame: memoryview) -> None:
         self.exchanges.append(exchange)
 
-    def ended(self, exchange: Exchange) -> None: ...
+    def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None: ...
 
     def closed(self, peer: Any) -> None: ...
 
