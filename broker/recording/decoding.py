@@ -17,24 +17,25 @@ import contextlib
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import takewhile
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from ...protocol.api_key import ApiKey
-from ...protocol.apis import Api, apis
+from ...protocol.apis import apis
 from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.narrowing import is_dict, is_list
-from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
+from ...protocol.primitives import Records, Uuid
 from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Record
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from ...protocol.records.schemas import CODEC_NAMES
-from ...protocol.schema import VERSION_MAX, Spec, spec, types_of
+from ...protocol.schema import Field, fields_of, spec, types_of
 from ...storage.format.partition_metadata import decode_id, encode_id
 from ..json_bytes import from_json, to_json
 from .exchange import Exchange, Produced
@@ -83,36 +84,36 @@ def response_value(exchange: Exchange) -> Any | None:
 def read_request(frame: bytes | memoryview) -> Read:
     """Decodes a request's frame. Raises MalformedMessage, ProtocolViolation."""
     prefix = read_prefix(frame)
-    api = _api(prefix.api_key)
-    declared = _declared(api, api.request, prefix.api_version)
-    start = read_rest(frame, prefix, prefix.api_version in declared.flexible)[1]
-    message, end = reader(api.request, prefix.api_version)(memoryview(frame), start)
+    cls, flexible = _declared(prefix.api_key, prefix.api_version, True)
+    start = read_rest(frame, prefix, flexible)[1]
+    message, end = reader(cls, prefix.api_version)(memoryview(frame), start)
     return Read(prefix.api_version, message, start, end)
 
 
 def read_response(frame: bytes, api_key: int, version: int) -> Read:
     """Decodes the frame of a response to a request of this version. Raises MalformedMessage, ProtocolViolation."""
-    api = _api(api_key)
     if api_key == ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
         version = 0  # the one layout that every client can decode (KIP-511)
-    declared = _declared(api, api.response, version)
-    start = read_response_header(frame, api_key, version in declared.flexible)[1]
-    message, end = reader(api.response, version)(frame, start)
+    cls, flexible = _declared(api_key, version, False)
+    start = read_response_header(frame, api_key, flexible)[1]
+    message, end = reader(cls, version)(frame, start)
     return Read(version, message, start, end)
 
 
-def _api(key: int) -> Api:
-    api = apis().get(key)
+class _Unknown(ProtocolViolation, ValueError):
+    """An API or a version that is not declared."""
+
+
+def _declared(api_key: int, version: int, request: bool) -> tuple[type, bool]:
+    """Returns the class of a message, and whether this version is flexible. Raises _Unknown."""
+    api = apis().get(api_key)
     if api is None:
-        raise ProtocolViolation(f"API key {key} is not known")
-    return api
-
-
-def _declared(api: Api, cls: type, version: int) -> Spec:
+        raise _Unknown(f"API key {api_key} is not known")
+    cls = api.request if request else api.response
     declared = spec(cls)
     if version not in declared.versions:
-        raise ProtocolViolation(f"{api.name} v{version} is not known")
-    return declared
+        raise _Unknown(f"{api.name} v{version} is not known")
+    return cls, version in declared.flexible
 
 
 def produced_by(frame: bytes | memoryview) -> Produced | None:
@@ -136,10 +137,7 @@ def request_plain(exchange: Exchange, *, contents: bool = True, room: Room | Non
 
 def response_plain(exchange: Exchange, *, contents: bool = True, room: Room | None = None) -> dict[str, Any] | None:
     """Returns the response in the form of `request_plain`; None also if there is no response."""
-
-    def read(frame: bytes) -> Read:
-        return read_response(frame, exchange.api_key, exchange.api_version)
-
+    read = partial(read_response, api_key=exchange.api_key, version=exchange.api_version)
     return _frame_plain(exchange.response, read, contents, room)
 
 
@@ -180,7 +178,8 @@ class _Options(NamedTuple):
     room: Room
 
 
-class _Kind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Kind:
     """The conversion of one type: `to_plain` for JSON, None where JSON has the same value, and `from_plain` back.
 
     `from_plain` gets the plain value, the version, and the place that an error names.
@@ -190,63 +189,49 @@ class _Kind(NamedTuple):
     from_plain: Callable[[Any, int, str], Any]
 
 
-class _Part(NamedTuple):
-    """A field of a declared class."""
-
-    name: str
-    kind: _Kind
-    first: int
-    last: int
-    is_extension: bool
-
-
 @cache
-def _parts(cls: Any) -> tuple[_Part, ...]:
+def _parts(cls: Any) -> tuple[tuple[str, _Kind, Field], ...]:
+    """Returns the name, the conversion and the declaration of each field of a declared class."""
     hints = types_of(cls)
-    return tuple(
-        _Part(name, _kind(hints[name]), declared.versions.first, declared.versions.last, declared.extension)
-        for name, declared in cls._fields.items()
-    )
+    return tuple((name, _kind(hints[name]), declared) for name, declared in fields_of(cls).items())
 
 
 def _group_plain(value: Any, options: _Options) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     version = options.version
-    for name, kind, first, last, is_extension in _parts(value.__class__):
+    for name, kind, declared in _parts(value.__class__):
+        first, last = declared.versions
         if version is not None and not first <= version <= last:
             continue
         item = getattr(value, name)
-        if is_extension and item == value._fields[name].make_default():
+        if declared.extension and item == declared.make_default():
             continue
         shown[name] = item if kind.to_plain is None or item is None else kind.to_plain(item, options)
     return shown
+
+
+def _group_made(cls: Any, values: Any, version: int, where: str) -> Any:
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: no object")
+    made: dict[str, Any] = {}
+    for name, kind, declared in _parts(cls):
+        first, last = declared.versions
+        if name in values and first <= version <= last:
+            made[name] = kind.from_plain(values[name], version, f"{where}.{name}")
+        elif declared.make_default is None:
+            raise ValueError(f"{where}: {name} is missing")
+    return cls(**made)
 
 
 @cache
 def _kind(hint: Any) -> _Kind:
     if get_origin(hint) in (typing.Union, types.UnionType):
         return _nullable(_kind(next(arg for arg in get_args(hint) if arg is not type(None))))
-    if get_origin(hint) is Annotated:
-        return _leaf(get_args(hint)[1])
     if get_origin(hint) is list:
         return _list(_kind(get_args(hint)[0]))
-
-    def group_made(value: Any, version: int, where: str) -> Any:
-        return _group_made(hint, value, version, where)
-
-    return _Kind(_group_plain, group_made)
-
-
-def _leaf(marker: Any) -> _Kind:
-    if isinstance(marker, Variable):
-        return _RECORDS if marker.view else _TEXT if marker.text else _BYTES
-    assert isinstance(marker, Scalar)
-    if isinstance(marker.leaf, UuidLeaf):
-        return _ID
-    if isinstance(marker.leaf, Mark):
-        return _FLAG
-    assert isinstance(marker.leaf, Fixed)
-    return {"?": _FLAG, "d": _FLOAT}.get(marker.leaf.fmt, _NUMBER)
+    if get_origin(hint) is Annotated:
+        return _LEAVES.get(hint) or _LEAVES[get_args(hint)[0]]
+    return _Kind(_group_plain, partial(_group_made, hint))
 
 
 def _nullable(kind: _Kind) -> _Kind:
@@ -278,36 +263,17 @@ def _checked(kind: type, name: str) -> _Kind:
     return _Kind(None, from_plain)
 
 
-def _float_plain(value: float, options: _Options) -> float | str:
-    return value if math.isfinite(value) else str(value)  # JSON has no inf
-
-
-def _id_plain(value: bytes, options: _Options) -> str:
-    return encode_id(value)
-
-
-def _bytes_plain(value: bytes, options: _Options) -> Any:
-    return to_json(value)
-
-
-def _records_plain(value: Buffer, options: _Options) -> dict[str, Any]:
-    return plain_records(value, options.room, contents=options.contents)
-
-
 def _float_made(value: Any, version: int, where: str) -> float:
-    try:
+    with contextlib.suppress(ValueError):
         if not isinstance(value, bool) and isinstance(value, int | float | str):
             return float(value)
-    except ValueError:
-        pass
     raise ValueError(f"{where}: no number")
 
 
 def _id_made(value: Any, version: int, where: str) -> bytes:
-    try:
+    with contextlib.suppress(ValueError, TypeError):
         return decode_id(value)
-    except (ValueError, TypeError):
-        raise ValueError(f"{where}: no id of 22 characters") from None
+    raise ValueError(f"{where}: no id of 22 characters")
 
 
 def _bytes_made(value: Any, version: int, where: str) -> bytes:
@@ -318,17 +284,19 @@ def _bytes_made(value: Any, version: int, where: str) -> bytes:
 
 
 def _records_made(value: Any, version: int, where: str) -> bytes:
-
     return _decoded(value.get("base64") if is_dict(value) else None, f"{where}: the records")
 
 
-_NUMBER = _checked(int, "whole number")
-_FLAG = _checked(bool, "boolean")
-_TEXT = _checked(str, "text")
-_FLOAT = _Kind(_float_plain, _float_made)
-_ID = _Kind(_id_plain, _id_made)
-_BYTES = _Kind(_bytes_plain, _bytes_made)
-_RECORDS = _Kind(_records_plain, _records_made)
+# By annotation, or else by its Python type.
+_LEAVES: dict[Any, _Kind] = {
+    int: _checked(int, "whole number"),
+    bool: _checked(bool, "boolean"),
+    str: _checked(str, "text"),
+    float: _Kind(lambda value, _: value if math.isfinite(value) else str(value), _float_made),  # JSON has no inf
+    bytes: _Kind(lambda value, _: to_json(value), _bytes_made),
+    Uuid: _Kind(lambda value, _: encode_id(value), _id_made),
+    Records: _Kind(lambda value, options: plain_records(value, options.room, contents=options.contents), _records_made),
+}
 
 
 # Records
@@ -403,8 +371,10 @@ def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, content
             shown["damaged"] = "the CRC is another one"
             return shown
         if room.left != 0:
-            found = takewhile(lambda record: room.take(record, contents), _records(data, position, header))
-            shown["records"] = [_record(record, contents) for record in found]
+            is_batch = header.magic == batch.MAGIC
+            found = batch.records(data, position) if is_batch else legacy.records(data, position, produced=True)
+            taken = takewhile(lambda record: room.take(record, contents), found)
+            shown["records"] = [_record(record, contents) for record in taken]
     except (CorruptRecords, InvalidRecords) as error:
         shown["damaged"] = str(error)
     records = shown["records"]
@@ -415,30 +385,17 @@ def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, content
     return shown
 
 
-def _records(data: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
-    if header.magic == batch.MAGIC:
-        return batch.records(data, position)
-    return legacy.records(data, position, produced=True)
-
-
 def _record(record: Record, contents: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
+    key, value = record.key, record.value
+    headers = [(name.encode("utf-8", "surrogateescape"), content) for name, content in record.headers]
     if contents:
-        shown["key"], shown["value"] = to_json(record.key), to_json(record.value)
-        shown["headers"] = [
-            {"name": to_json(name.encode("utf-8", "surrogateescape")), "value": to_json(value)}
-            for name, value in record.headers
-        ]
+        shown["key"], shown["value"] = to_json(key), to_json(value)
+        shown["headers"] = [{"name": to_json(name), "value": to_json(content)} for name, content in headers]
     else:
-        shown["key_size"], shown["value_size"] = _size(record.key), _size(record.value)
-        shown["headers_size"] = sum(
-            len(name.encode("utf-8", "surrogateescape")) + len(value or b"") for name, value in record.headers
-        )
+        shown["key_size"], shown["value_size"] = (None if part is None else len(part) for part in (key, value))
+        shown["headers_size"] = sum(len(name) + len(content or b"") for name, content in headers)
     return shown
-
-
-def _size(data: bytes | None) -> int | None:
-    return None if data is None else len(data)
 
 
 def produced_of(request: ProduceRequest) -> Produced:
@@ -467,28 +424,6 @@ def _codec_name(header: BatchHeader) -> str:
 # Plain values to messages and frames
 
 
-def message_of(api_key: int, version: int, values: dict[str, Any], request: bool) -> Any:
-    """Returns the message of which `plain` made these values. Missing fields get their defaults; names that the version
-    lacks are ignored. Raises ValueError, one line that names the field."""
-    api = apis().get(api_key)
-    if api is None:
-        raise ValueError(f"API key {api_key} is not known")
-    cls = api.request if request else api.response
-    return _group_made(cls, values, version, cls.__name__)
-
-
-def _group_made(cls: Any, values: Any, version: int, where: str) -> Any:
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: no object")
-    made: dict[str, Any] = {}
-    for name, kind, first, last, _ in _parts(cls):
-        if name in values and first <= version <= last:
-            made[name] = kind.from_plain(values[name], version, f"{where}.{name}")
-        elif cls._fields[name].make_default is None:
-            raise ValueError(f"{where}: {name} is missing")
-    return cls(**made)
-
-
 def encoded(
     api_key: int,
     version: int,
@@ -501,18 +436,15 @@ def encoded(
     """Returns the frame, header first and without its size, of which `request_plain` or `response_plain` made these
     values.
 
-    A frame that could not be decoded is returned unchanged, with its own header. Raises ValueError, one line.
+    Missing fields get their defaults; names that the version lacks are ignored. A frame that could not be decoded is
+    returned unchanged, with its own header. Raises ValueError, one line that names the field.
     """
     if UNDECODABLE in values:
         return _decoded(values.get("base64"), "a frame that cannot be read: its bytes")
-    message = message_of(api_key, version, values, request)
-    cls = message.__class__
-    declared = spec(cls)
-    if not request and api_key == ApiKey.API_VERSIONS and message.error_code == ErrorCode.UNSUPPORTED_VERSION:
+    if not request and api_key == ApiKey.API_VERSIONS and values.get("error_code") == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
-    if not declared.versions.first <= version <= min(declared.versions.last, VERSION_MAX):
-        raise ValueError(f"{cls.__name__} v{version} is not known")
-    flexible = version in declared.flexible
+    cls, flexible = _declared(api_key, version, request)
+    message = _group_made(cls, values, version, cls.__name__)
     if request:
         name = None if client_id is None else client_id.encode()
         header = request_header(api_key, version, correlation_id, name, flexible)
