@@ -125,12 +125,13 @@ class ReadableLog(LogAvailability):
         at_least_one_batch: bool = True,
         committed: bool = False,
         hard_limit: bool = False,
+        whole: bool = True,
     ) -> Slice:
-        """Reads whole batches of one segment, from the one that contains the offset on, at most `max_bytes` of them.
+        """Reads batches of one segment, from the one that contains the offset on, at most `max_bytes` of them.
 
-        A larger first batch is returned alone, or not at all without `at_least_one_batch`. With `hard_limit` (Fetch v0
-        to v2) up to `max_bytes` are returned, even if they end inside a batch. At the end of the log the slice is
-        empty. Raises OffsetOutOfRange, StorageError.
+        A larger first batch is returned alone, or not at all without `at_least_one_batch`. Without `whole` (Fetch) the
+        last of several batches may be cut at `max_bytes`, with `hard_limit` (Fetch v0 to v2) also the first. At the end
+        of the log the slice is empty. Raises OffsetOutOfRange, StorageError.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
@@ -141,7 +142,7 @@ class ReadableLog(LogAvailability):
         aborted: Sequence[AbortedTransaction] = ()
         if offset < end_offset:
             segments = self._segments_from(offset)
-            run = read_range.run_of(segments, offset, end_offset, max_bytes, at_least_one_batch, hard_limit)
+            run = read_range.run_of(segments, offset, end_offset, max_bytes, at_least_one_batch, hard_limit, whole)
             if run is not None:
                 records = run[0].read(run[1], run[2] - run[1])
                 aborted = self._transactions.aborted(self, run, offset) if committed else ()

@@ -24,6 +24,7 @@ def run_of(
     max_bytes: int,
     at_least_one_batch: bool,
     hard_limit: bool,
+    whole: bool = True,
 ) -> Run | None:
     """Returns the bytes that `PartitionLog.read` reads from these segments, below `end_offset`; None if there are none.
 
@@ -38,9 +39,11 @@ def run_of(
         if hard_limit:
             end = min(limit, shown)
         else:
-            end = segment.end_of_whole(position, min(limit, shown))
-            if end <= position < shown and at_least_one_batch:
-                end = segment.batch_end(position)
+            end = min(limit, shown) if not whole else segment.end_of_whole(position, min(limit, shown))
+            if end < shown and (not whole or end <= position):
+                first_end = segment.batch_end(position)
+                if end < first_end:
+                    end = first_end if at_least_one_batch else position
         return new_tuple(Run, (segment, position, end)) if end > position else None
     return None
 

@@ -1,10 +1,10 @@
-"""Fetch v0-v18: whole batches from the log, with long polls and incremental sessions.
+"""Fetch v0-v18: batches from the log, the last one cut at the limit, with long polls and incremental sessions.
 
 * KIP-74: bounds over the whole response.
 * KIP-98: READ_COMMITTED (v4+) reads to the last stable offset and lists the aborted transactions.
 * KIP-227: sessions. KIP-320: leader epochs. KIP-516: topic ids.
-* KIP-724: v0-v3 receive records in their own format, by the rules of the release; v0-v2 receive exactly the requested
-  number of bytes, with the last message cut.
+* KIP-724: v0-v3 receive records in their own format, by the rules of the release; for v0-v2 also the first message is
+  cut at the limit.
 
 Left out: fetches of followers are served like those of consumers, since all replicas are one log; only the leader of a
 partition serves it, regardless of racks (KIP-392). Requires READ on each topic; followers need CLUSTER_ACTION.
@@ -303,6 +303,7 @@ def _read_partition(
         at_least_one_batch=first,
         committed=committed,
         hard_limit=hard_limit,
+        whole=False,
     )
     # A batch that does not fit is not returned, so there is no list of aborted transactions.
     is_cut = not found.records and limit > 0 and wanted.offset < found.last_stable_offset

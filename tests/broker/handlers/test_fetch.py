@@ -168,7 +168,8 @@ async def test_fetch_max_bytes_of_the_broker_bounds_a_fetch(tmp_path: Path) -> N
         await filled(broker, 1, partition=1)
         client = await broker.client()
         response = await client.call(fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000, min_bytes=1 << 20), 11)
-        assert [batches(part) for part in parts(response)] == [[(0, 0), (1, 1)], [(0, 0)]]
+        assert [batches(part) for part in parts(response)] == [[(0, 0), (1, 1)], []]
+        assert [len(part.records or b"") for part in parts(response)] == [1024, 0]
 
 
 async def test_bytes_cut_off_by_the_bounds_count_for_min_bytes(tmp_path: Path) -> None:
