@@ -38,11 +38,10 @@ from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.schema import Field, fields_of, spec, types_of
 from ...storage.format.partition_metadata import decode_id, encode_id
 from ..json_bytes import from_json, to_json
-from .exchange import Exchange, Produced
+from .exchange import Buffer, Exchange, Produced
 
 UNDECODABLE = "undecodable"
 LEFT_OVER = "left_over_base64"
-Buffer = bytes | bytearray | memoryview
 WORDS = frozenset(
     "size base64 batches damaged left_over base_offset magic codec producer_id producer_epoch base_sequence "
     "is_transactional is_control count partition_leader_epoch max_timestamp records records_left_out offset timestamp "

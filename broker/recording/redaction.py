@@ -15,7 +15,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ...protocol.api_key import ApiKey
@@ -23,6 +23,7 @@ from ...protocol.apis import apis
 from ...protocol.compiler import build
 from ...protocol.errors import ProtocolViolation
 from ...protocol.headers import read_prefix
+from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, compression, formats, legacy
 from ...protocol.records.batch import CODEC_BITS, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
@@ -32,9 +33,7 @@ from ..config.definitions import broker_fact, harmless
 from ..logs import Levels
 from ..releases.profiles import OWN, profile
 from .decoding import PROBLEMS, read_request, read_response
-from .exchange import HEAD_BYTES, client_id_of, is_header
-
-Buffer = bytes | bytearray | memoryview
+from .exchange import HEAD_BYTES, Buffer, client_id_of, is_header
 
 _SCOPES: Mapping[int, str] = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}  # by ConfigResource type
 _TOPIC, _LOGGER = 2, 8
@@ -82,12 +81,7 @@ def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> b
         return _header_of(frame, request)
     if entries is None:
         return frame
-
-    def hide(message: Any) -> None:
-        for entry in getattr(message, entries) if entries else (message,):
-            _hide_credentials(entry)
-
-    changed = _changed(frame, api_key, version, request, hide)
+    changed = _changed(frame, api_key, version, request, partial(_hide_credentials, entries))
     return _header_of(frame, request) if changed is None else changed
 
 
@@ -96,7 +90,7 @@ def without_contents(frame: bytes, api_key: int, version: int, request: bool) ->
     decoded keeps only its first bytes, which are part of the header."""
     if api_key != (ApiKey.PRODUCE if request else ApiKey.FETCH):
         return frame
-    changed = _changed(frame, api_key, version, request, _zero_produced if request else _zero_fetched)
+    changed = _changed(frame, api_key, version, request, _zero_contents)
     return _cut(frame, _PREFIX_BYTES) if changed is None else changed
 
 
@@ -143,35 +137,29 @@ def is_secret(resource_type: int, name: str, value: str) -> bool:
     return fact is None or fact.name not in harmless(scope)
 
 
-def _hide_credentials(entry: Any) -> None:
-    for name in _SECRET_FIELDS:
-        if name in entry._fields:
-            setattr(entry, name, bytes(len(getattr(entry, name))))
-    resource_type = getattr(entry, "resource_type", _TOPIC)
-    for config in getattr(entry, "configs", None) or ():
-        is_sensitive = getattr(config, "is_sensitive", False)
-        for one in (config, *getattr(config, "synonyms", ())):
-            if one.value and (is_sensitive or is_secret(resource_type, config.name, one.value)):
-                one.value = "*" * len(one.value.encode())
+def _hide_credentials(entries: str, message: Any) -> None:
+    for entry in getattr(message, entries) if entries else (message,):
+        for name in _SECRET_FIELDS:
+            if name in entry._fields:
+                setattr(entry, name, bytes(len(getattr(entry, name))))
+        resource_type = getattr(entry, "resource_type", _TOPIC)
+        for config in getattr(entry, "configs", None) or ():
+            is_sensitive = getattr(config, "is_sensitive", False)
+            for one in (config, *getattr(config, "synonyms", ())):
+                if one.value and (is_sensitive or is_secret(resource_type, config.name, one.value)):
+                    one.value = "*" * len(one.value.encode())
 
 
 # Contents of records
 
 
-def _zero_produced(message: Any) -> None:
-    for topic in message.topic_data:
-        _zero_partitions(topic.partition_data)
-
-
-def _zero_fetched(message: Any) -> None:
-    for topic in message.responses:
-        _zero_partitions(topic.partitions)
-
-
-def _zero_partitions(partitions: list[Any]) -> None:
-    for partition in partitions:
-        if partition.records:
-            partition.records = zeroed(partition.records)
+def _zero_contents(message: Any) -> None:
+    is_request = isinstance(message, ProduceRequest)
+    topics, partitions = ("topic_data", "partition_data") if is_request else ("responses", "partitions")
+    for topic in getattr(message, topics):
+        for partition in getattr(topic, partitions):
+            if partition.records:
+                partition.records = zeroed(partition.records)
 
 
 def zeroed(data: Buffer) -> bytearray:
