@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from ...protocol.apis import apis
 from ...protocol.narrowing import is_dict
 from .decoding import encoded, request_plain, response_plain
@@ -92,24 +94,27 @@ def meta_of(first_line: bytes) -> dict[str, Any] | None:
     return meta if is_dict(meta) and meta.get("type") == "recording" else None
 
 
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "number": (int,),
-    "connection": (int,),
-    "time_ms": (int,),
-    "api_key": (int,),
-    "version": (int,),
-    "correlation_id": (int,),
-    "client_id": (str, type(None)),
-    "request_bytes": (int,),
-    "response_bytes": (int,),
-    "duration_us": (int, float, type(None)),
-    "ending": (str,),
-    "reason": (str,),
-    "software_name": (str, type(None)),
-    "software_version": (str, type(None)),
-    "request": (dict, type(None)),
-    "response": (dict, type(None)),
-}
+class _Exchange(msgspec.Struct):
+    """The line of an exchange, as far as it is read."""
+
+    number: int
+    connection: int
+    time_ms: int
+    duration_us: float | None
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    software_name: str | None
+    software_version: str | None
+    request_bytes: int
+    response_bytes: int
+    ending: Ending
+    reason: str
+    request: dict[str, Any] | None
+    response: dict[str, Any] | None
+    fault: str | None = None
+    since_ns: int | None = None
 
 
 class JsonReader:
@@ -137,57 +142,50 @@ class JsonReader:
             peer = peer_of(value)
             self.recording.peers.setdefault(peer.number, peer)
         elif kind == "exchange":
-            self._exchange(value)
+            self._exchange(msgspec.convert(value, _Exchange))
         elif kind == "dropped":
             if type(value.get("dropped")) is not int:
                 raise ValueError("dropped is not a whole number")
             self.recording.dropped += value["dropped"]
 
-    def _exchange(self, value: dict[str, Any]) -> None:
-        for name, kinds in _TYPES.items():
-            if type(value.get(name, ...)) not in kinds:
-                raise ValueError(f"{name} is missing, or has the wrong type")
-        peer = self.recording.peers.get(value["connection"])
+    def _exchange(self, line: _Exchange) -> None:
+        peer = self.recording.peers.get(line.connection)
         if peer is None:
-            raise ValueError(f"connection {value['connection']} has no line before this one")
-        peer.library = library_of(peer.listener, value["software_name"], value["software_version"])
+            raise ValueError(f"connection {line.connection} has no line before this one")
+        peer.library = library_of(peer.listener, line.software_name, line.software_version)
+        start_ms, since_ns = self.recording.meta.get("time_ms"), line.since_ns
+        if type(start_ms) is not int or since_ns is None:
+            start_ms, since_ns = line.time_ms, 0
         exchange = Exchange(
-            value["number"],
+            line.number,
             peer,
-            value["time_ms"],
-            self._begun_ns(value),
-            value["api_key"],
-            value["version"],
-            value["correlation_id"],
-            value["client_id"],
-            self._frame(value, is_request=True),
-            value["request_bytes"],
-            self._frame(value, is_request=False),
-            value["response_bytes"],
-            -1 if value["duration_us"] is None else round(value["duration_us"] * 1000),
-            Ending(value["ending"]),
-            value["reason"],
-            value.get("fault"),
+            line.time_ms,
+            start_ms * 1_000_000 + since_ns,
+            line.api_key,
+            line.version,
+            line.correlation_id,
+            line.client_id,
+            self._frame(line, is_request=True),
+            line.request_bytes,
+            self._frame(line, is_request=False),
+            line.response_bytes,
+            -1 if line.duration_us is None else round(line.duration_us * 1000),
+            line.ending,
+            line.reason,
+            line.fault,
         )
         self.recording.exchanges.append(exchange)
 
-    def _frame(self, value: dict[str, Any], *, is_request: bool) -> bytes | None:
+    def _frame(self, line: _Exchange, *, is_request: bool) -> bytes | None:
         """Returns the frame of a request or a response; None if it was not kept, or if its contents were left out.
         Raises ValueError."""
-        message = value["request" if is_request else "response"]
+        message = line.request if is_request else line.response
         if message is None:
             return None
-        ids = {"correlation_id": value["correlation_id"], "client_id": value["client_id"]}
+        ids: dict[str, Any] = {"correlation_id": line.correlation_id, "client_id": line.client_id}
         try:
-            return encoded(value["api_key"], value["version"], message, is_request, **ids)
+            return encoded(line.api_key, line.version, message, is_request, **ids)
         except ValueError:
             if self.recording.meta.get("contents") is not False:
                 raise
             return None
-
-    def _begun_ns(self, value: dict[str, Any]) -> int:
-        """Returns when the exchange began: the recording's beginning plus the time since then."""
-        start_ms, since_ns = self.recording.meta.get("time_ms"), value.get("since_ns")
-        if type(start_ms) is not int or type(since_ns) is not int:
-            return value["time_ms"] * 1_000_000
-        return start_ms * 1_000_000 + since_ns

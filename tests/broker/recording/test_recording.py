@@ -328,7 +328,7 @@ async def test_damage_is_reported_and_the_rest_is_read(kind: str, tmp_path: Path
         lines = data.splitlines(keepends=True)
         lines[3] = b'{"type": "exchange", "number": "x"}\n'
         path.write_bytes(b"".join(lines))
-        assert read_recording(path).damage == [f"{path}: line 4: number is missing, or has the wrong type"]
+        assert read_recording(path).damage == [f"{path}: line 4: Expected `int`, got `str` - at `$.number`"]
     with pytest.raises(NoRecording, match="is not a recording"):
         (tmp_path / f"other.{kind}").write_bytes(b"{}\n")
         read_recording(tmp_path / f"other.{kind}")
