@@ -233,8 +233,8 @@ def serve_options(
         advertised[name] = (host, port or None)
     if not config.is_set("log.dirs"):
         raise ConfigError("no data directory: give --data-dir DIR, or log.dirs in the configuration")
-    data_dirs = tuple(Path(text) for text in config["log.dirs"])
-    if len({path.absolute() for path in data_dirs}) != len(data_dirs):
+    data_dirs = tuple(Path(text).absolute() for text in config["log.dirs"])  # as DescribeLogDirs has them
+    if len(set(data_dirs)) != len(data_dirs):
         raise ConfigError("the same data directory is given twice")
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)

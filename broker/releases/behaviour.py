@@ -175,6 +175,8 @@ class Behaviour:
     """There is no coordinator until its topic exists: FindCoordinator creates the topic and returns
     COORDINATOR_NOT_AVAILABLE, other requests get NOT_COORDINATOR.
     """
+    created_topic: Literal["ready", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PARTITION"] = "ready"
+    """The response for a topic that Metadata creates: its partitions, or the error with which a client asks again."""
     removes_unsynced: bool = True
     """A member without SyncGroup within the rebalance timeout is removed (KAFKA-12890)."""
     member_checks: Literal["rebalance_first", "given", "all", "unless_empty"] = "unless_empty"
@@ -309,6 +311,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "deletes_without_policy": (("0.8.2", False), ("4.2", True)),
     "in_sync_at_most_replicas": (("0.8.2", False), ("3.7", True)),
     "coordinator_awaits_topic": (("0.8.2", True),),
+    "created_topic": (("0.8.2", "LEADER_NOT_AVAILABLE"), ("3.3", "UNKNOWN_TOPIC_OR_PARTITION")),
     "removes_unsynced": (("0.8.2", False), ("2.8", True)),
     "member_checks": (("0.8.2", "rebalance_first"), ("2.4", "given"), ("3.0", "all"), ("3.3", "unless_empty")),
     "heartbeats_before_sync": (("0.8.2", False), ("2.6", True)),

@@ -84,6 +84,7 @@ DEFAULTS = {
     "transaction.state.log.num.partitions": "4",
     # A client that must retry FindCoordinator starts 0.1 s later, librdkafka 1 s.
     "ottla.behaviour.coordinator_awaits_topic": "false",
+    "ottla.behaviour.created_topic": "ready",  # as costly to clients
 }
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -356,9 +357,10 @@ class Embedded(_Calls, Blocking):
     """A broker in a thread of this process, for tests: starts in milliseconds, and stops at the end of its context.
 
     `release` is the Kafka release whose behaviour it has, by default the newest; "ottla" is Ottla's own profile.
-    `configs` are a broker's, by Kafka's names; an unknown name is refused. Four defaults differ from Kafka's:
+    `configs` are a broker's, by Kafka's names; an unknown name is refused. Five defaults differ from Kafka's:
     `group.initial.rebalance.delay.ms` is 0, `offsets.topic.num.partitions` and `transaction.state.log.num.partitions`
-    are 4, and `ottla.behaviour.coordinator_awaits_topic` is false, so that the first FindCoordinator returns the node.
+    are 4, `ottla.behaviour.coordinator_awaits_topic` is false, so that the first FindCoordinator returns the node, and
+    `ottla.behaviour.created_topic` is `ready`, so that a Metadata request returns the topic that it creates.
     Without `data_dir` (a folder, or several) everything is kept in memory and lost with the object. `brokers` is the
     number of nodes that clients see, with ids from the config `node.id` or 1 upwards; `node_ids` sets the ids instead,
     such as `[0, 1, 2]`. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. `control`,

@@ -65,7 +65,7 @@ def test_flags_repeat_and_take_names() -> None:
         Listener("PLAINTEXT_2", "127.0.0.2", 9094),
     )
     assert options.advertised == {"PLAINTEXT": ("here.example.org", None), "EXTERNAL": ("there.example.org", 19093)}
-    assert options.data_dirs == (Path("a"), Path("b"))
+    assert options.data_dirs == (Path("a").absolute(), Path("b").absolute())
     assert options.advertised_address("PLAINTEXT", 4711, "10.0.0.1", 1) == ("here.example.org", 4711)
     assert options.advertised_address("EXTERNAL", 9093, "10.0.0.1", 1) == ("there.example.org", 19093)
     assert options.advertised_address("PLAINTEXT_2", 9094, "10.0.0.1", 1) == ("127.0.0.2", 9094)

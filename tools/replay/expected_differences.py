@@ -168,6 +168,8 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "deletes_without_policy": _signs(ApiKey.DELETE_RECORDS, path=r"error_code$"),
     "in_sync_at_most_replicas": _signs(ApiKey.PRODUCE, path=r"error_code$", holds=_codes(0, 19, 20)),
     "coordinator_awaits_topic": _signs(*_COORDINATED, path=r"error_code$|^$", holds=_either(15, 16)),
+    "created_topic": _signs(ApiKey.METADATA, path=r"error_code$", holds=_codes(0, 3, 5))
+    + _signs(ApiKey.METADATA, path=r"\.(partitions|topic_id)"),
     **dict.fromkeys(
         "removes_unsynced first_session_at_join".split(),
         _signs(ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.SYNC_GROUP, ApiKey.DESCRIBE_GROUPS),

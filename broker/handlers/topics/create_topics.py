@@ -50,6 +50,8 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
             if counts[name] > 1:
                 results += _listed_twice(name, counts[name], context)
                 continue
+            if name == METADATA_TOPIC and context.broker.profile.behaviour.topics_as_kraft:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
             if name != METADATA_TOPIC and not context.may_create(name):
                 denied.append(_denied(name, context))
                 continue

@@ -151,6 +151,9 @@ async def _created(name: str, allowed: bool, context: RequestContext, left: int)
         await context.next_step()
     topic = await broker.auto_create_in_steps(name, context.now_ms())
     context.mutates(len(topic.partitions), strict_from=None)
+    created = broker.profile.behaviour.created_topic
+    if created != "ready":
+        raise Refused(ErrorCode[created])
     return topic
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.config.values import Config
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
@@ -63,7 +65,7 @@ REFUSED: dict[str, tuple[Any, int]] = {
     "slash": (new_topic("a/b"), 17),
     "umlaut": (new_topic("ä"), 17),
     "too long": (new_topic("x" * 250), 17),
-    "the metadata log": (new_topic("__cluster_metadata"), 17),
+    "the metadata log": (new_topic("__cluster_metadata"), 42),
     "collides": (new_topic("has_dot"), 17),
     "exists": (new_topic("has.dot"), 36),
     "exists, and replicas": (new_topic("has.dot", 1, 3), 36),
@@ -572,3 +574,19 @@ async def _holds(broker: Broker, ids: set[bytes]) -> None:
     client = await broker.client()
     found = (await client.call(metadata(all_topics=True), 12)).topics
     assert {topic.topic_id for topic in found} == ids
+
+
+@pytest.mark.parametrize(
+    ("release", "code"), [("2.8", 5), ("3.2", 5), ("3.3", 3), ("3.9", 3), ("4.3", 3), ("ottla", 0)]
+)
+async def test_first_metadata_of_a_created_topic(release: str, code: int, tmp_path: Path) -> None:
+    """3.9.1 and 4.3.1 were observed; the codes are those of AutoTopicCreationManager with ZooKeeper and KRaft."""
+    switch = "ottla.behaviour.created_topic"
+    default = Config.load(profile=profile(release)).profile.behaviour.created_topic
+    async with running(tmp_path / "data", release=release, overrides={switch: default}) as broker:
+        client = await broker.client()
+        (topic,) = (await client.call(metadata("fresh", allow_auto_topic_creation=True), 9)).topics
+        assert (topic.error_code, len(topic.partitions)) == (code, 0 if code else 1)
+        assert broker.state.topics.get("fresh") is not None
+        (topic,) = (await client.call(metadata("fresh", allow_auto_topic_creation=True), 9)).topics
+        assert (topic.error_code, len(topic.partitions)) == (0, 1)

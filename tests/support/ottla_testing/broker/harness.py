@@ -186,6 +186,7 @@ def options(
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "4",
         "ottla.behaviour.coordinator_awaits_topic": "false",  # most tests use a coordinator without looking it up first
+        "ottla.behaviour.created_topic": "ready",
         "connections.max.idle.ms": "-1",  # tests that move the clock keep their clients
         **(overrides or {}),
     }

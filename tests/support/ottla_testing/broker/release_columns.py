@@ -313,6 +313,12 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", False),
     ],
+    # 3.9.1 and 4.3.1 were observed.
+    "created_topic": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2", "LEADER_NOT_AVAILABLE"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("ottla", "ready"),
+    ],
     "removes_unsynced": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7", False),
         (f"2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
