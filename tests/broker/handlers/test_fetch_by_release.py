@@ -102,7 +102,7 @@ async def test_fetch_from_v3_returns_the_first_entry_whole(release: str, tmp_pat
         for version in (4, 12) if release == "4.3" else (3,) if release == "0.10.2" else (3, 4):
             for topic, data in logs.items():
                 first, second = entries(data)
-                # From 3.0 on all records of a topic whose format is newer than v1 are converted, which leaves no cut one.
+                # From 3.0 on all records of a topic with format v2 are converted, which leaves no cut one.
                 is_converted = version == 3 and (topic == "v2" or release in ("3.0", "3.9", "ottla"))
                 for bounds, cut in (
                     ({"partition_max_bytes": 0}, b""),

@@ -228,8 +228,8 @@ async def test_records_appended_during_a_conversion_are_not_returned(watch: Watc
 async def test_check_of_min_bytes_reads_a_bounded_number_of_entries(
     wanted: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A client with min_bytes at its bounds gets that many bytes at once; one with more waits, and only a limited number
-    of later entries is read.
+    """A client with min_bytes at its bounds gets that many bytes at once. One with more waits, and only a limited
+    number of later entries is read.
     """
     data = log_of("old messages")
     looked = 0
