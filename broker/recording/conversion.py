@@ -18,7 +18,7 @@ import msgspec
 from ..config.record_options import FORMER, Format, RecordOptions
 from .exchange import FACTS, Exchange, Peer, exchange_of, library_of, peer_of
 from .jsonl import JsonWriter
-from .raw import RAW, Begun, Closed, Ended, Event, Full, Head, Last, Opened, RawReader, append
+from .raw import RAW, Begun, Closed, Ended, Event, Full, Head, Opened, RawReader, append
 from .redaction import without_contents
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Output:
         self._limit = options.file_bytes_max - _END_BYTES
         self._meta = dict(meta)
         self.writer = _writer_of(options)
-        self._pieces: list[bytes] = []
-        self._size = self._waiting_bytes = 0
+        self._gathered = bytearray()
+        self._size = 0  # with what is gathered
         self._introduced: set[int] = set()  # connections that are in this file
         if options.ring:
             with contextlib.suppress(FileNotFoundError):
@@ -92,21 +92,17 @@ class Output:
         self.writer.forget(peer)
 
     def _add(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._waiting_bytes += len(data)
+        self._gathered += data
         self._size += len(data)
-        if self._waiting_bytes >= _WRITE_BYTES:
+        if len(self._gathered) >= _WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Writes the gathered bytes: all of them, or none."""
-        pieces, self._pieces = self._pieces, []
-        size, self._waiting_bytes = self._waiting_bytes, 0
-        try:
-            append(self._fd, b"".join(pieces), self._size - size)
-        except OSError:
-            self._size -= size
-            raise
+        data, self._gathered = self._gathered, bytearray()
+        self._size -= len(data)
+        append(self._fd, data, self._size)
+        self._size += len(data)
 
     def _turn(self) -> None:
         """Makes the file the older one of the ring, and begins a new one."""
@@ -159,8 +155,6 @@ class Conversion:
                 if peer is not None:
                     self.output.put(peer, self._writer.closed(peer, self._time_ms), self._time_ms)
                     self.output.forget(peer)
-            case Last():
-                self._drop(event.place - self._place)
             case Head():
                 pass
 
@@ -172,7 +166,7 @@ class Conversion:
         return peer
 
     def _drop(self, count: int) -> None:
-        if count:
+        if count > 0:
             self.dropped += count
             self.output.note({"type": "dropped", "dropped": count}, self._time_ms)
 
@@ -215,8 +209,10 @@ class Conversion:
             return frame
         return without_contents(frame, exchange.api_key, exchange.api_version, is_request)
 
-    def end(self, reason: str) -> None:
-        """Writes the exchanges that have not ended, and the last line. Raises OSError."""
+    def end(self, reason: str, place: int = 0) -> None:
+        """Writes the exchanges that have not ended, and the last line. Requests after the last event, up to this place,
+        were dropped. Raises OSError."""
+        self._drop(place - self._place)
         for exchange in self._pending.values() if isinstance(self._writer, JsonWriter) else ():
             with contextlib.suppress(Full):
                 self.output.put(exchange.peer, self._writer.ended(exchange), self._time_ms)

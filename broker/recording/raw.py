@@ -77,13 +77,7 @@ class Closed(msgspec.Struct, array_like=True, tag=4):
     time_ms: int
 
 
-class Last(msgspec.Struct, array_like=True, tag=5):
-    """The last event: the place of the last request."""
-
-    place: int
-
-
-Event = Head | Opened | Begun | Ended | Closed | Last
+Event = Head | Opened | Begun | Ended | Closed
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Event).decode
 

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -26,7 +27,7 @@ from ..logs import get_logger
 from .conversion import Conversion
 from .exchange import Buffer, Exchange, Peer, peer_facts
 from .files import claim
-from .raw import Begun, Closed, Event, Full, Last, Opened, RawFiles, ended_of, event_head
+from .raw import Begun, Closed, Event, Full, Opened, RawFiles, ended_of, event_head
 from .redaction import blanked, may_carry
 
 if TYPE_CHECKING:
@@ -127,23 +128,19 @@ def meta_of(running: RecordedBroker, options: RecordOptions) -> dict[str, Any]:
 
 
 class _Writer(threading.Thread):
-    """Writes queued events to the raw files and decodes these. Calls `left` in its thread when it accepts no more
-    events, and `ended` with the reason when everything is written. Raises OSError for a file that cannot be written.
+    """Writes queued events to the raw files and decodes these. Calls `report` in its thread: with None when it accepts
+    no more events, and with the reason of its end when everything is written. Raises OSError for a file that cannot be
+    written.
 
     The queue is two buffers, together of QUEUE_BYTES: one is filled while the other is written. They keep their memory,
     since to get memory from the system takes longer than to copy a frame.
     """
 
     def __init__(
-        self,
-        fd: int,
-        options: RecordOptions,
-        meta: dict[str, Any],
-        left: Callable[[], object],
-        ended: Callable[[str], object],
+        self, fd: int, options: RecordOptions, meta: dict[str, Any], report: Callable[[str | None], object]
     ) -> None:
         super().__init__(name="recording", daemon=True)
-        self._left, self._ended = left, ended
+        self._report = report
         self.conversion = Conversion(fd, options, meta)
         self._raw = RawFiles(options, meta, os.fstat(fd).st_mode & 0o777)
         self._lock = threading.Lock()
@@ -151,7 +148,7 @@ class _Writer(threading.Thread):
         self._filled_bytes = self._other_bytes = 0
         self._more = bytearray()  # events that must be kept, after those in a full buffer
         self._write_bytes = min(QUEUE_BYTES, options.file_bytes_max) // 2
-        self._stop_reason = ""
+        self._stop_reason, self._last_place = "", 0
         self._stop = threading.Event()
 
     def put(self, event: Event, frame: Sequence[Buffer] = (), *, always: bool = False) -> bool:
@@ -178,9 +175,9 @@ class _Writer(threading.Thread):
         """The bytes that are not decoded yet."""
         return self.queued_bytes + self._raw.written_bytes - self._raw.converted_bytes
 
-    def stop(self, reason: str) -> None:
-        """Ends the recording after the events that are queued now."""
-        self._stop_reason = self._stop_reason or reason
+    def stop(self, reason: str, place: int = 0) -> None:
+        """Ends the recording after the events that are queued now; `place` is the place of the last request."""
+        self._stop_reason, self._last_place = self._stop_reason or reason, place
         self._stop.set()
 
     def run(self) -> None:
@@ -193,15 +190,13 @@ class _Writer(threading.Thread):
             with contextlib.suppress(OSError):
                 self.conversion.output.close()
             self._raw.remove()
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._ended(reason)
+            self._report(reason)
 
     def _record(self) -> str:
         """Writes and decodes until the end, and returns the reason."""
         try:
             failure = self._write_until_stop()
-            with contextlib.suppress(RuntimeError):
-                self._left()
+            self._report(None)
             self._convert(None)
         except (Full, OSError) as error:
             failure = error
@@ -211,7 +206,7 @@ class _Writer(threading.Thread):
         elif failure is not None:
             reason, note = failure.strerror or str(failure), "it could not be written"
         with contextlib.suppress(OSError):
-            self.conversion.end(note)
+            self.conversion.end(note, self._last_place if failure is None else 0)
         return reason
 
     def _write_until_stop(self) -> Full | OSError | None:
@@ -237,20 +232,18 @@ class _Writer(threading.Thread):
                 return None
             has_backlog = now - busy_at >= PAUSE_S and self._convert(now + POLL_S)
 
-    def _write(self) -> int:
-        """Writes all events of the queue to the raw files. Returns their size."""
+    def _write(self) -> None:
+        """Writes all events of the queue to the raw files."""
         with self._lock:
             self._filled, self._other = self._other, self._filled
             self._filled_bytes, self._other_bytes = 0, self._filled_bytes
             more, self._more = self._more, bytearray()
-        size = self._other_bytes
         try:
-            for events in (self._other[:size], more):
+            for events in (self._other[: self._other_bytes], more):
                 if events:
                     self._raw.write(events)
         finally:
             self._other_bytes = 0
-        return size
 
     def _convert(self, deadline: float | None) -> bool:
         """Decodes raw events: all, or until a deadline or the end of the pause. Returns whether there are more."""
@@ -268,8 +261,6 @@ class _Recording:
 
     def __init__(self, running: RecordedBroker, options: RecordOptions, fd: int) -> None:
         self.options = options
-        self.outcome: str | None = None
-        """The reason of its end; None while it runs."""
         self._running = running
         self._facts: dict[int, msgspec.Raw] = {}  # of recorded connections
         self._open: set[int] = set()  # exchanges whose request was recorded
@@ -277,17 +268,19 @@ class _Recording:
         self._event_bytes_max = options.file_bytes_max if options.ring else QUEUE_BYTES
         meta = meta_of(running, options)
         self._since_ms: int = meta["time_ms"]
-        call = running.state.loop.call_soon_threadsafe
+        self._done: asyncio.Future[str] = running.state.loop.create_future()
         try:
-            self._writer = _Writer(
-                fd, options, meta, lambda: call(self._unlisten), lambda reason: call(self._end, reason)
-            )
+            self._writer = _Writer(fd, options, meta, self._report)
         except OSError as error:
             os.close(fd)
             raise RecordError(f"{options.path} cannot be recorded to: {error.strerror or error}") from error
-        self._done: asyncio.Future[None] = running.state.loop.create_future()
         self._writer.start()
-        running.connections.listen(self, 0, failed=self._fail)
+        running.connections.listen(self, 0, failed=partial(self._writer.stop, FAILED))
+
+    @property
+    def outcome(self) -> str | None:
+        """The reason of its end; None while it runs."""
+        return self._done.result() if self._done.done() else None
 
     @property
     def state(self) -> RecordingState:
@@ -349,37 +342,31 @@ class _Recording:
 
     # The end
 
-    def _unlisten(self) -> None:
+    def _report(self, outcome: str | None) -> None:
+        """Receives the reports of the writer, in its thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._running.state.loop.call_soon_threadsafe(self._end, outcome)
+
+    def _end(self, outcome: str | None) -> None:
+        """Unsubscribes; then notes the outcome, if there is one."""
         self._running.connections.unlisten(self)
-
-    def _fail(self) -> None:
-        """Ends the recording because a method above raised."""
-        self._writer.stop(FAILED)
-
-    def _end(self, reason: str) -> None:
-        """Notes that the writer has ended."""
-        self._unlisten()
-        if self._done.done():  # `stop` did not wait any longer
+        if outcome is None or self._done.done():  # `stop` did not wait any longer
             return
-        self.outcome = reason
-        self._done.set_result(None)
-        if reason != "stopped":
-            get_logger().warning("recording ended", file=self.options.path, reason=reason)
+        self._done.set_result(outcome)
+        if outcome != "stopped":
+            get_logger().warning("recording ended", file=self.options.path, reason=outcome)
         if self._dropped_in_all:
             get_logger().warning("recording lacks exchanges", file=self.options.path, dropped=self._dropped_in_all)
 
     async def stop(self) -> None:
         """Ends the recording, and returns when everything is written."""
-        if self.outcome is not None:
-            return
-        self._unlisten()
-        self._writer.put(Last(self._place), always=True)
-        self._writer.stop("stopped")
+        self._running.connections.unlisten(self)
+        self._writer.stop("stopped", self._place)
         while not self._done.done():
             before = self._writer.waiting_bytes
             await asyncio.wait([self._done], timeout=STOP_S)
             if not self._done.done() and self._writer.waiting_bytes == before:
                 # The disk hangs. The thread is left running, so that the broker can stop.
-                reason = self.outcome = "its writing took too long"
+                reason = "its writing took too long"
                 get_logger().warning("recording is not whole", file=self.options.path, reason=reason)
-                self._done.set_result(None)
+                self._done.set_result(reason)
