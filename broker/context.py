@@ -109,16 +109,17 @@ class RequestContext:
         """The node that received the request."""
         return self.connection_info.node_id
 
-    def partition(self, name: str, index: int, current_leader_epoch: int = -1) -> Partition:
-        """Returns a partition if this node leads it, in the leader epoch that the client sent; -1 skips the check of
-        the epoch.
+    def partition(self, name: str, index: int, current_leader_epoch: int = -1, any_replica: bool = False) -> Partition:
+        """Returns a partition if this node leads it, or with `any_replica` is one of its replicas, in the leader epoch
+        that the client sent; -1 skips the check of the epoch.
 
         Raises Refused with UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an error of the epoch, and
         StorageError if the partition is offline.
         """
         partition = self.broker.topics.partition(name, index)
-        if partition.leader != self.connection_info.node_id:
-            partition.check_leader(self.connection_info.node_id, current_leader_epoch)
+        node_id = self.connection_info.node_id
+        if partition.leader != node_id and not (any_replica and partition.is_replica(node_id)):
+            partition.check_leader(node_id, current_leader_epoch)
         partition.check_epoch(current_leader_epoch)
         return partition
 

@@ -338,6 +338,10 @@ class Partition:
         """Ends waits after a change of the leader: their requests get a response at once."""
         wake_all(self.waiters)
 
+    def is_replica(self, node_id: int) -> bool:
+        """Returns whether a node may serve reads: a replica of a partition that has a leader."""
+        return self.leader != NO_LEADER and node_id in self.assignment.replicas
+
     def check_leader(self, node_id: int, current_leader_epoch: int = -1) -> None:
         """Refuses requests to a node that does not lead the partition, or with another leader epoch.
 

@@ -101,19 +101,19 @@ async def _fetched(
 
 
 async def _group(context: RequestContext, requested: RequestedGroup, require_stable: bool, by_id: bool) -> Group:
-    """One group's response. By id, an unknown topic has an error; a request for all topics leaves out topics without an
-    id.
+    """One group's response. By id, an unknown topic has an error, and comes last, as in Kafka; a request for all topics
+    leaves out topics without an id.
     """
     groups = context.groups
     partitions: list[Partition] | None = None
     names: list[str] = []
-    topics: list[Group.OffsetFetchResponseTopics] = []
+    unknown: list[Group.OffsetFetchResponseTopics] = []
     if requested.topics is not None:
         partitions = []
         for topic in requested.topics:
             name = groups.topics.name_of(topic.topic_id) if by_id else topic.name
             if name is None:
-                topics.append(await _unknown_topic(topic.topic_id, topic.partition_indexes, context))
+                unknown.append(await _unknown_topic(topic.topic_id, topic.partition_indexes, context))
             else:
                 names.append(name)
                 partitions += await context.mapped(partial(_pair, name), topic.partition_indexes)
@@ -122,13 +122,14 @@ async def _group(context: RequestContext, requested: RequestedGroup, require_sta
         return Group(group_id=requested.group_id, topics=[], error_code=error)
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
         await context.next_step()
+    topics: list[Group.OffsetFetchResponseTopics] = []
     for name, ones in _by_topic(fetched, _listed(names, context)):
         topic_id = groups.topics.id_of(name) if by_id else ZERO_UUID
         if topic_id is not None:
             response = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
             responses = await context.mapped(partial(_partition, response), ones)
             topics.append(Group.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=responses))
-    return Group(group_id=requested.group_id, topics=topics)
+    return Group(group_id=requested.group_id, topics=topics + unknown)
 
 
 async def _committed(

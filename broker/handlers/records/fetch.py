@@ -6,8 +6,9 @@
 * KIP-724: v0-v3 receive records in their own format, by the rules of the release; for v0-v2 also the first message is
   cut at the limit.
 
-Left out: fetches of followers are served like those of consumers, since all replicas are one log; only the leader of a
-partition serves it, regardless of racks (KIP-392). Requires READ on each topic; followers need CLUSTER_ACTION.
+All replicas are one log, so each replica serves consumers from v11 on, and the leader names no preferred one (KIP-392).
+Left out: fetches of followers are served like those of consumers. Requires READ on each topic; followers need
+CLUSTER_ACTION.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ AbortedTransaction = PartitionData.AbortedTransaction
 T = TypeVar("T")
 
 READ_COMMITTED = 1
+CONSUMER = -1  # the replica id of consumers
+REPLICAS_FROM = 11  # the first version that a consumer may send to any replica (KIP-392)
 SENT_PER_ENTRY = 20  # responses that are put in order in the time of one entry of a cooperative step
 BATCHES_FROM = 4  # the first version with record batches v2
 ONE_BATCH_FROM = 3  # the first version that receives a whole batch even above its limit (KIP-74)
@@ -186,6 +189,8 @@ async def _read(
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
     node_id = context.connection_info.node_id
+    is_consumer = request.replica_id == request.replica_state.replica_id == CONSUMER
+    from_replicas = is_consumer and context.api_version >= REPLICAS_FROM
     results: list[tuple[PartitionKey, PartitionData]] = []
     for key, wanted in plan.partitions.items():
         if context.is_due():
@@ -194,7 +199,7 @@ async def _read(
             if context.faulted is not None and key in context.faulted:
                 raise Refused(context.faulted[key], "on command")
             partition = _partition(key, context.broker, context.api_version >= 13)
-            if partition.leader != node_id:
+            if partition.leader != node_id and not (from_replicas and partition.is_replica(node_id)):
                 partition.check_leader(node_id, wanted.current_leader_epoch)
             partition.check_epoch(wanted.current_leader_epoch)
             hard_limit = context.api_version < ONE_BATCH_FROM

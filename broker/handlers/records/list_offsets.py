@@ -31,6 +31,7 @@ _SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 READ_COMMITTED = 1
+DEBUGGING = -2  # the replica id of tools, which any replica serves
 COUNTED_PER_ENTRY = 10  # partitions that are counted in the time of one entry of a cooperative step
 
 
@@ -60,7 +61,7 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
             try:
                 if counts[topic.name, requested.partition_index] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST)
-                responses.append(_offset_of(topic.name, requested, request.isolation_level, context))
+                responses.append(_offset_of(topic.name, requested, request, context))
             except Exception as error:
                 responses.append(_refused(code_of(error), requested))
         if context.is_due():
@@ -74,16 +75,17 @@ def _refused(error: ErrorCode, requested: RequestedPartition) -> PartitionRespon
 
 
 def _offset_of(
-    topic: str, requested: RequestedPartition, isolation_level: int, context: RequestContext
+    topic: str, requested: RequestedPartition, request: ListOffsetsRequest, context: RequestContext
 ) -> PartitionResponse:
     # Checked before the leader and the existence of the partition.
     is_special = context.broker.profile.behaviour.special_timestamps
     if is_special and context.api_version < _SINCE.get(requested.timestamp, 1 << 15) and requested.timestamp < 0:
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
-    partition = context.partition(topic, requested.partition_index, requested.current_leader_epoch)
+    any_replica = request.replica_id == DEBUGGING
+    partition = context.partition(topic, requested.partition_index, requested.current_leader_epoch, any_replica)
     log = partition.log
     response = PartitionResponse(partition_index=requested.partition_index, error_code=0)
-    end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+    end = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
     if context.api_version == 0:
         response.old_style_offsets = _old_style(
             log, requested.timestamp, requested.max_num_offsets, end, context.now_ms()

@@ -266,10 +266,12 @@ async def test_offset_fetch_of_several_groups_reports_unknown_topic_ids(wire: Wi
     await wire.call(offset_commit, commit_request(6, [(0, 7, "")]), 6)
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     strange = group.OffsetFetchRequestTopics(topic_id=b"?" * 16, partition_indexes=[0, 5])
-    groups = [group(group_id="g", topics=[strange]), group(group_id="nobody", topics=None)]
+    known = group.OffsetFetchRequestTopics(topic_id=T_ID, partition_indexes=[0])
+    groups = [group(group_id="g", topics=[strange, known]), group(group_id="nobody", topics=None)]
     reply = await wire.call(offset_fetch, OffsetFetchRequest(groups=groups), 10)
     assert [(one.group_id, one.error_code) for one in reply.groups] == [("g", 0), ("nobody", 0)]
-    (topic,) = reply.groups[0].topics
+    first, topic = reply.groups[0].topics  # unknown topics come last
+    assert (first.topic_id, first.partitions[0].committed_offset) == (T_ID, 7)
     assert topic.topic_id == b"?" * 16
     assert [(one.partition_index, one.committed_offset, one.error_code) for one in topic.partitions] == [
         (0, -1, ErrorCode.UNKNOWN_TOPIC_ID), (5, -1, ErrorCode.UNKNOWN_TOPIC_ID)

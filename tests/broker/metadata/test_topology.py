@@ -13,6 +13,7 @@ from ottla.broker.metadata.topology import TopologyError
 from ottla.broker.replica.assignment import NO_LEADER, Assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -21,6 +22,12 @@ from ottla_testing.broker.harness import Broker, fetch, new_topic, only, produce
 from ottla_testing.patience import PATIENCE_S
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def latest(replica_id: int) -> ListOffsetsRequest:
+    requested = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[requested])
+    return ListOffsetsRequest(replica_id=replica_id, topics=[topic])
 
 
 def leaders(broker: Broker, topic: str = "t") -> list[int]:
@@ -277,9 +284,9 @@ async def test_invalid_changes_are_refused_in_one_line(tmp_path: Path):
 
 
 async def test_leader_move_is_reported_with_the_new_address(tmp_path: Path):
-    async with running(tmp_path, brokers=3) as broker:
+    async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
         id = await broker.topic("t")
-        first, second = await broker.client(0), await broker.client(1)
+        first, second, third = [await broker.client(node) for node in range(3)]
         assert only(await first.call(produce(records(b"a")), 9)).error_code == 0
         broker.state.topology.move_leader("t", 0, 2)
         response = await first.call(produce(records(b"b")), 10)
@@ -288,14 +295,14 @@ async def test_leader_move_is_reported_with_the_new_address(tmp_path: Path):
         assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (2, 1)
         node = (2, "127.0.0.1", broker.ports[1])
         assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [node]
-        response = await first.call(fetch((id, 0, 0)), 16)
+        response = await third.call(fetch((id, 0, 0)), 16)  # which is no replica
         result = only(response)
         assert (result.error_code, result.high_watermark) == (NOT_LEADER, -1)
         assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (2, 1)
         assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [node]
         for version in (9, 15):
             request = produce(records(b"b")) if version == 9 else fetch((id, 0, 0))
-            assert only(await first.call(request, version)).error_code == NOT_LEADER
+            assert only(await third.call(request, version)).error_code == NOT_LEADER
         response = await second.call(produce(records(b"c")), 10)
         assert (only(response).error_code, only(response).base_offset, response.node_endpoints) == (0, 1, [])
         response = await second.call(fetch((id, 0, 0)), 16)
@@ -321,7 +328,9 @@ async def test_delayed_fetch_completes_when_the_leader_moves(tmp_path: Path):
         assert partition.waiters
         broker.state.topology.move_leader("t", 0, 2)
         _, response = await client.receive()
-        assert only(response).error_code == NOT_LEADER
+        assert (only(response).error_code, len(only(response).records)) == (0, 0)  # the node is still a replica
+        await client.send(fetch(("t", 0, 0), max_wait_ms=600_000), 10)
+        assert only((await client.receive())[1]).error_code == NOT_LEADER
 
 
 async def test_follower_checks_the_leader_epoch_first(tmp_path: Path):
@@ -330,9 +339,9 @@ async def test_follower_checks_the_leader_epoch_first(tmp_path: Path):
         broker.state.topology.move_leader("t", 0, 2)
         for node, epoch, code in (
             (0, 0, ErrorCode.FENCED_LEADER_EPOCH),
-            (0, 1, NOT_LEADER),
+            (0, 1, 0),
             (0, 2, ErrorCode.UNKNOWN_LEADER_EPOCH),
-            (0, -1, NOT_LEADER),
+            (0, -1, 0),
             (1, 0, ErrorCode.FENCED_LEADER_EPOCH),
             (1, 1, 0),
             (2, 0, NOT_LEADER),
@@ -345,6 +354,30 @@ async def test_follower_checks_the_leader_epoch_first(tmp_path: Path):
             assert only(response).error_code == code
             hints = [2] if code in (NOT_LEADER, ErrorCode.FENCED_LEADER_EPOCH) else []
             assert [one.node_id for one in response.node_endpoints] == hints
+
+
+@pytest.mark.parametrize("version", [10, 11, 13])
+async def test_replicas_serve_consumers(version: int, tmp_path: Path):
+    """KIP-392: Fetch from v11 on, ListOffsets of tools (replica -2). Brokers, and old versions, need the leader."""
+    async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
+        id = await broker.topic("t")
+        leader, follower, other = [await broker.client(node) for node in range(3)]
+        assert only(await leader.call(produce(records(b"a", b"b")), 9)).error_code == 0
+        wanted: Any = (id if version >= 13 else "t", 0, 0)
+        found = only(await follower.call(fetch(wanted), version))
+        assert (found.error_code, values(found.records)) == ((NOT_LEADER, []) if version == 10 else (0, [b"a", b"b"]))
+        assert only(await other.call(fetch(wanted), version)).error_code == NOT_LEADER
+        assert only(await follower.call(fetch(wanted, replica_id=1), min(version, 14))).error_code == NOT_LEADER
+        for node, replica, code, offset in (
+            (follower, -2, 0, 2),
+            (follower, -1, NOT_LEADER, -1),
+            (other, -2, NOT_LEADER, -1),
+            (leader, -2, 0, 2),
+        ):
+            result = only(await node.call(latest(replica), 6))
+            assert (result.error_code, result.offset) == (code, offset)
+        broker.state.topology.take_offline("t", 0)
+        assert only(await follower.call(fetch(wanted), version)).error_code == NOT_LEADER
 
 
 # --- persistence
