@@ -8,16 +8,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...storage.io import permissions
 from ..config.record_options import FORMER, Format, RecordError, RecordOptions, format_of
-from . import jsonl
 from .conversion import finish, holds_raw_events
 from .exchange import Recording
+from .jsonl import JsonReader
 from .raw import RAW
+
+if TYPE_CHECKING:
+    from .pcapng import PcapngReader
 
 _HEAD_BYTES = 1 << 20  # enough for the first line or block
 
@@ -32,13 +33,10 @@ def claim(options: RecordOptions) -> int:
     An existing file must be empty or a recording: no other file is ever overwritten. Raises RecordError.
     """
     path = options.path
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its other end
+        raise RecordError(f"{path} is not a regular file: it cannot be recorded to")
     try:
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other end
-                raise RecordError(f"{path} is not a regular file: it cannot be recorded to")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, permissions.file_mode())
-    except RecordError:
-        raise
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be recorded to: {getattr(error, 'strerror', None) or error}") from error
     try:
@@ -51,16 +49,13 @@ def claim(options: RecordOptions) -> int:
 
 def _check(options: RecordOptions, fd: int) -> None:
     """Locks the file, and checks that it and the files beside it may be overwritten. Raises RecordError."""
-    path, former = options.path, options.path + FORMER
-    others: list[str] = []
+    path = options.path
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise RecordError(f"{path} is being recorded to already") from error
-    if os.fstat(fd).st_size and _meta(os.pread(fd, _HEAD_BYTES, 0), options.format) is None:
-        others.append(path)
-    if options.ring and os.path.lexists(former) and _meta_of_file(former, options.format) is None:
-        others.append(former)
+    paths = [one for one in (path, path + FORMER)[: 1 + options.ring] if os.path.lexists(one)]
+    others = [one for one in paths if _meta_of_file(one, options.format) is None]
     if options.contents:
         raw_paths = path + RAW, path + RAW + FORMER
         others += [raw for raw in raw_paths if os.path.exists(raw) and not holds_raw_events(raw)]
@@ -76,12 +71,12 @@ def let_go(options: RecordOptions, fd: int) -> None:
     os.close(fd)
 
 
-def _meta(head: bytes, format: Format) -> dict[str, Any] | None:
+def _reader_of(format: Format) -> type[JsonReader | PcapngReader]:
     if format is Format.JSON:
-        return jsonl.meta_of(head.partition(b"\n")[0])
-    from . import pcapng  # only a capture needs dpkt
+        return JsonReader
+    from .pcapng import PcapngReader  # only a capture needs dpkt
 
-    return pcapng.meta_of(memoryview(head))
+    return PcapngReader
 
 
 def _meta_of_file(path: str, format: Format) -> dict[str, Any] | None:
@@ -92,7 +87,7 @@ def _meta_of_file(path: str, format: Format) -> dict[str, Any] | None:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return None
-    return _meta(head, format) if head else {}
+    return _reader_of(format).meta_of(head) if head else {}
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
@@ -108,8 +103,9 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
         finish(name)
     except OSError as error:
         damage.append(f"{name}{RAW}: cannot be decoded into {name}: {error.strerror or error}")
+    reader_of = _reader_of(format)
     with open(name, "rb") as file:
-        meta = _meta(file.read(_HEAD_BYTES), format)
+        meta = reader_of.meta_of(file.read(_HEAD_BYTES))
     if meta is None:
         raise NoRecording(f"{name} is not a recording")
     parts = [name]
@@ -117,17 +113,10 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     if meta.get("part", 1) > 1 and (before := _meta_of_file(former, format)) and _is_former(before, meta):
         parts.insert(0, former)
     recording = Recording({key: value for key, value in meta.items() if key not in ("type", "part")}, damage=damage)
-    if format is Format.JSON:
-        lines = jsonl.JsonReader(recording)
-        for part in parts:
-            with open(part, "rb") as file:
-                lines.read(file, part)
-    else:
-        from . import pcapng
-
-        packets = pcapng.PcapngReader(recording)
-        for part in parts:
-            packets.read(memoryview(Path(part).read_bytes()), part)
+    reader = reader_of(recording)
+    for part in parts:
+        with open(part, "rb") as file:
+            reader.read(file, part)
     recording.exchanges.sort(key=lambda exchange: exchange.number)
     return recording
 

@@ -8,8 +8,8 @@ at that place, `end` has the reason why the recording ends there. A reader ignor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -85,15 +85,6 @@ class JsonWriter:
         return _line({**count, "time_ms": time_ms})
 
 
-def meta_of(first_line: bytes) -> dict[str, Any] | None:
-    """Returns the recording's first line; None for a file that is not a recording."""
-    try:
-        meta = json.loads(first_line)
-    except (ValueError, RecursionError):
-        return None
-    return meta if is_dict(meta) and meta.get("type") == "recording" else None
-
-
 class _Exchange(msgspec.Struct):
     """The line of an exchange, as far as it is read."""
 
@@ -123,9 +114,18 @@ class JsonReader:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
 
-    def read(self, lines: Iterable[bytes], name: str) -> None:
+    @staticmethod
+    def meta_of(head: bytes) -> dict[str, Any] | None:
+        """Returns the recording's first line, from the beginning of a file; None for a file that is not a recording."""
+        try:
+            meta = json.loads(head.partition(b"\n")[0])
+        except (ValueError, RecursionError):
+            return None
+        return meta if is_dict(meta) and meta.get("type") == "recording" else None
+
+    def read(self, file: BinaryIO, name: str) -> None:
         """Adds the exchanges of a file; damaged lines are noted in the recording's `damage`."""
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(file, 1):
             if number == 1 or not line.strip():
                 continue
             try:

@@ -16,7 +16,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 import dpkt  # type: ignore[reportMissingTypeStubs]  # it has no types: everything of it is Any
 
@@ -250,18 +250,6 @@ def _statistics_options(block: bytes) -> list[Any]:
     return options
 
 
-def meta_of(data: memoryview) -> dict[str, Any] | None:
-    """Returns the recording's first line, from the beginning of a file; None for a file that is not a recording."""
-    try:
-        _, kind, block = next(blocks(data))
-        if kind != _blocks.PCAPNG_BT_SHB or struct.unpack_from("<I", block, 8)[0] != _blocks.BYTE_ORDER_MAGIC:
-            return None
-        meta = _comment(_blocks.SectionHeaderBlockLE(block).opts)
-    except (ValueError, StopIteration, RecursionError, struct.error, _dpkt.Error):
-        return None
-    return meta if meta.get("type") == "recording" else None
-
-
 @dataclass(slots=True)
 class _Flow:
     """One direction of a connection as it is read: the bytes of the frame that is not complete yet, with the time and
@@ -282,11 +270,23 @@ class PcapngReader:
         self.recording = recording
         self._flows: dict[Any, _Flow] = {}  # by the (address, port) of source and target
 
-    def read(self, data: memoryview, name: str) -> None:
+    @staticmethod
+    def meta_of(head: bytes) -> dict[str, Any] | None:
+        """Returns the recording's first line, from the beginning of a file; None for a file that is not a recording."""
+        try:
+            _, kind, block = next(blocks(memoryview(head)))
+            if kind != _blocks.PCAPNG_BT_SHB or struct.unpack_from("<I", block, 8)[0] != _blocks.BYTE_ORDER_MAGIC:
+                return None
+            meta = _comment(_blocks.SectionHeaderBlockLE(block).opts)
+        except (ValueError, StopIteration, RecursionError, struct.error, _dpkt.Error):
+            return None
+        return meta if meta.get("type") == "recording" else None
+
+    def read(self, file: BinaryIO, name: str) -> None:
         """Adds the exchanges of a file; damage is noted in the recording's `damage`."""
         position = 0
         try:
-            for at, kind, block in blocks(data):
+            for at, kind, block in blocks(memoryview(file.read())):
                 position = at
                 if kind == _blocks.PCAPNG_BT_EPB:
                     self._packet(_blocks.EnhancedPacketBlockLE(block))
