@@ -48,7 +48,7 @@ class JsonWriter:
     def ended(self, exchange: Exchange) -> bytes:
         """Returns the line of an exchange, also of one that has not ended when the recording does."""
         api = apis().get(exchange.api_key)
-        line: dict[str, Any] = {
+        line = {
             "type": "exchange",
             "number": exchange.number,
             "connection": exchange.peer.number,
@@ -66,11 +66,10 @@ class JsonWriter:
             "response_bytes": exchange.response_bytes,
             "ending": exchange.ending.value,
             "reason": exchange.reason,
+            **({} if exchange.fault is None else {"fault": exchange.fault}),
+            "request": request_plain(exchange, contents=self._contents),
+            "response": response_plain(exchange, contents=self._contents),
         }
-        if exchange.fault is not None:
-            line["fault"] = exchange.fault
-        line["request"] = request_plain(exchange, contents=self._contents)
-        line["response"] = response_plain(exchange, contents=self._contents)
         return _line(line)
 
     def closed(self, peer: Peer, time_ms: int) -> bytes:

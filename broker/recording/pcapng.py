@@ -49,18 +49,6 @@ def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> l
     return [*options, _blocks.PcapngOptionLE()] if options else []
 
 
-def section(meta: Mapping[str, Any]) -> bytes:
-    """Returns the first blocks of a file: the section, and an interface for each listener of each node in
-    `meta["nodes"]`."""
-    options = _options(meta, (_blocks.PCAPNG_OPT_SHB_USERAPPL, f"Ottla {meta.get('ottla', '')}".encode()))
-    blocks = [bytes(_blocks.SectionHeaderBlockLE(opts=options))]
-    for node in meta.get("nodes") or [{"node_id": -1, "listener": "?"}]:
-        name = f"node {node['node_id']} {node['listener']}".encode()
-        options = _options(None, (_blocks.PCAPNG_OPT_IF_NAME, name), (_blocks.PCAPNG_OPT_IF_TSRESOL, _NANOSECONDS))
-        blocks.append(bytes(_blocks.InterfaceDescriptionBlockLE(snaplen=0, opts=options)))
-    return b"".join(blocks)
-
-
 def _address(host: str) -> bytes:
     """Returns four bytes or sixteen; 0.0.0.0 for a host that is not an address."""
     try:
@@ -103,16 +91,10 @@ class _Stream:
             sport=sport, dport=dport, seq=self.next[side], ack=ack, off=words, flags=flags, opts=opts, data=data
         )
         if len(source) == 16:
-            kind, ip = (
-                _dpkt.ethernet.ETH_TYPE_IP6,
-                _dpkt.ip6.IP6(src=source, dst=target, plen=len(tcp), nxt=_dpkt.ip.IP_PROTO_TCP, hlim=64, data=tcp),
-            )
+            ip = _dpkt.ip6.IP6(src=source, dst=target, plen=len(tcp), nxt=_dpkt.ip.IP_PROTO_TCP, hlim=64, data=tcp)
         else:
-            kind, ip = (
-                _dpkt.ethernet.ETH_TYPE_IP,
-                _dpkt.ip.IP(src=source, dst=target, p=_dpkt.ip.IP_PROTO_TCP, df=1, data=tcp),
-            )
-        packet = bytes(_dpkt.ethernet.Ethernet(src=mac, dst=target_mac, type=kind, data=bytes(ip)))
+            ip = _dpkt.ip.IP(src=source, dst=target, p=_dpkt.ip.IP_PROTO_TCP, df=1, data=tcp)
+        packet = bytes(_dpkt.ethernet.Ethernet(src=mac, dst=target_mac, data=ip))
         self.advance(side, len(data) + bool(flags & (_SYN | _FIN)))
         high, low, options = time_ns >> 32 & _WORD, time_ns & _WORD, _options(comment or None)
         block = _blocks.EnhancedPacketBlockLE(
@@ -133,10 +115,16 @@ class PcapngWriter:
         self._interfaces: dict[tuple[int, str], int] = {}
 
     def head(self, meta: Mapping[str, Any]) -> bytes:
-        """Returns the beginning of a file."""
-        nodes = meta.get("nodes") or ()
-        self._interfaces = {(node["node_id"], node["listener"]): number for number, node in enumerate(nodes)}
-        return section(meta)
+        """Returns the beginning of a file: the section, and an interface for each listener of each node."""
+        options = _options(meta, (_blocks.PCAPNG_OPT_SHB_USERAPPL, f"Ottla {meta.get('ottla', '')}".encode()))
+        head = bytes(_blocks.SectionHeaderBlockLE(opts=options))
+        nodes: list[dict[str, Any]] = meta.get("nodes") or [{"node_id": -1, "listener": "?"}]
+        for number, node in enumerate(nodes):
+            self._interfaces[node["node_id"], node["listener"]] = number
+            name = f"node {node['node_id']} {node['listener']}".encode()
+            options = _options(None, (_blocks.PCAPNG_OPT_IF_NAME, name), (_blocks.PCAPNG_OPT_IF_TSRESOL, _NANOSECONDS))
+            head += bytes(_blocks.InterfaceDescriptionBlockLE(snaplen=0, opts=options))
+        return head
 
     def introduction(self, peer: Peer, time_ms: int) -> bytes:
         """Returns the handshake of a connection; in each file it precedes the connection's other events."""

@@ -93,16 +93,15 @@ class Ring:
 
     def _kept(self, exchange: Exchange) -> Exchange:
         """Returns the exchange itself, or a copy without the parts that must not be kept."""
-        request, response, produced = exchange.request, exchange.response, exchange.produced
-        if request is not None and len(request) > self.frame_bytes:
-            if exchange.api_key == ApiKey.PRODUCE and produced is None:
-                produced = produced_by(request)
+        produced, key, version = exchange.produced, exchange.api_key, exchange.api_version
+        request, response = exchange.request, exchange.response
+        if request is not None and len(request) <= self.frame_bytes:
+            request = blanked(request, key, version)
+        elif request is not None:
+            produced = produced or (produced_by(request) if key == ApiKey.PRODUCE else None)
             request = None
-        if response is not None and len(response) > self.frame_bytes:
-            response = None
-        key, version = exchange.api_key, exchange.api_version
-        request = None if request is None else blanked(request, key, version)
-        response = None if response is None else blanked(response, key, version, request=False)
+        if response is not None:
+            response = blanked(response, key, version, request=False) if len(response) <= self.frame_bytes else None
         if request is exchange.request and response is exchange.response:
             return exchange
         return replace(exchange, request=request, response=response, produced=produced)

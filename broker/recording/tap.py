@@ -147,8 +147,7 @@ class Tap:
     def _failed(self, sink: Sink) -> None:
         """Unsubscribes a sink that raised, so that it harms neither clients nor other subscribers."""
         get_logger().exception("subscriber of requests raised; unsubscribed", sink=type(sink).__name__)
-        callbacks = [one.failed for one in self._subscriptions if one.sink is sink]
+        callbacks = [one.failed for one in self._subscriptions if one.sink is sink and one.failed is not None]
         self.remove(sink)
         for failed in callbacks:
-            if failed is not None:
-                failed()
+            failed()
