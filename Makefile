@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-all test-spark test-rest test-modules clients bench soak demo demo-upgrade docs interop image compose-test release kafkajs kcat system-packages
+.PHONY: help install run check test test-all test-spark test-rest test-modules clients bench soak demo demo-upgrade docs interop kafka-tests image compose-test release kafkajs kcat system-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -146,6 +146,10 @@ docs: $(DOCS_STAMP) ## the documentation, as out/site/index.html; ARGS=serve: at
 
 interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
 	$(BIN)/python tests/interop/run.py
+
+# Java and Maven are needed. ARGS picks suites, classes, a version: tests/kafka_tests/README.md.
+kafka-tests: $(STAMP) ## Apache Kafka's own integration tests against `ottla serve`; writes out/kafka-tests.json
+	$(BIN)/python tests/kafka_tests/run.py $(ARGS)
 
 image: ## the container image, as ottla:dev, with docker or podman
 	@$(CONTAINERS) $(PYTHON) tests/containers/engine.py build

@@ -176,7 +176,7 @@ class Behaviour:
     COORDINATOR_NOT_AVAILABLE, other requests get NOT_COORDINATOR.
     """
     created_topic: Literal["ready", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PARTITION"] = "ready"
-    """The response for a topic that Metadata creates: its partitions, or the error with which a client asks again."""
+    """The response for a topic that Metadata creates: its partitions, or the error after which a client retries."""
     removes_unsynced: bool = True
     """A member without SyncGroup within the rebalance timeout is removed (KAFKA-12890)."""
     member_checks: Literal["rebalance_first", "given", "all", "unless_empty"] = "unless_empty"

@@ -1,0 +1,211 @@
+"""Runs integration tests of Apache Kafka against `ottla serve` or, with --kafka, against Kafka.
+
+    .venv/bin/python tests/kafka_tests/run.py [--kafka] [--version V] [SUITE|CLASS|CLASS#METHOD ...]
+
+Needs a JDK of 17 or later and Maven, which fetches the published packages of the tests into a cache. Each class runs in
+a Java process of its own with a time limit; no test is run twice. Results are added to out/kafka-tests.jsonl, a line
+for each test; the table of all of them is printed, and written to out/kafka-tests.json. How the tests reach Ottla is in
+README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from ottla_testing.interop import kafka_tests
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parents[1]
+OUT = TOP / "out"
+CACHE = Path(os.environ.get("OTTLA_KAFKA_TESTS_CACHE", Path.home() / ".cache" / "ottla-kafka-tests"))
+VERSION = "4.3.1"
+SUITES = {  # package of tests: the names of its classes
+    "clients": ("kafka-clients-integration-tests", r"org/apache/kafka/\w+/.*Test\.class"),
+    "tools": ("kafka-tools", r"org/apache/kafka/tools/.*Test\.class"),
+    "requests": ("kafka_2.13", r"(unit/|integration/)?kafka/server/\w*Request\w*Test\.class"),
+    "api": ("kafka_2.13", r"(integration/)?kafka/api/\w*Test\.class"),
+    "server": ("kafka-server", r"org/apache/kafka/server/.*Test\.class"),
+}
+REPLACED = ("org/apache/kafka/common/test/", "kafka/", "ottla/Fakes", "ottla/Ottla")
+"""Classes that a run on Kafka does not replace."""
+CLASS_S, METHOD_S = 900, 240
+_writing = threading.Lock()
+
+
+def packages(version: str) -> Path:
+    """Returns the folder of the jars; Maven fetches them if they are missing."""
+    folder = CACHE / version
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka={version}", "dependency:copy-dependencies"]
+        subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True)
+        (folder / "complete").touch()
+    return folder
+
+
+def compiled(version: str, jars: Path) -> tuple[Path, Path]:
+    """Returns the folder of the compiled shim, and the folder of its part that also a run on Kafka needs."""
+    sources = sorted((HERE / "src").rglob("*.java"))
+    digest = hashlib.sha256(b"".join(one.read_bytes() for one in sources)).hexdigest()[:12]
+    shim, common = (CACHE / f"{name}-{version}-{digest}" for name in ("shim", "common"))
+    if not (common / "complete").exists():
+        for folder in (shim, common):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        subprocess.run(["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(shim), *map(str, sources)], check=True)
+        shutil.copytree(HERE / "resources", shim, dirs_exist_ok=True)
+        shutil.copytree(shim, common, dirs_exist_ok=True)
+        for one in list(common.rglob("*.class")):
+            if one.relative_to(common).as_posix().startswith(REPLACED):
+                one.unlink()
+        (common / "complete").touch()
+    return shim, common
+
+
+def classes_of(suite: str, version: str, jars: Path) -> list[str]:
+    """Returns the names of a suite's classes."""
+    package, pattern = SUITES[suite]
+    with zipfile.ZipFile(jars / f"{package}-{version}-test.jar") as jar:
+        names = [one for one in jar.namelist() if "$" not in one and re.fullmatch(pattern, one)]
+    return sorted({one.removesuffix(".class").replace("/", ".") for one in names})
+
+
+def command_of(name: str, args: argparse.Namespace, jars: Path, first: Path, lines: Path) -> list[str]:
+    """Returns the command that runs a class, or one method of it."""
+    properties = {
+        "ottla.results": lines,
+        "ottla.command": args.command,
+        "ottla.release": args.release or args.version.rpartition(".")[0],
+        "ottla.level": args.level,
+        "ottla.twins": "skip",
+        "java.io.tmpdir": lines.parent,
+        "log4j2.configurationFile": HERE / "log4j2.properties",
+        "junit.jupiter.execution.timeout.testable.method.default": f"{METHOD_S}s",
+        "junit.jupiter.extensions.autodetection.enabled": "true",
+    }
+    if args.without:
+        properties["ottla.without"] = args.without
+    if args.record:
+        properties["ottla.record"] = args.record
+    return [
+        *("java", "-Xmx1200m", "-XX:+EnableDynamicAgentLoading", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *(f"-D{key}={value}" for key, value in properties.items()),
+        *("-cp", f"{first}:{jars}/*", "org.junit.platform.console.ConsoleLauncher", "execute"),
+        *("--select-method" if "#" in name else "--select-class", name),
+        *("--details=none", "--disable-banner"),
+    ]
+
+
+def run_class(name: str, args: argparse.Namespace, jars: Path, first: Path) -> None:
+    """Runs a class, and adds its results to the file."""
+    on = "kafka" if args.kafka else "ottla"
+    work = CACHE / "work" / f"{name.replace('#', '-').split('(')[0]}-{time.time_ns()}"
+    work.mkdir(parents=True)
+    lines = work / "lines"
+    log_path = args.logs / on / f"{name.replace('#', '-').split('(')[0]}.log"
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    with open(log_path, "wb") as log:
+        command = command_of(name, args, jars, first, lines)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=work, start_new_session=True)
+        try:
+            ended = f"exit {process.wait(CLASS_S)}"
+        except subprocess.TimeoutExpired:
+            ended = f"stopped after {CLASS_S} s"
+            process.send_signal(signal.SIGQUIT)  # the log then has the stacks of all threads
+            time.sleep(1)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the process with the brokers that it started
+            process.wait()
+    found = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    shutil.rmtree(work, ignore_errors=True)
+    rows = ended_of(name, found, ended, round(time.monotonic() - begun, 1))
+    with _writing, open(args.results, "a") as file:
+        for row in rows:
+            file.write(json.dumps({"on": on, "version": args.version, **row}) + "\n")
+    counts = kafka_tests.Counts(row["outcome"] for row in rows)
+    print(f"{name}: {', '.join(f'{count} {outcome}' for outcome, count in counts.items()) or 'no tests'}", flush=True)
+
+
+def ended_of(name: str, found: list[dict[str, Any]], ended: str, seconds: float) -> list[dict[str, Any]]:
+    """Returns a row for each test: also for those that began and did not end, and one for a class without tests."""
+
+    def key(row: dict[str, Any]) -> tuple[str, ...]:
+        return row["class"], row["method"], row["name"]
+
+    rows = [row for row in found if row["outcome"] != "started" and row["failure"] != "twin"]
+    done = {key(row) for row in found if row["outcome"] != "started"}
+    for row in found:
+        if row["outcome"] == "started" and key(row) not in done:
+            rows.append({**row, "outcome": "failed", "seconds": seconds, "failure": f"did not end: {ended}"})
+    if ended.startswith("stopped") or (not found and ended != "exit 0"):  # 0: a class without tests, as a base class
+        whole = {"class": name.partition("#")[0], "method": "(class)", "name": "", "seconds": seconds, "failure": ended}
+        rows.append({**whole, "outcome": "failed" if found else "missing"})
+    return rows
+
+
+def main() -> int:
+    """Runs what the command line names. Returns the exit status."""
+    parser = argparse.ArgumentParser(description="Run Apache Kafka's own integration tests against Ottla.")
+    parser.add_argument("names", nargs="*", metavar="SUITE|CLASS|CLASS#METHOD", help=f"suites: {', '.join(SUITES)}")
+    parser.add_argument(
+        "--kafka", action="store_true", help="run them on Kafka, with its own fixtures: the control run"
+    )
+    parser.add_argument("--version", default=VERSION, help=f"of the packages (default: {VERSION})")
+    parser.add_argument("--release", help="of Ottla's behaviour (default: that of the packages)")
+    parser.add_argument("--skip", help="no classes with these names (a regular expression)")
+    parser.add_argument("--without", help="no tests with these display names (a regular expression)")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=OUT / "kafka-tests.jsonl")
+    parser.add_argument("--logs", type=Path, default=OUT / "kafka-tests-logs", help="the output of each class")
+    parser.add_argument("--command", default=str(TOP / ".venv" / "bin" / "ottla"))
+    parser.add_argument("--level", default="WARN", help="of the log of Kafka's classes")
+    parser.add_argument("--record", metavar="PREFIX", help="record the requests of each broker to PREFIX-*.jsonl")
+    parser.add_argument("--list", action="store_true", help="only print the names of the classes")
+    parser.add_argument("--table", action="store_true", help="only print the table of earlier results")
+    parser.add_argument("--page", type=Path, help="also write the table to this file, in Markdown")
+    args = parser.parse_args()
+    missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
+    if missing and not args.table:
+        print(f"kafka-tests: not run: {', '.join(missing)} missing", file=sys.stderr)
+        return 1
+    if not args.table:
+        jars = packages(args.version)
+        shim, common = compiled(args.version, jars)
+        wanted = args.names or list(SUITES)
+        names = [one for name in wanted for one in (classes_of(name, args.version, jars) if name in SUITES else [name])]
+        names = [one for one in names if not args.skip or not re.search(args.skip, one)]
+        if args.list:
+            print("\n".join(names))
+            return 0
+        args.results.parent.mkdir(parents=True, exist_ok=True)
+        first = common if args.kafka else shim
+        with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+            list(pool.map(lambda name: run_class(name, args, jars, first), names))
+    table = kafka_tests.table(*kafka_tests.read(args.results))
+    if args.page:
+        args.page.write_text(kafka_tests.markdown(table))
+    OUT.mkdir(exist_ok=True)
+    (OUT / "kafka-tests.json").write_text(json.dumps(table, indent=1) + "\n")
+    print(kafka_tests.text(table))
+    return int(any(row["failed"] for row in table["suites"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+package kafka.server;
+
+import java.io.File;
+import java.net.InetSocketAddress;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+
+import kafka.utils.Logging;
+
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.server.fault.FaultHandler;
+
+import ottla.Fakes;
+import ottla.NeedsInternals;
+import ottla.Ottla;
+
+/**
+ * Replaces Kafka's class of this name, from which its older harness (QuorumTestHarness, KafkaServerTestHarness,
+ * IntegrationTestHarness) gets its brokers one after the other. Ottla starts at the first call of a broker's method, with
+ * a node for each broker. The harness also starts a controller of Kafka, which no test uses.
+ */
+public class KRaftQuorumImplementation implements QuorumImplementation {
+    private final ControllerServer controllerServer;
+    private final FaultHandlerFactory faultHandlerFactory;
+    private final File metadataDir;
+    private final CompletableFuture<Map<Integer, InetSocketAddress>> voters;
+    private final String clusterId;
+    private final Logging log;
+    private final FaultHandler faultHandler;
+    private final Map<Integer, KafkaConfig> configs = new TreeMap<>();
+    private final ControllerServer seen;
+    private Ottla ottla;
+
+    public KRaftQuorumImplementation(ControllerServer controllerServer, FaultHandlerFactory faultHandlerFactory, File metadataDir,
+            CompletableFuture<Map<Integer, InetSocketAddress>> voters, String clusterId, Logging log, FaultHandler faultHandler) {
+        this.controllerServer = controllerServer;
+        this.faultHandlerFactory = faultHandlerFactory;
+        this.metadataDir = metadataDir;
+        this.voters = voters;
+        this.clusterId = clusterId;
+        this.log = log;
+        this.faultHandler = faultHandler;
+        this.seen = Fakes.controller(this::ottla, controllerServer.config());
+    }
+
+    public ControllerServer controllerServer() {
+        return seen;
+    }
+
+    public FaultHandlerFactory faultHandlerFactory() {
+        return faultHandlerFactory;
+    }
+
+    public File metadataDir() {
+        return metadataDir;
+    }
+
+    public CompletableFuture<Map<Integer, InetSocketAddress>> controllerQuorumVotersFuture() {
+        return voters;
+    }
+
+    public String clusterId() {
+        return clusterId;
+    }
+
+    public Logging log() {
+        return log;
+    }
+
+    public FaultHandler faultHandler() {
+        return faultHandler;
+    }
+
+    private synchronized Ottla ottla() {
+        if (ottla == null) {
+            Map<String, Object> passed = null;
+            for (KafkaConfig config : configs.values()) {
+                if (passed == null)
+                    passed = new HashMap<>(config.originals());
+                else
+                    passed.entrySet().retainAll(config.originals().entrySet());
+            }
+            KafkaConfig first = configs.values().iterator().next();
+            String listener = first.interBrokerListenerName().value();
+            String protocol = first.interBrokerSecurityProtocol().name;
+            for (String name : new String[] {"process.roles", "node.id", "broker.id", "advertised.listeners", "log.dirs", "log.dir",
+                "controller.listener.names", "inter.broker.listener.name", "security.inter.broker.protocol", "metadata.log.dir"})
+                passed.remove(name);
+            Object listeners = first.originals().get("listeners");
+            passed.keySet().removeIf(name -> name.startsWith("controller.quorum."));
+            if (protocol.equals("PLAINTEXT") && !String.valueOf(listeners).matches(".*(SSL|SASL).*")) {
+                passed.remove("listeners");
+                passed.put("listener.security.protocol.map", listener + ":PLAINTEXT");
+            } else {
+                throw new ottla.DidNotStart("not tried: listeners " + listeners + " (" + protocol + "), only PLAINTEXT is served yet");
+            }
+            Ottla.asKafka(passed);
+            short version = controllerServer.bootstrapMetadata().featureLevel("transaction.version");
+            if (version != 2)
+                passed.put("ottla.behaviour.transaction_version", version);
+            // The harness deletes the directories early. Only tests that move logs between directories need them.
+            java.util.List<String> disks = first.logDirs().size() > 1 ? new java.util.ArrayList<>(first.logDirs()) : java.util.List.of();
+            Ottla made = new Ottla(java.util.List.copyOf(configs.keySet()), disks, listener, passed);
+            made.start();
+            ottla = made;
+        }
+        return ottla;
+    }
+
+    @Override
+    public KafkaBroker createBroker(KafkaConfig config, Time time, boolean startup, scala.Option<String> threads) {
+        int id = config.brokerId();
+        if (ottla != null)
+            throw new NeedsInternals("a broker that is made anew");
+        configs.put(id, config);
+        return Fakes.broker(this::ottla, id, config, () -> {
+            if (ottla != null)
+                ottla.node(id, true);
+        }, () -> {
+            if (ottla != null)
+                ottla.node(id, false);
+        });
+    }
+
+    @Override
+    public void shutdown() {
+        if (ottla != null)
+            ottla.stop();
+        controllerServer.shutdown();
+    }
+}

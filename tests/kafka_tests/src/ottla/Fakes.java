@@ -1,0 +1,234 @@
+package ottla;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
+
+import kafka.coordinator.transaction.TransactionCoordinator;
+import kafka.network.SocketServer;
+import kafka.raft.KafkaRaftManager;
+import kafka.server.BrokerServer;
+import kafka.server.ControllerServer;
+import kafka.server.KafkaApis;
+import kafka.server.KafkaConfig;
+import kafka.server.SharedServer;
+
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.TopicIdPartition;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionInfo;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.controller.Controller;
+import org.apache.kafka.controller.ResultOrError;
+import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.image.loader.MetadataLoader;
+import org.apache.kafka.metadata.BrokerState;
+import org.apache.kafka.metadata.KRaftMetadataCache;
+import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.metadata.LeaderRecoveryState;
+import org.apache.kafka.raft.LogOffsetMetadata;
+import org.apache.kafka.raft.RaftLog;
+import org.apache.kafka.storage.internals.log.ProducerStateEntry;
+import org.apache.kafka.storage.internals.log.ProducerStateManager;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+
+import org.mockito.Mockito;
+import org.mockito.invocation.InvocationOnMock;
+
+/** Mocks of Kafka's objects with the methods that a client of the cluster can serve; all others throw NeedsInternals. */
+public final class Fakes {
+    private interface Reply {
+        Object to(InvocationOnMock call) throws Throwable;
+    }
+
+    private static <T> T fake(Class<T> type, Map<String, Reply> replies) {
+        return Mockito.mock(type, Mockito.withSettings().stubOnly().defaultAnswer(call -> {
+            String name = call.getMethod().getName();
+            Reply reply = replies.get(name);
+            if (reply != null)
+                return reply.to(call);
+            switch (name) {
+                case "toString": return type.getSimpleName() + " of Ottla";
+                case "hashCode": return System.identityHashCode(call.getMock());
+                case "equals": return call.getMock() == call.getArgument(0);
+                case "trace": case "debug": case "info": case "warn": case "error": case "fatal": return null;
+                default: throw new NeedsInternals(type.getSimpleName() + "." + name);
+            }
+        }));
+    }
+
+    public static BrokerServer broker(java.util.function.Supplier<Ottla> ottla, int id, KafkaConfig config, Runnable startup,
+                                      Runnable shutdown) {
+        Map<String, Reply> it = new HashMap<>();
+        KRaftMetadataCache cache = cache(ottla);
+        SocketServer sockets = fake(SocketServer.class, Map.of(
+            "boundPort", call -> ottla.get().port(id),
+            "config", call -> given(config)));
+        it.put("startup", call -> {
+            startup.run();
+            return null;
+        });
+        it.put("shutdown", call -> {
+            shutdown.run();
+            return null;
+        });
+        it.put("awaitShutdown", call -> null);
+        it.put("isShutdown", call -> !ottla.get().runs(id));
+        it.put("brokerState", call -> ottla.get().runs(id) ? BrokerState.RUNNING : BrokerState.NOT_RUNNING);
+        it.put("clusterId", call -> ottla.get().clusterId());
+        it.put("config", call -> given(config));
+        it.put("boundPort", call -> ottla.get().port(id));
+        it.put("socketServer", call -> sockets);
+        it.put("metadataCache", call -> cache);
+        it.put("sharedServer", call -> fake(SharedServer.class, Map.of("loader",
+            loader -> fake(MetadataLoader.class, Map.of("lastAppliedOffset", offset -> Long.MAX_VALUE)))));
+        it.put("dataPlaneRequestProcessor", call -> fake(KafkaApis.class, Map.of(
+            "brokerId", asked -> id,
+            "metadataCache", asked -> cache,
+            "isConsumerGroupProtocolEnabled", asked -> ottla.get().serves(68))));
+        kafka.log.LogManager logs = fake(kafka.log.LogManager.class, Map.of(
+            "getLog$default$2", asked -> false,
+            "getLog", asked -> log(ottla.get(), asked.getArgument(0))));
+        it.put("logManager", call -> logs);
+        it.put("replicaManager", call -> fake(kafka.server.ReplicaManager.class, Map.of(
+            "logManager", asked -> logs,
+            "localLog", asked -> log(ottla.get(), asked.getArgument(0)),
+            "getLog", asked -> log(ottla.get(), asked.getArgument(0)),
+            "onlinePartition", asked -> partition(ottla.get(), asked.getArgument(0), id),
+            "getPartitionOrException", asked -> partition(ottla.get(), asked.getArgument(0) instanceof TopicIdPartition named
+                ? named.topicPartition() : asked.getArgument(0), id).get(),
+            "config", asked -> given(config))));
+        it.put("groupCoordinator", call -> fake(GroupCoordinator.class, Map.of(
+            "groupMetadataTopicConfigs", asked -> new Properties())));
+        it.put("transactionCoordinator", call -> fake(TransactionCoordinator.class, Map.of(
+            "transactionTopicConfigs", asked -> new Properties())));
+        return fake(BrokerServer.class, it);
+    }
+
+    public static ControllerServer controller(java.util.function.Supplier<Ottla> ottla, KafkaConfig config) {
+        Map<String, Reply> it = new HashMap<>();
+        it.put("startup", call -> null);
+        it.put("shutdown", call -> null);
+        it.put("awaitShutdown", call -> null);
+        it.put("clusterId", call -> ottla.get().clusterId());
+        it.put("config", call -> given(config));
+        it.put("controller", call -> fake(Controller.class, Map.of(
+            "findAllTopicIds", asked -> CompletableFuture.completedFuture(names(ottla.get())),
+            "findTopicIds", asked -> {
+                Map<String, Uuid> known = names(ottla.get());
+                Map<String, ResultOrError<Uuid>> found = new HashMap<>();
+                for (String name : asked.<Collection<String>>getArgument(1))
+                    found.put(name, known.containsKey(name) ? new ResultOrError<>(known.get(name))
+                        : new ResultOrError<>(Errors.UNKNOWN_TOPIC_OR_PARTITION, null));
+                return CompletableFuture.completedFuture(found);
+            })));
+        it.put("raftManager", call -> fake(KafkaRaftManager.class, Map.of("raftLog",
+            log -> fake(RaftLog.class, Map.of("endOffset", end -> new LogOffsetMetadata(1L))))));
+        return fake(ControllerServer.class, it);
+    }
+
+    private static boolean has(Ottla ottla, TopicPartition partition) {
+        return ottla.topic(partition.topic()).filter(topic -> topic.partitions().size() > partition.partition()).isPresent();
+    }
+
+    /** Returns a log with the facts of ListOffsets and DescribeProducers. */
+    private static scala.Option<UnifiedLog> log(Ottla ottla, TopicPartition partition) {
+        if (!has(ottla, partition))
+            return scala.Option.empty();
+        return scala.Option.apply(fake(UnifiedLog.class, Map.of(
+            "topicPartition", asked -> partition,
+            "dir", asked -> ottla.dir(partition),
+            "producerStateManager", asked -> fake(ProducerStateManager.class, Map.of(
+                "activeProducers", active -> ottla.producers(partition).stream().collect(Collectors.toMap(
+                    org.apache.kafka.clients.admin.ProducerState::producerId, one -> new ProducerStateEntry(one.producerId(),
+                        (short) one.producerEpoch(), one.coordinatorEpoch().orElse(-1), one.lastTimestamp(),
+                        one.currentTransactionStartOffset()))))),
+            "logEndOffset", asked -> ottla.offset(partition, OffsetSpec.latest()),
+            "highWatermark", asked -> ottla.offset(partition, OffsetSpec.latest()),
+            "logStartOffset", asked -> ottla.offset(partition, OffsetSpec.earliest()))));
+    }
+
+    /** Returns a partition of node `id`; none if the node has no replica. */
+    private static scala.Option<kafka.cluster.Partition> partition(Ottla ottla, TopicPartition partition, int id) {
+        TopicPartitionInfo info = ottla.topic(partition.topic()).stream().flatMap(topic -> topic.partitions().stream())
+            .filter(one -> one.partition() == partition.partition()).findFirst().orElse(null);
+        if (info == null || !ottla.runs(id) || info.replicas().stream().noneMatch(node -> node.id() == id))
+            return scala.Option.empty();
+        int leader = info.leader() == null ? -1 : info.leader().id();
+        return scala.Option.apply(fake(kafka.cluster.Partition.class, Map.of(
+            "leaderReplicaIdOpt", asked -> scala.Option.apply(leader),
+            "isLeader", asked -> leader == id,
+            "leaderIdIfLocal", asked -> leader == id ? scala.Option.apply(id) : scala.Option.empty(),
+            "leaderLogIfLocal", asked -> leader == id ? log(ottla, partition) : scala.Option.empty(),
+            "log", asked -> log(ottla, partition),
+            "localLogOrException", asked -> log(ottla, partition).get(),
+            "getLeaderEpoch", asked -> ottla.leaderEpoch(partition))));
+    }
+
+    private static KafkaConfig given(KafkaConfig config) {
+        if (config == null)
+            throw new NeedsInternals("KafkaConfig");
+        return config;
+    }
+
+    private static KRaftMetadataCache cache(java.util.function.Supplier<Ottla> ottla) {
+        Map<String, Reply> it = new HashMap<>();
+        it.put("numPartitions", call -> ottla.get().topic(call.getArgument(0)).map(topic -> topic.partitions().size()));
+        it.put("contains", call -> call.getArgument(0) instanceof String name
+            ? ottla.get().topic(name).isPresent()
+            : ottla.get().topic(((org.apache.kafka.common.TopicPartition) call.getArgument(0)).topic()).isPresent());
+        it.put("getTopicId", call -> ottla.get().topic(call.getArgument(0)).map(TopicDescription::topicId).orElse(Uuid.ZERO_UUID));
+        it.put("getAllTopics", call -> new HashSet<>(names(ottla.get()).keySet()));
+        it.put("topicNamesToIds", call -> names(ottla.get()));
+        it.put("topicIdsToNames", call -> names(ottla.get()).entrySet().stream()
+            .collect(Collectors.toMap(Map.Entry::getValue, Map.Entry::getKey)));
+        it.put("getTopicName", call -> names(ottla.get()).entrySet().stream()
+            .filter(entry -> entry.getValue().equals(call.getArgument(0))).map(Map.Entry::getKey).findFirst());
+        it.put("hasAliveBroker", call -> ottla.get().runs(call.<Integer>getArgument(0)));
+        it.put("isBrokerFenced", call -> !ottla.get().runs(call.<Integer>getArgument(0)));
+        it.put("getAliveBrokerNode", call -> alive(ottla.get()).stream()
+            .filter(node -> node.id() == call.<Integer>getArgument(0)).findFirst());
+        it.put("getAliveBrokerNodes", call -> alive(ottla.get()));
+        it.put("getRandomAliveBrokerId", call -> alive(ottla.get()).stream().map(Node::id).findFirst());
+        it.put("getLeaderAndIsr", call -> ottla.get().topic(call.getArgument(0)).flatMap(topic -> topic.partitions().stream()
+            .filter(partition -> partition.partition() == call.<Integer>getArgument(1)).findFirst()
+            .map(partition -> new LeaderAndIsr(partition.leader() == null ? -1 : partition.leader().id(), 0,
+                partition.isr().stream().map(Node::id).toList(), LeaderRecoveryState.RECOVERED, 0))));
+        it.put("getPartitionLeaderEndpoint", call -> ottla.get().topic(call.getArgument(0)).flatMap(topic -> topic.partitions()
+            .stream().filter(partition -> partition.partition() == call.<Integer>getArgument(1)).findFirst()
+            .map(partition -> partition.leader() == null ? Node.noNode() : partition.leader())));
+        return fake(KRaftMetadataCache.class, it);
+    }
+
+    private static List<Node> alive(Ottla ottla) {
+        List<Node> nodes = new ArrayList<>();
+        for (int id : ottla.ids())
+            if (ottla.runs(id))
+                nodes.add(new Node(id, "localhost", ottla.port(id)));
+        return nodes;
+    }
+
+    private static Map<String, Uuid> names(Ottla ottla) {
+        try {
+            Map<String, Uuid> found = new HashMap<>();
+            ottla.admin().listTopics(new org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(true)).listings().get()
+                .forEach(topic -> found.put(topic.name(), topic.topicId()));
+            return found;
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    private Fakes() {
+    }
+}

@@ -1,0 +1,303 @@
+package ottla;
+
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.TreeSet;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+
+/** An Ottla process with some nodes. */
+public class Ottla {
+    private static final long PATIENCE_MS = 90_000;
+
+    private final List<Integer> ids;
+    private final List<String> disks;
+    private final String listener;
+    private final Properties configs = new Properties();
+    private final Path home;
+    private final List<Integer> ports = new ArrayList<>();
+    private final TreeSet<Integer> down = new TreeSet<>();
+    private Process process;
+    private String control;
+    private Admin admin;
+
+    /** Sets configs whose defaults differ from Kafka's: with several nodes new topics have up to three replicas, and client
+     * metrics are off, which in Kafka depends on the metrics reporters. */
+    public static void asKafka(Map<String, Object> configs) {
+        configs.putIfAbsent("default.replication.factor", "1");
+        if (String.valueOf(configs.get("metric.reporters")).contains("Telemetry"))
+            configs.put("ottla.client.telemetry", "true");
+    }
+
+    public Ottla(List<Integer> ids, List<String> disks, String listener, Map<String, ?> configs) {
+        this.ids = List.copyOf(ids);
+        this.disks = disks;
+        this.listener = listener;
+        configs.forEach((name, value) -> {
+            if (value != null)
+                this.configs.setProperty(name, String.valueOf(value));
+        });
+        try {
+            this.home = Files.createTempDirectory("ottla-own-");
+        } catch (IOException e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    public List<Integer> ids() {
+        return ids;
+    }
+
+    public synchronized boolean isRunning() {
+        return process != null && process.isAlive();
+    }
+
+    public synchronized void start() {
+        if (isRunning())
+            return;
+        try {
+            Path file = home.resolve("server.properties");
+            try (var out = Files.newBufferedWriter(file)) {
+                configs.store(out, null);
+            }
+            List<String> command = new ArrayList<>(List.of(
+                System.getProperty("ottla.command"), "serve",
+                "--config", file.toString(), "--release", System.getProperty("ottla.release", "4.3"),
+                "--listen", listener + "=localhost:0", "--control", "127.0.0.1:0",
+                "--log-level", System.getProperty("ottla.log", "INFO")));
+            for (String disk : disks.isEmpty() ? List.of(home.resolve("data").toString()) : disks) {
+                command.add("--data-dir");
+                command.add(disk);
+            }
+            command.add("--node-ids");
+            command.add(ids.stream().map(String::valueOf).collect(java.util.stream.Collectors.joining(",")));
+            if (System.getProperty("ottla.record") != null) {
+                command.add("--record");
+                command.add(System.getProperty("ottla.record") + "-" + home.getFileName() + ".jsonl");
+            }
+            ProcessBuilder builder = new ProcessBuilder(command);
+            File log = home.resolve("stderr").toFile();
+            builder.redirectError(log);
+            process = builder.start();
+            Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
+            ports.clear();
+            control = null;
+            var out = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+            String line;
+            while (control == null && (line = out.readLine()) != null) {
+                if (line.startsWith("ottla ready on "))
+                    ports.add(Integer.parseInt(line.substring(line.lastIndexOf(':') + 1)));
+                else if (line.startsWith("ottla control on "))
+                    control = line.substring("ottla control on ".length());
+            }
+            if (control == null) {
+                process.waitFor();
+                throw new DidNotStart(last(log.toPath()));
+            }
+        } catch (IOException | InterruptedException e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    private static String last(Path file) throws IOException {
+        List<String> lines = Files.readAllLines(file);
+        for (int i = lines.size() - 1; i >= 0; i--)
+            if (lines.get(i).startsWith("ottla serve:"))
+                return lines.get(i);
+        return lines.isEmpty() ? "no output" : lines.get(lines.size() - 1);
+    }
+
+    public synchronized void stop() {
+        if (admin != null)
+            admin.close(java.time.Duration.ZERO);
+        admin = null;
+        if (process != null) {
+            process.destroy();
+            try {
+                if (!process.waitFor(20, TimeUnit.SECONDS)) {
+                    System.err.println("ottla: the broker still runs 20 s after SIGTERM");
+                    process.destroyForcibly();
+                }
+            } catch (InterruptedException e) {
+                process.destroyForcibly();
+                Thread.currentThread().interrupt();
+            }
+            logErrors();
+        }
+        process = null;
+        try (Stream<Path> all = Files.walk(home)) {
+            all.sorted(Comparator.reverseOrder()).forEach(path -> path.toFile().delete());
+        } catch (IOException e) {
+            // The directory of a test is not needed any more.
+        }
+    }
+
+    /** Copies errors and tracebacks of the broker to the log of the class. */
+    private void logErrors() {
+        try {
+            String log = Files.readString(home.resolve("stderr"));
+            if (log.contains("Traceback") || log.contains("[error") || log.contains("[critical"))
+                System.err.println("ottla: log of the broker\n" + log.substring(0, Math.min(log.length(), 60_000)));
+        } catch (IOException e) {
+            // The broker wrote nothing.
+        }
+    }
+
+    public synchronized int port(int node) {
+        return ports.get(ids.indexOf(node));
+    }
+
+    public synchronized String bootstrap() {
+        List<String> all = new ArrayList<>();
+        for (int node = 0; node < ports.size(); node++)
+            all.add("localhost:" + ports.get(node));
+        return String.join(",", all);
+    }
+
+    public synchronized void node(int node, boolean runs) {
+        if (!isRunning()) {
+            if (runs)
+                start();
+            return;
+        }
+        try {
+            // Not java.net.http: its threads stay, and Kafka's fixture fails a test that leaves threads.
+            var call = (java.net.HttpURLConnection) URI.create(control + "/v1/topology/nodes/" + node).toURL().openConnection();
+            call.setRequestMethod("POST");
+            call.setRequestProperty("Content-Type", "application/json");
+            call.setRequestProperty("Connection", "close");
+            call.setDoOutput(true);
+            call.getOutputStream().write(("{\"running\": " + runs + "}").getBytes(StandardCharsets.UTF_8));
+            if (call.getResponseCode() >= 300)
+                throw new RuntimeException("control plane: " + new String(call.getErrorStream().readAllBytes()));
+            call.getInputStream().readAllBytes();
+        } catch (IOException e) {
+            throw new RuntimeException(e);
+        }
+        if (runs)
+            down.remove(node);
+        else
+            down.add(node);
+    }
+
+    public synchronized boolean runs(int node) {
+        return isRunning() && !down.contains(node);
+    }
+
+    public synchronized Admin admin() {
+        if (admin == null)
+            admin = Admin.create(new HashMap<>(Map.of("bootstrap.servers", bootstrap(), "client.id", "ottla-kafka-tests")));
+        return admin;
+    }
+
+    public String clusterId() {
+        try {
+            return admin().describeCluster().clusterId().get();
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    public Optional<TopicDescription> topic(String name) {
+        try {
+            return Optional.of(admin().describeTopics(List.of(name)).topicNameValues().get(name).get());
+        } catch (Exception e) {
+            if (e.getCause() instanceof UnknownTopicOrPartitionException)
+                return Optional.empty();
+            throw new RuntimeException(e);
+        }
+    }
+
+    public long offset(TopicPartition partition, OffsetSpec which) {
+        try {
+            return admin().listOffsets(Map.of(partition, which)).partitionResult(partition).get().offset();
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    public List<org.apache.kafka.clients.admin.ProducerState> producers(TopicPartition partition) {
+        try {
+            return admin().describeProducers(List.of(partition)).partitionResult(partition).get().activeProducers();
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    /** Returns the directory of a partition: the layout is Kafka's. */
+    public File dir(TopicPartition partition) {
+        for (String disk : disks) {
+            File found = new File(disk, partition.toString());
+            if (found.exists())
+                return found;
+        }
+        throw new NeedsInternals("the directory of " + partition);
+    }
+
+    public int leaderEpoch(TopicPartition partition) {
+        try {
+            org.apache.kafka.common.requests.MetadataResponse answer = org.apache.kafka.server.IntegrationTestUtils.connectAndReceive(
+                new org.apache.kafka.common.requests.MetadataRequest.Builder(List.of(partition.topic()), false).build(), ports.get(0));
+            return answer.data().topics().find(partition.topic()).partitions().stream()
+                .filter(one -> one.partitionIndex() == partition.partition()).findFirst().orElseThrow().leaderEpoch();
+        } catch (IOException e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    public boolean serves(int api) {
+        try (var socket = new java.net.Socket("localhost", ports.get(0))) {
+            var out = new java.io.DataOutputStream(socket.getOutputStream());
+            // ApiVersions v0, correlation 1, no client id.
+            out.writeInt(10);
+            out.writeShort(18);
+            out.writeShort(0);
+            out.writeInt(1);
+            out.writeShort(-1);
+            out.flush();
+            var in = new java.io.DataInputStream(socket.getInputStream());
+            in.readInt();
+            in.readInt();
+            in.readShort();
+            int keys = in.readInt();
+            for (int i = 0; i < keys; i++) {
+                int key = in.readShort();
+                in.readShort();
+                in.readShort();
+                if (key == api)
+                    return true;
+            }
+            return false;
+        } catch (IOException e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    public static void await(java.util.function.BooleanSupplier done, String what) throws InterruptedException {
+        long end = System.currentTimeMillis() + PATIENCE_MS;
+        while (!done.getAsBoolean()) {
+            if (System.currentTimeMillis() > end)
+                throw new AssertionError("not within " + PATIENCE_MS + " ms: " + what);
+            Thread.sleep(100);
+        }
+    }
+}
