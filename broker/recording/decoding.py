@@ -18,7 +18,7 @@ import math
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import takewhile
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
@@ -181,11 +181,13 @@ class _Options(NamedTuple):
 class _Kind:
     """The conversion of one type: `to_plain` for JSON, None where JSON has the same value, and `from_plain` back.
 
-    `from_plain` gets the plain value, the version, and the place that an error names.
+    `from_plain` gets the plain value, the version, and the place that an error names. Both are for values other than
+    None, which stays None if it `is_nullable`.
     """
 
     to_plain: Callable[[Any, _Options], Any] | None
     from_plain: Callable[[Any, int, str], Any]
+    is_nullable: bool = False
 
 
 @cache
@@ -216,7 +218,8 @@ def _group_made(cls: Any, values: Any, version: int, where: str) -> Any:
     for name, kind, declared in _parts(cls):
         first, last = declared.versions
         if name in values and first <= version <= last:
-            made[name] = kind.from_plain(values[name], version, f"{where}.{name}")
+            is_null = kind.is_nullable and values[name] is None
+            made[name] = None if is_null else kind.from_plain(values[name], version, f"{where}.{name}")
         elif declared.make_default is None:
             raise ValueError(f"{where}: {name} is missing")
     return cls(**made)
@@ -225,19 +228,12 @@ def _group_made(cls: Any, values: Any, version: int, where: str) -> Any:
 @cache
 def _kind(hint: Any) -> _Kind:
     if get_origin(hint) in (typing.Union, types.UnionType):
-        return _nullable(_kind(next(arg for arg in get_args(hint) if arg is not type(None))))
+        return replace(_kind(next(arg for arg in get_args(hint) if arg is not type(None))), is_nullable=True)
     if get_origin(hint) is list:
         return _list(_kind(get_args(hint)[0]))
     if get_origin(hint) is Annotated:
         return _LEAVES.get(hint) or _LEAVES[get_args(hint)[0]]
     return _Kind(_group_plain, partial(_group_made, hint))
-
-
-def _nullable(kind: _Kind) -> _Kind:
-    def from_plain(value: Any, version: int, where: str) -> Any:
-        return None if value is None else kind.from_plain(value, version, where)
-
-    return _Kind(kind.to_plain, from_plain)
 
 
 def _list(kind: _Kind) -> _Kind:

@@ -39,28 +39,21 @@ def claim(options: RecordOptions) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, permissions.file_mode())
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be recorded to: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        _check(options, fd)
-    except BaseException:
-        os.close(fd)
-        raise
+    with contextlib.ExitStack() as unless_claimed:
+        unless_claimed.callback(os.close, fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RecordError(f"{path} is being recorded to already") from error
+        paths = [one for one in (path, path + FORMER)[: 1 + options.ring] if os.path.lexists(one)]
+        others = [one for one in paths if _meta_of_file(one, options.format) is None]
+        if options.contents:
+            raw_paths = path + RAW, path + RAW + FORMER
+            others += [raw for raw in raw_paths if os.path.exists(raw) and not holds_raw_events(raw)]
+        if others:
+            raise RecordError(f"{others[0]} exists and is not a recording: it is not overwritten; choose another name")
+        unless_claimed.pop_all()
     return fd
-
-
-def _check(options: RecordOptions, fd: int) -> None:
-    """Locks the file, and checks that it and the files beside it may be overwritten. Raises RecordError."""
-    path = options.path
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise RecordError(f"{path} is being recorded to already") from error
-    paths = [one for one in (path, path + FORMER)[: 1 + options.ring] if os.path.lexists(one)]
-    others = [one for one in paths if _meta_of_file(one, options.format) is None]
-    if options.contents:
-        raw_paths = path + RAW, path + RAW + FORMER
-        others += [raw for raw in raw_paths if os.path.exists(raw) and not holds_raw_events(raw)]
-    if others:
-        raise RecordError(f"{others[0]} exists and is not a recording: it is not overwritten; choose another name")
 
 
 def let_go(options: RecordOptions, fd: int) -> None:

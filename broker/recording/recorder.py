@@ -25,14 +25,13 @@ from ..config.record_options import FORMER, RecordError, RecordOptions
 from ..config.serve_options import WILDCARDS
 from ..logs import get_logger
 from .conversion import Conversion
-from .exchange import Buffer, Exchange, Peer, peer_facts
+from .exchange import Buffer, Exchange, Peer, Sink, peer_facts
 from .files import claim
 from .raw import Begun, Closed, Event, Full, Opened, RawFiles, ended_of, event_head
 from .redaction import blanked, may_carry
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
-    from .exchange import Sink
 
 QUEUE_BYTES = 64 << 20
 WRITE_S = 1.0  # between two writes while clients are busy: writing slows them down
@@ -186,11 +185,10 @@ class _Writer(threading.Thread):
             reason = self._record()
         except Exception:
             get_logger().exception("recording failed")
-        finally:
-            with contextlib.suppress(OSError):
-                self.conversion.output.close()
-            self._raw.remove()
-            self._report(reason)
+        with contextlib.suppress(OSError):
+            self.conversion.output.close()
+        self._raw.remove()
+        self._report(reason)
 
     def _record(self) -> str:
         """Writes and decodes until the end, and returns the reason."""

@@ -12,7 +12,6 @@ sequences, header names, codecs (compressed again, so mostly smaller) and CRCs s
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -27,7 +26,7 @@ from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, compression, formats, legacy
 from ...protocol.records.batch import CODEC_BITS, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ...protocol.records.layout import LEGACY_CRC_AT, LENGTH_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
+from ...protocol.records.layout import LENGTH_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
 from ...protocol.schema import spec
 from ..config.definitions import broker_fact, harmless
 from ..logs import Levels
@@ -81,8 +80,7 @@ def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> b
         return _header_of(frame, request)
     if entries is None:
         return frame
-    changed = _changed(frame, api_key, version, request, partial(_hide_credentials, entries))
-    return _header_of(frame, request) if changed is None else changed
+    return _changed(frame, api_key, version, request, partial(_hide_credentials, entries)) or _header_of(frame, request)
 
 
 def without_contents(frame: bytes, api_key: int, version: int, request: bool) -> bytes:
@@ -90,8 +88,7 @@ def without_contents(frame: bytes, api_key: int, version: int, request: bool) ->
     decoded keeps only its first bytes, which are part of the header."""
     if api_key != (ApiKey.PRODUCE if request else ApiKey.FETCH):
         return frame
-    changed = _changed(frame, api_key, version, request, _zero_contents)
-    return _cut(frame, _PREFIX_BYTES) if changed is None else changed
+    return _changed(frame, api_key, version, request, _zero_contents) or _cut(frame, _PREFIX_BYTES)
 
 
 def _changed(frame: bytes, api_key: int, version: int, request: bool, change: Callable[[Any], None]) -> bytes | None:
@@ -212,12 +209,11 @@ def _zeroed_message(entry: memoryview, header: BatchHeader) -> bytearray:
     messages = bytearray()
     position = 0
     while position < len(inner):
-        end = legacy.message(inner, position, len(inner), header.magic)[5]
-        message = inner[position:end]
-        if zlib.crc32(message[MAGIC_AT:]) != int.from_bytes(message[LEGACY_CRC_AT : LEGACY_CRC_AT + 4]):
+        one = legacy.read_header(inner, position)
+        if not legacy.crc_matches(inner, position, one):
             raise CorruptRecords("the CRC does not match")
-        messages += _with_value(message, header.magic, None)
-        position = end
+        messages += _with_value(inner[position : position + one.size_bytes], header.magic, None)
+        position += one.size_bytes
     return _with_value(entry, header.magic, compression.compress(header.codec, messages, magic=header.magic))
 
 

@@ -34,7 +34,7 @@ class Ring:
         self._cleared = 1  # the numbers below were removed by `clear`
         self.changes = 0
         """Grows whenever an exchange begins or ends."""
-        self._waiting: list[asyncio.Future[None]] = []
+        self._change: asyncio.Future[None] | None = None  # done at the next change
         self._empty()
 
     def _empty(self) -> None:
@@ -85,11 +85,9 @@ class Ring:
                 self._size -= self._sizes[place]
                 self._sizes[place], self._places[place] = 0, None
                 self._first += 1
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for change in waiting:
-                if not change.done():
-                    change.set_result(None)
+        if self._change is not None:
+            self._change.set_result(None)
+            self._change = None
 
     def _kept(self, exchange: Exchange) -> Exchange:
         """Returns the exchange itself, or a copy without the parts that must not be kept."""
@@ -121,15 +119,9 @@ class Ring:
 
     async def changed(self, since: int, seconds: float) -> None:
         """Waits until `changes` differs from `since`, or until the time is over."""
-        if self.changes != since:
-            return
-        change = asyncio.get_running_loop().create_future()
-        self._waiting.append(change)
-        try:
-            await asyncio.wait((change,), timeout=seconds)
-        finally:
-            if change in self._waiting:
-                self._waiting.remove(change)
+        if self.changes == since:
+            self._change = self._change or asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._change,), timeout=seconds)
 
     def find(self, number: int) -> Exchange | None:
         """Returns the exchange with this number, or None if it is no longer here."""

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.api_key import ApiKey
 from ..logs import get_logger
-from .exchange import Ending, Exchange, Peer, exchange_of
+from .exchange import Ending, Exchange, Peer, Sink, exchange_of
 
 if TYPE_CHECKING:
     from ..connection_info import ConnectionInfo
-    from .exchange import Sink
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _RESPONDED = Ending.RESPONDED  # looking it up in the enum takes longer than the rest of its line

@@ -506,4 +506,4 @@ async def test_ring_wakes_waiters_at_a_change() -> None:
     await asyncio.sleep(0)
     ring.ended(complete(one, 5), ())
     await waits
-    assert not ring._waiting
+    assert ring._change is None
