@@ -19,7 +19,6 @@ from ..config.record_options import FORMER, Format, RecordOptions
 from .exchange import FACTS, Exchange, Peer, exchange_of, library_of, peer_of
 from .jsonl import JsonWriter
 from .raw import RAW, Begun, Closed, Ended, Event, Full, Head, Opened, RawReader, append
-from .redaction import without_contents
 
 if TYPE_CHECKING:
     from .pcapng import PcapngWriter
@@ -35,7 +34,7 @@ def _writer_of(options: RecordOptions) -> Writer:
         return JsonWriter(options.contents)
     from .pcapng import PcapngWriter  # only a capture needs dpkt
 
-    return PcapngWriter()
+    return PcapngWriter(options.contents)
 
 
 class Output:
@@ -126,7 +125,6 @@ class Conversion:
     """Takes raw events and writes the recording's files. Takes over the descriptor of the claimed file."""
 
     def __init__(self, fd: int, options: RecordOptions, meta: dict[str, Any]) -> None:
-        self._zeroes_contents = not options.contents and options.format is not Format.JSON  # JSON lines omit them
         self.output = Output(fd, options, meta)
         self._writer = self.output.writer
         self._peers: dict[int, Peer] = {}
@@ -177,7 +175,6 @@ class Conversion:
         exchange = exchange_of(
             event.number, self._peer(event), event.time_ms, self._since_1970_ns(event.time_ms, event.begun_ns), frame
         )
-        exchange.request = self._kept(frame, exchange, True)
         self._pending[exchange.number] = exchange
         if not self.output.put(exchange.peer, self._writer.begun(exchange), self._time_ms):
             del self._pending[exchange.number]
@@ -198,16 +195,11 @@ class Conversion:
         exchange.duration_ns, exchange.ending = event.duration_ns, event.ending
         exchange.reason, exchange.fault = event.reason, event.fault
         exchange.response_bytes = event.response_bytes
-        exchange.response = self._kept(frame, exchange, False) if event.has_frame else None
+        exchange.response = frame if event.has_frame else None
         if self.output.put(peer, self._writer.ended(exchange), self._time_ms):
             self._written += 1
         else:
             self._drop(1)
-
-    def _kept(self, frame: bytes, exchange: Exchange, is_request: bool) -> bytes:
-        if not self._zeroes_contents:
-            return frame
-        return without_contents(frame, exchange.api_key, exchange.api_version, is_request)
 
     def end(self, reason: str, place: int = 0) -> None:
         """Writes the exchanges that have not ended, and the last line. Requests after the last event, up to this place,

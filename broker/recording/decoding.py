@@ -328,15 +328,12 @@ def plain_records(data: Buffer, room: Room, *, contents: bool = True) -> dict[st
 
     Without `contents` there is no base64, and keys, values and headers are replaced by their sizes.
     """
-    shown: dict[str, Any] = {"size": len(data)}
-    if contents:
-        shown["base64"] = _base64(data)
-    batches: list[dict[str, Any]] = []
-    shown["batches"] = batches
+    whole = {"base64": _base64(data)} if contents else {}
+    shown: dict[str, Any] = {"size": len(data), **whole, "batches": []}
     end = 0
     try:
         for position, header in formats.headers(data):
-            batches.append(_batch(data, position, header, room, contents))
+            shown["batches"].append(_batch(data, position, header, room, contents))
             end = position + header.size_bytes
         if end < len(data):
             shown["left_over"] = len(data) - end

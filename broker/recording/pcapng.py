@@ -24,6 +24,7 @@ from ...protocol.api_key import ApiKey
 from ...protocol.narrowing import is_dict
 from .decoding import request_value
 from .exchange import Ending, Exchange, Peer, Recording, exchange_of, library_of, peer_facts, peer_of
+from .redaction import without_contents
 
 _dpkt: Any = dpkt
 _blocks, _tcp = _dpkt.pcapng, _dpkt.tcp
@@ -110,7 +111,8 @@ class _Stream:
 class PcapngWriter:
     """Makes pcapng blocks of events."""
 
-    def __init__(self) -> None:
+    def __init__(self, contents: bool) -> None:
+        self._contents = contents
         self._streams: dict[int, _Stream] = {}
         self._interfaces: dict[tuple[int, str], int] = {}
 
@@ -198,6 +200,8 @@ class PcapngWriter:
 
     def _frame(self, exchange: Exchange, side: int, time_ns: int, frame: bytes, comment: Mapping[str, Any]) -> bytes:
         stream = self._marked(exchange.peer)
+        if not self._contents:
+            frame = without_contents(frame, exchange.api_key, exchange.api_version, side == CLIENT)
         data = _SIZE.pack(len(frame) + ("response_bytes" in comment)) + frame[:SEGMENT_BYTES]
         segments = [stream.block(side, time_ns, _PUSH | _ACK, data, comment)]
         for start in range(SEGMENT_BYTES, len(frame), SEGMENT_BYTES):
@@ -348,12 +352,8 @@ class PcapngReader:
         exchange.ending = Ending(flow.comment.get("ending", Ending.RESPONDED))
         exchange.reason = str(flow.comment.get("reason", ""))
         exchange.fault = flow.comment.get("fault")
-        self._note_software(exchange)
-
-    def _note_software(self, exchange: Exchange) -> None:
-        """Notes the client library that an accepted ApiVersions request names, which no comment has."""
-        if exchange.api_key == ApiKey.API_VERSIONS and (exchange.response or b"")[4:6] == b"\0\0":
+        if exchange.api_key == ApiKey.API_VERSIONS and (frame or b"")[4:6] == b"\0\0":
             request = request_value(exchange)
-            if request is not None:
+            if request is not None:  # an accepted request names the client library, which no comment has
                 names = request.client_software_name or None, request.client_software_version or None
                 exchange.peer.library = library_of(exchange.peer.listener, *names)

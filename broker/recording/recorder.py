@@ -288,13 +288,8 @@ class _Recording:
             with contextlib.suppress(OSError):
                 size += os.stat(path).st_size
         waiting = 0 if self._done.done() else self._writer.waiting_bytes
-        return RecordingState(
-            self.options, self._since_ms, self._exchanges, self._dropped_in_all, waiting, size, self.outcome
-        )
-
-    @property
-    def _dropped_in_all(self) -> int:
-        return max(self._dropped, self._writer.conversion.dropped)
+        dropped = max(self._dropped, self._writer.conversion.dropped)
+        return RecordingState(self.options, self._since_ms, self._exchanges, dropped, waiting, size, self.outcome)
 
     # Events of connections
 
@@ -353,8 +348,8 @@ class _Recording:
         self._done.set_result(outcome)
         if outcome != "stopped":
             get_logger().warning("recording ended", file=self.options.path, reason=outcome)
-        if self._dropped_in_all:
-            get_logger().warning("recording lacks exchanges", file=self.options.path, dropped=self._dropped_in_all)
+        if dropped := self.state.dropped:
+            get_logger().warning("recording lacks exchanges", file=self.options.path, dropped=dropped)
 
     async def stop(self) -> None:
         """Ends the recording, and returns when everything is written."""

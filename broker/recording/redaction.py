@@ -175,8 +175,7 @@ def zeroed(data: Buffer) -> bytearray:
         try:
             out += _zeroed_entry(entry, size)
         except (CorruptRecords, InvalidRecords, UnsupportedCodec):
-            kept = (18, 26, batch.HEADER_BYTES)[magic]
-            out += _cut(bytes(entry), kept)
+            out += _cut(bytes(entry), (18, 26, batch.HEADER_BYTES)[magic])
     return out + bytes(end - position)
 
 
