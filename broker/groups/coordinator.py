@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 from uuid import uuid4
@@ -235,11 +235,17 @@ class GroupCoordinator:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             return JoinReply(error, member_id)
+        is_new = group_id not in self._entries
         self._find_or_create(group_id)
         name = request.client_id if request.instance_id is None else request.instance_id
         event = Join(next(self._tokens), "" if member_id else f"{name}-{self._new_uuid()}", request)
         self._feed(group_id, event)
         self._drop_if_untouched(group_id)
+        if is_new and group_id in self._entries and not self.settings.old_group_coordinator:
+            error = self._store_created(group_id)
+            if error is not ErrorCode.NONE:
+                self._responses.pop(event.token, None)
+                return JoinReply(error, member_id)
         reply = await self._reply_to(event.token)
         assert isinstance(reply, JoinReply)
         return reply
@@ -499,6 +505,19 @@ class GroupCoordinator:
             entry = self._entries[group_id] = Entry(Group(group_id), self.partition_of(group_id))
         return entry
 
+    def _store_created(self, group_id: str) -> ErrorCode:
+        """Appends the record of a new group without members, as Kafka does since 4.0. Without a record there is no
+        group."""
+        entry, now_ms = self._entries[group_id], self._clock.now_ms()
+        try:
+            created = replace(Group(group_id), state_changed_ms=now_ms)
+            self._append(entry.partition_index, [records.group_record(created)], now_ms)
+        except Exception as error:
+            code = self._error_code(error)
+            self._dismiss(self._entries.pop(group_id), code)
+            return WRITE_ERRORS.get(code, code)
+        return ErrorCode.NONE
+
     def _drop_if_untouched(self, group_id: str) -> None:
         """Removes a group that only a refused request created, so clients cannot fill the memory with group ids."""
         entry = self._entries.get(group_id)
@@ -580,7 +599,8 @@ class GroupCoordinator:
             if write.purpose is Purpose.DELETION:
                 held = entry.offsets.held()
                 written = [records.offset_record(write.group.group_id, partition, None) for partition in held]
-                if write.group.generation_id > 0:  # otherwise the log has no record of the group
+                # Before 4.0 a group without a generation has no record.
+                if write.group.generation_id > 0 or not self.settings.old_group_coordinator:
                     written.append(records.group_tombstone(write.group.group_id))
             else:
                 written = [records.group_record(write.group)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.groups.records import GroupEntry, decode
 from ottla.broker.groups.settings import CoordinatorSettings
 from ottla.broker.groups.state import GroupState
 from ottla.protocol.errors import ErrorCode
@@ -350,3 +351,42 @@ async def test_requests_during_loading_are_retriable(h: Any, soon: Any) -> None:
     assert h.coordinator.list_groups()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert h.coordinator.load(partition, []) is ErrorCode.NONE
     assert h.heartbeat("a", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize("requires_id", [True, False])
+async def test_record_of_a_new_group(old: bool, requires_id: bool, make_harness: Any, settle: Any) -> None:
+    """Since 4.0 a group has a record without members from its first JoinGroup on, also before it has a member."""
+    h = make_harness(CoordinatorSettings(old_group_coordinator=old))
+    joining = h.join(requires_member_id=requires_id)
+    await settle()
+    joining.cancel()
+    stored = [record for partition in h.log.values() for record in partition]
+    assert len(stored) == (0 if old else 1)
+    for record in stored:
+        entry = decode(*record)
+        assert isinstance(entry, GroupEntry) and entry.group is not None
+        group = entry.group
+        assert (group.protocol_type or "", group.generation_id, group.protocol_name, group.leader) == (
+            "",
+            0,
+            None,
+            None,
+        )
+        assert (group.members, group.state_changed_ms) == ({}, h.clock.now_ms())
+    if not old:
+        assert h.restart().group("g") is not None
+        assert h.coordinator.delete("g") is ErrorCode.NONE
+        assert h.restart().group("g") is None
+
+
+async def test_failed_write_of_a_new_group_refuses_the_join(make_harness: Any, soon: Any) -> None:
+    h = make_harness(CoordinatorSettings(old_group_coordinator=False))
+    h.fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
+    for requires_id in (True, False):
+        reply = await soon(h.join(requires_member_id=requires_id))
+        assert reply.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert h.coordinator.group("g") is None
+    h.fail_with = None
+    reply = await soon(h.join(requires_member_id=True))
+    assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
