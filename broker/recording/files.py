@@ -46,10 +46,12 @@ def claim(options: RecordOptions) -> int:
         except OSError as error:
             raise RecordError(f"{path} is being recorded to already") from error
         paths = [one for one in (path, path + FORMER)[: 1 + options.ring] if os.path.lexists(one)]
-        others = [one for one in paths if _meta_of_file(one, options.format) is None]
+        others = [one for one in paths if not os.path.isfile(one) or _meta_of_file(one, options.format) is None]
         if options.contents:
             raw_paths = path + RAW, path + RAW + FORMER
-            others += [raw for raw in raw_paths if os.path.exists(raw) and not holds_raw_events(raw)]
+            others += [
+                raw for raw in raw_paths if os.path.exists(raw) and not (os.path.isfile(raw) and holds_raw_events(raw))
+            ]
         if others:
             raise RecordError(f"{others[0]} exists and is not a recording: it is not overwritten; choose another name")
         unless_claimed.pop_all()

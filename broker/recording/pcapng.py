@@ -284,7 +284,7 @@ class PcapngReader:
                     self._packet(_blocks.EnhancedPacketBlockLE(block))
                 elif kind == _STATISTICS:
                     self.recording.dropped += int(_comment(_statistics_options(block)).get("dropped", 0))
-        except (ValueError, struct.error, RecursionError, _dpkt.Error) as error:
+        except (ValueError, TypeError, struct.error, RecursionError, _dpkt.Error) as error:
             text = str(error) or "a packet is cut"
             self.recording.damage.append(f"{name}: {text if text.startswith('byte') else f'byte {position}: {text}'}")
 

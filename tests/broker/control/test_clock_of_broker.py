@@ -212,7 +212,7 @@ async def test_sessions_offsets_and_groups_expire_in_virtual_time() -> None:
         # The generation, the commit, the empty group; at the first check that could, tombstones of the offset, and of
         # the group.
         stamps = [header.max_timestamp - T0 for header in broker.batches(GROUP_OFFSETS_TOPIC, log)]
-        assert stamps == [0, 0, 45_000, 70 * MINUTE_MS, 70 * MINUTE_MS]
+        assert stamps == [0, 0, 0, 45_000, 70 * MINUTE_MS, 70 * MINUTE_MS]
 
 
 async def test_rebalance_removes_a_member_that_misses_it() -> None:

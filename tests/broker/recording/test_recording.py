@@ -334,6 +334,19 @@ async def test_damage_is_reported_and_the_rest_is_read(kind: str, tmp_path: Path
         read_recording(tmp_path / f"other.{kind}")
 
 
+async def test_comment_of_a_wrong_type_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "comment.pcapng"
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.recorder.start(broker.running, RecordOptions(str(path)))
+        await calls(broker, 12, 100)
+    data = path.read_bytes()
+    for wrong in (b"[]", b'""', b"{}"):
+        path.write_bytes(data.replace(b'{"exchange":10}', b'{"exchange":%b}' % wrong))
+        found = read_recording(path)
+        assert len(found.damage) == 1 and len(found.exchanges) == 9
+
+
 def responded(found: Recording) -> int:
     return sum(one.ending is Ending.RESPONDED for one in found.exchanges)
 

@@ -292,9 +292,13 @@ def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
         os.close(claim(RecordOptions(str(path), contents=False)))
         assert other.read_bytes() == data
     other.unlink()
-    other.mkdir()
-    with pytest.raises(RecordError, match="exists and is not a recording"):
-        claim(RecordOptions(str(path)))
+    for make in (os.mkdir, os.mkfifo):  # opening a pipe would wait for its other end
+        for name, is_ring in (("x.jsonl.raw", False), ("x.jsonl.1", True)):
+            made = tmp_path / name
+            make(made)
+            with pytest.raises(RecordError, match=f"{name} exists and is not a recording"):
+                claim(RecordOptions(str(path), ring=is_ring))
+            (os.rmdir if make is os.mkdir else os.unlink)(made)
 
 
 @pytest.mark.usefixtures("no_pause")
