@@ -56,6 +56,7 @@ ELSEWHERE = {
     "_Full": "ends a listing of a page, with a note",
     "Full": "ends a recording, with one line",
     "NoRecording": "ends the command, with one line",
+    "_Unknown": "becomes the reason beside a frame that cannot be decoded",
     "DecodeError": "becomes the reason that the page shows beside the raw bytes",
     "SchemaError": "ends the start, with one line, or is raised to the test that starts an embedded broker",
     "RecordError": "ends the start, with one line, or is reported to the caller of the admin API",

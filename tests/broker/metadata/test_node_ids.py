@@ -137,7 +137,7 @@ async def broker_configs(admin: Admin, ids: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("ids", IDS)
 async def test_coordinators_and_leaders_have_node_ids(tmp_path: Path, ids: tuple[int, ...]) -> None:
-    async with running(tmp_path, brokers=ids) as broker:
+    async with running(tmp_path, brokers=ids, overrides={"default.replication.factor": "1"}) as broker:
         ports = dict(zip(ids, broker.ports, strict=True))
         clients = {node: await broker.client(place) for place, node in enumerate(ids)}
         for key_type in (0, 1):

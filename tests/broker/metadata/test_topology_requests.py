@@ -161,7 +161,7 @@ async def test_new_partitions_have_a_running_replica(tmp_path: Path):
 
 
 async def test_request_to_several_partitions_has_individual_results(tmp_path: Path):
-    async with running(tmp_path, brokers=3) as broker:
+    async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "1"}) as broker:
         await broker.topic("t", 3)
         client = await broker.client(0)
         response = await client.call(fetch(("t", 0, 0), ("t", 1, 0), ("t", 2, 0), ("t", 9, 0)), 11)
@@ -172,7 +172,7 @@ async def test_request_to_several_partitions_has_individual_results(tmp_path: Pa
 
 
 async def test_leader_hints_have_each_node_once(tmp_path: Path):
-    async with running(tmp_path, brokers=3) as broker:
+    async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "1"}) as broker:
         id = await broker.topic("t", 6)
         client = await broker.client(0)
         response = await client.call(fetch(*((id, index, 0) for index in range(6))), 16)
@@ -185,11 +185,11 @@ async def test_incremental_fetch_reports_a_leader_move(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         client = await broker.client(0)
-        session = await client.call(fetch(("t", 0, 0), session_id=0, session_epoch=0), 12)
+        session = await client.call(fetch(("t", 0, 0), session_id=0, session_epoch=0), 10)
         assert session.session_id
         broker.state.topology.move_leader("t", 0, 2)
         following = fetch(session_id=session.session_id, session_epoch=1)
-        assert only(await client.call(following, 12)).error_code == NOT_LEADER
+        assert only(await client.call(following, 10)).error_code == NOT_LEADER
 
 
 async def test_fetch_session_belongs_to_one_node(tmp_path: Path):

@@ -241,8 +241,11 @@ async def test_throttled_full_fetch_creates_no_session(tmp_path: Path) -> None:
 async def test_fetch_is_limited_to_the_quota_of_ten_seconds(tmp_path: Path) -> None:
     async with limited(tmp_path, consumer_byte_rate=1000) as (broker, client):
         await filled(broker, 20, 3000)
+        throttled = await client.call(fetch(("t", 0, 0), partition_max_bytes=1 << 20), 11)
+        assert not throttled.responses and throttled.throttle_time_ms < 200  # for what is around the records
+        broker.clock.advance(throttled.throttle_time_ms)
         got = only(await client.call(fetch(("t", 0, 0), partition_max_bytes=1 << 20), 11))
-        assert 9000 < len(got.records) <= 10_000
+        assert len(got.records) == 10_000
         await set_quotas(await broker.client(), HELD, consumer_byte_rate=None)
         got = only(await client.call(fetch(("t", 0, 0), partition_max_bytes=1 << 20), 11))
         assert len(got.records) > 60_000
@@ -384,7 +387,7 @@ async def test_delayed_fetch_response_has_its_records(tmp_path: Path) -> None:
         assert not await is_heard(broker, client)
         broker.clock.advance(5000)
         _, response = await client.receive()
-        assert len(only(response).records) > 6000 and 2000 < response.throttle_time_ms < 3000
+        assert len(only(response).records) == 7000 and 3500 < response.throttle_time_ms < 4500
 
 
 async def test_disconnect_drops_the_delayed_response(tmp_path: Path) -> None:

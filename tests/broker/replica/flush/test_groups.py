@@ -119,6 +119,9 @@ async def test_memberships_and_deletions_wait_for_the_sync(tmp_path: Path) -> No
             protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
         joining = begun(client.call(join, 3))
+        allowed += 1
+        await syncs.until(allowed)  # for the record of the new group
+        syncs.let()
         await broker.settle()
         broker.clock.advance(1)
         joined = await joining
