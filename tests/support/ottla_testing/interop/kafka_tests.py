@@ -49,12 +49,13 @@ REASONS = (  # the first that matches
         "plug-ins",
         r"KraftTestAuthorizer|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration|TestPrincipalBuilder"
         r"|Class \S+ could not be found",
-        "comparison.md",
+        "reference/limits.md",
     ),
     Reason(
         "security",
         r"SaslHandshake|(SASL|SSL)\W|only PLAINTEXT is served|listener .* speaks S|TasksFailOnInabilityToFence",
     ),
+    Reason("tiered storage", r"Tiered|EarliestLocal|RemoteLog|[rR]emote (log|storage)", "reference/limits.md"),
     Reason(
         "internals",
         r"NeedsInternals|Thread leak detected: Http|unexpected threads during|getMemoryPoolAvailable"
