@@ -246,7 +246,7 @@ public class Ottla {
     /** Returns the directory of a partition: the layout is Kafka's. */
     public File dir(TopicPartition partition) {
         for (String disk : disks) {
-            File found = new File(disk, partition.toString());
+            File found = new File(disk, partition.toString()).getAbsoluteFile();
             if (found.exists())
                 return found;
         }
