@@ -33,7 +33,7 @@ from .redaction import blanked, may_carry
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
 
-QUEUE_BYTES = 64 << 20
+QUEUE_BYTES = 128 << 20
 WRITE_S = 1.0  # between two writes while clients are busy: writing slows them down
 POLL_S = 0.02  # between two looks at the queue
 # A pause of the clients: at most QUIET_BYTES were queued in each poll for PAUSE_S. Decoding holds the interpreter, so
