@@ -150,7 +150,11 @@ class RawReader:
         return _decode(self._buffer[head_at:frame_at]), self._buffer[frame_at : self._at]
 
     def _has(self, size: int) -> bool:
-        if len(self._buffer) - self._at < size:
+        missing = size - (len(self._buffer) - self._at)
+        if missing > 0:
+            # A damaged size may be gigabytes, for which `pread` takes memory before it reads.
+            if missing > os.fstat(self.fd).st_size - self._end:
+                return False
             more = os.pread(self.fd, max(_READ_BYTES, size), self._end)
             self._buffer, self._at = self._buffer[self._at :] + more, 0
             self._end += len(more)

@@ -61,3 +61,18 @@ def test_events_round_trip(number: int, ending: Ending, reason: str, fault: str 
         assert reader.read() == (begun, b"abc")
         assert reader.read() == (ended, b"")
         assert reader.read() is None
+
+
+def test_size_beyond_the_file_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    pread = os.pread
+
+    def noted(fd: int, size: int, at: int) -> bytes:
+        sizes.append(size)
+        return pread(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", noted)
+    with tempfile.TemporaryFile() as file:
+        os.write(file.fileno(), b"\xff" * 5000)
+        assert RawReader(file.fileno()).read() is None
+    assert sizes == [1 << 20]
