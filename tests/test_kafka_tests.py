@@ -8,30 +8,33 @@ from typing import Any
 
 import pytest
 
-from ottla_testing.interop.kafka_tests import Key, Row, kind_of, markdown, read, suite_of, table, text
+from ottla_testing.interop.kafka_tests import Control, Row, kind_of, markdown, read, suite_of, table, text
 
 
-def row(outcome: str, failure: str | None = None, *, on: str = "ottla", **more: Any) -> Row:
+def row(outcome: str, failure: str | None = None, **more: Any) -> Row:
     names = {"class": "kafka.server.FetchRequestTest", "method": "testOne", "name": "testOne()"}
-    return {"on": on, "version": "4.3.1", **names, "outcome": outcome, "seconds": 1.0, "failure": failure, **more}
+    return {"version": "4.3.1", **names, "outcome": outcome, "seconds": 1.0, "failure": failure, **more}
 
 
 @pytest.mark.parametrize(
-    ("found", "control", "kind"),
+    ("found", "on_kafka", "kind"),
     [
         (row("passed"), None, "passed"),
+        (row("passed", broker=True), None, "passed"),
+        (row("passed", broker=False), None, "no broker"),
+        (row("failed", "x", broker=False), None, "failed"),
         (row("failed", "expected: <0> but was: <6>"), None, "failed"),
-        (row("failed", "expected: <0> but was: <6>"), row("passed"), "failed"),
-        (row("failed", "expected: <0> but was: <6>"), row("failed"), "fails on Kafka"),
-        (row("failed", "ottla.NeedsInternals: KafkaApis.x"), row("passed"), "internals"),
-        (row("failed", "x", name="testOne.groupProtocol=consumer"), row("failed"), "KIP-848"),
+        (row("failed", "expected: <0> but was: <6>"), "passed", "failed"),
+        (row("failed", "expected: <0> but was: <6>"), "failed", "fails on Kafka"),
+        (row("failed", "ottla.NeedsInternals: KafkaApis.x"), "passed", "internals"),
+        (row("failed", "x", name="testOne.groupProtocol=consumer"), "failed", "KIP-848"),
         (row("failed", "ottla.DidNotStart: listener EXTERNAL has the protocol SASL_SSL: no"), None, "security"),
         (row("missing", "exit 255"), None, "missing"),
         (row("skipped", "without"), None, "skipped"),
     ],
 )
-def test_failures_that_count(found: Row, control: Row | None, kind: str) -> None:
-    assert kind_of(found, control) == kind
+def test_failures_that_count(found: Row, on_kafka: str | None, kind: str) -> None:
+    assert kind_of(found, on_kafka) == kind
 
 
 @pytest.mark.parametrize(
@@ -55,12 +58,9 @@ def test_newest_results_are_counted(tmp_path: Path) -> None:
         row("passed"),
         row("failed", "why", method="testTwo", name="testTwo at 1795549501472"),
         row("failed", "why now", method="testTwo", name="testTwo at 1795549509999"),
-        row("passed", on="kafka", method="testTwo", name="testTwo at 1"),
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    here, on_kafka = read(path)
-    assert [len(here), len(on_kafka)] == [2, 1]
-    found = table(here, on_kafka)
+    found = table(read(path), {})
     (suite,) = found["suites"]
     assert {name: count for name, count in suite.items() if count} == {
         **{"suite": "requests 4.3.1", "tests": 2, "passed": 1, "failed": 1}
@@ -69,7 +69,26 @@ def test_newest_results_are_counted(tmp_path: Path) -> None:
     assert markdown(found).splitlines()[2].startswith("| requests 4.3.1 | 2 | 0 | 1 | 1 |")
 
 
+def test_results_on_kafka_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "4.3.1.json"
+    control = Control.load(path)
+    two = {"method": "testTwo", "name": "testTwo at 1795549501472"}
+    control.add([row("passed"), row("failed", "why", **two), row("passed", **{"class": "kafka.api.OtherTest"})])
+    control.add([row("failed", "why", **{"class": "kafka.api.OtherTest"})])
+    control.save(path)
+    kept = Control.load(path)
+    assert kept.classes["kafka.server.FetchRequestTest"] == {"passed": 1, "others": {"testTwo testTwo at ": "failed"}}
+    assert kept.outcome(row("failed")) == "passed"
+    assert kept.outcome(row("failed", **two)) == "failed"
+    assert kept.outcome(row("failed", **{"class": "kafka.api.OtherTest"})) == "failed"
+    assert kept.outcome(row("failed", **{"class": "kafka.api.UnknownTest"})) is None
+
+
 def test_tests_that_pass_on_kafka_are_counted() -> None:
-    key: Key = ("4.3.1", "kafka.server.FetchRequestTest", "testOne", "testOne()")
-    (suite,) = table({key: row("failed", "x")}, {key: row("passed", on="kafka")})["suites"]
-    assert (suite["passed on Kafka"], suite["failed"]) == (1, 1)
+    control = Control({})
+    control.add([row("passed"), row("failed", method="testTwo")])
+    rows = [row("failed", "x"), row("failed", "y", method="testTwo"), row("passed", broker=False, method="testThree")]
+    (suite,) = table(rows, {"4.3.1": control})["suites"]
+    assert {name: suite[name] for name in ("tests", "passed on Kafka", "failed", "fails on Kafka", "no broker")} == {
+        **{"tests": 3, "passed on Kafka": 1, "failed": 1, "fails on Kafka": 1, "no broker": 1}
+    }

@@ -4,8 +4,8 @@
 
 Needs a JDK of 17 or later and Maven, which fetches the published packages of the tests into a cache. Each class runs in
 a Java process of its own with a time limit; no test is run twice. Results are added to out/kafka-tests.jsonl, a line
-for each test; the table of all of them is printed, and written to out/kafka-tests.json. How the tests reach Ottla is in
-README.md beside this file.
+for each test; the table of all of them is printed, and written to out/kafka-tests.json. A run with --kafka writes its
+results to control/VERSION.json beside this file. How the tests reach Ottla is in README.md there.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 OUT = TOP / "out"
 CACHE = Path(os.environ.get("OTTLA_KAFKA_TESTS_CACHE", Path.home() / ".cache" / "ottla-kafka-tests"))
+CONTROL = HERE / "control"
 VERSION = "4.3.1"
 SUITES = {  # package of tests: the names of its classes
     "clients": ("kafka-clients-integration-tests", r"org/apache/kafka/\w+/.*Test\.class"),
@@ -53,7 +54,10 @@ def packages(version: str) -> Path:
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka={version}", "dependency:copy-dependencies"]
-        subprocess.run([*command, f"-DoutputDirectory={folder}"], check=True)
+        fetched = subprocess.run([*command, f"-DoutputDirectory={folder}"], check=False, capture_output=True, text=True)
+        if fetched.returncode:
+            errors = [line for line in fetched.stdout.splitlines() if "ERROR" in line]
+            raise SystemExit(f"kafka-tests: not run: {version} is missing: {errors[0] if errors else fetched.stderr}")
         (folder / "complete").touch()
     return folder
 
@@ -112,7 +116,7 @@ def command_of(name: str, args: argparse.Namespace, jars: Path, first: Path, lin
 
 
 def run_class(name: str, args: argparse.Namespace, jars: Path, first: Path) -> None:
-    """Runs a class, and adds its results to the file."""
+    """Runs a class, and keeps its results."""
     on = "kafka" if args.kafka else "ottla"
     work = CACHE / "work" / f"{name.replace('#', '-').split('(')[0]}-{time.time_ns()}"
     work.mkdir(parents=True)
@@ -136,11 +140,18 @@ def run_class(name: str, args: argparse.Namespace, jars: Path, first: Path) -> N
     found = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
     shutil.rmtree(work, ignore_errors=True)
     rows = ended_of(name, found, ended, round(time.monotonic() - begun, 1))
-    with _writing, open(args.results, "a") as file:
-        for row in rows:
-            file.write(json.dumps({"on": on, "version": args.version, **row}) + "\n")
+    rows = [{"version": args.version, **row} for row in rows]
     counts = kafka_tests.Counts(row["outcome"] for row in rows)
     print(f"{name}: {', '.join(f'{count} {outcome}' for outcome, count in counts.items()) or 'no tests'}", flush=True)
+    with _writing:
+        if not args.kafka:
+            with open(args.results, "a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+        elif "#" not in name:
+            path = CONTROL / f"{args.version}.json"
+            control = kafka_tests.Control.load(path)
+            control.add(rows)
+            control.save(path)
 
 
 def ended_of(name: str, found: list[dict[str, Any]], ended: str, seconds: float) -> list[dict[str, Any]]:
@@ -198,7 +209,10 @@ def main() -> int:
         first = common if args.kafka else shim
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             list(pool.map(lambda name: run_class(name, args, jars, first), names))
-    table = kafka_tests.table(*kafka_tests.read(args.results))
+    if args.kafka:
+        return 0
+    controls = {path.stem: kafka_tests.Control.load(path) for path in CONTROL.glob("*.json")}
+    table = kafka_tests.table(kafka_tests.read(args.results), controls)
     if args.page:
         args.page.write_text(kafka_tests.markdown(table))
     OUT.mkdir(exist_ok=True)

@@ -74,6 +74,8 @@ public class Ottla {
     public synchronized void start() {
         if (isRunning())
             return;
+        if (process == null)
+            Results.broker(true);
         try {
             Path file = home.resolve("server.properties");
             try (var out = Files.newBufferedWriter(file)) {
@@ -131,6 +133,7 @@ public class Ottla {
             admin.close(java.time.Duration.ZERO);
         admin = null;
         if (process != null) {
+            Results.broker(false);
             process.destroy();
             try {
                 if (!process.waitFor(20, TimeUnit.SECONDS)) {

@@ -6,6 +6,7 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.engine.support.descriptor.ClassSource;
@@ -15,11 +16,23 @@ import org.junit.platform.launcher.TestIdentifier;
 
 /** Writes a JSON line for each test, at its beginning and at its end, to the file of -Dottla.results. */
 public class Results implements TestExecutionListener {
+    private static final AtomicInteger RUNNING = new AtomicInteger();
+    private static final AtomicInteger STARTS = new AtomicInteger();
+
     private final Map<String, Long> begun = new ConcurrentHashMap<>();
+    private final Map<String, Integer> starts = new ConcurrentHashMap<>();
+
+    /** Notes that a broker starts, or that one has stopped: a test that has none is no test of a broker. */
+    static void broker(boolean runs) {
+        RUNNING.addAndGet(runs ? 1 : -1);
+        if (runs)
+            STARTS.incrementAndGet();
+    }
 
     @Override
     public void executionStarted(TestIdentifier test) {
         begun.put(test.getUniqueId(), System.nanoTime());
+        starts.put(test.getUniqueId(), RUNNING.get() > 0 ? -1 : STARTS.get());
         if (test.isTest())
             write(test, "started", 0, null);
     }
@@ -79,7 +92,8 @@ public class Results implements TestExecutionListener {
         try (FileWriter out = new FileWriter(file, true)) {
             out.write("{\"class\": " + json(type) + ", \"method\": " + json(name) + ", \"name\": " + json(test.getDisplayName())
                 + ", \"outcome\": " + json(outcome) + ", \"seconds\": " + String.format("%.1f", seconds)
-                + ", \"failure\": " + json(failure) + "}\n");
+                + ", \"failure\": " + json(failure)
+                + ", \"broker\": " + (starts.getOrDefault(test.getUniqueId(), -1) != STARTS.get()) + "}\n");
         } catch (IOException e) {
             throw new RuntimeException(e);
         }

@@ -1,5 +1,7 @@
 """The results of `run.py`: one outcome for each test, why a test does not count, and the table of all suites.
 
+The results on Kafka are kept in a file for each version (`Control`), since they do not change.
+
 A test that fails on Ottla is `failed` unless REASONS explains it: it needs an object in the Java process of Kafka
 (`internals`), a feature that is not built yet, or something that Ottla does not have, by a page of the documents. A
 test that fails in the run on Kafka does not count either. A reason is found in the name of a test or in its failure,
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ class Reason(NamedTuple):
 
 
 FAILS_ON_KAFKA = "fails on Kafka"
+NO_BROKER = "no broker"
 REASONS = (  # the first that matches
     Reason("KIP-932", r"Share(?!d)|share group|SHARE_"),
     Reason(
@@ -70,7 +73,7 @@ REASONS = (  # the first that matches
 
 
 COLUMNS = (
-    *("tests", "passed on Kafka", "passed", "failed", "missing", "skipped", FAILS_ON_KAFKA),
+    *("tests", "passed on Kafka", "passed", "failed", "missing", "skipped", FAILS_ON_KAFKA, NO_BROKER),
     *(one.name for one in REASONS),
 )
 Key = tuple[str, ...]
@@ -82,14 +85,44 @@ def key_of(row: Row) -> Key:
     return row["version"], row["class"], row["method"], name
 
 
-def read(path: Path) -> tuple[dict[Key, Row], dict[Key, Row]]:
-    """Returns the newest result of each test here, and on Kafka."""
-    here: dict[Key, Row] = {}
-    on_kafka: dict[Key, Row] = {}
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
-        (on_kafka if row["on"] == "kafka" else here)[key_of(row)] = row
-    return here, on_kafka
+class Control:
+    """The results on one version of Kafka: for each class the number of tests that passed, and the outcomes of the
+    others by method and name."""
+
+    def __init__(self, classes: dict[str, dict[str, Any]]) -> None:
+        self.classes = classes
+
+    @classmethod
+    def load(cls, path: Path) -> Control:
+        """Reads a file that `save` wrote; one that does not exist has no results."""
+        return cls(json.loads(path.read_text()) if path.exists() else {})
+
+    def save(self, path: Path) -> None:
+        """Writes the file, a line for each class."""
+        lines = (f"{json.dumps(name)}: {json.dumps(self.classes[name])}" for name in sorted(self.classes))
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Adds the results of whole classes; they replace older ones of the same classes."""
+        outcomes: dict[str, dict[str, str]] = {}
+        for row in rows:
+            _, kind, method, name = key_of(row)
+            outcomes.setdefault(kind, {})[f"{method} {name}"] = row["outcome"]
+        for kind, tests in outcomes.items():
+            others = {test: outcome for test, outcome in sorted(tests.items()) if outcome != "passed"}
+            self.classes[kind] = {"passed": len(tests) - len(others), "others": others}
+
+    def outcome(self, row: Row) -> str | None:
+        """Returns the outcome of a test on Kafka; None if its class did not run there."""
+        _, kind, method, name = key_of(row)
+        found = self.classes.get(kind)
+        return None if found is None else found["others"].get(f"{method} {name}", "passed")
+
+
+def read(path: Path) -> list[Row]:
+    """Returns the newest result of each test."""
+    found = {key_of(row): row for row in map(json.loads, path.read_text().splitlines())}
+    return list(found.values())
 
 
 def suite_of(name: str) -> str:
@@ -101,29 +134,32 @@ def suite_of(name: str) -> str:
     return {"kafka.server": "requests", "kafka.api": "api"}.get(name.rpartition(".")[0], "clients")
 
 
-def kind_of(row: Row, control: Row | None) -> str:
-    """Returns the column that counts a test: its outcome, or why a failure does not count."""
+def kind_of(row: Row, on_kafka: str | None) -> str:
+    """Returns the column that counts a test, with its outcome on Kafka: its own outcome, or why it does not count."""
     outcome: str = row["outcome"]
+    if outcome == "passed" and not row.get("broker", True):
+        return NO_BROKER
     if outcome != "failed":
         return outcome
     text = f"{row['class']}.{row['method']} {row['name']} {row['failure']}"
     found = next((one.name for one in REASONS if re.search(one.pattern, text)), None)
-    if found is None and control is not None and control["outcome"] != "passed":
+    if found is None and on_kafka not in (None, "passed"):
         return FAILS_ON_KAFKA
     return found or outcome
 
 
-def table(here: Mapping[Key, Row], on_kafka: Mapping[Key, Row]) -> dict[str, Any]:
-    """Returns the counts of each suite: tests, passed on Kafka and here, the others by reason; and the tests that
-    failed."""
+def table(rows: Iterable[Row], controls: Mapping[str, Control]) -> dict[str, Any]:
+    """Returns the counts of each suite: tests, passed on Kafka (whose results are given by version) and here, the
+    others by reason; and the tests that failed."""
     suites: dict[str, Counts] = {}
     failed: list[dict[str, Any]] = []
-    for key, row in here.items():
+    for row in rows:
         counts = suites.setdefault(f"{suite_of(row['class'])} {row['version']}", Counts())
-        control = on_kafka.get(key)
-        kind = kind_of(row, control)
+        control = controls.get(row["version"])
+        on_kafka = None if control is None else control.outcome(row)
+        kind = kind_of(row, on_kafka)
         counts["tests"] += 1
-        counts["passed on Kafka"] += control is not None and control["outcome"] == "passed"
+        counts["passed on Kafka"] += on_kafka == "passed" and kind != NO_BROKER
         counts[kind] += 1
         if kind in ("failed", "missing"):
             failed.append({name: row[name] for name in ("class", "method", "name", "seconds", "failure")})
