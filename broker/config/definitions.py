@@ -1,6 +1,6 @@
 """Definitions of configs (type, default, valid values, dynamic or not), and the parsing of their values.
 
-Owns the table of definitions (`configs.json`, made by `tests/broker/config/make_configs.py` from Apache Kafka's own
+Owns the table of definitions (`configs.json`, made by `tests/broker/releases/add_release.py` from Apache Kafka's own
 definitions in six releases), the selection for a profile, and the rules of Kafka's `ConfigDef` for parsing values.
 Independent of the source of a value: `values.py` handles files, environment and precedence.
 

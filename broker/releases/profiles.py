@@ -8,7 +8,7 @@ Uses no sockets, configuration or logs: it is imported before any of them exists
 A profile represents the last patch of its release. If patches of a release differ, the earlier behaviour has a name
 with three parts: `1.0.1` (like 1.0.0), `2.0.0`, `4.0.0`.
 
-`releases.json` has the advertised versions, made by `tests/broker/releases/make_releases.py`. Sources of the
+`releases.json` has the advertised versions, made by `tests/broker/releases/add_release.py`. Sources of the
 behaviours: the brokers' source of each release; KIP-98, 192, 360 (producers), KIP-467 (record errors), KIP-511 (unknown
 versions), KIP-724 (formats), KIP-890 (transactions), KIP-896 (removed in 4.0), KIP-937 (timestamps), KAFKA-18659
 (Produce's advertised minimum), KAFKA-19444 (JoinGroup in 4.0.0).

@@ -36,7 +36,7 @@ def definition(name: str, version: int) -> dict[str, Any]:
 
 
 def test_all_messages_and_versions_of_apache_kafka_are_declared() -> None:
-    assert set(MESSAGES) == set(APACHE), "add it to APIS in apache_definitions.py, and run make_versions.py"
+    assert set(MESSAGES) == set(APACHE), "add it to APIS in apache_definitions.py, and run add_release.py"
     for name, definitions in APACHE.items():
         declared = schema.spec(MESSAGES[name])
         ranges = [schema.Versions.of(d["versions"]) for d in definitions]

@@ -1,7 +1,7 @@
 """Compares Ottla's declarations with Apache's definitions: presence, order, type, nullability, default, tag, ignorable.
 
 Fields that are declared as extensions are left out; Apache must not have them. A definition is a message as
-`make_versions.definition` returns it, from versions.json or from a jar of Apache Kafka.
+`apache_definitions.definition` returns it, from versions.json or from a jar of Apache Kafka.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
-
 APIS = [
     "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator",
     "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups", "ApiVersions",
@@ -27,13 +23,14 @@ RECORDS = [
     "FeatureLevelRecord", "ClientQuotaRecord", "UserScramCredentialRecord", "RemoveUserScramCredentialRecord",
     "TransactionLogKey", "TransactionLogValue", "AccessControlEntryRecord", "RemoveAccessControlEntryRecord",
 ]  # fmt: skip
-
-
-def read(folder: Path, name: str) -> dict | None:
-    path = folder / f"{name}.json"
-    if not path.exists():
-        return None
-    return json.loads(re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.M))
+KRAFT_RECORDS = [
+    "AbortTransactionRecord", "BeginTransactionRecord", "BrokerRegistrationChangeRecord", "ClearElrRecord",
+    "DelegationTokenRecord", "EndTransactionRecord", "FenceBrokerRecord", "KRaftVersionRecord", "LeaderChangeMessage",
+    "NoOpRecord", "RegisterBrokerRecord", "RegisterControllerRecord", "RemoveDelegationTokenRecord",
+    "SnapshotFooterRecord", "SnapshotHeaderRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord", "VotersRecord",
+    "ZkMigrationStateRecord",
+]  # fmt: skip
+"""Records of the metadata log that Ottla reads and does not write."""
 
 
 def facts(fields: list[dict], structs: dict[str, list[dict]]) -> list[dict]:
@@ -67,11 +64,12 @@ def structs_of(fields: list[dict]) -> dict[str, list[dict]]:
 
 
 def definition(source: dict) -> dict:
-    structs = structs_of(source["fields"]) | {s["name"]: s["fields"] for s in source.get("commonStructs", [])}
+    fields = source.get("fields", [])
+    structs = structs_of(fields) | {s["name"]: s["fields"] for s in source.get("commonStructs", [])}
     return {
         "key": source.get("apiKey"),
         "versions": source["validVersions"],
         "flexible": source.get("flexibleVersions", "none"),
         "unstable": source.get("latestVersionUnstable", False),
-        "fields": facts(source["fields"], structs),
+        "fields": facts(fields, structs),
     }
