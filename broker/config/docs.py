@@ -53,6 +53,7 @@ _BOTH = {
     ("retention.ms", "log.retention.ms"): "The age of its newest record at which a segment is deleted; -1 for no "
     "limit.",
     ("segment.bytes", "log.segment.bytes"): "The size of a segment; a batch that would exceed it starts a new segment.",
+    ("internal.segment.bytes",): "The size of a segment, in place of segment.bytes and without its minimum; for tests.",
     ("segment.index.bytes", "log.index.size.max.bytes"): "The maximum size of a segment's index; a full index starts a "
     "new segment.",
     ("segment.jitter.ms", "log.roll.jitter.ms"): "The maximum random time by which segments are rolled early, to avoid "
@@ -110,6 +111,8 @@ _OF_BROKER = {
     "max.connections.per.ip.overrides": "The maximum number of connections of single hosts: HOST:COUNT,...",
     "max.incremental.fetch.session.cache.slots": "The maximum number of incremental fetch sessions.",
     "max.request.partition.size.limit": "The maximum number of partitions in a DescribeTopicPartitions response.",
+    "internal.metadata.log.segment.bytes": "The size of a segment of the metadata log, without the minimum of "
+    "metadata.log.segment.bytes; for tests.",
     "metadata.log.segment.bytes": "The size at which a segment of the metadata log is rolled.",
     "metadata.log.segment.ms": "The age at which a segment of the metadata log is rolled.",
     "node.id": "The id of this broker.",

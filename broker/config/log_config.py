@@ -57,7 +57,7 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
     # A compacted topic rolls segments early enough for compaction (KIP-354); older releases have no maximum lag.
     lag_ms = topic.get("max.compaction.lag.ms", MAX_LAG_MS) if "compact" in policy else MAX_LAG_MS
     return LogConfig(
-        segment_bytes=topic["segment.bytes"],
+        segment_bytes=_first_set(topic.get("internal.segment.bytes"), topic["segment.bytes"]),
         segment_ms=min(topic["segment.ms"], lag_ms),
         # Derived from segment.ms as in Kafka: with a shorter lag every append may then start a segment.
         segment_jitter_ms=min(topic["segment.jitter.ms"], topic["segment.ms"]),
@@ -87,9 +87,17 @@ def metadata_config(broker: Config) -> LogConfig:
     """Returns the settings of the `__cluster_metadata` log, with defaults for releases without these configs."""
     defaults = LogConfig()
     return LogConfig(
-        segment_bytes=broker.get("metadata.log.segment.bytes", defaults.segment_bytes),
+        segment_bytes=_first_set(
+            broker.get("internal.metadata.log.segment.bytes"),
+            broker.get("metadata.log.segment.bytes", defaults.segment_bytes),
+        ),
         segment_ms=broker.get("metadata.log.segment.ms", defaults.segment_ms),
     )
+
+
+def _first_set(internal_bytes: int | None, segment_bytes: int) -> int:
+    """Returns the size of segments: Kafka's internal config for tests, which has no minimum, replaces the other one."""
+    return segment_bytes if internal_bytes is None else internal_bytes
 
 
 def producer_expiration_ms(broker: Config) -> int | None:

@@ -68,7 +68,8 @@ ACTED_ON = frozenset(
     compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
     fetch.max.bytes file.delete.delay.ms flush.messages flush.ms group.initial.rebalance.delay.ms
     group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
-    index.interval.bytes listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
+    index.interval.bytes internal.metadata.log.segment.bytes internal.segment.bytes
+    listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
     inter.broker.protocol.version log.index.interval.bytes log.index.size.max.bytes log.message.downconversion.enable
     log.message.format.version log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
     log.message.timestamp.difference.max.ms log.message.timestamp.type log.record.version.force.upgrade log.roll.hours

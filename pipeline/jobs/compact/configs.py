@@ -21,6 +21,7 @@ NEVER = {metadata_values.TOPIC}
 """The metadata log, which has snapshots instead of compaction."""
 
 _POLICY = "cleanup.policy"
+_INTERNAL = "internal.segment.bytes"  # replaces segment.bytes, which has a minimum
 _INTERNAL_SEGMENT_BYTES = str(100 << 20)  # offsets.topic.segment.bytes, transaction.state.log.segment.bytes
 _DEFAULTS = {
     "segment.bytes": 1 << 30,
@@ -48,7 +49,9 @@ class Settings:
 def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]) -> Settings:
     """Returns the settings of a topic: its own configs, then `defaults` (a broker's configuration), then Kafka's.
     Raises ReadError for a value that is not a number, or too small."""
-    own = (configs or {}).get(topic, {})
+    own = dict((configs or {}).get(topic, {}))
+    if _INTERNAL in own:
+        own["segment.bytes"] = own[_INTERNAL]
     given = {"segment.bytes": _INTERNAL_SEGMENT_BYTES, **defaults} if topic in INTERNAL else defaults
     found: dict[str, int] = {}
     for name, default in _DEFAULTS.items():

@@ -23,7 +23,8 @@ from ottla.protocol.messages.topics.create_partitions import CreatePartitionsReq
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.compression import Codec
-from ottla_testing.broker.harness import Broker, Client, create_topics, options, ping, running
+from ottla_testing.broker.configuring import SET, TOPIC, change, shown
+from ottla_testing.broker.harness import Broker, Client, create_topics, options, ping, produce, running
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -82,6 +83,34 @@ async def test_metadata_log_rolls_segments_by_its_configs(tmp_path: Path) -> Non
     assert len(list((tmp_path / "__cluster_metadata-0").glob("*.log"))) > 3
     async with running(tmp_path, overrides=overrides) as broker:
         assert {topic.name for topic in broker.state.topics} == {"t0", "t1", "t2", "t3", "last"}
+
+
+async def test_internal_segment_bytes_override_the_smallest_segments_of_a_topic_and_the_metadata_log(
+    tmp_path: Path,
+) -> None:
+    """As in Kafka since 4.1: segment.bytes is at least 1 MiB, and the internal config has no minimum."""
+    overrides = {"internal.metadata.log.segment.bytes": "300"}
+    async with running(tmp_path, overrides=overrides, release="4.3") as broker:
+        configs = {"segment.bytes": "1048576", "internal.segment.bytes": "100"}
+        await broker.topic("t", 1, configs)
+        client = await broker.client()
+        for _ in range(3):
+            await client.call(produce(batch.build([batch.Record(0, 0, b"k", b"v")])), 9)
+        assert len(list((tmp_path / "t-0").glob("*.log"))) == 3
+        assert len(list((tmp_path / "__cluster_metadata-0").glob("*.log"))) > 1
+        assert (await shown(client, TOPIC, "t", "internal.segment.bytes"))["internal.segment.bytes"] == ("100", 1)
+    async with running(tmp_path, release="4.3") as broker:
+        assert broker.log("t").config.segment_bytes == 100
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.0"])
+async def test_internal_segment_bytes_are_unknown_before_4_1(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        (made,) = (await client.call(create_topics("t"), 5)).topics
+        assert made.error_code == 0
+        refused = (40, "Unknown topic config name: internal.segment.bytes")
+        assert await change(client, TOPIC, "t", ("internal.segment.bytes", SET, "100")) == refused
 
 
 async def test_sockets_have_the_configured_buffers(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def test_settings_precedence_topic_caller_kafka() -> None:
     assert settings_of("users", configs, given) == Settings(10000, delete_retention_ms=7, min_compaction_lag_ms=9)
     assert settings_of("__transaction_state", None, given).segment_bytes == 10000
     assert settings_of("orders", configs, {}) == Settings()
+    internal = {"users": {"segment.bytes": "1048576", "internal.segment.bytes": "2000"}}
+    assert settings_of("users", internal, given).segment_bytes == 2000
     for name, value in (("segment.bytes", "1"), ("delete.retention.ms", "-1"), ("index.interval.bytes", "many")):
         with pytest.raises(ReadError, match=f"topic users: {name}={value}"):
             settings_of("users", {"users": {name: value}}, {})
