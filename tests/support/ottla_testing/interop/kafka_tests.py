@@ -46,7 +46,7 @@ REASONS = (  # the first that matches
         r"|CommittedOffsetsDeletedWhenTopicDeleted|new CONSUMER group protocol|CONSUMER_GROUP_(HEARTBEAT|DESCRIBE)"
         r"|NewConsumerGroupProtocol|\.test\w*Async(?!Commit|Send|hronous)|groupProtocol=consumer"
         r"|[cC]onsumerGroup(Heartbeat|Describe)|GroupProtocolConsumer|ConsumerProtocolMigration|GroupMemberWithMigration"
-        r"|group\.protocol=consumer",
+        r"|group\.protocol=consumer|DescribeGroupWithoutDynamicConfigs",
     ),
     Reason(
         "plug-ins",
@@ -59,6 +59,7 @@ REASONS = (  # the first that matches
         r"SaslHandshake|(SASL|SSL)\W|only PLAINTEXT is served|listener .* speaks S|TasksFailOnInabilityToFence",
     ),
     Reason("tiered storage", r"Tiered|EarliestLocal|RemoteLog|[rR]emote (log|storage)", "reference/limits.md"),
+    Reason("controller quorum", r"MetadataQuorumCommandTest|a controller's listener", "reference/limits.md"),
     Reason(
         "internals",
         r"NeedsInternals|Thread leak detected: Http|unexpected threads during|getMemoryPoolAvailable"

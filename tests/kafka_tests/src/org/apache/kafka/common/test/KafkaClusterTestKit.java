@@ -85,6 +85,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         nodes.controllerNodes().values().forEach(node -> node.propertyOverrides().forEach(ours::putIfAbsent));
         if (count == 1)
             nodes.brokerNodes().values().forEach(node -> ours.putAll(node.propertyOverrides()));
+        ours.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152"); // as Kafka's fixture: two cleaner threads are refused
         Map<String, Object> passed = new LinkedHashMap<>(ours);
         for (String own : new String[] {"process.roles", "node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs",
             "log.dir", "controller.listener.names", "inter.broker.listener.name", "metadata.log.dir"})
