@@ -311,10 +311,11 @@ def metrics() -> str:
 
 def apis() -> str:
     """The APIs that Kafka's releases advertise, and the versions that are served here."""
-    from ottla.broker.network.router import ROUTES
+    from ottla.broker.network.router import apis_of
+    from ottla.broker.releases.profiles import own_profile
     from ottla.tools.release_table import apis_markdown
 
-    return apis_markdown({key: route.versions for key, route in ROUTES.items()})
+    return apis_markdown(apis_of(own_profile(), telemetry=True).served)
 
 
 def releases() -> str:

@@ -154,6 +154,8 @@ _OF_BROKER = {
     "transaction.state.log.num.partitions": "The number of partitions of the topic of transactions.",
     "transaction.state.log.replication.factor": "The replication factor of the topic of transactions.",
     "transaction.state.log.segment.bytes": "The segment size of the topic of transactions.",
+    "transaction.two.phase.commit.enable": "Whether producers may use two-phase commit, without a transaction timeout.",
+    "unstable.api.versions.enable": "Whether API versions are served that the release has not declared stable.",
     "transactional.id.expiration.ms": "The time after its last use at which a transactional id expires.",
 }
 

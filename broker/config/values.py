@@ -101,6 +101,7 @@ ACTED_ON = frozenset(
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
+    transaction.two.phase.commit.enable unstable.api.versions.enable
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 

@@ -58,9 +58,9 @@ def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
     return found
 
 
-def apis_of(profile: Profile, *, telemetry: bool = False) -> Apis:
-    """Returns the APIs that a broker serves: the profile's versions that are implemented, and with `telemetry` the APIs
-    by which clients push their metrics (KIP-714).
+def apis_of(profile: Profile, *, telemetry: bool = False, unstable: bool = False) -> Apis:
+    """Returns the APIs that a broker serves: the profile's versions that are implemented, with `telemetry` the APIs by
+    which clients push their metrics (KIP-714), and with `unstable` the unstable versions of the release.
     """
     advertised: dict[int, Versions] = {}
     served: dict[int, Versions] = {}
@@ -70,6 +70,9 @@ def apis_of(profile: Profile, *, telemetry: bool = False) -> Apis:
         if versions is not None:
             served[key] = versions
             advertised[key] = _both(profile.apis.get(key) or extra[key], route.versions) or versions
+            if unstable and key in profile.unstable:
+                served[key] = versions._replace(last=profile.unstable[key])
+                advertised[key] = advertised[key]._replace(last=profile.unstable[key])
     return Apis(advertised, served, {})
 
 

@@ -240,7 +240,11 @@ async def start(
                 raise StartupError(f"--record: {error}") from error
         ports = {(bound.node_id, bound.listener.name): bound.sock.getsockname()[1] for bound in listeners}
         try:
-            apis = router.apis_of(options.config.profile, telemetry=options.config["ottla.client.telemetry"])
+            apis = router.apis_of(
+                options.config.profile,
+                telemetry=options.config["ottla.client.telemetry"],
+                unstable=options.config.get("unstable.api.versions.enable", False),
+            )
             with opening or contextlib.nullcontext():
                 opened = _with_faults(files, faults)
                 state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, opened, note=note)

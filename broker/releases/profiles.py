@@ -124,6 +124,12 @@ _END_TXN_OWN_EPOCH = 5  # KIP-890
 _PRODUCE_SERVED_FROM: Moves = (("0.8.2", 0), ("4.0.0", 3))
 # The table's 4.0 is 4.0.0, the only release without JoinGroup v0 and v1.
 _JOIN_GROUP_FROM: Moves = (("0.8.2", 0), ("4.0.0", 2), ("4.0", 0))
+# Versions above the table's that a release has not declared stable; None where the table has them.
+_UNSTABLE: dict[int, Moves] = {
+    ApiKey.OFFSET_COMMIT: (("4.1", 10), ("4.2", None)),  # KIP-848, topic ids
+    ApiKey.OFFSET_FETCH: (("4.1", 10), ("4.2", None)),
+    ApiKey.INIT_PRODUCER_ID: (("4.1", 6),),  # KIP-939
+}
 
 
 class UnknownRelease(ValueError):
@@ -162,9 +168,24 @@ class Profile:
         Excludes APIs between brokers, and those of telemetry.
         """
         if self.is_own:
-            return self._ended({key: versions for key, versions in _declared().items() if key not in TELEMETRY_KEYS})
+            return self._ended({key: versions for key, versions in self._stable().items() if key not in TELEMETRY_KEYS})
         left_out = INTER_BROKER_KEYS | TELEMETRY_KEYS
         return self._ended({key: versions for key, versions in self.apis_of_kafka.items() if key not in left_out})
+
+    @functools.cached_property
+    def unstable(self) -> dict[int, int]:
+        """The unstable version by API key, of the APIs whose newest version is not stable in this release; it is served
+        and listed with `unstable.api.versions.enable` only.
+        """
+        found = {key: at(moves, NEWEST if self.is_own else self.name) for key, moves in _UNSTABLE.items()}
+        return {key: version for key, version in found.items() if version is not None}
+
+    def _stable(self) -> dict[int, Versions]:
+        """Returns the declared versions of all APIs without the unstable ones."""
+        return {
+            key: versions._replace(last=min(versions.last, self.unstable.get(key, versions.last + 1) - 1))
+            for key, versions in _declared().items()
+        }
 
     @property
     def telemetry_apis(self) -> dict[int, Versions]:

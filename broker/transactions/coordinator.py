@@ -274,10 +274,19 @@ class TransactionCoordinator:
         timeout_ms: int,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_EPOCH,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
     ) -> Response | asyncio.Future[Response]:
-        """InitProducerId with a transactional id."""
+        """InitProducerId with a transactional id. `two_phase` and `keep_prepared` are the fields of KIP-939, of which
+        Apache Kafka has only the first part: prepared transactions cannot be kept.
+        """
+        if transactional_id and two_phase and not self.settings.two_phase:
+            return Response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if transactional_id and keep_prepared:
+            return Response(ErrorCode.UNSUPPORTED_VERSION)
         return self._request(
-            transactional_id, lambda token: InitProducerId(token, timeout_ms, producer_id, producer_epoch)
+            transactional_id,
+            lambda token: InitProducerId(token, timeout_ms, producer_id, producer_epoch, two_phase=two_phase),
         )
 
     def add_partitions(

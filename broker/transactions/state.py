@@ -96,7 +96,8 @@ class InitProducerId:
     """A producer takes ownership of the id or, if it sends its current producer id and epoch (KIP-360), recovers from
     an error.
 
-    `new_producer_id` is None at first; see Allocate.
+    `new_producer_id` is None at first; see Allocate. The transactions of a producer with `two_phase` have no timeout
+    (KIP-939); the timeout of the request is ignored.
     """
 
     token: int
@@ -104,6 +105,7 @@ class InitProducerId:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
     new_producer_id: int | None = None
+    two_phase: bool = False
 
 
 @dataclass(frozen=True, slots=True)

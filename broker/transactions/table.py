@@ -79,7 +79,7 @@ def _init_accepted(step: Step, event: InitProducerId) -> bool:
     error = ErrorCode.NONE
     if (event.producer_id == NO_PRODUCER_ID) != (event.producer_epoch == NO_EPOCH):
         error = ErrorCode.INVALID_REQUEST
-    elif not 0 < event.timeout_ms <= step.settings.max_timeout_ms:
+    elif not event.two_phase and not 0 < event.timeout_ms <= step.settings.max_timeout_ms:
         error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
     elif step.slot.pending:
         error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -104,7 +104,7 @@ def _give(step: Step, event: InitProducerId, owned: Transaction) -> None:
         partitions=(),
         # Before 4.0 the start time of the last transaction remains visible until a restart; it is in no record.
         start_ms=-1 if step.settings.server_version >= 2 else owned.start_ms,
-        timeout_ms=event.timeout_ms,
+        timeout_ms=NO_TIMEOUT_MS if event.two_phase else event.timeout_ms,
         last_update_ms=step.now_ms,
         next_producer_id=NO_PRODUCER_ID,
     )

@@ -53,8 +53,8 @@ def compare_definitions(version: str) -> str:
 def compare_one(name: str, found: dict[str, Any]) -> int:
     declared = schema.spec(MESSAGES[name])
     theirs = schema.Versions.of(found["versions"])
-    last = theirs.last - (1 if found["unstable"] else 0)
-    if found["key"] != declared.api_key or not declared.versions.last >= last:
+    last = min(theirs.last, declared.versions.last)
+    if found["key"] != declared.api_key or last < theirs.last - (1 if found["unstable"] else 0):
         raise Failed(f"{name}: key {found['key']}, versions to {last}; declared: {declared}")
     found["fields"] = [f for f in found["fields"] if schema.Versions.of(f["versions"]).first <= last]
     for version in range(theirs.first, last + 1):

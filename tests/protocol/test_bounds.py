@@ -199,7 +199,7 @@ def test_error_for_an_unencodable_value_has_its_field(name: Any, fault: str) -> 
 
 
 LONG_TEXTS = [
-    (InitProducerIdRequest, {"transaction_timeout_ms": 1}, "transactional_id", range(0, 6)),
+    (InitProducerIdRequest, {"transaction_timeout_ms": 1}, "transactional_id", range(0, 7)),
     (FindCoordinatorRequest, {}, "key", range(0, 4)),
 ]
 

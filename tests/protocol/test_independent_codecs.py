@@ -89,7 +89,7 @@ COVERAGE = {
     "HeartbeatResponse": ("0-4", "0-3", "0-1"),
     "IncrementalAlterConfigsRequest": ("0-1", "", ""),
     "IncrementalAlterConfigsResponse": ("0-1", "", ""),
-    "InitProducerIdRequest": ("0-5", "0-1", ""),
+    "InitProducerIdRequest": ("0-6", "0-1", ""),
     "InitProducerIdResponse": ("0-6", "0-1", ""),
     "JoinGroupRequest": ("0-9", "0-5", "0-2"),
     "JoinGroupResponse": ("0-9", "0-5", "0-2"),

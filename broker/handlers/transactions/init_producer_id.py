@@ -1,9 +1,11 @@
-"""InitProducerId v0-v5: a producer id for idempotent writes, or the ownership of a transactional id (KIP-98).
+"""InitProducerId v0-v6: a producer id for idempotent writes, or the ownership of a transactional id (KIP-98).
 
 v3 has the present producer id and epoch, so that a producer recovers from an error (KIP-360). Before v4 a fenced
 producer gets INVALID_PRODUCER_EPOCH (KIP-588). Requires WRITE on the transactional id; without one, IDEMPOTENT_WRITE on
-the cluster, or WRITE on any topic where the release accepts that. Left out: two-phase commit (v6, KIP-939), which no
-release has made stable.
+the cluster, or WRITE on any topic where the release accepts that. v6 (KIP-939), with `unstable.api.versions.enable`
+only, has two-phase commit: it requires TWO_PHASE_COMMIT on the transactional id, and
+`transaction.two.phase.commit.enable`. The transaction then has no timeout. A prepared transaction cannot be kept: no
+release of Kafka does that, and the fields of an ongoing transaction in the response are always -1.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
                     timeout_ms=request.transaction_timeout_ms,
                     producer_id=request.producer_id,
                     producer_epoch=request.producer_epoch,
+                    two_phase=request.enable2_pc,
+                    keep_prepared=request.keep_prepared_txn,
                 )
             )
         if response.error is ErrorCode.NONE and context.broker.profile.behaviour.unknown_below_log_start:
@@ -70,6 +74,10 @@ def _compares(request: InitProducerIdRequest, context: RequestContext) -> bool:
 def _check_allowed(request: InitProducerIdRequest, context: RequestContext) -> None:
     if request.transactional_id is not None:
         context.check_allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        if request.enable2_pc:
+            context.check_allowed(
+                AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+            )
         return
     by_topic = not context.broker.profile.behaviour.idempotence_of_cluster
     if not (by_topic and context.allowed_any(AclOperation.WRITE, ResourceType.TOPIC)):

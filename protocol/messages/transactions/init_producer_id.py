@@ -1,19 +1,21 @@
-"""InitProducerId: request and response of API key 22. KIP-98, KIP-360, KIP-588, KIP-890."""
+"""InitProducerId: request and response of API key 22. KIP-98, KIP-360, KIP-588, KIP-890, KIP-939."""
 
 from __future__ import annotations
 
-from ...primitives import Int16, Int32, Int64, Text
+from ...primitives import Bool, Int16, Int32, Int64, Text
 from ...schema import field, message
 
 
-@message(api_key=22, versions="0-5", flexible="2+")
+@message(api_key=22, versions="0-6", flexible="2+")
 class InitProducerIdRequest:
-    """Requests a producer id and epoch; v3 carries the current ones (KIP-360)."""
+    """Requests a producer id and epoch; v3 carries the current ones (KIP-360), v6 is for two-phase commit."""
 
     transactional_id: Text | None
     transaction_timeout_ms: Int32
     producer_id: Int64 = field("3+", default=-1)
     producer_epoch: Int16 = field("3+", default=-1)
+    enable2_pc: Bool = field("6+", default=False)
+    keep_prepared_txn: Bool = field("6+", default=False)
 
 
 @message(api_key=22, versions="0-6", flexible="2+")

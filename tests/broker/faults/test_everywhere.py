@@ -22,8 +22,8 @@ from ottla.protocol.schema import Group, Value, empty_value, struct_of
 from ottla_testing.broker.harness import Broker, Client, running
 from ottla_testing.each import each
 
-SERVED = apis_of(own_profile(), telemetry=True).served
-TELEMETRY = {"ottla.client.telemetry": "true"}
+SERVED = apis_of(own_profile(), telemetry=True, unstable=True).served
+EVERY_API = {"ottla.client.telemetry": "true", "unstable.api.versions.enable": "true"}
 CASES = [(key, version) for key, versions in SERVED.items() for version in versions.range()]
 TIMED_OUT, NOT_LEADER, NOT_COORDINATOR, UNKNOWN_MEMBER = 7, 6, 16, 25
 TEXTS = {
@@ -115,7 +115,7 @@ def title(key: int, version: int) -> str:
 
 async def test_every_response_has_a_place_for_an_error(tmp_path: Path) -> None:
     wrong: list[str] = []
-    async with running(tmp_path / "data", faults=Faults(), overrides=TELEMETRY) as broker:
+    async with running(tmp_path / "data", faults=Faults(), overrides=EVERY_API) as broker:
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]
@@ -137,7 +137,7 @@ async def test_error_of_one_topic_leaves_the_other_intact(tmp_path: Path) -> Non
     """If a request names topics, only the topic of the rule has an error, and the rest is complete."""
     wrong: list[str] = []
     seen = set()
-    async with running(tmp_path / "data", faults=Faults(), overrides=TELEMETRY) as broker:
+    async with running(tmp_path / "data", faults=Faults(), overrides=EVERY_API) as broker:
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]

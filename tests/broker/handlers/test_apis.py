@@ -36,6 +36,7 @@ from ottla_testing.broker.harness import (
 )
 from ottla_testing.each import naming
 
+EVERY_API = {"ottla.client.telemetry": "true", "unstable.api.versions.enable": "true"}
 BY_ROUTE = pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
 
 
@@ -43,7 +44,7 @@ BY_ROUTE = pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: r
 async def test_every_served_version_gets_a_response(route: router.Route, tmp_path: Path) -> None:
     for version in route.versions.range():
         data = tmp_path / f"v{version}" / "data"
-        async with running(data, overrides={"ottla.client.telemetry": "true"}) as broker:
+        async with running(data, overrides=EVERY_API) as broker:
             topic_id = await broker.topic("t", 2)
             broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
             with naming(f"v{version}"):
@@ -55,7 +56,7 @@ async def test_trailing_bytes_of_a_request_are_ignored(route: router.Route, tmp_
     """Kafka ignores them; kafka-go sends one after DescribeAcls v3, librdkafka three after Metadata v9."""
     for version, left_over in itertools.product(route.versions.range(), (b"\x01", bytes(range(256)) * 4)):
         data = tmp_path / f"v{version} {len(left_over)}" / "data"
-        async with running(data, overrides={"ottla.client.telemetry": "true"}) as broker:
+        async with running(data, overrides=EVERY_API) as broker:
             topic_id = await broker.topic("t", 2)
             broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
             client = await broker.client()
@@ -73,7 +74,7 @@ def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
 
 def test_declared_versions_are_advertised_and_served() -> None:
     """In the own profile; test_profiles.py tests the differences of releases."""
-    apis = apis_of(own_profile(), telemetry=True)
+    apis = apis_of(own_profile(), telemetry=True, unstable=True)
     assert apis.advertised == apis.served == {key: route.versions for key, route in ROUTES.items()}
     for key, route in ROUTES.items():
         declared = spec(route.request_class)

@@ -35,7 +35,8 @@ WAIT_MS = 500
 CLOCKED = {"Fetch", "JoinGroup"}
 """The APIs that wait for the clock, WAIT_MS at most."""
 MANY = 2000  # records: enough for a conversion or a check in several steps
-DELAYED_CONFIGS = {"group.initial.rebalance.delay.ms": str(WAIT_MS), "ottla.client.telemetry": "true"}
+EVERY_API = {"ottla.client.telemetry": "true", "unstable.api.versions.enable": "true"}
+DELAYED_CONFIGS = {"group.initial.rebalance.delay.ms": str(WAIT_MS), **EVERY_API}
 
 
 class Sent(NamedTuple):
@@ -109,7 +110,7 @@ async def captured(folder: Path, ids: _Counted) -> list[Sent]:
     for number, (request_class, case) in enumerate(CASES.items()):
         version = spec(request_class).versions.last
         ids.restart()
-        async with running(folder / str(number) / "data", overrides={"ottla.client.telemetry": "true"}) as broker:
+        async with running(folder / str(number) / "data", overrides=EVERY_API) as broker:
             topic_id = await _restore(broker)
             client = await Capturing.connect(broker.ports[0])
             client.captured = []

@@ -184,6 +184,19 @@ def test_versions_match_the_table_of_known_values() -> None:
 
 
 @each("name", PROFILE_NAMES)
+def test_unstable_versions_are_served_and_listed_only_if_enabled(name: str) -> None:
+    of_release = {("4.2", 22): 6, ("ottla", 22): 6, **UNSTABLE}
+    expected = {key: version for (release, key), version in of_release.items() if release == name}
+    played = profile(name)
+    stable, every = apis_of(played), apis_of(played, unstable=True)
+    assert played.unstable == expected
+    for before, after in ((stable.advertised, every.advertised), (stable.served, every.served)):
+        assert list(before) == list(after)
+        assert {key: versions.last for key, versions in after.items() if versions != before[key]} == expected
+        assert all(before[key].last == version - 1 for key, version in expected.items())
+
+
+@each("name", PROFILE_NAMES)
 def test_advertised_versions_are_served_except_of_produce(name: str) -> None:
     """Every release advertises Produce from v0 on, from which librdkafka derives support of compression
     (KAFKA-18659).
@@ -207,8 +220,9 @@ def test_join_group_lacks_its_oldest_versions_in_4_0_0() -> None:
     }
 
 
-def test_own_profile_has_every_declared_version() -> None:
+def test_own_profile_has_every_stable_declared_version() -> None:
     declared = {key: spec(route.request_class).versions for key, route in ROUTES.items()}
+    declared[22] = Versions(0, 5)
     assert {**own_profile().apis, **own_profile().telemetry_apis} == declared
     assert own_profile().served == own_profile().apis
 

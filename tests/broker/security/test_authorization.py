@@ -21,7 +21,11 @@ from ottla_testing.broker.denying_authorizer import Denying
 from ottla_testing.broker.harness import running
 from ottla_testing.each import each
 
-TELEMETRY = {"ottla.client.telemetry": "true"}
+CONFIGS = {
+    "ottla.client.telemetry": "true",
+    "unstable.api.versions.enable": "true",
+    "transaction.two.phase.commit.enable": "true",
+}
 TABLE = {**EVERY_TOPIC, **EVERY_GROUP, **EVERY_ADMIN}
 
 
@@ -59,7 +63,7 @@ async def test_missing_authorization_returns_its_error_code(request_class: type,
     everything = [*cases, ((), case.allowed)]
     worlds = [[one] for one in everything] if case.alone else [everything]
     for place, together in enumerate(worlds):
-        async with running(tmp_path / str(place), overrides=TELEMETRY) as broker:
+        async with running(tmp_path / str(place), overrides=CONFIGS) as broker:
             world = await world_of(broker)
             for denied, expected in together:
                 found, sought = await response_to(case, world, denied)

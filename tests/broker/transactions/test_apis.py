@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.clock import ManualClock
 from ottla.broker.groups.state import JoinRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.transactions.list_transactions import ListTransactionsRequest
 from ottla.storage.errors import StorageError
 from ottla_testing.broker.harness import Broker, running
 from ottla_testing.broker.transacting import TIMEOUT_MS, Owner, committed, described, errors_of, read_committed
 
+UNSTABLE = {"unstable.api.versions.enable": "true"}
 T0, T1, NOWHERE = ("t", 0), ("t", 1), ("nowhere", 0)
 FENCED, OLD_FENCED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
 MAPPING, NOT_TRIED = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -67,6 +70,62 @@ async def test_init_producer_id_refuses_invalid_requests(version: int, tmp_path:
         if version >= 3:
             owner.name, owner.epoch = "y", -1
             assert await owner.init(version, keep=True, timeout_ms=5000) == INVALID
+
+
+async def init_two_phase(
+    owner: Owner, *, timeout_ms: int = 1, enable: bool = True, keep: bool = False
+) -> tuple[int, int, int]:
+    """InitProducerId v6: returns (error, producer id and epoch of the ongoing transaction)."""
+    request = InitProducerIdRequest(
+        transactional_id=owner.name, transaction_timeout_ms=timeout_ms, enable2_pc=enable, keep_prepared_txn=keep
+    )
+    response = await owner.client.call(request, 6)
+    if response.error_code == 0:
+        owner.take(response.producer_id, response.producer_epoch)
+    return response.error_code, response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch
+
+
+async def test_two_phase_commit_needs_its_config(tmp_path: Path) -> None:
+    async with owned(tmp_path, overrides=UNSTABLE) as (_, owner):
+        before = owner.identity
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await init_two_phase(owner) == (refused, -1, -1)
+        assert await init_two_phase(owner, keep=True) == (refused, -1, -1)
+        assert await init_two_phase(owner, enable=False, keep=True) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+        assert await init_two_phase(owner, enable=False, timeout_ms=0) == (
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            -1,
+            -1,
+        )
+        owner.name = ""
+        assert await init_two_phase(owner) == (INVALID, -1, -1)
+        owner.name = "x"
+        assert await init_two_phase(owner, enable=False) == (0, -1, -1)
+        assert owner.identity == (before[0], before[1] + 1)
+
+
+@pytest.mark.parametrize("release", ["ottla", "4.1", "4.3"])
+async def test_two_phase_transaction_never_times_out_and_survives_a_restart(release: str, tmp_path: Path) -> None:
+    configs = UNSTABLE | {"transaction.two.phase.commit.enable": "true", "transaction.max.timeout.ms": "5000"}
+    async with running(tmp_path, release=release, overrides=configs) as broker:
+        await broker.topic("t")
+        owner = Owner(await broker.client())
+        await owner.client.call(FindCoordinatorRequest(key="x", key_type=1), 3)
+        for timeout_ms in (1, 0, -1, 5001, 2**31 - 1):
+            assert await init_two_phase(owner, timeout_ms=timeout_ms) == (0, -1, -1)
+        assert await init_two_phase(owner, keep=True) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+        assert await owner.add(T0) == {T0: 0}
+        assert await owner.send(b"a") == 0
+        broker.clock.advance(10**8)
+        assert await described(owner.client) == (0, "Ongoing", {"t": [0]})
+    clock = ManualClock(broker.clock.now_ms())
+    async with running(tmp_path, release=release, overrides=configs, clock=clock) as broker:
+        owner.client = await broker.client()
+        clock.advance(10**8)
+        (state,) = (await owner.client.call(DescribeTransactionsRequest(transactional_ids=["x"]), 0)).transaction_states
+        assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", 2**31 - 1)
+        assert await owner.end(True) == 0
+        assert await read_committed(owner.client) == [b"a"]
 
 
 @pytest.mark.parametrize(("version", "fenced"), [(3, OLD_FENCED), (4, FENCED), (5, FENCED)])

@@ -304,6 +304,15 @@ EVERY_GROUP: dict[type, list[Case]] = {
             {(Op.WRITE, Kind.TRANSACTIONAL_ID, "y"): [(None, TRANSACTIONAL_ID)]},
         ),
         Case(
+            6,
+            lambda world: InitProducerIdRequest(transactional_id="y", transaction_timeout_ms=1000, enable2_pc=True),
+            [(None, 0)],
+            {
+                (Op.WRITE, Kind.TRANSACTIONAL_ID, "y"): [(None, TRANSACTIONAL_ID)],
+                (Op.TWO_PHASE_COMMIT, Kind.TRANSACTIONAL_ID, "y"): [(None, TRANSACTIONAL_ID)],
+            },
+        ),
+        Case(
             3,
             lambda world: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
             [(None, 0)],

@@ -55,7 +55,7 @@ from ottla_testing.broker.harness import (
     values,
 )
 
-ADVERTISED = apis_of(own_profile(), telemetry=True).advertised
+ADVERTISED = apis_of(own_profile(), telemetry=True, unstable=True).advertised
 
 
 @case(ProduceRequest)
