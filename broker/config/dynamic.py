@@ -6,6 +6,7 @@ accepted, as in Kafka: they may belong to a plugin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,9 @@ from .values import Config, ConfigSource, check_codec, check_cordoned
 
 # Without a listener prefix these would change the settings of all listeners.
 _ONLY_BY_LISTENER = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
-_FOR_ALL_BY_LISTENER = {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+_OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_FOR_ALL_BY_LISTENER = {"max.connections", "max.connection.creation.rate"}
+_LISTENER_THREADS = "num.network.threads"
 _THREADS = (
     "num.network.threads",
     "num.io.threads",
@@ -55,10 +58,13 @@ def _own(config: Config, name: str) -> Fact | None:
 
 
 def _is_of_one_broker(config: Config, name: str) -> bool:
-    fact = config.fact(name)
-    if fact is None:
+    """Returns whether the config is each broker's own: one of a listener is, also with a name that no release has."""
+    if (fact := _own(config, name)) is not None:
+        return fact.dynamic == "per-broker"
+    match = _OF_A_LISTENER.fullmatch(name)
+    if match is None or match[1] in _FOR_ALL_BY_LISTENER:
         return False
-    return fact.dynamic == "per-broker" if fact.name == name else fact.name not in _FOR_ALL_BY_LISTENER
+    return match[1] != _LISTENER_THREADS or not config.profile.behaviour.listener_threads
 
 
 def _refuse(config: Config, names: Iterable[str], problem: str, kind: str) -> None:

@@ -212,6 +212,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     ),
     "sets_as_scala": _signs(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, path=r"error_message$"),
     "logger_configs": _signs(ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
+    "listener_threads": _signs(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
     "client_metrics_configs": _signs(
         ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES
     ),

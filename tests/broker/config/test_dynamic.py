@@ -102,7 +102,18 @@ def test_valid_changes_are_accepted(configs: dict[str, str]) -> None:
     assert refusal(configs) is None
 
 
-@pytest.mark.parametrize("name", ["listeners", "sasl.jaas.config", "listener.name.x.ssl.key.password"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "listeners",
+        "sasl.jaas.config",
+        "listener.name.x.ssl.key.password",
+        "listener.name.x.plain.sasl.jaas.config",
+        "listener.name.x.ssl.provider",
+        "listener.name.x.a.plugins.own",
+        "listener.name..",
+    ],
+)
 def test_per_broker_configs_cannot_be_set_for_all_brokers(name: str) -> None:
     message = f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
     assert refusal({name: "PLAINTEXT://:1"}, ALL) == message
@@ -110,6 +121,16 @@ def test_per_broker_configs_cannot_be_set_for_all_brokers(name: str) -> None:
 
 def test_listener_limits_can_be_set_for_all_brokers() -> None:
     assert refusal({"listener.name.plaintext.max.connections": "4", "max.connections": "5"}, ALL) is None
+
+
+def test_network_threads_of_a_listener_can_be_set_for_all_brokers_since_3_2() -> None:
+    """KAFKA-7589. The names that only begin like those of a listener are a plugin's."""
+    threads = {"listener.name.x.num.network.threads": "3"}
+    assert refusal(threads, ALL) is refusal({"listener.name.x": "1", "listener.namex.y.z": "1"}, ALL) is None
+    assert refusal(threads, ALL, release="3.1") == (
+        "Cannot update these configs at default cluster level, broker id must be specified: "
+        "Set(listener.name.x.num.network.threads)"
+    )
 
 
 def test_older_releases_print_sets_as_scala_does() -> None:
