@@ -1,5 +1,6 @@
 package ottla;
 
+import java.io.File;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -10,6 +11,7 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 import kafka.coordinator.transaction.TransactionCoordinator;
 import kafka.network.SocketServer;
@@ -98,12 +100,15 @@ public final class Fakes {
             "isConsumerGroupProtocolEnabled", asked -> ottla.get().serves(68))));
         kafka.log.LogManager logs = fake(kafka.log.LogManager.class, Map.of(
             "getLog$default$2", asked -> false,
+            "liveLogDirs", asked -> scala.jdk.javaapi.CollectionConverters.asScala(ottla.get().dirs()).toSeq(),
+            "isLogDirOnline", asked -> ottla.get().online(asked.getArgument(0)),
             "getLog", asked -> log(ottla.get(), asked.getArgument(0))));
         it.put("logManager", call -> logs);
         it.put("replicaManager", call -> fake(kafka.server.ReplicaManager.class, Map.of(
             "logManager", asked -> logs,
             "localLog", asked -> log(ottla.get(), asked.getArgument(0)),
             "getLog", asked -> log(ottla.get(), asked.getArgument(0)),
+            "getLogEndOffsetLag", asked -> 0L,  // all replicas are the same log
             "onlinePartition", asked -> partition(ottla.get(), asked.getArgument(0), id),
             "getPartitionOrException", asked -> partition(ottla.get(), asked.getArgument(0) instanceof TopicIdPartition named
                 ? named.topicPartition() : asked.getArgument(0), id).get(),
@@ -148,6 +153,8 @@ public final class Fakes {
         return scala.Option.apply(fake(UnifiedLog.class, Map.of(
             "topicPartition", asked -> partition,
             "dir", asked -> ottla.dir(partition),
+            "size", asked -> Stream.of(segments(ottla, partition)).mapToLong(File::length).sum(),
+            "numberOfSegments", asked -> segments(ottla, partition).length,
             "producerStateManager", asked -> fake(ProducerStateManager.class, Map.of(
                 "activeProducers", active -> ottla.producers(partition).stream().collect(Collectors.toMap(
                     org.apache.kafka.clients.admin.ProducerState::producerId, one -> new ProducerStateEntry(one.producerId(),
@@ -156,6 +163,10 @@ public final class Fakes {
             "logEndOffset", asked -> ottla.offset(partition, OffsetSpec.latest()),
             "highWatermark", asked -> ottla.offset(partition, OffsetSpec.latest()),
             "logStartOffset", asked -> ottla.offset(partition, OffsetSpec.earliest()))));
+    }
+
+    private static File[] segments(Ottla ottla, TopicPartition partition) {
+        return ottla.dir(partition).listFiles((dir, name) -> name.endsWith(".log"));
     }
 
     /** Returns a partition of node `id`; none if the node has no replica. */

@@ -86,9 +86,9 @@ public class Ottla {
                 "--config", file.toString(), "--release", System.getProperty("ottla.release", "4.3"),
                 "--listen", listener + "=localhost:0", "--control", "127.0.0.1:0",
                 "--log-level", System.getProperty("ottla.log", "INFO")));
-            for (String disk : disks.isEmpty() ? List.of(home.resolve("data").toString()) : disks) {
+            for (File disk : dirs()) {
                 command.add("--data-dir");
-                command.add(disk);
+                command.add(disk.toString());
             }
             command.add("--node-ids");
             command.add(ids.stream().map(String::valueOf).collect(java.util.stream.Collectors.joining(",")));
@@ -246,10 +246,26 @@ public class Ottla {
         }
     }
 
+    /** Returns the data directories. */
+    public List<File> dirs() {
+        return (disks.isEmpty() ? List.of(home.resolve("data").toString()) : disks).stream()
+            .map(disk -> new File(disk).getAbsoluteFile()).toList();
+    }
+
+    /** Returns whether the brokers use a data directory. */
+    public boolean online(String dir) {
+        try {
+            return admin().describeLogDirs(ids).allDescriptions().get().values().stream().allMatch(one ->
+                one.containsKey(dir) && one.get(dir).error() == null);
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+    }
+
     /** Returns the directory of a partition: the layout is Kafka's. */
     public File dir(TopicPartition partition) {
-        for (String disk : disks) {
-            File found = new File(disk, partition.toString()).getAbsoluteFile();
+        for (File disk : dirs()) {
+            File found = new File(disk, partition.toString());
             if (found.exists())
                 return found;
         }
