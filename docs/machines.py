@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from ottla.broker.groups import machine as groups
-from ottla.broker.groups import state as group
+from ottla.broker.groups.classic import machine as groups
+from ottla.broker.groups.classic import state as group
 from ottla.broker.transactions import moves
 from ottla.broker.transactions import state as transaction
 from ottla.broker.transactions import table as transactions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...storage.errors import StorageError
 from ..errors import Refused
-from ..groups.state import GroupState
+from ..groups.classic.state import GroupState
 from ..metrics.errors import name_of
 from ..metrics.families import BY_NAME
 from ..replica.assignment import NO_LEADER

@@ -22,9 +22,9 @@ from ...storage.format.partition_metadata import encode_id
 from ...storage.io.memory import MemoryFiles
 from ..errors import CODES, Refused, code_of
 from ..futures import settled
+from ..groups.classic.state import CONSUMER_PROTOCOL_TYPE
+from ..groups.classic.subscription import partitions_of, topics_of
 from ..groups.resets import SCENARIOS, Reset
-from ..groups.state import CONSUMER_PROTOCOL_TYPE
-from ..groups.subscription import partitions_of, topics_of
 from ..logs import get_logger
 from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ..replica.assignment import NO_LEADER

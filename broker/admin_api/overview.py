@@ -31,7 +31,7 @@ from .operations import consumer_lag
 if TYPE_CHECKING:
     from ...storage.producers.producer_state import Producer
     from ..broker_state import BrokerState
-    from ..groups.state import Group
+    from ..groups.classic.state import Group
     from ..metadata.topics import Topic
     from ..metrics.counters import TopicCounters
     from ..network.server import Running

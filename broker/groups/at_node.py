@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from .classic.state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
 from .coordinator import GroupCoordinator, ListedGroup, TopicLookup
 from .offsets import CommittedOffset, FetchedOffset, Partition
 from .settings import CoordinatorSettings
-from .state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
 
 
 class GroupsAtNode:

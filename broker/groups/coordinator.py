@@ -20,13 +20,9 @@ from ...protocol.errors import ErrorCode
 from ..clock import Clock, Timer
 from ..errors import code_of
 from . import records
-from .listing import ListedGroup, listed
-from .loading import load_groups
-from .machine import advance
-from .offsets import CommittedOffset, FetchedOffset, Offsets, OpenTransactions, Partition
-from .sessions import time_left
-from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
-from .state import (
+from .classic.machine import advance
+from .classic.sessions import time_left
+from .classic.state import (
     CONSUMER_PROTOCOL_TYPE,
     CancelTimer,
     Commit,
@@ -52,8 +48,12 @@ from .state import (
     Sync,
     SyncReply,
 )
-from .state import Timer as TimerName
-from .subscription import subscribed_topics
+from .classic.state import Timer as TimerName
+from .classic.subscription import subscribed_topics
+from .listing import ListedGroup, listed
+from .loading import load_groups
+from .offsets import CommittedOffset, FetchedOffset, Offsets, OpenTransactions, Partition
+from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
 
 
 class Append(Protocol):

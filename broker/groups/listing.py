@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from .state import Group
+from .classic.state import Group
 
 
 class ListedGroup(NamedTuple):

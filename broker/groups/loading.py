@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from .classic.state import Group
 from .offsets import Offsets, OpenTransactions
 from .records import GroupEntry, LogEntry, OffsetEntry, TransactionalRecord, TransactionEnd, decode
-from .state import Group
 
 
 def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tuple[Group, Offsets]]:

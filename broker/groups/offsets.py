@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from ...protocol.errors import ErrorCode
-from .state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
-from .subscription import subscribed_topics
+from .classic.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from .classic.subscription import subscribed_topics
 
 Partition: TypeAlias = tuple[str, int]
 """Topic name and partition index."""

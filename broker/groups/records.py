@@ -20,8 +20,8 @@ from ...protocol.internal_records.group_records import (
     OffsetCommitValue,
 )
 from ..java_hash import string_hash
+from .classic.state import Group, GroupState, Member
 from .offsets import CommittedOffset, Partition
-from .state import Group, GroupState, Member
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 """Key and value."""

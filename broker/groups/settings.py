@@ -8,7 +8,7 @@ from typing import Any
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ..releases.behaviour import Behaviour
-from .state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
+from .classic.state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from ....protocol.errors import ErrorCode
 from ....protocol.limits import INT32_MIN
 from ....protocol.messages.groups.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ...context import RequestContext, handles
-from ...groups.state import Group, GroupState, Member
+from ...groups.classic.state import Group, GroupState, Member
 
 NOT_FOUND_SINCE = 6
 NOT_REQUESTED = INT32_MIN

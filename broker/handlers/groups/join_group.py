@@ -10,7 +10,7 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.join_group import JoinGroupRequest, JoinGroupResponse
 from ...context import RequestContext, handles
-from ...groups.state import JoinReply, JoinRequest
+from ...groups.classic.state import JoinReply, JoinRequest
 
 MEMBER_ID_REQUIRED_SINCE = 4
 NULL_PROTOCOL_SINCE = 7

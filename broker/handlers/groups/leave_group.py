@@ -6,7 +6,7 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ...context import RequestContext, handles
-from ...groups.state import LeftMember
+from ...groups.classic.state import LeftMember
 
 SEVERAL_MEMBERS_SINCE = 3
 

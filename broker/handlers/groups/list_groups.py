@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.groups.list_groups import ListGroupsRequest, ListGroupsResponse
 from ...context import RequestContext, handles
-from ...groups.state import GroupState
+from ...groups.classic.state import GroupState
 
 STATES = frozenset(state.value for state in GroupState)
 

@@ -6,7 +6,7 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...context import RequestContext, handles
-from ...groups.state import SyncReply
+from ...groups.classic.state import SyncReply
 
 PROTOCOL_REQUIRED_SINCE = 5
 

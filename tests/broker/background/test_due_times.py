@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ottla.broker.groups.classic.state import Group, GroupState
 from ottla.broker.groups.offsets import CommittedOffset, Offsets
-from ottla.broker.groups.state import Group, GroupState
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import NO_TIMEOUT_MS, Expire, Phase, Slot, TimeOut, Transaction, TransactionState
 from ottla.broker.transactions.table import advance, due_ms

@@ -16,8 +16,8 @@ from ottla.broker.admin_api.clock import LATEST_MS, ClockControl, ClockState
 from ottla.broker.admin_api.views import OperationError
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
+from ottla.broker.groups.classic.state import GroupState, JoinReply, JoinRequest
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.groups.state import GroupState, JoinReply, JoinRequest
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.network import server
 from ottla.broker.replica.partition import Partition

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import pytest
 
 from ottla.broker.clock import ManualClock
+from ottla.broker.groups.classic.state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
 from ottla.broker.groups.coordinator import GroupCoordinator, TopicLookup
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import LogEntry, TransactionalRecord, TransactionEnd
 from ottla.broker.groups.settings import CoordinatorSettings
-from ottla.broker.groups.state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
 from ottla.protocol.errors import ErrorCode
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.groups.subscription import partitions_of
+from ottla.broker.groups.classic.subscription import partitions_of
 from ottla.client.consumer.group_protocol import assignment_bytes
 
 PARTITIONS = st.sets(st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1)), max_size=20)

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.context import RequestContext
+from ottla.broker.groups.classic.state import GroupState
 from ottla.broker.groups.lookups import Lookups
-from ottla.broker.groups.state import GroupState
 from ottla.broker.handlers.groups.delete_groups import delete_groups
 from ottla.broker.handlers.groups.describe_groups import describe_groups
 from ottla.broker.handlers.groups.find_coordinator import find_coordinator

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.groups.machine import TABLE, advance
-from ottla.broker.groups.moves import select_protocol
-from ottla.broker.groups.state import (
+from ottla.broker.groups.classic.machine import TABLE, advance
+from ottla.broker.groups.classic.moves import select_protocol
+from ottla.broker.groups.classic.state import (
     EVENTS,
     CancelTimer,
     Commit,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.groups.classic.state import GroupState
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import CoordinatorSettings
-from ottla.broker.groups.state import GroupState
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.errors import ErrorCode
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.groups.classic.subscription import topics_of
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import TransactionalRecord, TransactionEnd, offset_record
 from ottla.broker.groups.settings import CoordinatorSettings
-from ottla.broker.groups.subscription import topics_of
 from ottla.broker.releases.behaviour import Behaviour
 from ottla.protocol.errors import ErrorCode
 

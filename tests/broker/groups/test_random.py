@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.groups.machine import advance
-from ottla.broker.groups.state import (
+from ottla.broker.groups.classic.machine import advance
+from ottla.broker.groups.classic.state import (
     CancelTimer,
     Commit,
     Delete,

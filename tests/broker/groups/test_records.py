@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.groups import records
+from ottla.broker.groups.classic.state import Group, GroupState, Member
 from ottla.broker.groups.coordinator import TopicLookup
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import GroupEntry, OffsetEntry
-from ottla.broker.groups.state import Group, GroupState, Member
 from ottla.protocol.compiler import build
 from ottla.protocol.errors import ErrorCode, MalformedMessage
 from ottla.protocol.internal_records.group_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.groups.state import GroupState
+from ottla.broker.groups.classic.state import GroupState
 from ottla.protocol.errors import ErrorCode
 
 DAY_MS = 24 * 3600 * 1000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.groups.state import JoinRequest
+from ottla.broker.groups.classic.state import JoinRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest

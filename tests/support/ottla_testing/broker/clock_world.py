@@ -18,8 +18,8 @@ from unittest import mock
 
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
+from ottla.broker.groups.classic.state import GroupState, JoinRequest
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.groups.state import GroupState, JoinRequest
 from ottla.broker.metadata.topics import Topic
 from ottla.broker.metrics import client_ledger
 from ottla.broker.network import router

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode
 from .state import (
     CancelTimer,
     Commit,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ...protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode
 from .moves import (
     COMPLETING,
     DEAD,

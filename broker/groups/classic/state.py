@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from ...protocol.errors import ErrorCode
-from ...protocol.limits import INT32_MAX
+from ....protocol.errors import ErrorCode
+from ....protocol.limits import INT32_MAX
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a new member without a response may stay in a delayed join: it has no id to send heartbeats with. Kafka's
