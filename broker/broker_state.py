@@ -30,12 +30,13 @@ from .background.log_dir_moves import Moves
 from .background.maintenance import Maintenance
 from .clock import Clock, ManualClock, SystemClock, Timer
 from .config.authorizer import authorizer_settings
+from .config.initial_features import initial_features
 from .config.log_config import metadata_config
 from .config.message_format import behaviours_set, forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS
 from .config.serve_options import ServeOptions
-from .config.values import Config, ConfigSource
+from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler
 from .errors import ConfigError, Refused, code_of
@@ -46,7 +47,7 @@ from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
 from .logs import get_logger, levels
 from .metadata.adoption import adopt, mark_others
-from .metadata.features import Features, Update
+from .metadata.features import Features, Update, first_records
 from .metadata.log import MetadataLog, read_all
 from .metadata.named_configs import NamedConfigs, is_broker
 from .metadata.nodes import Nodes
@@ -64,6 +65,7 @@ from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
 from .metrics.client_telemetry import Telemetry
 from .quotas.client_quotas import ClientQuotas
+from .releases.profiles import ELIGIBLE_LEADERS
 from .releases.served_apis import Apis
 from .replica.assignment import NO_LEADER
 from .replica.fetch_sessions import FetchSessions
@@ -204,7 +206,8 @@ class BrokerState:
                 reason=log_dir.failure,
             )
         adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
-        self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms, metadata_config(self.config)))
+        first = first_records(initial_features(self.config), self.profile)
+        self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms, metadata_config(self.config)), first)
         mark_others(files, self.logs)
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
         self.acls = Acls(self.metadata_log, lambda: uuid.uuid4().bytes)
@@ -216,9 +219,14 @@ class BrokerState:
         max_bytes = self.config.get("telemetry.max.bytes", 0)  # a release without this config has no API for it either
         self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
         self.scram = ScramCredentials(self.metadata_log)
-        level = self.profile.behaviour.transaction_version
-        self.features = Features(self.metadata_log, self.node_id, level, self.apis)
+        unstable = self.config.get("unstable.feature.versions.enable", False)
+        self.features = Features(self.metadata_log, self.node_id, self.profile, self.apis, unstable=unstable)
         records = list(self.metadata_log.replay())
+        for record in records:
+            if isinstance(record, FeatureLevelRecord):
+                self.features.replay(record)
+        self.config.eligible_leaders = self.features.eligible_leaders
+        self.config.forget_dynamic()  # the levels decide which dynamic configs a new cluster has
         for record in records:
             if isinstance(record, ProducerIdsRecord):
                 self.producer_ids.replay(record)
@@ -230,8 +238,6 @@ class BrokerState:
                 self.named_configs.replay(record)
             elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
                 self.scram.replay(record)
-            elif isinstance(record, FeatureLevelRecord):
-                self.features.replay(record)
         settings = authorizer_settings(self.config)
         if settings is not None:
             self.authorizer = StandardAuthorizer(self.acls, settings)
@@ -414,9 +420,29 @@ class BrokerState:
         return self.topics.create(name, partitions, internal_configs(name, self.config), now_ms)
 
     def finalize(self, updates: Sequence[Update], now_ms: int) -> None:
-        """Finalises features at the levels of checked updates. Raises StorageError."""
-        if self.features.change(updates, now_ms):
-            self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
+        """Finalises features at the levels of checked updates. Raises StorageError.
+
+        With eligible leader replicas min.insync.replicas must be the same for all brokers: a change of that feature
+        stores the value for all, and removes those of single brokers.
+        """
+        also: list[ConfigRecord] = []
+        value = self.config.in_sync_of_all
+        if any(update.feature == ELIGIBLE_LEADERS for update in updates):
+            values: dict[str, str | None] = {"": value}
+            if IN_SYNC in self.config.dynamic(ConfigSource.DYNAMIC_BROKER):
+                values |= {str(node): None for node in self.nodes.ids}
+            also = [
+                ConfigRecord(resource_type=RESOURCE_BROKER, resource_name=resource, name=IN_SYNC, value=one)
+                for resource, one in values.items()
+            ]
+        if not self.features.change(updates, also, now_ms):
+            return
+        self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
+        if also:
+            self.config.eligible_leaders = self.features.eligible_leaders
+            self.config.set_dynamic(IN_SYNC, None, ConfigSource.DYNAMIC_BROKER)
+            self.config.set_dynamic(IN_SYNC, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            self.topics.reconfigure()
 
     def _append_internal(
         self,

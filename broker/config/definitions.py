@@ -88,6 +88,7 @@ OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
     Fact("ottla.client.telemetry", "broker", "BOOLEAN", "false", None, (), "r", None),
+    Fact("ottla.features", "broker", "LIST", None, None, (), "r", None),
     Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
 )
 # Configs of the authorizer: Kafka passes them on uninterpreted, so it describes them only if set, and without a value.

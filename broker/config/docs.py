@@ -155,6 +155,9 @@ _OF_BROKER = {
     "transaction.state.log.replication.factor": "The replication factor of the topic of transactions.",
     "transaction.state.log.segment.bytes": "The segment size of the topic of transactions.",
     "transaction.two.phase.commit.enable": "Whether producers may use two-phase commit, without a transaction timeout.",
+    "ottla.features": "The levels of features in a new data directory, such as metadata.version=25.",
+    "unstable.feature.versions.enable": "Whether feature levels are supported that the release has not declared "
+    "stable.",
     "unstable.api.versions.enable": "Whether API versions are served that the release has not declared stable.",
     "transactional.id.expiration.ms": "The time after its last use at which a transactional id expires.",
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.limits import INT32_MAX
 from ..errors import ConfigError
+from .initial_features import initial_features
 from .record_options import RecordOptions
 from .values import Config
 
@@ -236,6 +237,7 @@ def serve_options(
     data_dirs = tuple(Path(text).absolute() for text in config["log.dirs"])  # as DescribeLogDirs has them
     if len(set(data_dirs)) != len(data_dirs):
         raise ConfigError("the same data directory is given twice")
+    initial_features(config)  # raises ConfigError
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options

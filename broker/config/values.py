@@ -101,12 +101,14 @@ ACTED_ON = frozenset(
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
-    transaction.two.phase.commit.enable unstable.api.versions.enable
+    ottla.features transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 
 # Configs that a listener can override with its prefix; for all others it has the broker's value.
 OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
+
+IN_SYNC = "min.insync.replicas"
 
 EVERY_DIRECTORY = "*"
 """The value of `cordoned.log.dirs` for all directories."""
@@ -194,6 +196,8 @@ class Config:
         self._check_together()
         self.warnings += tuple(check_formats(self))
         self.profile = effective_profile(self)
+        self.eligible_leaders = self.profile.behaviour.eligible_leaders
+        """Whether partitions have eligible leader replicas (KIP-966); set by the owner of the features."""
         self.forget_dynamic()
         self.revision = 0
 
@@ -446,11 +450,15 @@ class Config:
         """Returns the configs that a new cluster has: with eligible leader replicas (KIP-966), min.insync.replicas, on
         which they depend.
         """
-        if not self.profile.behaviour.eligible_leaders:
+        if not self.eligible_leaders:
             return {}
-        name = "min.insync.replicas"
-        text = self._static.get(name) or self.facts("broker")[name].default or "1"
-        return {ConfigSource.DYNAMIC_DEFAULT_BROKER: {name: text}}
+        return {ConfigSource.DYNAMIC_DEFAULT_BROKER: {IN_SYNC: self.in_sync_of_all}}
+
+    @property
+    def in_sync_of_all(self) -> str:
+        """The text of min.insync.replicas for all brokers: the dynamic one, or that of the file, or the default."""
+        stored = self._dynamic[ConfigSource.DYNAMIC_DEFAULT_BROKER].get(IN_SYNC)
+        return stored or self._static.get(IN_SYNC) or self.facts("broker")[IN_SYNC].default or "1"
 
     def _changed(self) -> None:
         self._values.clear()

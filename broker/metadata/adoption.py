@@ -23,7 +23,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...protocol.internal_records.metadata_records import ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
+from ...protocol.internal_records.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
 from ...protocol.records.batch import BatchHeader
@@ -42,7 +48,9 @@ from ...storage.partition_log import PartitionLog, TopicIdPartition
 from ...storage.producers import snapshot
 from ..config.values import Config
 from ..logs import get_logger
+from ..releases.profiles import METADATA_VERSION
 from ..replica.log_dirs import LogDir, LogDirs
+from .features import first_records
 from .kraft_image import FileSource, Image, is_foreign, read_image
 from .log import TOPIC as METADATA_TOPIC
 from .log import TOPIC_ID as METADATA_TOPIC_ID
@@ -94,12 +102,13 @@ class AdoptedTopic:
 
 @dataclass
 class Adopted:
-    """The metadata to be written. `others` are records kept as they are; `holes` are partitions that start empty;
-    `left_out` names unsupported kinds of records.
+    """The metadata to be written. `features` are levels by name; `others` are records kept as they are; `holes` are
+    partitions that start empty; `left_out` names unsupported kinds of records.
     """
 
     topics: list[AdoptedTopic] = field(default_factory=list[AdoptedTopic])
     next_producer_id: int = 0
+    features: Mapping[str, int] = field(default_factory=dict[str, int])
     others: list[Any] = field(default_factory=list[Any])
     holes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     left_out: list[str] = field(default_factory=list[str])
@@ -156,7 +165,12 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
             holder, path = foreign
             image = read_image(files, path, was_clean=holder.data.was_clean)
             adopted = _from_image(logs, folders, image)
-        prepared = _write(files, holder.data, adopted.records(logs.node_id), now_ms)
+            # In Kafka a feature without a record has level 0, whatever a new cluster has.
+            absent = dict.fromkeys(config.profile.features, 0)
+            absent.pop(METADATA_VERSION, None)
+            adopted.features = absent | image.features
+        first = first_records(adopted.features, config.profile)
+        prepared = _write(files, holder.data, first, adopted.records(logs.node_id), now_ms)
         logs.begin_metadata(prepared, holder)
     except OSError as error:
         raise StorageError(f"cannot take over the data of another Kafka: {error}") from error
@@ -438,7 +452,9 @@ def _in_transactions(source: FileSource, position: int, header: BatchHeader) -> 
 # --- the metadata log
 
 
-def _write(files: Files, directory: DataDirectory, records: Iterator[Any], now_ms: int) -> str:
+def _write(
+    files: Files, directory: DataDirectory, first: Sequence[FeatureLevelRecord], records: Iterator[Any], now_ms: int
+) -> str:
     """Writes a metadata log into a folder that the next start would remove; returns its path. All of it is durable."""
     folder = os.path.join(directory.path, f"{METADATA_TOPIC}-0.{uuid.uuid4().hex}-delete")
     log = PartitionLog.open(
@@ -449,7 +465,7 @@ def _write(files: Files, directory: DataDirectory, records: Iterator[Any], now_m
         now_ms=now_ms,
         checkpoints=LogCheckpoints(clean_shutdown=True),
     )
-    metadata = MetadataLog(log)
+    metadata = MetadataLog(log, first)
     some: list[Any] = []
     for record in records:
         some.append(record)

@@ -20,6 +20,7 @@ from ...protocol.internal_records.metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -70,7 +71,7 @@ class Image:
     """The state after the last record.
 
     `configs` are by resource (type, name), `credentials` by user and mechanism, `acls` by id, `quotas` by entity and
-    key; `left_out` counts the unsupported records.
+    key, `features` the levels by name; `left_out` counts the unsupported records.
     """
 
     topics: dict[bytes, ImageTopic] = field(default_factory=dict[bytes, ImageTopic])
@@ -80,6 +81,7 @@ class Image:
     )
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict[bytes, AccessControlEntryRecord])
     quotas: dict[Quota, ClientQuotaRecord] = field(default_factory=dict[Quota, ClientQuotaRecord])
+    features: dict[str, int] = field(default_factory=dict[str, int])
     next_producer_id: int = 0
     left_out: Counter[str] = field(default_factory=Counter[str])
 
@@ -104,6 +106,8 @@ class Image:
                 configs.pop(record.name, None)
             else:
                 configs[record.name] = record.value
+        elif isinstance(record, FeatureLevelRecord):
+            self.features[record.name] = record.feature_level
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
         elif isinstance(record, UserScramCredentialRecord):

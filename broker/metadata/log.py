@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import MalformedMessage
-from ...protocol.internal_records import metadata_records
 from ...protocol.internal_records.metadata_values import TOPIC, TOPIC_ID, WRITTEN_VERSIONS, decode, encode, frame_of
 from ...protocol.records import batch, formats, steps
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
@@ -18,6 +17,7 @@ from ...protocol.records.steps import Steps
 from ...storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from ...protocol.internal_records.metadata_records import FeatureLevelRecord
     from ...storage.log.append_plan import Prepared
     from ...storage.partition_log import PartitionLog
 
@@ -28,17 +28,16 @@ CHANGES_MAX = 10_000
 """Most records that one request may write: Kafka's MAX_RECORDS_PER_USER_OP."""
 TOO_MANY_CHANGES = "Unable to perform excessively large batch operation."
 """Kafka's error message for a request that would write more."""
-METADATA_VERSION_LEVEL = 21  # 3.9-IV0
 
 
 class MetadataLog:
     """Appends metadata records; they are durable when `append` returns."""
 
-    def __init__(self, log: PartitionLog) -> None:
+    def __init__(self, log: PartitionLog, first: Sequence[FeatureLevelRecord]) -> None:
+        """A new log begins with the records `first`."""
         self._log = log
         if log.log_end_offset == 0:
-            level = metadata_records.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION_LEVEL)
-            self.append([level], now_ms=0)
+            self.append(first, now_ms=0)
 
     def append(self, records: Sequence[Any], now_ms: int) -> None:
         """Writes the records as one batch, all or none. Raises StorageError."""

@@ -101,8 +101,8 @@ class Behaviour:
     """The log cleaner keeps the header of the last batch that it cleaned."""
 
     eligible_leaders: bool = False
-    """A partition whose only replica is offline has that replica in its eligible leader replicas, and an empty ISR
-    (KIP-966).
+    """A new cluster has eligible.leader.replicas.version 1: partitions with fewer replicas in sync than
+    min.insync.replicas have eligible leader replicas, and their ISR may be empty (KIP-966).
     """
 
     transaction_version: Literal[0, 1, 2] = 2
@@ -210,6 +210,10 @@ class Behaviour:
     feature_results: Literal["zookeeper", "each", "whole"] = "whole"
     """UpdateFeatures responds like ZooKeeper releases, which have no features; like a KRaft controller with a result
     for each feature (`each`); or like one that applies all updates or none (`whole`).
+    """
+    downgrade_text: Literal["retry", "plain", "levels"] = "levels"
+    """The error message for a downgrade of metadata.version that would lose metadata: with the advice to force it
+    (`retry`), which is refused as well, without it (`plain`), or with the present level (`levels`).
     """
 
     newest_acl_operation: Literal[12, 14, 15] = 15
@@ -323,6 +327,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "producers_in_words": (("0.8.2", False), ("3.0", True)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
     "feature_results": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),
+    "downgrade_text": (("0.8.2", "retry"), ("3.7", "plain"), ("4.2", "levels")),
     "newest_acl_operation": (("0.8.2", 12), ("3.3", 14), ("4.1", 15)),
     "acls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "mutes_throttled": (("0.8.2", False), ("2.0.0", True)),

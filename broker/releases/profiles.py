@@ -23,7 +23,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.api_key import ApiKey
 from ...protocol.names import meant, near
@@ -131,6 +131,48 @@ _UNSTABLE: dict[int, Moves] = {
     ApiKey.INIT_PRODUCER_ID: (("4.1", 6),),  # KIP-939
 }
 
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+TRANSACTION_VERSION = "transaction.version"
+ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
+
+
+class FeatureLevels(NamedTuple):
+    """Levels of a feature in a release: the supported range, the newest one including the unstable, and the one of a
+    new cluster.
+    """
+
+    first: int
+    last: int
+    newest: int
+    default: int
+
+
+# From the enumerations of each release's kafka-server-common.
+_FEATURES: dict[str, Moves] = {
+    METADATA_VERSION: (
+        ("3.3", FeatureLevels(1, 7, 7, 7)),
+        ("3.4", FeatureLevels(1, 8, 8, 8)),
+        ("3.5", FeatureLevels(1, 11, 11, 11)),
+        ("3.6", FeatureLevels(1, 14, 14, 14)),
+        ("3.7", FeatureLevels(1, 19, 20, 19)),
+        ("3.8", FeatureLevels(1, 20, 21, 20)),
+        ("3.9", FeatureLevels(1, 21, 23, 21)),
+        ("4.0.0", FeatureLevels(7, 25, 26, 25)),
+        ("4.1", FeatureLevels(7, 27, 29, 27)),
+        ("4.2", FeatureLevels(7, 29, 30, 29)),
+        ("4.3", FeatureLevels(7, 30, 31, 30)),
+    ),
+    KRAFT_VERSION: (("3.9", FeatureLevels(0, 1, 1, 0)),),
+    TRANSACTION_VERSION: (("4.0.0", FeatureLevels(0, 2, 2, 2)),),
+    "group.version": (("4.0.0", FeatureLevels(0, 1, 1, 1)),),
+    ELIGIBLE_LEADERS: (("4.0.0", FeatureLevels(0, 1, 1, 0)), ("4.1", FeatureLevels(0, 1, 1, 1))),
+    "share.version": (("4.1", FeatureLevels(0, 1, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
+    "streams.version": (("4.1", FeatureLevels(0, 0, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
+}
+# Ottla's own profile has only those that have an effect.
+_OWN_FEATURES = (METADATA_VERSION, TRANSACTION_VERSION, ELIGIBLE_LEADERS)
+
 
 class UnknownRelease(ValueError):
     """No release has this name. The message is for the user and suggests the nearest ones."""
@@ -179,6 +221,19 @@ class Profile:
         """
         found = {key: at(moves, NEWEST if self.is_own else self.name) for key, moves in _UNSTABLE.items()}
         return {key: version for key, version in found.items() if version is not None}
+
+    @functools.cached_property
+    def features(self) -> dict[str, FeatureLevels]:
+        """The features of this release by name (KIP-584), including those that only have unstable levels."""
+        name = NEWEST if self.is_own else self.name
+        found = {feature: at(moves, name) for feature, moves in _FEATURES.items()}
+        kept = _OWN_FEATURES if self.is_own else found
+        return {feature: found[feature] for feature in kept if found[feature] is not None}
+
+    def feature_ranges(self, *, unstable: bool) -> dict[str, tuple[int, int]]:
+        """Returns the first and last supported level of each feature, with `unstable` including unstable levels."""
+        found = {name: (one.first, one.newest if unstable else one.last) for name, one in self.features.items()}
+        return {name: levels for name, levels in found.items() if levels[1] > 0}
 
     def _stable(self) -> dict[int, Versions]:
         """Returns the declared versions of all APIs without the unstable ones."""

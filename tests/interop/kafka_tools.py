@@ -43,8 +43,7 @@ ALIKE: Sequence[tuple[str, str]] = (
 )
 
 
-IGNORED = {  # lines with durations, and features that do not exist here
-    "kafka-features": r"Feature: (?!transaction\.version)",
+IGNORED = {  # lines with durations
     "kafka-verifiable-producer": r"avg_throughput|shutdown_complete|startup_complete|producer_send_success",
     "kafka-verifiable-consumer": r"_complete|partitions_(assigned|revoked)|records_consumed|offsets_committed",
     "kafka-producer-perf-test": r"records/sec|producer_send_success",  # the tool before it still prints

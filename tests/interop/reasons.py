@@ -63,8 +63,8 @@ def _keys_in(message: Any) -> set[str]:
     return set(str(message).partition(" : ")[2].split(","))
 
 
-def _of_the_log(result: Any) -> bool:
-    return re.search(r"(metadata|kraft)\.version", str(result)) is not None
+def _of_voters(result: Any) -> bool:
+    return re.search(r"kraft\.version", str(result)) is not None
 
 
 def _has_failed(theirs: Any) -> bool:
@@ -101,10 +101,9 @@ OF_A_PREVIEW = frozenset(
     controller.quorum.voters initial.broker.registration.timeout.ms metadata.log.dir node.id port process.roles
     sasl.mechanism.controller.protocol""".split()
 )
-OF_THE_LOG = ("metadata.version", "kraft.version")
 UNKNOWN_KIND = "Unexpected resource type UNKNOWN"
 LOGGER_KIND = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
-UNANNOUNCED = "levels of features are those of our metadata log, which is always that of 3.9"
+FIXED = "a static quorum of Kafka can upgrade kraft.version; our voters are fixed"
 REASONS = Reasons(
     [
         Reason(
@@ -161,17 +160,17 @@ REASONS = Reasons(
         ),
         Reason(
             "UpdateFeatures",
-            r"^\.results\[(metadata|kraft)\.version\]",
-            UNANNOUNCED,
+            r"^\.results\[kraft\.version\]",
+            FIXED,
             releases=("3.9", "4.3"),
         ),
         Reason(
             "UpdateFeatures",
             r"^\.(error_(code|message)|results\[\])$",  # of all features
-            UNANNOUNCED,
-            lambda theirs, ours: theirs == 95 or _of_the_log(theirs) or (theirs, ours) == (0, 95) or _of_the_log(ours),
+            FIXED,
+            lambda theirs, ours: theirs == 95 or _of_voters(theirs) or (theirs, ours) == (0, 95) or _of_voters(ours),
             ("4.3",),
-            lambda request: any(one.feature in OF_THE_LOG for one in request.feature_updates),
+            lambda request: any(one.feature == "kraft.version" for one in request.feature_updates),
         ),
         Reason(
             "DescribeUserScramCredentials",
@@ -475,19 +474,7 @@ CLIENT_REASONS = Reasons(
             _hidden,
             ("2.8",),
         ),
-        Reason(
-            "describe_features",
-            r"\.(metadata|kraft|group|share|streams|eligible\.leader\.replicas)\.version$",
-            UNANNOUNCED,
-            lambda theirs, ours: ours == "<absent>",
-        ),
         Reason("describe_features", r"\.finalized_epoch$", "the metadata logs do not hold the same records"),
-        Reason(
-            "update_features",
-            r"\.(metadata\.version|text)$",
-            UNANNOUNCED,
-            lambda theirs, ours: "feature metadata.version" in str(theirs) and "not support this" in str(ours),
-        ),
         Reason(
             "create_topics",
             r"\.topic_id$",

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from reasons import UNANNOUNCED, Reason, Reasons
+from reasons import Reasons
 from side_by_side import RELEASES, SETTINGS, apache
 
 from ottla.broker import Embedded
@@ -24,16 +24,7 @@ from ottla_testing.interop.checks import OUT, Check, Failed
 PATIENCE_SECONDS = 30.0
 # (recorded as, played to): the same release, and an older one.
 PAIRS = [("3.9", "3.9"), ("4.3", "4.3"), ("4.3", "3.9")]
-REPLAY_REASONS = Reasons(
-    [
-        Reason(
-            "ApiVersions",
-            r"features\[(metadata|kraft|group|share|streams|eligible\.leader\.replicas)\.version\]",
-            UNANNOUNCED,
-            lambda theirs, ours: ours == "<absent>",
-        ),
-    ]
-)
+REPLAY_REASONS = Reasons([])
 
 
 def unexplained(result: Result, release: str, reasons: Counter[str]) -> list[Finding]:

@@ -28,10 +28,12 @@ from ...broker.clock import wall_ms
 from ...broker.config.values import Config, TopicConfig
 from ...broker.errors import ConfigError, Refused
 from ...broker.metadata.adoption import HOLES_MAX, AdoptedTopic, configs_unknown, next_producer_id
+from ...broker.metadata.features import first_records
 from ...broker.metadata.kraft_image import Image, is_foreign, read_image
 from ...broker.metadata.log import TOPIC as METADATA_TOPIC
 from ...broker.metadata.log import MetadataLog
 from ...broker.metadata.topics import INTERNAL_TOPICS, RESOURCE_TOPIC, check_name
+from ...broker.releases.profiles import own_profile
 from ...broker.replica.log_dirs import LogDir, LogDirs
 from ...protocol.arguments import Parser
 from ...protocol.internal_records.metadata_records import ProducerIdsRecord
@@ -230,7 +232,7 @@ def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
     if foreign or (holder is None and logs.holds_partitions()):
         path = logs.directories[0].path if holder is None else holder.path
         raise StorageError(f"{path} is Apache Kafka's: start `ottla serve` on it first, which takes it over")
-    return MetadataLog(logs.open_metadata(now_ms))
+    return MetadataLog(logs.open_metadata(now_ms), first_records({}, own_profile()))
 
 
 # The import

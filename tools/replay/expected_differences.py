@@ -216,6 +216,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "client_metrics_configs": _signs(
         ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES
     ),
+    "downgrade_text": _signs(ApiKey.UPDATE_FEATURES, path=r"error_message$"),
     "group_synonyms": _signs(ApiKey.DESCRIBE_CONFIGS),
     "reports_unregistered": _signs(ApiKey.UNREGISTER_BROKER, path=r"error_message$"),
     "unknown_version_lists_range": _signs(ApiKey.API_VERSIONS),

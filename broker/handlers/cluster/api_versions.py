@@ -1,8 +1,7 @@
 """ApiVersions v0-v4: the served APIs and versions (KIP-35, KIP-511, KIP-584).
 
-Features: `transaction.version` is finalised where the release has it, and clients follow it (KIP-890); its level is
-`features.py`'s. Ottla's own profile adds a feature: the duplicate scan below the cached batches, which allows a
-producer more requests in flight than batches are cached. The router responds to higher versions.
+Features are those of `features.py`. Ottla's own profile adds one: the duplicate scan below the cached batches, which
+allows a producer more requests in flight than batches are cached. The router responds to higher versions.
 """
 
 from __future__ import annotations

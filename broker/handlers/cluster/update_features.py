@@ -1,7 +1,6 @@
 """UpdateFeatures v0-v2: changes the finalised levels of features (KIP-584, KIP-778). Requires ALTER on the cluster.
 
-`transaction.version` can change where the release has it, see `features.py`. All others are refused as unsupported by
-the controller, including `metadata.version`: the format of the metadata is fixed.
+The features, their levels and the rules are those of the release, see `features.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
         request.feature_updates,
     )
     wanted = {update.feature: update for update in updates}  # the last of several updates of a feature counts
-    judged = await context.mapped(lambda update: broker.features.judged(update, judge), list(wanted.values()))
+    judged = await context.mapped(lambda update: broker.features.judged(update, judge, wanted), list(wanted.values()))
     verdicts = dict(zip(wanted, judged, strict=True))
     refused = next((verdict for verdict in verdicts.values() if verdict is not None), None)
     if judge == "whole" and refused is not None:

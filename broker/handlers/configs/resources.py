@@ -317,7 +317,7 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         if not kraft:
             raise
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
-    if broker.profile.behaviour.eligible_leaders:
+    if broker.features.eligible_leaders:
         _check_in_sync(name, changes)
     if _is_stored_alone(broker, name):
         if not validate_only:

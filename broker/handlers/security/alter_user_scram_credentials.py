@@ -6,6 +6,7 @@ Credentials are stored, but not used: there is no SASL yet.
 from __future__ import annotations
 
 from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
 from ....protocol.messages.security.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -29,6 +30,8 @@ async def alter_user_scram_credentials(
     once = broker.profile.behaviour.scram_once_a_user
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
+        if not broker.features.stores_scram:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
         alter = broker.scram.alter(request.deletions, request.upsertions, context.now_ms(), once_a_user=once)
         outcomes = await broker.scheduler.run(alter)
     except (Refused, StorageError) as error:

@@ -88,7 +88,7 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
 def _partition(partition: Described, context: RequestContext) -> Partition:
     broker, is_there = context.broker, partition.offline is None
     leader, replicas, isr = partition.leader if is_there else NO_LEADER, list(partition.replicas), list(partition.isr)
-    eligible = isr if leader == NO_LEADER and broker.profile.behaviour.eligible_leaders else []
+    eligible = isr if leader == NO_LEADER and broker.features.eligible_leaders else []
     return Partition(
         error_code=0,
         partition_index=partition.index,

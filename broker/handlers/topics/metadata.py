@@ -161,7 +161,7 @@ def _topic_response(topic: Topic, request: MetadataRequest, context: RequestCont
     broker = context.broker
     running = frozenset(broker.nodes.running)
     of_version = _partition_response_v0 if context.api_version == 0 else _partition_response
-    has_eligible = broker.profile.behaviour.eligible_leaders
+    has_eligible = broker.features.eligible_leaders
     response = TopicResponse(
         error_code=0,
         name=topic.name,

@@ -18,6 +18,7 @@ from ottla.storage.io.files import DiskFiles
 from ottla.storage.log.recovery import LogCheckpoints
 from ottla.storage.partition_log import LogConfig, PartitionLog, TopicIdPartition
 
+FIRST = [made.FeatureLevelRecord(name="metadata.version", feature_level=21)]
 ID = bytes(range(16))
 DIRECTORY = bytes(range(16, 32))
 
@@ -154,7 +155,7 @@ def test_malformed_values_raise(value: str) -> None:
 
 
 def opened(folder: Path) -> MetadataLog:
-    return MetadataLog(log_of(folder))
+    return MetadataLog(log_of(folder), FIRST)
 
 
 def log_of(folder: Path) -> PartitionLog:
@@ -174,10 +175,9 @@ def test_log_begins_with_the_metadata_version_and_keeps_the_order(tmp_path: Path
     log.append(written[:3], 5)
     log.append(written[3:], 6)
     assert log._log.recovery_point == log._log.log_end_offset == 1 + len(written)  # synced, not only written
-    level = made.FeatureLevelRecord(name="metadata.version", feature_level=metadata_log.METADATA_VERSION_LEVEL)
     log.close()
     again = opened(tmp_path)
-    assert list(again.replay()) == [level, *written]
+    assert list(again.replay()) == [*FIRST, *written]
     again.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.metadata import producer_ids
 from ottla.broker.metadata.log import TOPIC, TOPIC_ID, MetadataLog
 from ottla.broker.metadata.producer_ids import ProducerIds
-from ottla.protocol.internal_records.metadata_records import ProducerIdsRecord
+from ottla.protocol.internal_records.metadata_records import FeatureLevelRecord, ProducerIdsRecord
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
@@ -119,7 +119,8 @@ Lose = Callable[[str, int, int], int]
 def open_ids(files: SimulatedFiles) -> tuple[ProducerIds, DataDirectory]:
     """Opens the log and the allocator like a broker start."""
     directory = DataDirectory.open(files, "/data", node_id=1)
-    log = MetadataLog(directory.open_partition(TOPIC, 0, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0))
+    first = [FeatureLevelRecord(name="metadata.version", feature_level=21)]
+    log = MetadataLog(directory.open_partition(TOPIC, 0, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0), first)
     ids = ProducerIds(log, 1)
     for record in log.replay():
         if isinstance(record, ProducerIdsRecord):

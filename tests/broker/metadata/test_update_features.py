@@ -18,6 +18,15 @@ from ottla_testing.broker.harness import Client, produce, records, running
 from ottla_testing.each import each
 
 TV = "transaction.version"
+NEW = {  # levels of a new cluster of Apache Kafka 4.3.1
+    "metadata.version": 30,
+    TV: 2,
+    "group.version": 1,
+    "eligible.leader.replicas.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+}
+WITHOUT = {name: level for name, level in NEW.items() if name != TV}
 UP, SAFE, UNSAFE = 1, 2, 3
 FAILED = "The update failed for all features since the following feature had an error: "
 NO_SUCH = "Local controller 1 does not support this feature."
@@ -86,7 +95,7 @@ async def test_one_invalid_update_refuses_all(
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
         assert await update(client, *updates, version=version) == (95, FAILED + problem, [])
-        assert await announced(client) == (0, {TV: 2})
+        assert await announced(client) == (0, NEW)
 
 
 async def test_level_changes_are_reported_to_clients(tmp_path: Path) -> None:
@@ -96,19 +105,19 @@ async def test_level_changes_are_reported_to_clients(tmp_path: Path) -> None:
         assert await update(client) == (0, None, [])
         assert await update(client, (TV, 1, SAFE), validate_only=True) == done
         assert await update(client, (TV, 2, SAFE)) == done  # the current level
-        assert await announced(client) == (0, {TV: 2})
+        assert await announced(client) == (0, NEW)
         assert await update(client, (TV, 1, SAFE), version=2) == (0, None, [])
-        assert await announced(client) == (1, {TV: 1})
+        assert await announced(client) == (1, {**NEW, TV: 1})
         problem = invalid(TV, 2, "Can't downgrade to a newer version.")
         assert await update(client, (TV, 2, UNSAFE)) == (95, FAILED + problem, [])
         assert await update(client, (TV, 0, UP), version=0) == (95, FAILED + invalid(TV, 0, LOWER), [])
         assert await update(client, (TV, 0, UNSAFE)) == done
-        assert await announced(client) == (2, {})
+        assert await announced(client) == (2, WITHOUT)
         assert await update(client, (TV, 2, UP), version=0) == done
-        assert await announced(client) == (3, {TV: 2})
+        assert await announced(client) == (3, NEW)
         # Of two updates of one feature the last one applies, and both have a result.
         assert await update(client, (TV, 1, SAFE), (TV, 0, SAFE)) == (0, None, [(TV, 0, "NONE")] * 2)
-        assert await announced(client) == (4, {})
+        assert await announced(client) == (4, WITHOUT)
 
 
 @pytest.mark.parametrize("release", ["3.3", "3.9"])
@@ -158,14 +167,18 @@ async def test_level_survives_a_restart_and_is_in_the_dump(run: Run, tmp_path: P
     reported = [run("--records", path) for path in sorted(tmp_path.glob("__cluster_metadata-0/*.log"))]
     assert {(code, err) for code, _, err in reported} == {(0, "")}
     assert 'name: "transaction.version"' in "".join(out for _, out, _ in reported)
-    for release, level in (("4.3", {TV: 1}), ("3.9", {}), ("4.3", {TV: 1})):
+    for release, expected in (
+        ("4.3", (1, {**NEW, TV: 1})),
+        ("3.9", (0, {"metadata.version": 21})),
+        ("2.8", (-1, {})),
+        ("4.3", (1, {**NEW, TV: 1})),
+    ):
         async with running(tmp_path, release=release) as broker:
-            found = await announced(await broker.client())
-            assert found == ((1, level) if release == "4.3" else (-1, {})), "another release ignores it"
+            assert await announced(await broker.client()) == expected, "another release ignores what it does not have"
     async with running(tmp_path, release="4.3") as broker:
         assert (await update(await broker.client(), (TV, 2, UP)))[0] == 0
     async with running(tmp_path, release="4.3") as broker:
-        assert await announced(await broker.client()) == (2, {TV: 2})
+        assert await announced(await broker.client()) == (2, NEW)
 
 
 async def test_restored_level_has_a_new_epoch() -> None:
@@ -183,13 +196,13 @@ async def test_restored_level_has_a_new_epoch() -> None:
                 client.close()
 
         snapshot = broker.snapshot()
-        assert await reported() == (0, {TV: 2})
-        assert await reported((TV, 1, SAFE)) == (1, {TV: 1})
+        assert await reported() == (0, NEW)
+        assert await reported((TV, 1, SAFE)) == (1, {**NEW, TV: 1})
         broker.restore(snapshot)
-        assert await reported() == (2, {TV: 2})
-        assert await reported((TV, 1, SAFE)) == (3, {TV: 1})
+        assert await reported() == (2, NEW)
+        assert await reported((TV, 1, SAFE)) == (3, {**NEW, TV: 1})
         broker.reset()
-        assert await reported() == (4, {TV: 2})
+        assert await reported() == (4, NEW)
 
 
 async def test_level_applies_at_once(tmp_path: Path) -> None:
@@ -229,4 +242,4 @@ async def test_update_features_requires_alter_on_the_cluster(operation: AclOpera
         is_allowed = operation is AclOperation.ALTER
         wanted: Result = (0, None, [(TV, 0, "NONE")]) if is_allowed else (31, "Cluster authorization failed.", [])
         assert await update(client, (TV, 1, SAFE)) == wanted
-        assert (await announced(client))[1] == {TV: 1 if is_allowed else 2}
+        assert (await announced(client))[1][TV] == (1 if is_allowed else 2)

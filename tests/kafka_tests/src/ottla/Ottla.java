@@ -24,6 +24,8 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.metadata.bootstrap.BootstrapMetadata;
+import org.apache.kafka.server.common.Feature;
 
 /** An Ottla process with some nodes. */
 public class Ottla {
@@ -46,6 +48,16 @@ public class Ottla {
         configs.putIfAbsent("default.replication.factor", "1");
         if (String.valueOf(configs.get("metric.reporters")).contains("Telemetry"))
             configs.put("ottla.client.telemetry", "true");
+    }
+
+    /** Passes the levels of the features in a new cluster, and serves what is not stable, as Kafka's fixtures do. */
+    public static void withFeatures(Map<String, Object> configs, BootstrapMetadata bootstrap) {
+        configs.putIfAbsent("unstable.api.versions.enable", "true");
+        configs.putIfAbsent("unstable.feature.versions.enable", "true");
+        List<String> levels = new ArrayList<>(List.of("metadata.version=" + bootstrap.featureLevel("metadata.version")));
+        for (Feature feature : Feature.PRODUCTION_FEATURES)
+            levels.add(feature.featureName() + "=" + bootstrap.featureLevel(feature.featureName()));
+        configs.putIfAbsent("ottla.features", String.join(",", levels));
     }
 
     public Ottla(List<Integer> ids, List<String> disks, String listener, Map<String, ?> configs) {

@@ -383,6 +383,12 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (FROM_4, "whole"),
         ("ottla", "whole"),
     ],
+    "downgrade_text": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", "retry"),
+        ("3.7 3.8 3.9 4.0.0 4.0 4.1", "plain"),
+        ("4.2 4.3", "levels"),
+        ("ottla", "levels"),
+    ],
     "reports_unregistered": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0", False),
         (FROM_4.removeprefix("4.0.0 4.0 "), True),

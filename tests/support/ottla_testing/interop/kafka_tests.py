@@ -59,16 +59,15 @@ REASONS = (  # the first that matches
         r"SaslHandshake|(SASL|SSL)\W|only PLAINTEXT is served|listener .* speaks S|TasksFailOnInabilityToFence",
     ),
     Reason("tiered storage", r"Tiered|EarliestLocal|RemoteLog|[rR]emote (log|storage)", "reference/limits.md"),
-    Reason("controller quorum", r"MetadataQuorumCommandTest|a controller's listener", "reference/limits.md"),
+    Reason(
+        "controller quorum",
+        r"MetadataQuorumCommandTest|a controller's listener|Local controller 3000|feature: kraft\.version",
+        "reference/limits.md",
+    ),
     Reason(
         "internals",
         r"NeedsInternals|Thread leak detected: Http|unexpected threads during|getMemoryPoolAvailable"
         r"|Unable to find metric|NoClassDefFound|CONTROLLER:PLAINTEXT> but was",
-    ),
-    Reason(
-        "feature levels",
-        r"FeatureCommandTest|eligible\.leader\.replicas|metadata\.version|MetadataVersionIntegration"
-        r"|testMetadataVersionTooLow|FeatureNotEnabled",
     ),
 )
 

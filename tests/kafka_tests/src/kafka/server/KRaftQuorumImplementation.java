@@ -97,9 +97,7 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
                 throw new ottla.DidNotStart("not tried: listeners " + listeners + " (" + protocol + "), only PLAINTEXT is served yet");
             }
             Ottla.asKafka(passed);
-            short version = controllerServer.bootstrapMetadata().featureLevel("transaction.version");
-            if (version != 2)
-                passed.put("ottla.behaviour.transaction_version", version);
+            Ottla.withFeatures(passed, controllerServer.bootstrapMetadata());
             // The harness deletes the directories early. Only tests that move logs between directories need them.
             java.util.List<String> disks = first.logDirs().size() > 1 ? new java.util.ArrayList<>(first.logDirs()) : java.util.List.of();
             Ottla made = new Ottla(java.util.List.copyOf(configs.keySet()), disks, listener, passed);

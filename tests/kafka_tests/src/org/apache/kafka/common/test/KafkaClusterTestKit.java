@@ -99,9 +99,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         if (!protocol.equals("PLAINTEXT"))
             passed.put("listeners", listener + "://localhost:0");
         passed.put("listener.security.protocol.map", listener + ":" + protocol);
-        short version = nodes.bootstrapMetadata().featureLevel("transaction.version");
-        if (version != 2)
-            passed.put("ottla.behaviour.transaction_version", version);
+        Ottla.withFeatures(passed, nodes.bootstrapMetadata());
         Ottla.asKafka(passed);
         // All nodes share one log store: it takes the directories of the first broker.
         List<String> disks = nodes.brokerNodes().values().stream().findFirst().map(node -> List.copyOf(node.logDataDirectories()))
