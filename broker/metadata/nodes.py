@@ -83,40 +83,57 @@ class Nodes:
     def found(self, stored: Assignment) -> Assignment:
         """Adapts a stored assignment to the present nodes. A single node has and leads every partition."""
         if not self.is_cluster:
-            return stored._replace(replicas=self.ids, isr=self.ids, leader=self.own, adding=(), removing=())
+            return Assignment(self.ids, self.ids, self.own, stored.leader_epoch, stored.partition_epoch)
         if set(stored.replicas) <= set(self.ids) and stored.replicas:
             return stored
         replicas = tuple(node for node in stored.target if node in self.ids) or (self.own,)
         isr = tuple(node for node in stored.isr if node in replicas) or replicas
         leader = stored.leader if stored.leader in isr else NO_LEADER
-        return stored._replace(replicas=replicas, isr=isr, leader=leader, adding=(), removing=())
+        return Assignment(replicas, isr, leader, stored.leader_epoch, stored.partition_epoch)
 
-    def elected(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment:
+    def elected(self, now: Assignment, *, is_held: bool, unclean: bool, least: int = 0) -> Assignment:
         """Returns the assignment after an election: a running leader in sync stays, otherwise the first replica in sync
         leads. A reassignment whose new replicas are all in sync completes.
 
         `is_held`: the partition has no leader. `unclean`: a replica out of sync may lead if none is in sync. Without a
         leader the last in-sync replicas stay in the ISR: only they have all records.
-        """
-        return now.after(self._led(now, is_held=is_held, unclean=unclean))
 
-    def _led(self, now: Assignment, *, is_held: bool, unclean: bool, ends: bool = True) -> Assignment:
+        `least` is min.insync.replicas if there are eligible leader replicas (KIP-966), else 0. Replicas that leave an
+        ISR with fewer replicas than that become eligible to lead; then the ISR may be empty.
+        """
+        return now.after(self._led(now, is_held=is_held, unclean=unclean, least=least))
+
+    def _led(self, now: Assignment, *, is_held: bool, unclean: bool, least: int, ends: bool = True) -> Assignment:
         running = tuple(filter(self.runs, now.replicas))
-        in_sync = [node for node in running if node in now.isr]
-        if is_held:
-            return now._replace(leader=NO_LEADER, isr=tuple(in_sync) or now.isr)
+        clean = [node for node in running if node in now.isr or node in now.eligible]
         leader = now.leader
-        if leader not in in_sync:
-            leader = in_sync[0] if in_sync else running[0] if running and unclean else NO_LEADER
+        if is_held:
+            leader = NO_LEADER
+        elif leader not in clean:
+            leader = clean[0] if clean else self._last_resort(now, running, unclean=unclean)
         if leader == NO_LEADER:
-            return now._replace(leader=leader)
+            in_sync = tuple(node for node in running if node in now.isr)
+            isr = () if least else in_sync or now.isr if is_held else now.isr
+            return _with_eligible(now, now._replace(leader=leader, isr=isr), least)
+        made = now._replace(leader=leader, isr=running)
         if ends and now.is_reassigned and set(now.target) <= set(running):
             isr = tuple(node for node in running if node not in now.removing)
             leader = leader if leader in isr else isr[0]
-            return now._replace(replicas=now.target, isr=isr, leader=leader, adding=(), removing=())
-        return now._replace(leader=leader, isr=running)
+            made = now._replace(replicas=now.target, isr=isr, leader=leader, adding=(), removing=())
+        return _with_eligible(now, made, least)
 
-    def reassigned(self, now: Assignment, target: Sequence[int], *, is_held: bool, unclean: bool) -> Assignment:
+    @staticmethod
+    def _last_resort(now: Assignment, running: Sequence[int], *, unclean: bool) -> int:
+        """Returns the leader of a partition of which no running replica has all records: the last known one if the ISR
+        is empty, or any with `unclean`, or NO_LEADER.
+        """
+        if not now.isr and not now.eligible and now.last_known and now.last_known[0] in running:
+            return now.last_known[0]
+        return running[0] if running and unclean else NO_LEADER
+
+    def reassigned(
+        self, now: Assignment, target: Sequence[int], *, is_held: bool, unclean: bool, least: int = 0
+    ) -> Assignment:
         """Returns the assignment during a reassignment: old and new replicas, until all new ones run and `elected`
         completes it (KIP-455). A mere change of order takes effect at once.
         """
@@ -125,9 +142,9 @@ class Nodes:
             adding=tuple(sorted(set(target) - (set(now.replicas) - set(now.adding)))),
             removing=tuple(sorted(set(now.replicas) - set(target))),
         )
-        return now.after(self._led(made, is_held=is_held, unclean=unclean, ends=False))
+        return now.after(self._led(made, is_held=is_held, unclean=unclean, least=least, ends=False))
 
-    def reverted(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment | None:
+    def reverted(self, now: Assignment, *, is_held: bool, unclean: bool, least: int = 0) -> Assignment | None:
         """Returns the assignment after cancelling the reassignment. None if no replica would be in sync, unless
         `unclean`.
         """
@@ -137,7 +154,24 @@ class Nodes:
             return None
         leader = now.leader if now.leader in replicas else NO_LEADER
         made = now._replace(replicas=replicas, isr=isr or replicas[:1], leader=leader, adding=(), removing=())
-        return now.after(self._led(made, is_held=is_held, unclean=unclean))
+        return now.after(self._led(made, is_held=is_held, unclean=unclean, least=least))
+
+
+def _with_eligible(before: Assignment, made: Assignment, least: int) -> Assignment:
+    """Returns `made` with its eligible leader replicas and its last known leader."""
+    if made.leader != NO_LEADER:
+        made = made._replace(last_known=())
+    elif least and before.leader != NO_LEADER and not before.last_known:
+        made = made._replace(last_known=(before.leader,))
+    if not least and made.leader == NO_LEADER:
+        return made  # the eligible ones can still lead
+    if len(made.isr) >= min(least, len(made.replicas)):
+        return made._replace(eligible=())
+    had = {*before.isr, *before.eligible}
+    # Without a clean leader nothing is known of the others.
+    is_clean = made.leader == NO_LEADER or bool(had & set(made.isr))
+    eligible = (had & set(made.replicas)) - set(made.isr) if is_clean else ()
+    return made._replace(eligible=tuple(sorted(eligible)))
 
 
 def _rotated(ids: Sequence[int], by: int) -> tuple[int, ...]:

@@ -17,7 +17,8 @@ def stored_assignment(record: PartitionRecord) -> Assignment:
     """Returns the assignment in a partition record."""
     epochs = max(record.leader_epoch, LEADER_EPOCH), max(record.partition_epoch, 0)
     going = tuple(record.adding_replicas), tuple(record.removing_replicas)
-    return Assignment(tuple(record.replicas), tuple(record.isr), record.leader, *epochs, *going)
+    eligible = tuple(record.eligible_leader_replicas or ()), tuple(record.last_known_elr or ())
+    return Assignment(tuple(record.replicas), tuple(record.isr), record.leader, *epochs, *going, *eligible)
 
 
 def merged(before: Assignment, record: PartitionChangeRecord) -> Assignment:
@@ -33,6 +34,8 @@ def merged(before: Assignment, record: PartitionChangeRecord) -> Assignment:
         before.partition_epoch + 1,
         before.adding if record.adding_replicas is None else tuple(record.adding_replicas),
         before.removing if record.removing_replicas is None else tuple(record.removing_replicas),
+        before.eligible if record.eligible_leader_replicas is None else tuple(record.eligible_leader_replicas),
+        before.last_known if record.last_known_elr is None else tuple(record.last_known_elr),
     )
 
 
@@ -53,6 +56,8 @@ def changed_record(
         adding_replicas=None if after.adding == before.adding else list(after.adding),
         removing_replicas=None if after.removing == before.removing else list(after.removing),
         directories=None if replicas is None or directory is None else [directory] * len(replicas),
+        eligible_leader_replicas=None if after.eligible == before.eligible else list(after.eligible),
+        last_known_elr=None if after.last_known == before.last_known else list(after.last_known),
     )
     return record if merged(before, record) == after else partition_record(topic_id, index, after, directory)
 
@@ -70,6 +75,8 @@ def partition_record(topic_id: bytes, index: int, assignment: Assignment, direct
         leader_epoch=assignment.leader_epoch,
         partition_epoch=assignment.partition_epoch,
         directories=[] if directory is None else [directory] * len(assignment.replicas),
+        eligible_leader_replicas=list(assignment.eligible) or None,
+        last_known_elr=list(assignment.last_known) or None,
     )
 
 

@@ -414,6 +414,12 @@ class Topics:
         del self._by_name[topic.name], self._by_id[topic.id]
         yield from self._dropping(topic)
 
+    def eligible_below(self, topic: str) -> int:
+        """Returns min.insync.replicas of a topic: with fewer replicas in sync its partitions have eligible leader
+        replicas (KIP-966). 0 without that feature.
+        """
+        return self.named(topic).config["min.insync.replicas"] if self._config.eligible_leaders else 0
+
     def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
         """Changes leaders and in-sync replicas of partitions, all at once. Raises StorageError; then nothing has
         changed.

@@ -206,7 +206,8 @@ class Topology:
         can_lead = not partition.is_held and partition.offline is None
         made = now
         if unclean and can_lead:
-            made = self.nodes.elected(now, is_held=False, unclean=True)
+            least = self._topics.eligible_below(partition.topic)
+            made = self.nodes.elected(now, is_held=False, unclean=True, least=least)
         elif can_lead and now.replicas[0] in now.isr and now.replicas[0] not in self.nodes.stopped:
             made = now.next(now.replicas[0], now.isr)
         if made.leader != leader:
@@ -222,16 +223,16 @@ class Topology:
         (KIP-455). Raises Refused.
         """
         now, is_held = partition.assignment, partition.is_held
-        unclean = self._is_unclean(partition)
+        unclean, least = self._is_unclean(partition), self._topics.eligible_below(partition.topic)
         if replicas is not None:
             if problem := self.nodes.problem_of(replicas):
                 raise Refused(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
                 )
-            return self.nodes.reassigned(now, replicas, is_held=is_held, unclean=unclean)
+            return self.nodes.reassigned(now, replicas, is_held=is_held, unclean=unclean, least=least)
         if not now.is_reassigned:
             raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-        made = self.nodes.reverted(now, is_held=is_held, unclean=unclean)
+        made = self.nodes.reverted(now, is_held=is_held, unclean=unclean, least=least)
         if made is None:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -249,6 +250,15 @@ class Topology:
         if moved:
             timer = self._waits.call_at(self._waits.now_ms() + REASSIGNMENT_MS, lambda: self._end(moved, timer))
             self._ending.add(timer)
+
+    def clear_eligible(self, topic: str | None = None) -> None:
+        """Removes the eligible leader replicas and last known leaders of a topic, or of all, as Kafka does when
+        min.insync.replicas changes. Raises StorageError.
+        """
+        found = [one for one in self._partitions() if topic in (None, one.topic)]
+        self._change(
+            [(one, one.assignment.after(one.assignment._replace(eligible=(), last_known=()))) for one in found]
+        )
 
     def close(self) -> None:
         """Cancels the timers of reassignments; the next start completes them."""
@@ -335,13 +345,16 @@ class Topology:
         return self._topics.named(partition.topic).config["unclean.leader.election.enable"]
 
     def _elect(self, partitions: Iterable[Partition]) -> None:
-        unclean = {topic.name: topic.config["unclean.leader.election.enable"] for topic in self._topics}
-        self._change(
-            [
-                (one, self.nodes.elected(one.assignment, is_held=one.is_held, unclean=unclean[one.topic]))
-                for one in partitions
-            ]
-        )
+        rules = {
+            topic.name: (topic.config["unclean.leader.election.enable"], self._topics.eligible_below(topic.name))
+            for topic in self._topics
+        }
+        changes: list[tuple[Partition, Assignment]] = []
+        for one in partitions:
+            unclean, least = rules[one.topic]
+            made = self.nodes.elected(one.assignment, is_held=one.is_held, unclean=unclean, least=least)
+            changes.append((one, made))
+        self._change(changes)
 
     def _change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
         changes = [(partition, made) for partition, made in wanted if made != partition.assignment]

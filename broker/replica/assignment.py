@@ -12,6 +12,8 @@ class Assignment(NamedTuple):
     """The replicas of a partition: node ids in order of preference, the ISR, and the leader with its epoch.
 
     During a reassignment `replicas` are the old and the new ones; `adding` and `removing` are the difference.
+    `eligible` are replicas out of sync that have all committed records and may lead, and `last_known` is the last
+    leader of a partition without one (KIP-966).
     """
 
     replicas: tuple[int, ...]
@@ -21,6 +23,8 @@ class Assignment(NamedTuple):
     partition_epoch: int = 0
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    eligible: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
 
     @property
     def is_reassigned(self) -> bool:

@@ -1,7 +1,7 @@
 """Record values of `__cluster_metadata`: encoding, decoding, and the topic configs that they set.
 
 A value has a frame (KIP-631: frame version, record type and record version as varints), then the message in flexible
-encoding. Record versions are those of metadata.version 3.9-IV0.
+encoding. Record versions are those of metadata.version 3.9-IV0, unless a record has fields of a later one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ WRITTEN_VERSIONS: dict[type, int] = {
     metadata_records.UserScramCredentialRecord: 0,
     metadata_records.RemoveUserScramCredentialRecord: 0,
 }
+ELIGIBLE_SINCE = 2  # record version with eligible leader replicas, of metadata.version 4.0-IV1 (KIP-966)
+_WITH_ELIGIBLE = (metadata_records.PartitionRecord, metadata_records.PartitionChangeRecord)
 _CLASSES: dict[int, type[Any]] = {spec(cls).api_key: cls for cls in WRITTEN_VERSIONS}
 
 
 def encode(record: object) -> bytes:
     """Returns the value bytes of one metadata record."""
     version = WRITTEN_VERSIONS[type(record)]
+    if isinstance(record, _WITH_ELIGIBLE) and (record.eligible_leader_replicas, record.last_known_elr) != (None, None):
+        version = ELIGIBLE_SINCE
     key = spec(type(record)).api_key
     return varint_bytes(FRAME_VERSION) + varint_bytes(key) + varint_bytes(version) + build(record, version)
 

@@ -20,7 +20,7 @@ from ...config.definitions import ConfigType, Fact
 from ...config.dynamic import check_dynamic
 from ...config.named_rules import check_named
 from ...config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from ...config.values import ConfigSource, TopicConfig
+from ...config.values import IN_SYNC, ConfigSource, TopicConfig
 from ...errors import ConfigError, Refused
 from ...logs import levels
 from ...metadata.log import TOPIC as METADATA_TOPIC
@@ -36,7 +36,6 @@ SET, DELETE, APPEND, SUBTRACT = range(4)  # operations of IncrementalAlterConfig
 OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")  # the syntax of Java's Integer.parseInt
 _ALWAYS_AS_THEY_ARE = ("Unknown topic config name", "conflict topic config setting")
-_IN_SYNC = "min.insync.replicas"
 
 
 class Change(NamedTuple):
@@ -249,7 +248,10 @@ def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     TopicConfig(broker.config, configs).check_tiered()
     if not validate_only:
+        changes_least = topic.config.overrides.get(IN_SYNC) != configs.get(IN_SYNC)
         broker.topics.set_configs(topic, configs, now_ms)
+        if changes_least and broker.features.eligible_leaders:
+            broker.topology.clear_eligible(name)
 
 
 def _changed(
@@ -338,6 +340,8 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         broker.config.set_dynamic(key, value, source)
     broker.config.log_inert(configs)
     broker.topics.reconfigure()
+    if IN_SYNC in changed and broker.features.eligible_leaders:
+        broker.topology.clear_eligible()
     broker.on_reconfigured()
 
 
@@ -346,10 +350,10 @@ def _check_in_sync(name: str, changes: Sequence[Change]) -> None:
     depend on the value for all brokers.
     """
     for change in changes:
-        if change.name == _IN_SYNC and name:
-            raise ConfigError(f"Broker-level {_IN_SYNC} cannot be altered while ELR is enabled.")
-        if change.name == _IN_SYNC and change.operation == DELETE:
-            raise ConfigError(f"Cluster-level {_IN_SYNC} cannot be removed while ELR is enabled.")
+        if change.name == IN_SYNC and name:
+            raise ConfigError(f"Broker-level {IN_SYNC} cannot be altered while ELR is enabled.")
+        if change.name == IN_SYNC and change.operation == DELETE:
+            raise ConfigError(f"Cluster-level {IN_SYNC} cannot be removed while ELR is enabled.")
 
 
 def _set_levels(context: RequestContext, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions v0: topics page by page (KIP-966).
 
-A partition without a leader has its last ISR as eligible leader replicas: no replica ever lags. Topics without
+A partition in a failed directory has its last ISR as eligible leader replicas: no replica ever lags. Topics without
 permission are left out of a list of all topics, and come last if they were requested, as in Kafka.
 """
 
@@ -88,15 +88,18 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
 def _partition(partition: Described, context: RequestContext) -> Partition:
     broker, is_there = context.broker, partition.offline is None
     leader, replicas, isr = partition.leader if is_there else NO_LEADER, list(partition.replicas), list(partition.isr)
-    eligible = isr if leader == NO_LEADER and broker.features.eligible_leaders else []
+    eligible, last_known = list(partition.assignment.eligible), list(partition.assignment.last_known)
+    if not is_there and broker.features.eligible_leaders:  # in a failed directory, which no assignment has
+        eligible, isr = sorted({*eligible, *isr}), []
+        last_known = last_known or [partition.leader]
     return Partition(
         error_code=0,
         partition_index=partition.index,
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
-        isr_nodes=[] if eligible else isr,
+        isr_nodes=isr,
         eligible_leader_replicas=eligible,
-        last_known_elr=eligible,
+        last_known_elr=last_known,
         offline_replicas=[node for node in replicas if not is_there or not broker.nodes.runs(node)],
     )
