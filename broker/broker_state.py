@@ -130,6 +130,7 @@ class BrokerState:
         self.logs = logs
         self.node_id: int = logs.node_id
         self.nodes = Nodes(logs.node_id, options.node_ids)
+        self.nodes.racks.update((id, self.config.of(id).get("broker.rack")) for id in self.nodes.ids)
         self.checks_in_sync = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
         """Whether fewer replicas than min.insync.replicas can be in sync. A lone node without
         `in_sync_at_most_replicas` always has all of them.

@@ -21,6 +21,7 @@ from .security.operations import bit_field, operations_of
 
 if TYPE_CHECKING:
     from .broker_state import BrokerState
+    from .config.values import Config
     from .connection_info import ConnectionInfo
     from .cooperative import Cooperative
     from .groups.at_node import GroupsAtNode
@@ -108,6 +109,11 @@ class RequestContext:
     def node_id(self) -> int:
         """The node that received the request."""
         return self.connection_info.node_id
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the node that received the request."""
+        return self.broker.config.of(self.connection_info.node_id)
 
     def partition(self, name: str, index: int, current_leader_epoch: int = -1, any_replica: bool = False) -> Partition:
         """Returns a partition if this node leads it, or with `any_replica` is one of its replicas, in the leader epoch

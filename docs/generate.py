@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from ottla.broker.config.definitions import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, ONLY_IF_SET, OWN_FACTS, Fact, facts
 from ottla.broker.config.docs import documentation
+from ottla.broker.config.node_configs import MAY_DIFFER
 from ottla.broker.config.values import ACTED_ON
 from ottla.broker.releases.profiles import behaviour_kinds
 from ottla.tools.main import COMMANDS
@@ -227,6 +228,10 @@ def configs() -> str:
         "## Ottla's own configs",
         "Besides these, each [behaviour](behaviours.md) of a release can be set by `ottla.behaviour.NAME`.",
         table(("name", "type", "default", "effect"), own),
+        "## Configs of single nodes",
+        "These, and all configs without effect, can have [another value for one node]"
+        "(../guides/configuration.md#configs-of-single-nodes) of several in one process, set by `node.ID.NAME`:",
+        ", ".join(code(name) for name in sorted(MAY_DIFFER)),
         "## Accepted without effect",
         "The broker reads these, checks their values and shows them in DescribeConfigs, and does not act on them. "
         "Setting one is logged as a warning.",

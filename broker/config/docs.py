@@ -70,7 +70,7 @@ _OF_BROKER = {
     "auto.create.topics.enable": "Whether topics are created when a client first refers to them.",
     "auto.leader.rebalance.enable": "Whether leadership returns to preferred replicas automatically.",
     "broker.id": "The id of this broker; the former name of node.id.",
-    "broker.rack": "The rack of this broker, as reported to clients.",
+    "broker.rack": "The rack of this broker, over which replicas are spread.",
     "connections.max.idle.ms": "The time after which an idle connection is closed; -1 for never.",
     "controller.listener.names": "The names of the controllers' listeners, which are not opened.",
     "controller.quota.window.num": "The number of samples of quotas for creating and deleting topics.",

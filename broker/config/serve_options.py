@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.limits import INT32_MAX
 from ..errors import ConfigError
 from .initial_features import initial_features
+from .node_configs import check_nodes
 from .record_options import RecordOptions
 from .values import Config
 
@@ -86,7 +87,7 @@ class ServeOptions:
     @property
     def allowed_ids(self) -> tuple[int, ...]:
         """The node ids that the data directories may have; empty for any id."""
-        return self.node_ids if self.brokers > 1 or self.are_named else ()
+        return self.node_ids if self.brokers > 1 or self.are_named or self.config.of_nodes else ()
 
     def advertised_address(self, name: str, bound_port: int, local_host: str, node_id: int) -> tuple[str, int]:
         """Returns the host and port of listener `name` of a node, as clients receive them.
@@ -216,6 +217,7 @@ def serve_options(
     ids explicitly. Raises ConfigError with one line for the user.
     """
     nodes = _node_ids(config, brokers, node_ids)
+    check_nodes(config.of_nodes, nodes)
     listeners = _served_listeners(config, flag_listeners)
     names = {listener.name for listener in listeners}
     controllers = {name.upper() for name in config["controller.listener.names"] or ()}

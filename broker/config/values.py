@@ -11,6 +11,7 @@ Synonym lists are in order of precedence, the effective entry first.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +41,7 @@ from .definitions import (
 from .host_limits import NAME as OVERRIDES
 from .host_limits import PER_IP, check_limits
 from .message_format import check_formats, effective_profile
+from .node_configs import NodeConfig, check_differs, of_node
 from .sources import from_environment, read_properties_file
 
 __all__ = [
@@ -163,6 +165,9 @@ class Config:
 
     `warnings` has a line for each unknown config in a file or the environment, for the log. `revision` increases with
     every change of a dynamic value; caches derived from this object compare it.
+
+    A config `node.<id>.<name>` is the value of `<name>` for one node, whatever the source of the value for all nodes;
+    `of(node_id)` is the configuration of a node. Dynamic values are those of all nodes.
     """
 
     def __init__(
@@ -185,14 +190,23 @@ class Config:
         self._logged_inert: set[str] = set()
         self.warnings: tuple[str, ...] = tuple(warnings)
         self.revision = 0
+        self._nodes: dict[int, Config] = {}
+        self.of_nodes: dict[int, dict[str, str]] = {}
+        """The texts that are set for single nodes, by node id."""
         for name, text in (static or {}).items():
-            fact = self.fact(name)
+            named = of_node(name)
+            own_name = named.name if named else name
+            fact = self.fact(own_name)
             if fact is None:
-                raise ConfigError(unknown_config(name, "in the configuration", self.profile))
+                raise ConfigError(unknown_config(own_name, _where(named, "in the configuration"), self.profile))
             parse_value(fact, text, name)
-            if name == "broker.id" and text.strip() == "-1":
+            if named:
+                check_differs(name, fact.name, ACTED_ON)
+                self.of_nodes.setdefault(named.node_id, {})[named.name] = text
+            elif name == "broker.id" and text.strip() == "-1":
                 continue  # in Kafka -1 means to generate an id, like the absence of the config
-            self._static[name] = text
+            else:
+                self._static[name] = text
         self._check_together()
         self.warnings += tuple(check_formats(self))
         self.profile = effective_profile(self)
@@ -200,6 +214,21 @@ class Config:
         """Whether partitions have eligible leader replicas (KIP-966); set by the owner of the features."""
         self.forget_dynamic()
         self.revision = 0
+        self._nodes = {node_id: self._with(texts) for node_id, texts in self.of_nodes.items()}
+
+    def _with(self, texts: Mapping[str, str]) -> Config:
+        """Returns this configuration with other static values. Both have the same dynamic values, which change with
+        this one.
+        """
+        made = copy.copy(self)
+        made._static = {**self._static, **texts}
+        made._values, made._resolved, made._nodes = {}, {}, {}
+        made._check_together()
+        return made
+
+    def of(self, node_id: int) -> Config:
+        """Returns the configuration of a node."""
+        return self._nodes.get(node_id, self)
 
     @classmethod
     def load(
@@ -229,14 +258,17 @@ class Config:
         layers.append(("overrides", {name: (text, "in --override") for name, text in (overrides or {}).items()}))
         for kind, layer in layers:
             for name, (text, where) in layer.items():
-                fact = broker_fact(name, profile)
+                named = of_node(name)
+                own_name = named.name if named else name
+                fact = broker_fact(own_name, profile)
                 if fact is not None:
                     parse_value(fact, text, name)
                     static[name] = text
-                elif kind in ("file", "environment"):
-                    warnings.append(unknown_config(name, where, profile))
-                else:
-                    raise ConfigError(unknown_config(name, where, profile))
+                    continue
+                problem = unknown_config(own_name, _where(named, where), profile)
+                if kind not in ("file", "environment"):
+                    raise ConfigError(problem)
+                warnings.append(problem)
         return cls(static, warnings, profile=profile)
 
     def facts(self, scope: str) -> dict[str, Fact]:
@@ -464,6 +496,8 @@ class Config:
         self._values.clear()
         self._resolved.clear()
         self.revision += 1
+        for node in self._nodes.values():
+            node._changed()
 
     def forget_dynamic(self) -> None:
         """Removes all dynamic values, like a broker that restarts and reads them from the metadata."""
@@ -486,9 +520,11 @@ class Config:
     def not_acted_on(self) -> list[str]:
         """Returns the explicitly set configs that have no effect in Ottla, for the log."""
         names = {name for layer in (*self._dynamic.values(), self._static) for name in layer}
+        names |= {f"node.{node_id}.{name}" for node_id, texts in self.of_nodes.items() for name in texts}
         return sorted(name for name in names if not self._is_acted_on(name))
 
     def _is_acted_on(self, name: str) -> bool:
+        name = named.name if (named := of_node(name)) else name
         if name in ACTED_ON:
             return True
         fact = self.fact(name)
@@ -585,6 +621,11 @@ def validate_topic_configs(configs: Mapping[str, str], known: Mapping[str, Fact]
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
         )
+
+
+def _where(named: NodeConfig | None, where: str) -> str:
+    """Returns where a config is set, for a message."""
+    return where if named is None else f"for node {named.node_id} {where}"
 
 
 def _chain(fact: Fact, name: str) -> tuple[str, ...]:

@@ -36,4 +36,4 @@ def endpoint(made: type, node_id: int, context: RequestContext) -> Any:
     rack.
     """
     host, port = context.broker.endpoint(context.connection_info, node_id)
-    return made(node_id=node_id, host=host, port=port, rack=context.broker.config.get("broker.rack"))
+    return made(node_id=node_id, host=host, port=port, rack=context.broker.nodes.racks[node_id])

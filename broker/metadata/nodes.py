@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..replica.assignment import NO_LEADER, Assignment
+from .placement import place
 
 REPLICAS = 3  # default replication factor, if there are as many nodes
 
@@ -25,6 +26,8 @@ class Nodes:
         self.stopped: set[int] = set()
         self.unregistered: set[int] = set()
         """Stopped nodes that are no longer reported to clients."""
+        self.racks: dict[int, str | None] = dict.fromkeys(self.ids)
+        """The rack of each node, or None."""
 
     @property
     def running(self) -> list[int]:
@@ -51,14 +54,15 @@ class Nodes:
         return True
 
     def place(self, count: int, factor: int, first: int) -> list[tuple[int, ...]]:
-        """Returns replicas for `count` new partitions, rotating the preferred leader; `first` is where the rotation
-        starts. As in Kafka, stopped nodes are used only after all running ones.
+        """Returns replicas for `count` new partitions: spread over racks, then over nodes, the preferred leader first.
+        `first` is where their rotation starts.
         """
-        running = self.running
-        return [
-            (*_rotated(running, first + index), *_rotated(sorted(self.stopped), first + index))[:factor]
-            for index in range(count)
-        ]
+        return place(count, factor, first, self.racks, self.stopped)
+
+    @property
+    def has_racks_in_part(self) -> bool:
+        """Whether some nodes have a rack and others have none."""
+        return len({rack is None for rack in self.racks.values()}) > 1
 
     def problem_of(self, replicas: Sequence[int]) -> str | None:
         """Returns the controller's error message if these replicas are invalid, or None."""
@@ -172,9 +176,3 @@ def _with_eligible(before: Assignment, made: Assignment, least: int) -> Assignme
     is_clean = made.leader == NO_LEADER or bool(had & set(made.isr))
     eligible = (had & set(made.replicas)) - set(made.isr) if is_clean else ()
     return made._replace(eligible=tuple(sorted(eligible)))
-
-
-def _rotated(ids: Sequence[int], by: int) -> tuple[int, ...]:
-    """Rotates `ids`."""
-    start = by % len(ids) if ids else 0
-    return (*ids[start:], *ids[:start])

@@ -263,6 +263,13 @@ class Topics:
             problem = f"Replication factor: {factor} larger than available brokers: {there}."
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
+    def check_racks(self) -> None:
+        """Checks the racks of the nodes before partitions are created on request. Raises Refused in a release with
+        ZooKeeper if some nodes have a rack and others have none (KIP-36).
+        """
+        if self._nodes.has_racks_in_part and not self._as_kraft:
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, wordless=True)
+
     def place(self, count: int, factor: int, *, grows: bool = False) -> list[tuple[int, ...]]:
         """Returns replicas for `count` new partitions, of a new topic or, with `grows`, of an existing one. Raises
         Refused if all directories are cordoned (KIP-1066).

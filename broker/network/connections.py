@@ -44,7 +44,6 @@ class Connections:
 
     def __init__(self, broker: BrokerState) -> None:
         self.pool = BufferPool()
-        self.frame_bytes_max: int = broker.config["socket.request.max.bytes"]
         self.open: set[ClientConnection] = set()
         self.admissions: dict[int, Admission] = {}
         self.idle_watch = IdleWatch(broker.waits, -1, self.open)
@@ -79,7 +78,7 @@ class Connections:
         """Serves new connections with `broker`. All connections of an earlier state must be closed."""
         self._stop_watching()
         self.broker = broker
-        self.admissions = {node_id: Admission(broker.config, broker.clock) for node_id in broker.nodes.ids}
+        self.admissions = {node_id: Admission(broker.config.of(node_id), broker.clock) for node_id in broker.nodes.ids}
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._admit_held
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
@@ -233,7 +232,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.shared = shared
         self.listener = listener
         self.node_id = node_id
-        self._wire = FrameReceiver(shared.pool, shared.frame_bytes_max)
+        self._wire = FrameReceiver(shared.pool, shared.broker.config.of(node_id)["socket.request.max.bytes"])
         self._running: _Running | None = None
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute

@@ -225,11 +225,11 @@ async def start(
     newest requests.
     """
     listeners: list[ListenerSocket] = []
-    settings = SocketSettings.from_config(options.config)
     files = files or DiskFiles()
     record_to: int | None = None
     try:
         for node_id, listener in options.nodes():
+            settings = SocketSettings.from_config(options.config.of(node_id))
             listeners.append(ListenerSocket(node_id, listener, settings))
         if options.record is not None:
             from ..recording.files import claim

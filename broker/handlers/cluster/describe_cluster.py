@@ -38,7 +38,7 @@ async def describe_cluster(request: DescribeClusterRequest, context: RequestCont
 
 def _described(node_id: int, context: RequestContext) -> DescribeClusterResponse.DescribeClusterBroker:
     host, port = context.broker.endpoint(context.connection_info, node_id)
-    rack = context.broker.config.get("broker.rack")
+    rack = context.broker.nodes.racks[node_id]
     made = DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
     if node_id in context.broker.nodes.stopped:
         made.is_fenced = True

@@ -135,8 +135,8 @@ def _entries(resource: Resource, context: RequestContext, keys: set[str]) -> lis
             name, context.node_id, label="Broker", expected=f"{EXPECTED} {context.node_id} or empty string,"
         )
         return [
-            _of_node(broker.config.describe(key), context.node_id)
-            for key in broker.config.names()
+            _of_node(context.config.describe(key), context.node_id)
+            for key in context.config.names()
             if not keys or key in keys
         ]
     if kind == BROKER_LOGGER:

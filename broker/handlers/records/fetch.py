@@ -169,7 +169,7 @@ def _throttled(plan: FetchPlan) -> FetchResponse:
 
 
 def _max_bytes(request: FetchRequest, context: RequestContext) -> int:
-    most = min(request.max_bytes, context.broker.config["fetch.max.bytes"])
+    most = min(request.max_bytes, context.config["fetch.max.bytes"])
     if context.meter is not None and (allowed := context.meter.fetch_bytes_max()) is not None:
         most = min(most, allowed)
     return max(0, most)

@@ -65,7 +65,7 @@ class PartitionVerification:
         self._version = context.api_version
         self._adds = self._version >= ADDS_FROM and broker.features.transaction_version >= 2
         self._verifies = behaviour.verifies_transactions and (
-            self._adds or broker.config["transaction.partition.verification.enable"]
+            self._adds or context.config["transaction.partition.verification.enable"]
         )
         self._begins_at_0 = behaviour.own_epoch_begins_at_0
         self._guards: dict[Key, Guard | asyncio.Future[Guard]] = {}

@@ -82,6 +82,7 @@ def _checked(topic: Topic, requested: RequestedTopic, left: int, context: Reques
     if requested.count - now > left:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
     if requested.assignments is None:
+        context.broker.topics.check_racks()
         return None
     if len(requested.assignments) != requested.count - now:
         added, given = requested.count - now, len(requested.assignments)

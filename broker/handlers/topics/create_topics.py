@@ -123,6 +123,7 @@ async def _create(requested: RequestedTopic, validate_only: bool, context: Reque
         factor = topics.replication_factor(requested.name) if factor == BROKER_DEFAULT else topics.check_factor(factor)
     context.mutates(partitions, strict_from=STRICT_FROM, validate_only=validate_only)
     if replicas is None:
+        broker.topics.check_racks()
         replicas = broker.topics.place(partitions, factor)
     if validate_only:
         result = Result(name=requested.name, error_code=0, error_message=None)

@@ -39,7 +39,7 @@ async def describe_topic_partitions(
             return DescribeTopicPartitionsResponse(
                 topics=[Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]) for name in requested]
             )
-    left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
+    left = max(1, min(request.response_partition_limit, context.config["max.request.partition.size.limit"]))
     response = DescribeTopicPartitionsResponse(topics=[])
     refused: list[Topic] = []
     for name in requested:

@@ -139,7 +139,7 @@ async def _requested_topic(
 
 async def _created(name: str, allowed: bool, context: RequestContext, left: int) -> Topic:
     broker = context.broker
-    is_made = allowed and broker.config["auto.create.topics.enable"]
+    is_made = allowed and context.config["auto.create.topics.enable"]
     if is_made and not context.may_create(name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     check_name(name)

@@ -162,7 +162,7 @@ async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestCo
     has_waited = False
     behaviour, transactions = broker.profile.behaviour, broker.transactions
     producer = request.transactional_id, request.producer_id, request.producer_epoch
-    verifies = behaviour.verifies_offsets and broker.config["transaction.partition.verification.enable"]
+    verifies = behaviour.verifies_offsets and context.config["transaction.partition.verification.enable"]
     if version >= ADDS_SINCE and broker.features.transaction_version >= 2:
         adding = transactions.add_offsets(*producer, request.group_id, client_version=2)
         error, has_waited = (await settled(adding)).error, isinstance(adding, asyncio.Future)

@@ -173,7 +173,8 @@ async def test_request_to_several_partitions_has_individual_results(tmp_path: Pa
 
 async def test_leader_hints_have_each_node_once(tmp_path: Path):
     async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "1"}) as broker:
-        id = await broker.topic("t", 6)
+        replicas = [[1], [2], [3]] * 2
+        id = broker.state.topics.create("t", 6, {}, broker.clock.now_ms(), replicas).id
         client = await broker.client(0)
         response = await client.call(fetch(*((id, index, 0) for index in range(6))), 16)
         responses = [one for topic in response.responses for one in topic.partitions]
