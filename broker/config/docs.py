@@ -70,7 +70,7 @@ _OF_BROKER = {
     "auto.create.topics.enable": "Whether topics are created when a client first refers to them.",
     "auto.leader.rebalance.enable": "Whether leadership returns to preferred replicas automatically.",
     "broker.id": "The id of this broker; the former name of node.id.",
-    "broker.rack": "The rack of this broker, over which replicas are spread.",
+    "broker.rack": "The rack of this broker, over which replicas are spread and in which consumers may read.",
     "connections.max.idle.ms": "The time after which an idle connection is closed; -1 for never.",
     "controller.listener.names": "The names of the controllers' listeners, which are not opened.",
     "controller.quota.window.num": "The number of samples of quotas for creating and deleting topics.",
@@ -137,6 +137,7 @@ _OF_BROKER = {
     "quota.window.size.seconds": "The time span of each sample of quotas.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "The maximum rate of copying between log directories; 0 stops "
     "it.",
+    "replica.selector.class": "The class that chooses the replica from which a consumer reads; none means the leader.",
     "replica.high.watermark.checkpoint.interval.ms": "The interval between checkpoints of the high watermarks.",
     "socket.listen.backlog.size": "The maximum number of connections waiting to be accepted.",
     "socket.receive.buffer.bytes": "The receive buffer of each connection; -1 for the default of the system.",

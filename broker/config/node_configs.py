@@ -19,7 +19,7 @@ MAY_DIFFER = frozenset(
     """
     auto.create.topics.enable broker.rack fetch.max.bytes max.connection.creation.rate
     max.connections max.connections.per.ip max.connections.per.ip.overrides max.request.partition.size.limit
-    socket.listen.backlog.size socket.receive.buffer.bytes socket.request.max.bytes
+    replica.selector.class socket.listen.backlog.size socket.receive.buffer.bytes socket.request.max.bytes
     socket.send.buffer.bytes transaction.partition.verification.enable
     """.split()
 )

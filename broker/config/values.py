@@ -42,6 +42,7 @@ from .host_limits import NAME as OVERRIDES
 from .host_limits import PER_IP, check_limits
 from .message_format import check_formats, effective_profile
 from .node_configs import NodeConfig, check_differs, of_node
+from .replica_selector import selects_by_rack
 from .sources import from_environment, read_properties_file
 
 __all__ = [
@@ -97,7 +98,7 @@ ACTED_ON = frozenset(
     telemetry.max.bytes
     producer.id.expiration.check.interval.ms producer.id.expiration.ms controller.quota.window.num
     controller.quota.window.size.seconds quota.consumer.default quota.producer.default quota.window.num
-    quota.window.size.seconds
+    quota.window.size.seconds replica.selector.class
     replica.high.watermark.checkpoint.interval.ms retention.bytes retention.ms segment.bytes
     segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
@@ -291,6 +292,7 @@ class Config:
         if len({int(text) for text in ids}) > 1:
             raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: both are the id of this broker")
         authorizer_settings(self)
+        selects_by_rack(self)
 
     def _check_idle(self) -> None:
         delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"

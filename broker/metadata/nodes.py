@@ -59,6 +59,14 @@ class Nodes:
         """
         return place(count, factor, first, self.racks, self.stopped)
 
+    def preferred(self, now: Assignment, rack: str) -> int | None:
+        """Returns the replica from which a consumer in `rack` is to read, as Kafka's RackAwareReplicaSelector: one in
+        sync in that rack. None for the leader: if it is in that rack, or no other replica is (KIP-392).
+        """
+        if self.racks.get(now.leader) == rack:
+            return None
+        return max((node for node in now.isr if self.runs(node) and self.racks[node] == rack), default=None)
+
     @property
     def has_racks_in_part(self) -> bool:
         """Whether some nodes have a rack and others have none."""

@@ -80,6 +80,7 @@ _CONFIGS_SINCE = {
     "quota.window.size.seconds": "0.9",
     "broker.rack": "0.10.0",  # KIP-36
     "max.connections": "2.3",  # KIP-402
+    "replica.selector.class": "2.4",  # KIP-392
     "max.connection.creation.rate": "2.7",  # KIP-612
     "controller.quota.window.num": "2.7",  # KIP-599, with the next
     "controller.quota.window.size.seconds": "2.7",

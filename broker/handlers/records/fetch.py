@@ -5,10 +5,11 @@
 * KIP-227: sessions. KIP-320: leader epochs. KIP-516: topic ids.
 * KIP-724: v0-v3 receive records in their own format, by the rules of the release; for v0-v2 also the first message is
   cut at the limit.
+* KIP-392: from v11 on each replica serves consumers. With a replica selector the leader names a replica in the rack of
+  the consumer instead of reading.
 
-All replicas are one log, so each replica serves consumers from v11 on, and the leader names no preferred one (KIP-392).
-Left out: fetches of followers are served like those of consumers. Requires READ on each topic; followers need
-CLUSTER_ACTION.
+All replicas are one log. Left out: fetches of followers are served like those of consumers. Requires READ on each
+topic; followers need CLUSTER_ACTION.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from ....storage.errors import OffsetOutOfRange
 from ....storage.log.results import Slice
 from ...broker_state import BrokerState
 from ...config.message_format import down_converts
+from ...config.replica_selector import CLASS_NAME as SELECTOR
+from ...config.replica_selector import selects_by_rack
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...replica.fetch_sessions import FetchPlan, PartitionKey, Wanted
@@ -43,7 +46,6 @@ AbortedTransaction = PartitionData.AbortedTransaction
 T = TypeVar("T")
 
 READ_COMMITTED = 1
-CONSUMER = -1  # the replica id of consumers
 REPLICAS_FROM = 11  # the first version that a consumer may send to any replica (KIP-392)
 SENT_PER_ENTRY = 20  # responses that are put in order in the time of one entry of a cooperative step
 BATCHES_FROM = 4  # the first version with record batches v2
@@ -189,8 +191,8 @@ async def _read(
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
     node_id = context.connection_info.node_id
-    is_consumer = request.replica_id == request.replica_state.replica_id == CONSUMER
-    from_replicas = is_consumer and context.api_version >= REPLICAS_FROM
+    from_replicas = _reads_replicas(request, context)
+    rack = request.rack_id if from_replicas and selects_by_rack(context.config) else ""
     results: list[tuple[PartitionKey, PartitionData]] = []
     for key, wanted in plan.partitions.items():
         if context.is_due():
@@ -202,20 +204,50 @@ async def _read(
             if partition.leader != node_id and not (from_replicas and partition.is_replica(node_id)):
                 partition.check_leader(node_id, wanted.current_leader_epoch)
             partition.check_epoch(wanted.current_leader_epoch)
-            hard_limit = context.api_version < ONE_BATCH_FROM
-            data = _read_partition(partition, wanted, left, found == 0, committed, hard_limit)
+            data = _preferred(partition, wanted, rack, context) if rack and partition.leader == node_id else None
+            if data is None:
+                hard_limit = context.api_version < ONE_BATCH_FROM
+                data = _read_partition(partition, wanted, left, found == 0, committed, hard_limit)
             size = len(data.records or b"")
             found += size
             left = max(0, left - size)
             # An older segment does not grow: no wait brings more of it.
             grows = size == 0 or wanted.offset >= partition.log.growing_from(committed=committed)
-            enough = enough or not grows or data.diverging_epoch.epoch != -1
+            is_elsewhere = data.diverging_epoch.epoch != -1 or data.preferred_read_replica != -1
+            enough = enough or not grows or is_elsewhere
         except Exception as error:
             data = _failed(key.partition, error, context)
             enough = True
         results.append((key, data))
     enough = enough or found >= _min_bytes(request, context)
     return results, enough or await _is_enough_there(plan, results, request, context)
+
+
+def _reads_replicas(request: FetchRequest, context: RequestContext) -> bool:
+    """Whether any replica serves this request: one of a consumer, in releases with KIP-392."""
+    is_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
+    has_selector = context.config.fact(SELECTOR) is not None
+    return context.api_version >= REPLICAS_FROM and not is_follower and has_selector
+
+
+def _preferred(partition: Partition, wanted: Wanted, rack: str, context: RequestContext) -> PartitionData | None:
+    """The response that names a replica in the rack of the consumer, without records. None if the leader is to be read:
+    also for an offset outside the log, which no replica has.
+    """
+    log = partition.log
+    replica = context.broker.nodes.preferred(partition.assignment, rack)
+    if replica is None or not log.log_start_offset <= wanted.offset <= log.log_end_offset:
+        return None
+    return PartitionData(
+        partition_index=partition.index,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        preferred_read_replica=replica,
+        aborted_transactions=None,
+        records=b"",
+    )
 
 
 def _failed(index: int, error: Exception, context: RequestContext) -> PartitionData:

@@ -47,6 +47,8 @@ def test_node_configs_come_from_every_source_in_the_order_of_precedence(tmp_path
         ("node.one.broker.rack", "unknown config node.one.broker.rack"),
         ("node.01.broker.rack", "unknown config node.01.broker.rack"),
         ("node.1.max.connections", "Invalid value 1 0 for configuration node.1.max.connections"),
+        ("node.1.replica.selector.class", "Class 1 0 could not be found; expected org.apache.kafka.common.replica"),
+        ("replica.selector.class", "Class 1 0 could not be found; expected org.apache.kafka.common.replica"),
     ],
 )
 def test_wrong_node_configs_are_refused_in_one_line(name: str, problem: str) -> None:
