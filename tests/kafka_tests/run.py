@@ -38,7 +38,7 @@ VERSION = "4.3.1"
 SUITES = {  # package of tests: the names of its classes
     "clients": ("kafka-clients-integration-tests", r"org/apache/kafka/\w+/.*Test\.class"),
     "tools": ("kafka-tools", r"org/apache/kafka/tools/.*Test\.class"),
-    "requests": ("kafka_2.13", r"(unit/|integration/)?kafka/server/\w*Request\w*Test\.class"),
+    "requests": ("kafka_2.13", r"(unit/|integration/)?kafka/server/(\w*Request\w*|FetchFromFollower\w*)Test\.class"),
     "api": ("kafka_2.13", r"(integration/)?kafka/api/\w*Test\.class"),
     "server": ("kafka-server", r"org/apache/kafka/server/.*Test\.class"),
 }

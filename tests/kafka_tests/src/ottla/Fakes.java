@@ -218,7 +218,15 @@ public final class Fakes {
         it.put("getPartitionLeaderEndpoint", call -> ottla.get().topic(call.getArgument(0)).flatMap(topic -> topic.partitions()
             .stream().filter(partition -> partition.partition() == call.<Integer>getArgument(1)).findFirst()
             .map(partition -> partition.leader() == null ? Node.noNode() : partition.leader())));
+        it.put("getPartitionReplicaEndpoints", call -> replicas(ottla.get(), call.getArgument(0)));
         return fake(KRaftMetadataCache.class, it);
+    }
+
+    /** Returns the running replicas of a partition, by id. */
+    private static Map<Integer, Node> replicas(Ottla ottla, org.apache.kafka.common.TopicPartition partition) {
+        return ottla.topic(partition.topic()).stream().flatMap(topic -> topic.partitions().stream())
+            .filter(one -> one.partition() == partition.partition()).flatMap(one -> one.replicas().stream())
+            .filter(node -> ottla.runs(node.id())).collect(Collectors.toMap(Node::id, node -> node));
     }
 
     private static List<Node> alive(Ottla ottla) {

@@ -11,12 +11,14 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 import org.apache.kafka.clients.admin.Admin;
@@ -30,6 +32,9 @@ import org.apache.kafka.server.common.Feature;
 /** An Ottla process with some nodes. */
 public class Ottla {
     private static final long PATIENCE_MS = 90_000;
+    private static final Pattern PLACE = Pattern.compile("(node\\.\\d+\\.)?(process\\.roles|node\\.id|broker\\.id|listeners"
+        + "|advertised\\.listeners|log\\.dirs?|metadata\\.log\\.dir|controller\\.listener\\.names|controller\\.quorum\\..+"
+        + "|inter\\.broker\\.listener\\.name)");
 
     private final List<Integer> ids;
     private final List<String> disks;
@@ -58,6 +63,34 @@ public class Ottla {
         for (Feature feature : Feature.PRODUCTION_FEATURES)
             levels.add(feature.featureName() + "=" + bootstrap.featureLevel(feature.featureName()));
         configs.putIfAbsent("ottla.features", String.join(",", levels));
+    }
+
+    /** Returns the configs that all brokers have, with the same value. */
+    public static Map<String, Object> common(Map<Integer, Map<String, Object>> ofBrokers) {
+        Map<String, Object> found = null;
+        for (Map<String, Object> configs : ofBrokers.values()) {
+            if (found == null)
+                found = new LinkedHashMap<>(configs);
+            else
+                found.entrySet().retainAll(configs.entrySet());
+        }
+        return found == null ? new LinkedHashMap<>() : found;
+    }
+
+    /** Returns the other configs of the brokers, under the names by which Ottla sets them for one node. */
+    public static Map<String, Object> differing(Map<Integer, Map<String, Object>> ofBrokers) {
+        Map<String, Object> common = common(ofBrokers);
+        Map<String, Object> found = new LinkedHashMap<>();
+        ofBrokers.forEach((id, configs) -> configs.forEach((name, value) -> {
+            if (!common.containsKey(name))
+                found.put("node." + id + "." + name, value);
+        }));
+        return found;
+    }
+
+    /** Removes the configs that name a node with its directories, listeners and controllers: Ottla gets them by flags. */
+    public static void withoutPlaces(Map<String, Object> configs) {
+        configs.keySet().removeIf(name -> PLACE.matcher(name).matches());
     }
 
     public Ottla(List<Integer> ids, List<String> disks, String listener, Map<String, ?> configs) {

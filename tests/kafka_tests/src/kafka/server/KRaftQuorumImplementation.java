@@ -2,7 +2,6 @@ package kafka.server;
 
 import java.io.File;
 import java.net.InetSocketAddress;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
@@ -75,23 +74,17 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
 
     private synchronized Ottla ottla() {
         if (ottla == null) {
-            Map<String, Object> passed = null;
-            for (KafkaConfig config : configs.values()) {
-                if (passed == null)
-                    passed = new HashMap<>(config.originals());
-                else
-                    passed.entrySet().retainAll(config.originals().entrySet());
-            }
+            Map<Integer, Map<String, Object>> ofBrokers = new TreeMap<>();
+            configs.forEach((id, config) -> ofBrokers.put(id, config.originals()));
+            Map<String, Object> passed = Ottla.common(ofBrokers);
+            passed.putAll(Ottla.differing(ofBrokers));
             KafkaConfig first = configs.values().iterator().next();
             String listener = first.interBrokerListenerName().value();
             String protocol = first.interBrokerSecurityProtocol().name;
-            for (String name : new String[] {"process.roles", "node.id", "broker.id", "advertised.listeners", "log.dirs", "log.dir",
-                "controller.listener.names", "inter.broker.listener.name", "security.inter.broker.protocol", "metadata.log.dir"})
-                passed.remove(name);
+            Ottla.withoutPlaces(passed);
+            passed.remove("security.inter.broker.protocol");
             Object listeners = first.originals().get("listeners");
-            passed.keySet().removeIf(name -> name.startsWith("controller.quorum."));
             if (protocol.equals("PLAINTEXT") && !String.valueOf(listeners).matches(".*(SSL|SASL).*")) {
-                passed.remove("listeners");
                 passed.put("listener.security.protocol.map", listener + ":PLAINTEXT");
             } else {
                 throw new ottla.DidNotStart("not tried: listeners " + listeners + " (" + protocol + "), only PLAINTEXT is served yet");

@@ -72,25 +72,14 @@ public class KafkaClusterTestKit implements AutoCloseable {
         this.nodes = nodes;
         int count = nodes.brokerNodes().size();
         Map<String, Object> ours = new LinkedHashMap<>(configs);
-        // In Ottla a config is the same for all nodes: one that differs between brokers is left out.
-        Map<String, String> common = null;
-        for (TestKitNode node : nodes.brokerNodes().values()) {
-            if (common == null)
-                common = new HashMap<>(node.propertyOverrides());
-            else
-                common.entrySet().retainAll(node.propertyOverrides().entrySet());
-        }
-        if (common != null)
-            ours.putAll(common);
+        Map<Integer, Map<String, Object>> ofBrokers = new LinkedHashMap<>();
+        nodes.brokerNodes().forEach((id, node) -> ofBrokers.put(id, new LinkedHashMap<>(node.propertyOverrides())));
+        ours.putAll(Ottla.common(ofBrokers));
         nodes.controllerNodes().values().forEach(node -> node.propertyOverrides().forEach(ours::putIfAbsent));
-        if (count == 1)
-            nodes.brokerNodes().values().forEach(node -> ours.putAll(node.propertyOverrides()));
         ours.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152"); // as Kafka's fixture: two cleaner threads are refused
         Map<String, Object> passed = new LinkedHashMap<>(ours);
-        for (String own : new String[] {"process.roles", "node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs",
-            "log.dir", "controller.listener.names", "inter.broker.listener.name", "metadata.log.dir"})
-            passed.remove(own);
-        passed.keySet().removeIf(name -> name.startsWith("controller.quorum."));
+        passed.putAll(Ottla.differing(ofBrokers));
+        Ottla.withoutPlaces(passed);
         String listener = nodes.brokerListenerName().value();
         String protocol = nodes.brokerListenerProtocol().name;
         for (String one : String.valueOf(ours.get("listener.security.protocol.map")).split(","))
