@@ -46,6 +46,7 @@ CODES: dict[type[Exception], ErrorCode] = {
     records.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     records.UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.DamagedEntry: ErrorCode.CORRUPT_MESSAGE,
     storage.DirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DirectoryFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -68,7 +69,8 @@ def message_of(error: Exception) -> str | None:
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """The error code for an exception. An exception that is not in the table is logged with its stack."""
+    """The error code for an exception. One that is not in the table is logged with its stack, and damage of a log with
+    its place."""
     if isinstance(error, Refused):
         return error.code
     found = CODES.get(type(error))
@@ -77,4 +79,8 @@ def code_of(error: Exception) -> ErrorCode:
 
         get_logger().error("unexpected error", exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR
+    if isinstance(error, storage.DamagedEntry):
+        from .logs import get_logger
+
+        get_logger().error("damaged batch in a log", reason=str(error))
     return found

@@ -10,6 +10,10 @@ class StorageError(Exception):
     """The disk failed, or its files contradict each other (KAFKA_STORAGE_ERROR, 56)."""
 
 
+class DamagedEntry(StorageError):
+    """The bytes of a log where a batch begins are no header of one (CORRUPT_MESSAGE, 2)."""
+
+
 class DirectoryLocked(StorageError):
     """Another process, or another user in this one, holds the data directory."""
 

@@ -26,7 +26,7 @@ from ..protocol.records.batch import BatchHeader
 from ..protocol.records.validate import Prepared
 from .compaction.swap import replacements, swap_in
 from .config import LogConfig
-from .errors import DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError
+from .errors import DamagedEntry, DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError
 from .format.leader_epochs import LeaderEpochs
 from .format.partition_metadata import make_folder, write_topic_id
 from .io.files import Files
@@ -289,6 +289,8 @@ class PartitionLog(ReadableLog):
         except StorageError as error:
             self._epochs.restore(epochs)
             self.report(error)
+            if isinstance(error, DamagedEntry):  # CORRUPT_MESSAGE would blame the producer's batch
+                raise StorageError(str(error)) from None
             raise
         self._adopt(active, headers, len(buffer), planned.producer, now_ms)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)

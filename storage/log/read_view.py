@@ -144,7 +144,7 @@ class ReadableLog(LogAvailability):
             segments = self._segments_from(offset)
             run = read_range.run_of(segments, offset, end_offset, max_bytes, at_least_one_batch, hard_limit, whole)
             if run is not None:
-                records = run[0].read(run[1], run[2] - run[1])
+                records = run[0].read_batches(run[1], run[2] - run[1])
                 aborted = self._transactions.aborted(self, run, offset) if committed else ()
         return Slice(records, high_watermark, self.log_start_offset, stable_offset, aborted)
 

@@ -25,7 +25,7 @@ from ...protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.formats import MIN_ENTRY_BYTES, crc_matches, read_header
 from ...protocol.records.layout import MAGIC_AT, OFFSET_AND_LENGTH, PREFIX_BYTES
-from ..errors import StorageError
+from ..errors import DamagedEntry, StorageError
 from ..format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from ..io.files import File, Files
 
@@ -141,6 +141,17 @@ class Segment:
         except OSError as error:
             raise StorageError(f"cannot read {self._log_path}: {error}") from error
 
+    def read_batches(self, position: int, length: int) -> bytes | memoryview:
+        """Reads from the beginning of a batch, whose size is checked: that of an old index entry, or in a file that was
+        changed, may be no batch's. Raises DamagedEntry."""
+        data = self.read(position, length)
+        if length >= PREFIX_BYTES:
+            _, size = OFFSET_AND_LENGTH.unpack_from(data)
+            if not MIN_ENTRY_BYTES <= size + PREFIX_BYTES <= self.size_bytes - position:
+                what = f"a batch of {size + PREFIX_BYTES} bytes"
+                raise DamagedEntry(f"{self._log_path} at byte {position}: {what}")
+        return data
+
     def append(self, buffer: bytes | bytearray | memoryview, headers: Sequence[BatchHeader]) -> None:
         """Appends whole batches, with final headers and offsets, in one write.
 
@@ -228,9 +239,9 @@ class Segment:
             try:
                 header = read_header(data, position)
             except CorruptRecords as error:
-                raise StorageError(f"{self._log_path} at byte {position}: {error}") from error
+                raise DamagedEntry(f"{self._log_path} at byte {position}: {error}") from error
             if position + header.size_bytes > self.size_bytes:
-                raise StorageError(f"{self._log_path} at byte {position}: the batch ends after the file")
+                raise DamagedEntry(f"{self._log_path} at byte {position}: the batch ends after the file")
             yield position, header
             position += header.size_bytes
 
@@ -240,7 +251,7 @@ class Segment:
             length = min(HEADER_BYTES, max(self.size_bytes - position, 0))
             return read_header(self.read(position, length), whole=False)
         except CorruptRecords as error:
-            raise StorageError(f"{self._log_path} at byte {position}: {error}") from error
+            raise DamagedEntry(f"{self._log_path} at byte {position}: {error}") from error
 
     def first_timestamp(self) -> int:
         """Returns the largest timestamp of the first batch in ms; -1 if there is none."""
@@ -478,7 +489,7 @@ class Segment:
                 chunk = self.read(position, min(_SCAN_BYTES, self.size_bytes - position))
                 chunk_position, start = position, 0
                 if len(chunk) < MIN_ENTRY_BYTES:
-                    raise StorageError(f"{self._log_path} ends inside of a batch header")
+                    raise DamagedEntry(f"{self._log_path} ends inside of a batch header")
             if chunk[start + MAGIC_AT] < MAGIC:
                 last, length = OFFSET_AND_LENGTH.unpack_from(chunk, start)
                 delta, smallest = 0, MIN_ENTRY_BYTES
@@ -486,10 +497,10 @@ class Segment:
                 base, length, delta = _OFFSETS.unpack_from(chunk, start)
                 last, smallest = base + delta, HEADER_BYTES
             else:
-                raise StorageError(f"{self._log_path} ends inside of a batch header")
+                raise DamagedEntry(f"{self._log_path} ends inside of a batch header")
             size = PREFIX_BYTES + length
             if delta < 0 or size < smallest or position + size > self.size_bytes:  # otherwise a reader would skip it
-                raise StorageError(f"{self._log_path} at byte {position}: a batch of {size} bytes, {delta + 1} offsets")
+                raise DamagedEntry(f"{self._log_path} at byte {position}: a batch of {size} bytes, {delta + 1} offsets")
             yield position, size, last
             position += size
 

@@ -93,6 +93,7 @@ def test_error_codes_are_kafkas() -> None:
     expected = {
         "ConfigError": 40,
         "CorruptRecords": 2,
+        "DamagedEntry": 2,
         "DecompressedTooLarge": 87,
         "DirectoryFailed": 56,
         "DirectoryLocked": 56,
