@@ -65,6 +65,7 @@ from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
 from .metrics.client_telemetry import Telemetry
 from .quotas.client_quotas import ClientQuotas
+from .releases.loggers import kafka_logger_names, kafka_loggers
 from .releases.profiles import ELIGIBLE_LEADERS
 from .releases.served_apis import Apis
 from .replica.assignment import NO_LEADER
@@ -186,6 +187,7 @@ class BrokerState:
         files = files or DiskFiles()
         node_id = options.config["node.id"] if options.config.is_set("node.id") else None
         levels().reset()
+        levels().follow(kafka_loggers(options.config.profile), kafka_logger_names(options.config.profile))
         logs = LogDirs.open(files, options.data_dirs, node_id, options.allowed_ids)
         _announce(options.config)  # after the directories are locked: a failure to lock them is to print one line
         try:

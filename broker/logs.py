@@ -6,8 +6,9 @@ of the command line together, so it is imported for the first logger.
 An embedded broker shares its process with other code: it logs warnings and errors only, and does not change the
 process's structlog configuration.
 
-A logger has the name of its module. Each logger has a level, its own or the root's, by Kafka's names. Levels can be
-changed while the broker runs (KIP-412); a restart resets them to those of the process's start.
+A logger has the name of its module. Each has a level, by Kafka's names: its own, or that of Kafka's logger of the same
+part, which inherits from the loggers above it and the root, as in log4j. Levels can be changed while the broker runs
+(KIP-412); a restart resets them to those of the process's start.
 
 An event that is logged while a request is handled has the fields of that request: see `Handling`.
 """
@@ -17,12 +18,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..protocol.names import did_you_mean
 
 PREFIX = "ottla.broker."
+KAFKA = "kafka"
+"""The logger of Kafka above all of Ottla's that have none of the same part."""
 REQUEST_LOGGER = PREFIX + "network.request_log"
 """Logs each request with its response, at DEBUG."""
 
@@ -47,6 +50,8 @@ _threads = threading.local()
 
 
 class Levels:
+    """The levels of all loggers: of Ottla, of Kafka for the parts that Ottla has, and of the root."""
+
     ROOT = "root"
     LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
     _RANKS: Mapping[str, int] = {"TRACE": 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERROR": 4, "FATAL": 5}
@@ -55,6 +60,9 @@ class Levels:
     def __init__(self, root: str) -> None:
         self._plain = {self.ROOT: root}
         self._beginning = self._plain
+        self._parts: Mapping[str, Sequence[str]] = {}
+        self.kafka: tuple[str, ...] = ()
+        """The names of Kafka's loggers."""
         self.reset()
 
     def begin(self, wanted: Mapping[str, str]) -> None:
@@ -67,7 +75,24 @@ class Levels:
         self._own = dict(self._beginning)
         self._reckon()
 
+    def follow(self, parts: Mapping[str, Sequence[str]], kafka: Iterable[str]) -> None:
+        """Sets the names of Kafka's loggers, and for each logger of Ottla (without PREFIX) those whose level it has,
+        the nearest first. One without has the level of `kafka`."""
+        self._parts = {PREFIX + part: names for part, names in parts.items() if names}
+        self.kafka = tuple(kafka)
+        self._reckon()
+
+    def _inherited(self, name: str) -> str:
+        """Returns the own level of a logger, or the first one of those that it inherits from."""
+        own = self._own
+        if name in own or len(own) == 1:
+            return own.get(name, own[self.ROOT])
+        of_kafka = (name,) if name in self.kafka else self._parts.get(name, (KAFKA,))
+        above = (one[:at] for one in of_kafka for at in range(len(one) - 1, 0, -1) if one[at] == ".")
+        return own[next((one for one in (*of_kafka, *above) if one in own), self.ROOT)]
+
     def _reckon(self) -> None:
+        self._levels = {name: self._inherited(name) for name in (self.ROOT, *self.kafka, *LOGGERS)}
         self.logs_requests = self.lets(REQUEST_LOGGER, "debug")
         """Whether each request is logged."""
 
@@ -77,15 +102,15 @@ class Levels:
         return self._own != self._plain
 
     def of(self, name: str) -> str:
-        """Returns the level of a logger: its own, or the root's."""
-        return self._own.get(name, self._own[self.ROOT])
+        """Returns the level of a logger: its own, or the one that it inherits."""
+        return self._levels.get(name) or self._inherited(name)
 
     def all(self) -> dict[str, str]:
         """Returns the level of every logger and of the root."""
-        return {name: self.of(name) for name in (self.ROOT, *LOGGERS)}
+        return dict(self._levels)
 
     def set(self, name: str, level: str | None) -> None:
-        """Sets the level of a logger to one of LEVELS; None returns it to the root's."""
+        """Sets the level of a logger to one of LEVELS; None returns it to the inherited one."""
         if level is None:
             self._own.pop(name, None)
         else:
@@ -97,20 +122,27 @@ class Levels:
         return self._METHODS[method] >= self._RANKS[self.of(name)]
 
 
-def level_of(text: str) -> tuple[str, str]:
-    """Returns (logger, level) of `LEVEL`, which sets the root's, or `LOGGER=LEVEL`. A logger may be named without
-    PREFIX or by its last part, and levels may be in lower case. Raises ValueError, one line.
+def level_of(text: str, kafka: Iterable[str]) -> tuple[str, str]:
+    """Returns (logger, level) of `LEVEL`, which sets the root's, or `LOGGER=LEVEL`. A logger, of Ottla or one of
+    `kafka`, may be named as for `logger_named`, and levels may be in lower case. Raises ValueError, one line.
     """
     name, equals, level = text.rpartition("=")
-    return logger_named(name) if equals else Levels.ROOT, level_named(level)
+    return logger_named(name, kafka) if equals else Levels.ROOT, level_named(level)
 
 
-def logger_named(name: str) -> str:
-    """Returns the full name of a logger. Its last part is enough if no other logger has the same.
+def split_level(text: str) -> tuple[str, str]:
+    """Returns (logger, level) like `level_of`, without a look at the name. Raises ValueError."""
+    name, equals, level = text.rpartition("=")
+    return name if equals else Levels.ROOT, level_named(level)
+
+
+def logger_named(name: str, kafka: Iterable[str]) -> str:
+    """Returns the full name of a logger, of Ottla or one of `kafka`. PREFIX may be left out, and the last part is
+    enough if no other logger of Ottla has the same.
 
     Raises ValueError, one line with the nearest name that exists.
     """
-    known = (Levels.ROOT, *LOGGERS)
+    known = (Levels.ROOT, *LOGGERS, *kafka)
     for one in (name, PREFIX + name):
         if one in known:
             return one

@@ -27,6 +27,7 @@ from ..broker.config.serve_options import (
 from ..broker.config.values import Config
 from ..broker.errors import ConfigError
 from ..broker.logs import Levels, level_of
+from ..broker.releases.loggers import kafka_logger_names
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
 from ..protocol.arguments import Parser
 from ..protocol.mistakes import complain
@@ -185,10 +186,11 @@ def _schemas(texts: Sequence[str]) -> Schemas:
         raise ConfigError(f"--schema: {error}") from error
 
 
-def _log_levels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _log_levels(texts: Sequence[str], config: Config) -> tuple[tuple[str, str], ...]:
     """Parses the values of --log-level. Raises ConfigError."""
+    kafka = kafka_logger_names(config.profile)
     try:
-        return tuple(level_of(text) for text in texts)
+        return tuple(level_of(text, kafka) for text in texts)
     except ValueError as error:
         raise ConfigError(f"--log-level: {error}") from error
 
@@ -210,7 +212,7 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
-    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level))
+    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level, config))
     if parsed.control is not None:
         options = dataclasses.replace(
             options, control=control_listener(parsed.control), control_write=parsed.control_write

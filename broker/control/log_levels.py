@@ -17,10 +17,10 @@ async def get_log_levels(plane: Plane, call: Call) -> Any:
 
 
 async def set_log_level(plane: Plane, call: Call) -> Any:
-    """Sets the level of a logger; null removes it, so that the root's level applies."""
+    """Sets the level of a logger; null removes it, so that the inherited one applies."""
     body: LogLevel = call.body
     try:
-        logger = logger_named(body.logger)
+        logger = logger_named(body.logger, levels().kafka)
     except ValueError as error:
         raise Refusal(404, error) from error
     if body.level is None and logger == Levels.ROOT:

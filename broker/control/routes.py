@@ -42,7 +42,7 @@ _LOGS = (
         log_levels.get_log_levels, refusals=(),
     ),
     Route(
-        "PUT", "/log-levels", "setLogLevel", "Set the level of a logger; null: the level of root",
+        "PUT", "/log-levels", "setLogLevel", "Set the level of a logger; null: the inherited level",
         general.LogLevels, log_levels.set_log_level, body=general.LogLevel, needs_body=True, refusals=(404,),
     ),
 )  # fmt: skip

@@ -379,7 +379,7 @@ def _logs(resources: Any) -> None:
     change = verbs.verb("set", "set levels", log_levels.set, log_levels.shown)
     change.add_argument("level", nargs="+", metavar="[LOGGER=]LEVEL", help="without a logger: the root's level")
     back = verbs.verb(
-        "reset", "remove the levels of loggers, which then have the root's", log_levels.reset, log_levels.shown
+        "reset", "remove the levels of loggers, which then inherit one", log_levels.reset, log_levels.shown
     )
     back.add_argument("logger", nargs="+", metavar="LOGGER")
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...broker.logs import level_of
+from ...broker.logs import split_level
 from ..http_client import Client, Wrong
 from .output import titled
 
@@ -23,11 +23,11 @@ def get(to: Client, given: argparse.Namespace) -> Any:
 
 def set(to: Client, given: argparse.Namespace) -> Any:
     """Sets the level of each given logger, and returns the levels of all loggers."""
-    return _each(to, given.level, lambda text: dict(zip(("logger", "level"), level_of(text), strict=True)))
+    return _each(to, given.level, lambda text: dict(zip(("logger", "level"), split_level(text), strict=True)))
 
 
 def reset(to: Client, given: argparse.Namespace) -> Any:
-    """Removes the own level of each given logger, which then has the root's level."""
+    """Removes the own level of each given logger, which then has the inherited level."""
     return _each(to, given.logger, lambda name: {"logger": name, "level": None})
 
 

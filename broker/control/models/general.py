@@ -40,7 +40,7 @@ class Health(Model):
 
 class LogLevel(Model):
     logger: Annotated[str, text(NAME_MAX, "its name, with or without the prefix ottla.broker., or root", 1)]
-    level: Annotated[LevelName | None, doc("null: the level of root")]
+    level: Annotated[LevelName | None, doc("null: the inherited level")]
 
 
 class LogLevels(Model):

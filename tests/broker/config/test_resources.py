@@ -45,7 +45,7 @@ GENERIC = "This most likely occurs because of a request being malformed by the c
 NOT_A_NUMBER = "Invalid value x for configuration retention.ms: Not a number of type LONG"
 
 # (type, name, changes) -> result of 4.3
-REFUSALS: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str]]] = [
+REFUSALS: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str | None]]] = [
     (TOPIC, "nope", [("retention.ms", SET, "5")], (NO_TOPIC, "The topic 'nope' does not exist.")),
     (TOPIC, "nope", [], (NO_TOPIC, "The topic 'nope' does not exist.")),
     (TOPIC, "nope", [("retention.ms", SET, "x")], (INVALID_CONFIG, NOT_A_NUMBER)),
@@ -123,6 +123,14 @@ REFUSALS: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str
         [("root", SET, "info")],
         (INVALID_CONFIG, f"Cannot set the log level of root to info as it is not a supported log level. {LEVELS}"),
     ),
+    (LOGGER, "1", [("kafka.server", SET, "INFO")], (INVALID_CONFIG, "Logger kafka.server does not exist!")),
+    (
+        LOGGER,
+        "1",
+        [("kafka", SET, "OFF")],
+        (INVALID_CONFIG, f"Cannot set the log level of kafka to OFF as it is not a supported log level. {LEVELS}"),
+    ),
+    (LOGGER, "1", [("nope", 4, "INFO")], (-1, None)),
     (LOGGER, "1", [("ROOT", SET, "INFO")], (INVALID_CONFIG, "Logger ROOT does not exist!")),
     (LOGGER, "1", [("nope", DELETE, None)], (INVALID_CONFIG, "Logger nope does not exist!")),
     (
@@ -510,6 +518,30 @@ async def test_logger_levels_apply_until_restart(tmp_path: Path, stderr: Callabl
     async with running(tmp_path / "data") as broker:
         assert (await shown(await broker.client(), LOGGER, "1", "root")) == {"root": ("INFO", 6)}
         assert is_logged(one, "info")
+
+
+async def test_levels_of_kafkas_loggers_apply_to_the_same_part(tmp_path: Path, stderr: Callable[[], str]) -> None:
+    """Observed with Apache Kafka 4.3.1: a logger without a level has that of the nearest one above it."""
+    apis, replicas, requests = "kafka.server.KafkaApis", "kafka.server.ReplicaManager", "kafka.request.logger"
+    async with running(tmp_path / "data", release="4.3") as broker:
+        client = await broker.client()
+
+        async def found(*names: str) -> list[str | None]:
+            levels_of = await shown(client, LOGGER, "1")
+            assert {source for _, source in levels_of.values()} == {6}
+            return [levels_of[name][0] for name in names]
+
+        assert await found("root", "kafka", "org.apache.kafka", apis, requests) == ["INFO"] * 5
+        assert await change(client, LOGGER, "1", ("kafka", SET, "DEBUG"), (apis, SET, "TRACE")) == OK
+        assert await found("root", "kafka", replicas, apis, requests) == ["INFO", "DEBUG", "DEBUG", "TRACE", "DEBUG"]
+        assert "request " in stderr()  # the request log is part of it
+        assert await change(client, LOGGER, "1", (requests, SET, "INFO"), ("kafka", DELETE, None)) == OK
+        assert await found("kafka", replicas, apis, requests) == ["INFO", "INFO", "TRACE", "INFO"]
+        stderr()
+        assert await found("ottla.broker.network.request_log", "ottla.broker.errors") == ["INFO", "TRACE"]
+        assert "request " not in stderr()
+        assert await change(client, LOGGER, "1", (requests, SET, "DEBUG")) == OK
+        assert await found(requests) == ["DEBUG"] and "request " in stderr()
 
 
 async def test_eligible_leader_replicas_set_min_insync_replicas_for_all_brokers(tmp_path: Path) -> None:

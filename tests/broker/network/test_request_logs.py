@@ -18,6 +18,8 @@ from ottla.broker.errors import ConfigError
 from ottla.broker.logs import LOGGERS, REQUEST_LOGGER, Levels, get_logger, level_of, levels
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.network.router import ROUTES
+from ottla.broker.releases.loggers import kafka_logger_names, kafka_loggers
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
@@ -27,6 +29,8 @@ from ottla_testing.broker.ctl_runs import ctl_lines, refused
 from ottla_testing.broker.harness import Broker, ping, process, produce, records, running
 
 METADATA = 3
+
+KAFKA = kafka_logger_names(profile("ottla"))
 
 
 @pytest.fixture
@@ -179,7 +183,7 @@ async def test_request_that_admits_held_connections_keeps_its_fields(tmp_path: P
 
 async def test_log_levels_change_over_http(tmp_path: Path, events: list[Any]) -> None:
     async with controlled(tmp_path) as (broker, api):
-        assert (await api.call("GET", "/log-levels"))["levels"] == dict.fromkeys(("root", *LOGGERS), "INFO")
+        assert (await api.call("GET", "/log-levels"))["levels"] == dict.fromkeys(("root", *KAFKA, *LOGGERS), "INFO")
         found = await api.call("PUT", "/log-levels", {"logger": "request_log", "level": "DEBUG"})
         assert found["levels"][REQUEST_LOGGER] == "DEBUG" == levels().of(REQUEST_LOGGER)
         await (await broker.client()).call(ping(), 0)
@@ -202,7 +206,7 @@ async def test_log_levels_change_over_http(tmp_path: Path, events: list[Any]) ->
 async def test_log_levels_change_from_the_command_line(tmp_path: Path, events: list[Any]) -> None:
     async with controlled(tmp_path) as (_, api):
         lines = await ctl_lines(api, "log-levels")
-        assert lines[:2] == ["LOGGER LEVEL", "root INFO"] and len(lines) == 2 + len(LOGGERS)
+        assert lines[:2] == ["LOGGER LEVEL", "root INFO"] and len(lines) == 2 + len(KAFKA) + len(LOGGERS)
         lines = await ctl_lines(api, "log-levels", "set", "request_log=debug", "warn")
         assert f"{REQUEST_LOGGER} DEBUG" in lines and "root WARN" in lines
         assert f"{REQUEST_LOGGER} WARN" in await ctl_lines(api, "log-levels", "reset", "request_log")
@@ -231,12 +235,18 @@ async def fetch_once(port: int) -> None:
 
 
 def test_unknown_log_levels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options, _ = parse_serve(["--data-dir", "d", "--log-level", "debug", "--log-level", "broker_state=Warn"], {})
-    assert options.log_levels == (("root", "DEBUG"), ("ottla.broker.broker_state", "WARN"))
+    texts = ["debug", "broker_state=Warn", "kafka.request.logger=INFO"]
+    options, _ = parse_serve(["--data-dir", "d", *(word for text in texts for word in ("--log-level", text))], {})
+    assert options.log_levels == (
+        ("root", "DEBUG"),
+        ("ottla.broker.broker_state", "WARN"),
+        ("kafka.request.logger", "INFO"),
+    )
     wrong = (
         ("loud", "a level is one of"),
         ("broker_stat=INFO", "did you mean broker_state?"),
         ("=", "there is no logger"),
+        ("kafka.request=INFO", "there is no logger"),
     )
     for text, reason in wrong:
         with pytest.raises(ConfigError, match="--log-level: .*" + reason.replace("?", r"\?")):
@@ -248,7 +258,7 @@ def test_unknown_log_levels_are_refused(tmp_path: Path, capsys: pytest.CaptureFi
 def test_reset_restores_the_log_levels_of_the_start() -> None:
     found = Levels("INFO")
     assert not found.are_changed and not found.logs_requests
-    found.begin(dict(map(level_of, ["request_log=TRACE", "ERROR"])))
+    found.begin(dict(level_of(text, KAFKA) for text in ("request_log=TRACE", "ERROR")))
     assert found.are_changed and found.logs_requests
     assert (found.of("ottla.broker.broker_state"), found.of(REQUEST_LOGGER)) == ("ERROR", "TRACE")
     found.set("root", "DEBUG")
@@ -258,6 +268,55 @@ def test_reset_restores_the_log_levels_of_the_start() -> None:
     assert (found.of("ottla.broker.broker_state"), found.logs_requests) == ("ERROR", True)
     found.begin({})
     assert not found.are_changed
+
+
+def test_loggers_inherit_from_kafkas_of_the_same_part() -> None:
+    found = Levels("INFO")
+    found.follow(kafka_loggers(profile("4.3")), KAFKA)
+    errors, cleaner, others = (f"ottla.broker.{part}" for part in ("errors", "background.cleaner", "control.app"))
+    assert set(found.all().values()) == {"INFO"}
+    found.set("kafka", "DEBUG")
+    assert found.of(errors) == found.of(others) == found.of("kafka.server.KafkaApis") == "DEBUG"
+    assert found.of(cleaner) == "DEBUG" and found.logs_requests  # by kafka.log.LogCleaner, which is above it, too
+    assert found.of("org.apache.kafka.storage.internals.log.LogCleaner") == found.of("root") == "INFO"
+    found.set("org.apache.kafka", "WARN")
+    assert found.of("org.apache.kafka.storage.internals.log.LogCleaner") == found.of(cleaner) == "WARN"
+    found.set("kafka.server.KafkaRequestHandler", "TRACE")
+    found.set("kafka.log.LogCleaner", "ERROR")
+    assert (found.of(errors), found.of(cleaner), found.of(others)) == ("TRACE", "ERROR", "DEBUG")
+    found.set("kafka.server.KafkaApis", "WARN")
+    assert found.of(errors) == "WARN" and found.lets(errors, "warning") and not found.lets(errors, "info")
+    found.set(errors, "FATAL")
+    assert (found.of(errors), found.of("kafka.server.KafkaApis")) == ("FATAL", "WARN")
+    for name in (errors, "kafka.server.KafkaApis", "kafka"):
+        found.set(name, None)
+    assert (found.of(errors), found.of(others)) == ("TRACE", "INFO")
+    found.reset()
+    assert set(found.all().values()) == {"INFO"} and not found.logs_requests
+
+
+def test_each_part_names_loggers_of_kafka() -> None:
+    for release in ("0.8.2", "2.8", "3.9", "4.3", "ottla"):
+        parts = kafka_loggers(profile(release))
+        assert {f"ottla.broker.{part}" for part in parts} <= set(LOGGERS)
+        assert {name for names in parts.values() for name in names} < set(kafka_logger_names(profile(release)))
+    # Read from Apache Kafka 2.8.2, 3.9.1 and 4.3.1 (DescribeConfigs of the broker's loggers).
+    moved = {
+        "kafka.controller.KafkaController": "2.8",
+        "kafka.server.KafkaServer": "2.8",
+        "kafka.server.KafkaConfig": "2.8 3.9",
+        "kafka.coordinator.group.GroupCoordinator": "2.8 3.9",
+        "kafka.server.ClientQuotaManager$ThrottledChannelReaper": "2.8 3.9",
+        "kafka.log.LogCleaner": "2.8 3.9 4.3",
+        "kafka.request.logger": "2.8 3.9 4.3",
+        "kafka.server.ControllerServer": "3.9 4.3",
+        "org.apache.kafka.server.ClientMetricsManager": "3.9 4.3",
+        "org.apache.kafka.server.quota.ClientQuotaManager$ThrottledChannelReaper": "4.3",
+        "org.apache.kafka.storage.internals.log.LogCleaner": "4.3",
+    }
+    for name, releases in moved.items():
+        listed = [release for release in ("2.8", "3.9", "4.3") if name in kafka_logger_names(profile(release))]
+        assert " ".join(listed) == releases, name
 
 
 async def test_request_log_level_follows_the_root(tmp_path: Path, events: list[Any]) -> None:
