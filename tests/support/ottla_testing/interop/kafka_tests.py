@@ -68,6 +68,7 @@ REASONS = (  # the first that matches
         "internals",
         r"NeedsInternals|Thread leak detected: Http|unexpected threads during|getMemoryPoolAvailable"
         r"|Unable to find metric|NoClassDefFound|CONTROLLER:PLAINTEXT> but was"
+        r"|DescribeConfigsForLog4jLogLevels.*clusterReplica"
         # the files of one broker, the configs of one broker
         r"|WhenUncleanShutdown|LastKnownLeaderShouldBeElectedIfEmptyElr|DescribeWithUnstableFeatureVersions",
     ),
