@@ -130,7 +130,7 @@ class BrokerState:
         self.loop = loop
         self.logs = logs
         self.node_id: int = logs.node_id
-        self.nodes = Nodes(logs.node_id, options.node_ids)
+        self.nodes = Nodes(logs.node_id, options.node_ids, self.profile.behaviour)
         self.nodes.racks.update((id, self.config.of(id).get("broker.rack")) for id in self.nodes.ids)
         self.checks_in_sync = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
         """Whether fewer replicas than min.insync.replicas can be in sync. A lone node without
@@ -257,7 +257,7 @@ class BrokerState:
             self.logs.upgrade.finish()
             self.logs.upgrade = None
         self.quotas.begin(self.metadata_log, records)
-        self.topology = Topology(self.nodes, self.topics, self.clock, self.waits, self._address)
+        self.topology = Topology(self.nodes, self.topics, self.config, self.clock, self.waits, self._address)
         self.topology.begin(note)
         self._load_groups()
         self._load_transactions()
@@ -375,8 +375,9 @@ class BrokerState:
 
     def _replay_broker_config(self, record: ConfigRecord) -> None:
         source = ConfigSource.DYNAMIC_BROKER if record.resource_name else ConfigSource.DYNAMIC_DEFAULT_BROKER
+        node_id = int(record.resource_name) if is_broker(record.resource_name or "x") else None
         try:
-            self.config.set_dynamic(record.name, record.value, source)
+            self.config.set_dynamic(record.name, record.value, source, node_id)
         except ConfigError as error:  # a record of a newer or older release
             get_logger().warning("broker config ignored", reason=str(error))
 

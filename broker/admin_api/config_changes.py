@@ -34,8 +34,8 @@ def of_topic(state: BrokerState, name: str) -> list[ConfigInfo]:
 
 
 def of_broker(state: BrokerState) -> list[ConfigInfo]:
-    """Returns all configs of the broker."""
-    config = state.config
+    """Returns all configs of the broker, of its first node."""
+    config = state.config.of(state.nodes.ids[0])
     return [_info(config.describe(key), config.fact(key)) for key in sorted(config.names())]
 
 

@@ -6,8 +6,9 @@ copy replaces the log, and the old folder is deleted a little later, like that o
 disk happen in threads, except in the last step: it runs on the event loop so that nothing is appended meanwhile, with
 little left to copy and sync.
 
-A move that a stop interrupts resumes after the next start. `replica.alter.log.dirs.io.max.bytes.per.second` bounds the
-rate of all moves together, in real time; `num.replica.alter.log.dirs.threads` bounds how many copy at once.
+A move that a stop interrupts resumes after the next start. `replica.alter.log.dirs.io.max.bytes.per.second`, the lowest
+of the nodes, bounds the rate of all moves together, in real time; `num.replica.alter.log.dirs.threads` bounds how many
+copy at once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 COPY_BYTES = 1 << 20  # of one step, like a fetch of a follower
 LAST_BYTES = 1 << 18  # copied on the event loop at most, in the first attempt
 LAST_BYTES_MAX = 1 << 26  # the limit for producers that write faster than their data is synced
-RETRY_MS = 1000  # after an error that may pass, and while the rate is 0
+RETRY_MS = 1000  # after an error that may pass, and while the rate does not allow more
 BEGINNINGS = 3  # restarts of a copy that does not match its log, before the move fails
 RATE_CONFIG = "replica.alter.log.dirs.io.max.bytes.per.second"
 THREADS_CONFIG = "num.replica.alter.log.dirs.threads"
@@ -97,7 +98,8 @@ class Moves:
         self._tasks: set[asyncio.Task[None]] = set()
         self._copying = 0
         self._slot_waiters: list[asyncio.Future[None]] = []
-        self._free_ms = 0  # the earliest time at which more may be copied
+        self._owed_bytes = 0.0  # copied above the rate by `_owed_ms`
+        self._owed_ms = 0
         self._is_closing = False
         self._change: asyncio.Future[None] | None = None
         self.cleaning: Callable[[Partition], asyncio.Future[bool] | None] = lambda partition: None
@@ -339,20 +341,31 @@ class Moves:
         assert future is not None
         if not future.lag(log) and future.log_start_offset >= log.log_start_offset:
             return False
-        rate: int = self._config.get(RATE_CONFIG, 1 << 63)
-        while self._waits.now_ms() < self._free_ms or not rate:
-            await self._wait_until(move, max(self._free_ms, self._waits.now_ms() + (0 if rate else RETRY_MS)))
+        while (wait_ms := self._wait_ms()) > 0:
+            # Not longer: the rate may change meanwhile.
+            await self._wait_until(move, self._waits.now_ms() + min(wait_ms, RETRY_MS))
             self._check(move)
-            log, rate = move.partition.log, self._config.get(RATE_CONFIG, 1 << 63)
+            log = move.partition.log
         future.configure(log.config)
-        data = future.wanted(log, min(COPY_BYTES, rate))
+        data = future.wanted(log, min(COPY_BYTES, self._rate()))
         size_bytes = len(data)
-        self._free_ms = max(self._free_ms, self._waits.now_ms()) + size_bytes * 1000 // rate
+        self._owed_bytes += size_bytes
         now_ms = self._clock.now_ms()
         await self._durability.in_thread(
             partial(future.follow, data, log.log_start_offset, log.log_end_offset if not size_bytes else -1, now_ms)
         )
         return True
+
+    def _rate(self) -> int:
+        """Returns the lowest rate of the nodes, which share the directories."""
+        return 1 << 63 if self._config.fact(RATE_CONFIG) is None else self._config.lowest(RATE_CONFIG)
+
+    def _wait_ms(self) -> int:
+        """Returns the time until more may be copied at the present rate."""
+        rate, now_ms = self._rate(), self._waits.now_ms()
+        passed_ms, self._owed_ms = max(0, now_ms - self._owed_ms), now_ms
+        self._owed_bytes = max(0.0, self._owed_bytes - rate * passed_ms / 1000)
+        return int(self._owed_bytes * 1000 / rate) if rate else RETRY_MS
 
     async def _wait_for(self, move: Move, other: asyncio.Future[Any]) -> None:
         """Returns when `other` has ended, with or without an error. Raises as `_check` once the move is over."""

@@ -1,8 +1,8 @@
 """Configs of single nodes: `node.<id>.<config>` sets a config for one of several nodes in this process.
 
 Owns the notation and the rule which configs may differ between nodes. Those are the configs that the broker reads for
-the node that received a request or a connection, and all configs without effect. The others belong to what the nodes
-share: logs, coordinators, quotas and the metadata.
+the node that received a request or a connection, throttles of replication, and all configs without effect. The others
+belong to what the nodes share: logs, coordinators, quotas and the metadata.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MAY_DIFFER = frozenset(
     auto.create.topics.enable broker.rack fetch.max.bytes max.connection.creation.rate
     max.connections max.connections.per.ip max.connections.per.ip.overrides max.request.partition.size.limit
     replica.selector.class socket.listen.backlog.size socket.receive.buffer.bytes socket.request.max.bytes
-    socket.send.buffer.bytes transaction.partition.verification.enable
+    leader.replication.throttled.rate follower.replication.throttled.rate
+    replica.alter.log.dirs.io.max.bytes.per.second socket.send.buffer.bytes transaction.partition.verification.enable
     """.split()
 )
 """The configs with an effect that may differ between nodes."""

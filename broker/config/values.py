@@ -63,6 +63,8 @@ __all__ = [
 ACTED_ON = frozenset(
     """
     num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
+    leader.replication.throttled.rate follower.replication.throttled.rate
+    leader.replication.throttled.replicas follower.replication.throttled.replicas
     auto.leader.rebalance.enable leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
     authorizer.class.name super.users allow.everyone.if.no.acl.found
     advertised.listeners default.replication.factor min.insync.replicas offsets.topic.replication.factor
@@ -168,7 +170,7 @@ class Config:
     every change of a dynamic value; caches derived from this object compare it.
 
     A config `node.<id>.<name>` is the value of `<name>` for one node, whatever the source of the value for all nodes;
-    `of(node_id)` is the configuration of a node. Dynamic values are those of all nodes.
+    `of(node_id)` is the configuration of a node. Dynamic values are those of all nodes, except replication throttles.
     """
 
     def __init__(
@@ -186,6 +188,7 @@ class Config:
             ConfigSource.DYNAMIC_DEFAULT_BROKER: {},
         }
         """By level, in order of precedence. May include configs that the release does not have, as in Kafka."""
+        self._dynamic_of_nodes: dict[int, dict[str, str]] = {}  # configs of ONLY_IF_SET, at the level DYNAMIC_BROKER
         self._values: dict[str, Any] = {}
         self._resolved: dict[tuple[str, ...], Any] = {}
         self._logged_inert: set[str] = set()
@@ -218,9 +221,7 @@ class Config:
         self._nodes = {node_id: self._with(texts) for node_id, texts in self.of_nodes.items()}
 
     def _with(self, texts: Mapping[str, str]) -> Config:
-        """Returns this configuration with other static values. Both have the same dynamic values, which change with
-        this one.
-        """
+        """Returns this configuration with other static values. The dynamic values change with this one."""
         made = copy.copy(self)
         made._static = {**self._static, **texts}
         made._values, made._resolved, made._nodes = {}, {}, {}
@@ -363,6 +364,10 @@ class Config:
         """Returns the effective value, or `default` if the release does not have the config."""
         return default if self.fact(name) is None else self[name]
 
+    def lowest(self, name: str) -> Any:
+        """Returns the lowest of the values for all nodes and for single ones."""
+        return min([self[name], *(node[name] for node in self._nodes.values())])
+
     def is_set(self, name: str) -> bool:
         """Returns whether any source except the defaults sets the config, under this name or a synonym."""
         return self.source(name) is not ConfigSource.DEFAULT
@@ -463,13 +468,23 @@ class Config:
             )
         return entries
 
-    def set_dynamic(self, name: str, text: str | None, source: ConfigSource = ConfigSource.DYNAMIC_BROKER) -> None:
+    def set_dynamic(
+        self,
+        name: str,
+        text: str | None,
+        source: ConfigSource = ConfigSource.DYNAMIC_BROKER,
+        node_id: int | None = None,
+    ) -> None:
         """Sets a dynamic value, or removes it if `text` is None, at the level DYNAMIC_BROKER (this broker) or
-        DYNAMIC_DEFAULT_BROKER (all brokers).
+        DYNAMIC_DEFAULT_BROKER (all brokers). With `node_id` a config of ONLY_IF_SET is one of that node.
 
         The caller checks the change with `dynamic.py`. Raises ConfigError for a value of the wrong type.
         """
         layer = self._dynamic[source]
+        if source is ConfigSource.DYNAMIC_BROKER and name in ONLY_IF_SET and node_id is not None:
+            layer = self._dynamic_of_nodes.setdefault(node_id, {})
+            if node_id not in self._nodes:
+                self._nodes[node_id] = self._with({})
         fact = self.fact(name)
         if text is not None and fact is not None:
             parse_value(fact, text, name)
@@ -498,11 +513,15 @@ class Config:
         self._values.clear()
         self._resolved.clear()
         self.revision += 1
-        for node in self._nodes.values():
+        level = ConfigSource.DYNAMIC_BROKER
+        for node_id, node in self._nodes.items():
+            own = self._dynamic_of_nodes.get(node_id, {})
+            node._dynamic = {**self._dynamic, level: self._dynamic[level] | own} if own else self._dynamic
             node._changed()
 
     def forget_dynamic(self) -> None:
         """Removes all dynamic values, like a broker that restarts and reads them from the metadata."""
+        self._dynamic_of_nodes.clear()
         for source, layer in self._dynamic.items():
             layer.clear()
             layer.update(self._always_dynamic().get(source, {}))

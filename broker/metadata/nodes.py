@@ -1,15 +1,19 @@
 """The nodes that clients see, and the assignment of replicas and leaders to them.
 
 Owns replica placement and leader election, with the rules of Kafka's controller. Each partition has a single log,
-whatever its replicas: replicas are labels, so every running replica is in sync at once.
+whatever its replicas: replicas are labels, so every running replica is in sync at once. Only during a reassignment a
+replica that was out of sync joins the ISR later, when `replica_copies.py` reports that it has caught up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from ..releases.behaviour import Behaviour
 from ..replica.assignment import NO_LEADER, Assignment
 from .placement import place
+
+NEWEST = Behaviour()
 
 REPLICAS = 3  # default replication factor, if there are as many nodes
 
@@ -17,9 +21,12 @@ REPLICAS = 3  # default replication factor, if there are as many nodes
 class Nodes:
     """The nodes of one broker process; `stopped` nodes do not run."""
 
-    def __init__(self, own: int, ids: Sequence[int] = ()) -> None:
-        """`own` is the node id of the data directory. It is the only node unless `ids` has several, including `own`."""
+    def __init__(self, own: int, ids: Sequence[int] = (), behaviour: Behaviour = NEWEST) -> None:
+        """`own` is the node id of the data directory. It is the only node unless `ids` has several, including `own`.
+        `behaviour` has the release's rules of reassignments.
+        """
         self.own = own
+        self._behaviour = behaviour
         self.is_cluster = len(ids) > 1
         """Whether clients see more than one node."""
         self.ids: tuple[int, ...] = tuple(sorted(ids)) if self.is_cluster else (own,)
@@ -105,17 +112,18 @@ class Nodes:
 
     def elected(self, now: Assignment, *, is_held: bool, unclean: bool, least: int = 0) -> Assignment:
         """Returns the assignment after an election: a running leader in sync stays, otherwise the first replica in sync
-        leads. A reassignment whose new replicas are all in sync completes.
+        leads.
 
         `is_held`: the partition has no leader. `unclean`: a replica out of sync may lead if none is in sync. Without a
-        leader the last in-sync replicas stay in the ISR: only they have all records.
+        leader the last in-sync replicas stay in the ISR: only they have all records. During a reassignment no replica
+        joins the ISR, except a new leader; `joined` does the rest.
 
         `least` is min.insync.replicas if there are eligible leader replicas (KIP-966), else 0. Replicas that leave an
         ISR with fewer replicas than that become eligible to lead; then the ISR may be empty.
         """
         return now.after(self._led(now, is_held=is_held, unclean=unclean, least=least))
 
-    def _led(self, now: Assignment, *, is_held: bool, unclean: bool, least: int, ends: bool = True) -> Assignment:
+    def _led(self, now: Assignment, *, is_held: bool, unclean: bool, least: int) -> Assignment:
         running = tuple(filter(self.runs, now.replicas))
         clean = [node for node in running if node in now.isr or node in now.eligible]
         leader = now.leader
@@ -127,12 +135,10 @@ class Nodes:
             in_sync = tuple(node for node in running if node in now.isr)
             isr = () if least else in_sync or now.isr if is_held else now.isr
             return _with_eligible(now, now._replace(leader=leader, isr=isr), least)
-        made = now._replace(leader=leader, isr=running)
-        if ends and now.is_reassigned and set(now.target) <= set(running):
-            isr = tuple(node for node in running if node not in now.removing)
-            leader = leader if leader in isr else isr[0]
-            made = now._replace(replicas=now.target, isr=isr, leader=leader, adding=(), removing=())
-        return _with_eligible(now, made, least)
+        isr = running
+        if now.is_reassigned:
+            isr = tuple(node for node in running if node in now.isr or node == leader)
+        return _with_eligible(now, now._replace(leader=leader, isr=isr), least)
 
     @staticmethod
     def _last_resort(now: Assignment, running: Sequence[int], *, unclean: bool) -> int:
@@ -143,18 +149,57 @@ class Nodes:
             return now.last_known[0]
         return running[0] if running and unclean else NO_LEADER
 
-    def reassigned(
-        self, now: Assignment, target: Sequence[int], *, is_held: bool, unclean: bool, least: int = 0
-    ) -> Assignment:
-        """Returns the assignment during a reassignment: old and new replicas, until all new ones run and `elected`
-        completes it (KIP-455). A mere change of order takes effect at once.
+    def lagging(self, now: Assignment) -> tuple[int, ...]:
+        """Returns the running replicas of a reassignment in progress that have to catch up with the leader."""
+        if not now.is_reassigned or now.leader == NO_LEADER:
+            return ()
+        return tuple(node for node in now.replicas if self.runs(node) and node not in now.isr)
+
+    def joined(self, now: Assignment, caught_up: Collection[int], *, least: int = 0) -> Assignment:
+        """Returns the assignment after these replicas of a reassignment joined the ISR, which may complete it. `least`
+        is that of `elected`.
         """
-        made = now._replace(
-            replicas=(*target, *sorted(set(now.replicas) - set(target))),
-            adding=tuple(sorted(set(target) - (set(now.replicas) - set(now.adding)))),
-            removing=tuple(sorted(set(now.replicas) - set(target))),
-        )
-        return now.after(self._led(made, is_held=is_held, unclean=unclean, least=least, ends=False))
+        isr = tuple(node for node in now.replicas if node in now.isr or node in caught_up)
+        made = _with_eligible(now, now._replace(isr=isr), least)
+        return now.after(self._completed(made, is_held=False, least=least))
+
+    def _completed(self, now: Assignment, *, is_held: bool, least: int) -> Assignment:
+        """Returns the assignment after the end of a reassignment, or itself if it continues. A leader that is removed
+        hands over to the first of the others.
+        """
+        isr = tuple(node for node in now.isr if node not in now.removing)
+        awaits, are_fewer = self._behaviour.reassignment_awaits, len(now.adding) < len(now.removing)
+        awaited = set(now.target if awaits == "target" else now.adding)
+        if awaits == "adding_if_not_fewer" and are_fewer:
+            awaited.update(now.target)
+        if not now.is_reassigned or not isr or not awaited <= set(isr):
+            return now
+        eligible = tuple(node for node in now.eligible if node in now.target)
+        made = now._replace(replicas=now.target, isr=isr, adding=(), removing=(), eligible=eligible)
+        return self._led(made, is_held=is_held, unclean=False, least=least)
+
+    def reassigned(self, now: Assignment, target: Sequence[int], *, is_held: bool, least: int = 0) -> Assignment:
+        """Returns the assignment at the beginning of a reassignment: old and new replicas, until the new ones are in
+        sync (KIP-455). Without new ones it completes at once. `least` is that of `elected`.
+
+        The two controllers differ if a reassignment is in progress. With ZooKeeper the new one replaces it. A KRaft
+        controller adds to it: replicas being added stay and count as old ones, and an empty list of replicas to add or
+        to remove leaves the present list.
+        """
+        isr = now.isr
+        if self._behaviour.controls_as_kraft:
+            removed = tuple(sorted(set(now.replicas) - set(target)))
+            adding, removing = tuple(sorted(set(target) - set(now.replicas))) or now.adding, removed or now.removing
+            replicas = (*target, *removed)
+        else:
+            old = [node for node in now.replicas if node not in now.adding]
+            replicas = (*target, *(node for node in old if node not in target))
+            adding = tuple(node for node in replicas if node not in old)
+            removing = tuple(node for node in replicas if node not in target)
+            isr = tuple(node for node in now.isr if node in replicas) or replicas[:1]
+        made = now._replace(replicas=replicas, isr=isr, adding=adding, removing=removing)
+        made = self._led(made, is_held=is_held, unclean=False, least=least)
+        return now.after(self._completed(made, is_held=is_held, least=least))
 
     def reverted(self, now: Assignment, *, is_held: bool, unclean: bool, least: int = 0) -> Assignment | None:
         """Returns the assignment after cancelling the reassignment. None if no replica would be in sync, unless

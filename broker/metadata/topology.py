@@ -18,9 +18,11 @@ from ..errors import Refused
 from ..logs import get_logger
 from ..replica.assignment import NO_LEADER, Assignment
 from .nodes import Nodes
+from .replica_copies import ReplicaCopies
 
 if TYPE_CHECKING:
     from ..clock import Clock, Timer
+    from ..config.values import Config, TopicConfig
     from ..replica.partition import Partition
     from .topics import Topics
 
@@ -71,8 +73,8 @@ class TopologyNote(NamedTuple):
 
 NOTHING_NOTED = TopologyNote()
 REASSIGNMENT_MS = 100
-"""Duration of a reassignment whose new replicas run. In Kafka it takes as long as copying; tools and admin clients that
-list reassignments right afterwards expect to see it.
+"""Duration of a reassignment whose new replicas run, without a throttle. In Kafka it takes as long as copying; tools
+and admin clients that list reassignments right afterwards expect to see it.
 """
 UNKNOWN = 1 << 63  # log end offset of a log that no longer exists: higher than any
 
@@ -84,18 +86,21 @@ class Topology:
         self,
         nodes: Nodes,
         topics: Topics,
+        config: Config,
         clock: Clock,
         waits: Clock,
         address: Callable[[int], tuple[str, int]],
     ) -> None:
-        """`waits` is the clock that ends reassignments, even if the broker's `clock` is stopped. `address` returns the
-        address of a node's first listener.
+        """`waits` is the clock of REASSIGNMENT_MS, which passes even if the broker's `clock` is stopped. `address`
+        returns the address of a node's first listener.
         """
         self.nodes = nodes
         self._topics = topics
         self._clock = clock
         self._waits = waits
-        self._ending: set[Timer] = set()  # timers of reassignments
+        self._copies = ReplicaCopies(nodes, config, self._config_of, clock)
+        self._settling: dict[Partition, Timer] = {}  # by REASSIGNMENT_MS
+        self._next: Timer | None = None  # the next check of the copies
         self._address = address
         self.on_leader: Callable[[Partition], None] = lambda partition: None
         """Called after startup with each partition whose leader changed."""
@@ -109,6 +114,10 @@ class Topology:
         self.nodes.unregistered.update(note.unregistered & self.nodes.stopped)
         for partition in self._partitions():
             partition.is_held = (partition.topic, partition.index) in note.offline
+        going_on = [partition for partition in self._partitions() if partition.assignment.is_reassigned]
+        self._settle(going_on)
+        for partition in going_on:
+            self._copies.follow(partition)
         if self.nodes.is_cluster or note.offline:
             self._elect(self._partitions())
 
@@ -223,16 +232,16 @@ class Topology:
         (KIP-455). Raises Refused.
         """
         now, is_held = partition.assignment, partition.is_held
-        unclean, least = self._is_unclean(partition), self._topics.eligible_below(partition.topic)
+        least = self._topics.eligible_below(partition.topic)
         if replicas is not None:
             if problem := self.nodes.problem_of(replicas):
                 raise Refused(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
                 )
-            return self.nodes.reassigned(now, replicas, is_held=is_held, unclean=unclean, least=least)
+            return self.nodes.reassigned(now, replicas, is_held=is_held, least=least)
         if not now.is_reassigned:
             raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-        made = self.nodes.reverted(now, is_held=is_held, unclean=unclean, least=least)
+        made = self.nodes.reverted(now, is_held=is_held, unclean=self._is_unclean(partition), least=least)
         if made is None:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -242,14 +251,12 @@ class Topology:
         return made
 
     def change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
-        """Applies assignments from `elected` and `reassigned`, all at once. Reassignments that can complete do so after
-        REASSIGNMENT_MS. Raises StorageError.
+        """Applies assignments from `elected` and `reassigned`, all at once. The replicas of reassignments catch up
+        after REASSIGNMENT_MS at the earliest. Raises StorageError.
         """
+        begun = [partition for partition, made in wanted if made.is_reassigned and made != partition.assignment]
+        self._settle(begun)
         self._change(wanted)
-        moved = [partition for partition, made in wanted if made.is_reassigned]
-        if moved:
-            timer = self._waits.call_at(self._waits.now_ms() + REASSIGNMENT_MS, lambda: self._end(moved, timer))
-            self._ending.add(timer)
 
     def clear_eligible(self, topic: str | None = None) -> None:
         """Removes the eligible leader replicas and last known leaders of a topic, or of all, as Kafka does when
@@ -261,18 +268,50 @@ class Topology:
         )
 
     def close(self) -> None:
-        """Cancels the timers of reassignments; the next start completes them."""
-        for timer in self._ending:
-            timer.cancel()
-        self._ending.clear()
+        """Cancels the timers of reassignments, which continue after the next start."""
+        for timer in (*self._settling.values(), self._next):
+            if timer is not None:
+                timer.cancel()
+        self._settling.clear()
+        self._next = None
 
-    def _end(self, moved: Sequence[Partition], timer: Timer) -> None:
-        self._ending.discard(timer)
-        there = {id(partition) for partition in self._partitions()}
+    def _settle(self, begun: Sequence[Partition]) -> None:
+        if begun:
+            self._copies.hold(begun)
+            timer = self._waits.call_at(self._waits.now_ms() + REASSIGNMENT_MS, lambda: self._settled(begun, timer))
+            self._settling |= dict.fromkeys(begun, timer)
+
+    def _settled(self, begun: Sequence[Partition], timer: Timer) -> None:
+        settled = [one for one in begun if self._settling.get(one) is timer]  # not reassigned again since
+        for partition in settled:
+            del self._settling[partition]
+        self._copies.release(settled)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Lets the replicas that have caught up join the ISR, which may complete reassignments.
+
+        Called after each change of what the copies depend on: leaders, nodes, throttles.
+        """
         try:
-            self._elect([one for one in moved if id(one) in there])
+            while caught_up := self._copies.caught_up():
+                changes: list[tuple[Partition, Assignment]] = []
+                for partition, nodes in caught_up.items():
+                    least = self._topics.eligible_below(partition.topic)
+                    changes.append((partition, self.nodes.joined(partition.assignment, nodes, least=least)))
+                self._apply(changes)
         except StorageError as error:
             get_logger().error("partition reassignment not completed", reason=str(error))
+        if self._next is not None:
+            self._next.cancel()
+        next_ms = self._copies.next_ms()
+        self._next = None if next_ms is None else self._clock.call_at(next_ms, self.catch_up)
+
+    def _config_of(self, partition: Partition) -> TopicConfig | None:
+        key = partition.topic, partition.index
+        if not self._topics.has_partition(*key) or self._topics.partition(*key) is not partition:
+            return None
+        return self._topics.named(partition.topic).config
 
     def imbalanced(self, percentage: int | None) -> list[Partition]:
         """Returns the partitions that are not led by their available preferred replica; with a percentage, only those
@@ -357,12 +396,19 @@ class Topology:
         self._change(changes)
 
     def _change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
+        self._apply(wanted)
+        self.catch_up()
+
+    def _apply(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
         changes = [(partition, made) for partition, made in wanted if made != partition.assignment]
         if not changes:
             return
         leaders = {id(partition): partition.leader for partition, _ in changes}
         renewed = [one for one, made in changes if made.leader_epoch != one.assignment.leader_epoch]
+        self._copies.advance()  # the rates depend on the leaders
         self._topics.reassign(changes, self._clock.now_ms())
+        for partition, _ in changes:
+            self._copies.follow(partition)
         for partition in renewed:
             key = self._topics.named(partition.topic).id, partition.index
             self._known_epochs[key] = max(self._known_epochs.get(key, 0), partition.leader_epoch)

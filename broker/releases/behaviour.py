@@ -152,6 +152,10 @@ class Behaviour:
     messages, all topics in the result of an election of all leaders, and leader.imbalance.per.broker.percentage
     ignored.
     """
+    reassignment_awaits: Literal["target", "adding", "adding_if_not_fewer"] = "adding_if_not_fewer"
+    """The replicas that must be in sync before a reassignment completes: all of the target, only those that it adds, or
+    only those unless it removes more than it adds (KAFKA-15665, KAFKA-19975).
+    """
 
     topics_as_kraft: bool = True
     """Topic changes respond like a KRaft controller instead of like one with ZooKeeper: with other messages; DELETE on
@@ -310,6 +314,12 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
     "log_dirs_of_requested_topics": (("0.8.2", False), ("3.7", True)),
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "reassignment_awaits": (
+        ("0.8.2", "target"),
+        ("3.3", "adding"),
+        ("3.8", "target"),
+        ("4.3", "adding_if_not_fewer"),
+    ),
     "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
     "first_offsets": (("0.8.2", True), ("3.3", False)),
     "special_timestamps": (("0.8.2", False), ("3.0", True)),

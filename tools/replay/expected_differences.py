@@ -159,6 +159,9 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "controls_as_kraft": _signs(
         ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
     ),
+    "reassignment_awaits": _signs(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+    + _signs(ApiKey.ALTER_PARTITION_REASSIGNMENTS, path=r"error_code$", holds=_codes(0, 85))
+    + _signs(ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS, path=r"leader|replica_nodes|isr_nodes"),
     "topics_as_kraft": _signs(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
     "first_offsets": _signs(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, newest=0),
     "special_timestamps": _signs(ApiKey.LIST_OFFSETS, path=r"error_code$|\.(timestamp|offset)$"),

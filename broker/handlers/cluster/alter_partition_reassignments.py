@@ -1,6 +1,7 @@
 """AlterPartitionReassignments v0-v1: changes the replicas of partitions (KIP-455, KIP-860).
 
-All nodes share one log, so a reassignment completes after a moment if its new replicas run, else when they run again.
+All nodes share one log, so a reassignment completes after a moment, or after the time that a throttle gives, if its new
+replicas run; else when they run again.
 """
 
 from __future__ import annotations

@@ -104,8 +104,9 @@ def alter(
 ) -> None:
     """Changes a resource for IncrementalAlterConfigs: all changes are made, or none.
 
-    The configs of a node apply to all nodes, which are one broker. `refused` is the controller's refusal of the whole
-    request: configs of nodes and loggers are changed before it. Raises Refused, ConfigError or StorageError.
+    The configs of a node apply to all nodes, which are one broker, except replication throttles. `refused` is the
+    controller's refusal of the whole request: configs of nodes and loggers are changed before it. Raises Refused,
+    ConfigError or StorageError.
     """
     check_changes(context, kind, name, changes)
     if kind == BROKER_LOGGER:
@@ -136,7 +137,7 @@ def replace(
     if kind == BROKER and name:
         _check_node(context, name)
     listed = {key for key, _ in configs}
-    changes += [Change(key, DELETE, None) for key in _present(context.broker, kind, name) if key not in listed]
+    changes += [Change(key, DELETE, None) for key in _present(context, kind, name) if key not in listed]
     _change(context, kind, name, changes, validate_only=validate_only)
 
 
@@ -191,13 +192,14 @@ def _check_node(context: RequestContext, name: str, *, expected: str = "broker i
     check_broker_name(name, context.node_id, label="Node" if kraft else "Broker", expected=expected)
 
 
-def _present(broker: BrokerState, kind: int, name: str) -> Mapping[str, str]:
+def _present(context: RequestContext, kind: int, name: str) -> Mapping[str, str]:
     """The configs that are set for a resource; empty if it does not exist."""
+    broker = context.broker
     if kind == TOPIC:
         topic = broker.topics.get(name)
         return topic.config.overrides if topic is not None else {}
     if kind == BROKER and not _is_stored_alone(broker, name):
-        return broker.config.dynamic(_level(name))
+        return context.config.dynamic(_level(name))
     return broker.named_configs.configs(kind, name)
 
 
@@ -217,9 +219,9 @@ def _change(context: RequestContext, kind: int, name: str, changes: Sequence[Cha
             _change_broker(context, name, changes, validate_only)
             return
         if kind == TOPIC:
-            _change_topic(broker, name, changes, context.now_ms(), validate_only)
+            _change_topic(context, name, changes, validate_only)
             return
-        configs = _changed(broker, kind, name, changes, {})
+        configs = _changed(context, kind, name, changes, {})
         check_named(kind, name, configs, broker.config)
         if not validate_only:
             broker.named_configs.set(kind, name, configs, context.now_ms())
@@ -230,9 +232,10 @@ def _change(context: RequestContext, kind: int, name: str, changes: Sequence[Cha
         raise Refused(ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {resource}: {error}") from None
 
 
-def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now_ms: int, validate_only: bool) -> None:
+def _change_topic(context: RequestContext, name: str, changes: Sequence[Change], validate_only: bool) -> None:
     """A KRaft controller checks the values before the existence of the topic."""
-    configs = _changed(broker, TOPIC, name, changes, broker.config.facts("topic"))
+    broker = context.broker
+    configs = _changed(context, TOPIC, name, changes, broker.config.facts("topic"))
     if broker.profile.behaviour.kraft_configs:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -245,16 +248,18 @@ def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now
     TopicConfig(broker.config, configs).check_tiered()
     if not validate_only:
         changes_least = topic.config.overrides.get(IN_SYNC) != configs.get(IN_SYNC)
-        broker.topics.set_configs(topic, configs, now_ms)
+        broker.topics.set_configs(topic, configs, context.now_ms())
         if changes_least and broker.features.eligible_leaders:
             broker.topology.clear_eligible(name)
+        broker.topology.catch_up()
 
 
 def _changed(
-    broker: BrokerState, kind: int, name: str, changes: Sequence[Change], known: Mapping[str, Fact]
+    context: RequestContext, kind: int, name: str, changes: Sequence[Change], known: Mapping[str, Fact]
 ) -> dict[str, str]:
     """All configs that are set for a resource after the changes."""
-    configs = dict(_present(broker, kind, name))
+    behaviour = context.broker.profile.behaviour
+    configs = dict(_present(context, kind, name))
     for change in changes:
         if change.operation == DELETE:
             configs.pop(change.name, None)
@@ -264,10 +269,10 @@ def _changed(
             raise refused
         else:
             fact = known.get(change.name)
-            _check_list(change, fact, kind, broker.profile.behaviour)
+            _check_list(change, fact, kind, behaviour)
             default = fact.default if fact is not None else None
             text = configs.get(change.name, default or "")
-            configs[change.name] = _edited(change, text, kraft=broker.profile.behaviour.kraft_configs)
+            configs[change.name] = _edited(change, text, kraft=behaviour.kraft_configs)
     return configs
 
 
@@ -308,7 +313,7 @@ def _edited(change: Change, text: str, *, kraft: bool) -> str:
 def _change_broker(context: RequestContext, name: str, changes: Sequence[Change], validate_only: bool) -> None:
     broker, source = context.broker, _level(name)
     kraft = broker.profile.behaviour.kraft_configs
-    configs = _changed(broker, BROKER, name, changes, broker.config.facts("broker"))
+    configs = _changed(context, BROKER, name, changes, broker.config.facts("broker"))
     try:
         check_dynamic(broker.config, source, configs)
     except ConfigError as error:
@@ -321,7 +326,7 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         if not validate_only:
             broker.named_configs.set(BROKER, name, configs, context.now_ms())
         return
-    present = broker.config.dynamic(source)
+    present = context.config.dynamic(source)
     changed: dict[str, str | None] = {key: None for key in present if key not in configs}
     changed |= {key: value for key, value in configs.items() if present.get(key) != value}
     if validate_only or not changed:
@@ -333,11 +338,12 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
     ]
     broker.metadata_log.append(records, context.now_ms())
     for key, value in changed.items():
-        broker.config.set_dynamic(key, value, source)
+        broker.config.set_dynamic(key, value, source, context.node_id)
     broker.config.log_inert(configs)
     broker.topics.reconfigure()
     if IN_SYNC in changed and broker.features.eligible_leaders:
         broker.topology.clear_eligible()
+    broker.topology.catch_up()
     broker.on_reconfigured()
 
 

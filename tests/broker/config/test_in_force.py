@@ -30,6 +30,8 @@ WHEN_NEEDED = {
     "max.connections.per.ip": "6",
     "max.connections.per.ip.overrides": "10.0.0.1:7",
     "replica.alter.log.dirs.io.max.bytes.per.second": "7000",
+    "leader.replication.throttled.rate": "7001",
+    "follower.replication.throttled.rate": "7002",
     "transaction.partition.verification.enable": "false",
 }
 # Kafka opens and closes listeners; Ottla refuses that.
@@ -81,6 +83,10 @@ OF_TOPIC = {
     "flush.ms": Effect("9", log("flush_ms"), 9),
     "index.interval.bytes": Effect("10", log("index_interval_bytes"), 10),
     "internal.segment.bytes": Effect("2000", log("segment_bytes"), 2_000),
+    "leader.replication.throttled.replicas": Effect("*", of_topic("leader.replication.throttled.replicas"), ["*"]),
+    "follower.replication.throttled.replicas": Effect(
+        "0:1", of_topic("follower.replication.throttled.replicas"), ["0:1"]
+    ),
     "max.compaction.lag.ms": Effect("11", log("segment_ms"), 11, COMPACT),
     "max.message.bytes": Effect("12", log("rules.max_message_bytes"), 12),
     "message.downconversion.enable": Effect("false", converts, False),
@@ -111,7 +117,7 @@ def of_broker(name: str) -> Effect:
 
 
 def value(name: str) -> Callable[[Broker], Any]:
-    return lambda broker: str(broker.state.config[name]).lower()
+    return lambda broker: str(broker.state.config.of(1)[name]).lower()
 
 
 DYNAMIC = {synonyms[0]: of_broker(name) for name in OF_TOPIC if (synonyms := facts("topic")[name].synonyms)} | {

@@ -19,6 +19,7 @@ from ottla.broker.metadata.nodes import Nodes
 from ottla.broker.metadata.topic_records import changed_record, merged, stored_assignment
 from ottla.broker.metadata.topology import NOTHING_NOTED, REASSIGNMENT_MS, TopologyNote
 from ottla.broker.network import server
+from ottla.broker.releases.profiles import profile
 from ottla.broker.replica.assignment import NO_LEADER, Assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_records.metadata_records import PartitionChangeRecord, PartitionRecord
@@ -120,10 +121,11 @@ async def test_reassignment_is_listed_briefly_and_survives_a_restart(tmp_path: P
         assert await reassigned(broker, ("t", 0, [3, 2])) == [0]  # the present state: nothing changes
         assert state(broker) == after
         assert await reassigned(broker, ("t", 0, [1, 2])) == [0]
-    async with running(tmp_path) as broker:  # a stop in the middle: the start completes it
-        after[0] = ((1, 2), (2, 1), 1, 2)
-        assert [(set(one[0]), set(one[1])) for one in state(broker)] == [({1, 2}, {1, 2}), ({1, 2, 3}, {1, 2, 3})]
-        assert await listed(broker) == {}
+    async with running(tmp_path) as broker:  # a stop in the middle: the reassignment continues
+        assert await listed(broker) == {("t", 0): ([1, 2, 3], [1], [3])}
+        assert state(broker)[0] == ((1, 2, 3), (2, 3), 3, 1)
+        broker.clock.advance(REASSIGNMENT_MS)
+        assert await listed(broker) == {} and state(broker)[0] == ((1, 2), (1, 2), 1, 2)
 
 
 async def test_reassignment_in_progress_can_be_cancelled_or_replaced(tmp_path: Path) -> None:
@@ -151,17 +153,23 @@ async def test_reassignment_waits_for_a_stopped_node(tmp_path: Path) -> None:
             ("t", 2): ([3, 1, 2], [3], [2]),
         }
         assert await listed(broker) == pending
-        assert state(broker) == [((3, 1), (1,), 1, 0), ((3, 2, 1), (2, 1), 1, 0), ((3, 1, 2), (1, 2), 1, 0)]
+        assert state(broker) == [((3, 1), (1,), 1, 0), ((3, 2, 1), (1,), 1, 0), ((3, 1, 2), (1, 2), 1, 0)]
+        broker.clock.advance(REASSIGNMENT_MS)
+        assert await listed(broker) == pending and state(broker)[1] == ((3, 2, 1), (2, 1), 1, 0)
         assert await reassigned(broker, ("t", 0, None)) == [0]
         assert state(broker)[0] == ((1,), (1,), 1, 1)
         assert await reassigned(broker, ("t", 0, None)) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
     async with running(tmp_path, note=TopologyNote(frozenset({3}))) as broker:
         del pending["t", 0]
         assert await listed(broker) == pending
-        assert await reassigned(broker, ("t", 2, [2])) == [0]  # another change, which is possible
+        assert await reassigned(broker, ("t", 2, None)) == [0]
+        assert await reassigned(broker, ("t", 2, [2])) == [0]  # nothing to add: it completes at once
+        del pending["t", 2]
+        assert await listed(broker) == pending
+        broker.clock.advance(REASSIGNMENT_MS)
         broker.state.topology.start_node(3)
         assert await listed(broker) == {}
-        assert state(broker) == [((1,), (1,), 1, 1), ((3, 2), (3, 2), 3, 1), ((2,), (2,), 2, 1)]
+        assert state(broker) == [((1,), (1,), 1, 1), ((3, 2), (3, 2), 3, 1), ((2,), (2,), 2, 2)]
 
 
 async def test_cancelling_may_need_an_unclean_election(tmp_path: Path) -> None:
@@ -170,6 +178,7 @@ async def test_cancelling_may_need_an_unclean_election(tmp_path: Path) -> None:
         made(broker, [1])
         topology.stop_node(3)
         assert await reassigned(broker, ("t", 0, [2, 3])) == [0]
+        broker.clock.advance(REASSIGNMENT_MS)
         topology.stop_node(1)  # node 2 is in sync by then
         assert await listed(broker, 2) == {("t", 0): ([2, 3, 1], [2, 3], [1])}
         client = await broker.client(1)
@@ -312,31 +321,114 @@ def test_change_record_round_trip(before: Assignment, after: Assignment) -> None
     assert made_of == after
 
 
-@given(st.data())
-@settings(max_examples=200, deadline=None)
-def test_reassignments_complete_when_all_nodes_run(data: st.DataObject) -> None:
-    """Random requests while nodes stop and start: once all nodes run, a partition has the last requested replicas."""
-    three = Nodes(1, range(1, 6))
-    some = st.lists(st.sampled_from(three.ids), min_size=1, max_size=4, unique=True).map(tuple)
-    now = three.assigned(data.draw(some))
-    wanted = now.replicas
-    for _ in range(data.draw(st.integers(1, 6))):
-        step = data.draw(st.sampled_from(["reassign", "cancel", "nodes"]))
+@pytest.mark.parametrize("release", ["2.8", "3.7", "4.2", "4.3"])
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_random_reassignments_keep_the_invariants(release: str, data: st.DataObject) -> None:
+    """Random requests while nodes stop and start, and replicas that catch up in any order."""
+    five = Nodes(1, range(1, 6), profile(release).behaviour)
+    some = st.lists(st.sampled_from(five.ids), min_size=1, max_size=4, unique=True).map(tuple)
+    now = five.assigned(data.draw(some))
+    for _ in range(data.draw(st.integers(1, 8))):
+        step = data.draw(st.sampled_from(["reassign", "cancel", "nodes", "join"]))
         before = now
         if step == "reassign":
             wanted = data.draw(some)
-            now = three.reassigned(now, wanted, is_held=False, unclean=False)
+            now = five.reassigned(now, wanted, is_held=False)
+            if not before.is_reassigned:
+                assert now.target == wanted or now.replicas == wanted
+                assert set(now.adding) <= set(wanted) and not set(now.removing) & set(wanted)
         elif step == "cancel" and now.is_reassigned:
-            reverted = three.reverted(now, is_held=False, unclean=False)
-            if reverted is not None:
-                now, wanted = reverted, reverted.target
-        else:
-            three.stopped = set(data.draw(st.sets(st.sampled_from(three.ids), max_size=4)))
-            now = three.elected(now, is_held=False, unclean=False)
+            now = five.reverted(now, is_held=False, unclean=False) or now
+            assert now == before or (
+                not now.is_reassigned and set(now.replicas) == set(before.replicas) - set(before.adding)
+            )
+        elif step == "join" and (lagging := five.lagging(now)):
+            now = five.joined(now, data.draw(st.sets(st.sampled_from(lagging), min_size=1)))
+            assert now != before
+        elif step == "nodes":
+            five.stopped = set(data.draw(st.sets(st.sampled_from(five.ids), max_size=4)))
+            now = five.elected(now, is_held=False, unclean=False)
         assert set(now.isr) <= set(now.replicas) and now.isr
         assert now.leader == NO_LEADER or now.leader in now.isr
-        assert set(now.adding) | set(now.removing) <= set(now.replicas) and not set(now.adding) & set(now.removing)
+        assert set(now.adding) | set(now.removing) <= set(now.replicas)
         assert now.leader_epoch >= before.leader_epoch + (now.leader != before.leader)
-    three.stopped = set()
-    now = three.elected(now, is_held=False, unclean=False)
-    assert not now.is_reassigned and now.replicas == wanted and set(now.isr) == set(wanted)
+    five.stopped = set()
+    now = five.elected(now, is_held=False, unclean=False)
+    now = five.joined(now, five.lagging(now)) if now.is_reassigned else now
+    is_stuck = set(now.adding) & set(now.removing)  # see test_reassignment_during_another
+    assert now.is_reassigned == bool(is_stuck)
+    assert now.is_reassigned or set(now.isr) == set(now.replicas)
+
+
+# Steps, and states as from PartitionChangeBuilder of Apache Kafka 4.3.1.
+Steps = Sequence[tuple[str, list[int], Assignment]]
+DURING_ANOTHER: list[tuple[list[int], Steps]] = [
+    (
+        [5, 3],
+        [
+            ("reassign", [2, 1, 3], Assignment((2, 1, 3, 5), (5, 3), 5, 0, 1, (1, 2), (5,))),
+            ("join", [2, 1], Assignment((2, 1, 3), (2, 1, 3), 2, 1, 2)),
+            ("reassign", [3, 4], Assignment((3, 4, 1, 2), (1, 2, 3), 2, 1, 3, (4,), (1, 2))),
+            ("join", [4], Assignment((3, 4), (3, 4), 3, 2, 4)),
+        ],
+    ),
+    (  # a replica being added counts as an old one, also for cancelling
+        [5, 2, 4],
+        [
+            ("reassign", [5, 1, 4], Assignment((5, 1, 4, 2), (2, 4, 5), 5, 0, 1, (1,), (2,))),
+            ("reassign", [3, 1], Assignment((3, 1, 2, 4, 5), (2, 4, 5), 5, 0, 2, (3,), (2, 4, 5))),
+            ("cancel", [], Assignment((1, 2, 4, 5), (1, 2, 4, 5), 5, 1, 3)),
+        ],
+    ),
+    (  # a target within the present replicas does not end the addition of others
+        [4, 2, 1],
+        [
+            ("reassign", [3], Assignment((3, 1, 2, 4), (1, 2, 4), 4, 0, 1, (3,), (1, 2, 4))),
+            ("reassign", [4], Assignment((4, 1, 2, 3), (1, 2, 4), 4, 0, 2, (3,), (1, 2, 3))),
+            ("join", [3], Assignment((4, 1, 2, 3), (1, 2, 3, 4), 4, 0, 3, (3,), (1, 2, 3))),
+            ("cancel", [], Assignment((4, 1, 2), (1, 2, 4), 4, 1, 4)),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("first", "steps"), DURING_ANOTHER)
+def test_reassignment_during_another(first: list[int], steps: Steps) -> None:
+    nodes = Nodes(1, range(1, 6))
+    now = nodes.assigned(first)
+    for step, given_nodes, expected in steps:
+        if step == "reassign":
+            now = nodes.reassigned(now, given_nodes, is_held=False)
+        elif step == "join":
+            now = nodes.joined(now, given_nodes)
+        else:
+            reverted = nodes.reverted(now, is_held=False, unclean=False)
+            assert reverted is not None
+            now = reverted
+        assert now._replace(isr=tuple(sorted(now.isr))) == expected._replace(isr=tuple(sorted(expected.isr)))
+
+
+def test_reassignment_replaces_another_with_zookeeper() -> None:
+    nodes = Nodes(1, range(1, 6), profile("2.8").behaviour)
+    now = nodes.reassigned(nodes.assigned([2, 1]), [3], is_held=False)
+    assert now == Assignment((3, 2, 1), (2, 1), 2, 0, 1, (3,), (2, 1))
+    now = nodes.reassigned(now, [1, 4], is_held=False)
+    assert now == Assignment((1, 4, 2), (1, 2), 2, 1, 2, (4,), (2,))
+    assert nodes.joined(now, [4]) == Assignment((1, 4), (1, 4), 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("release", "completes"),
+    [("2.8", (False, False)), ("3.7", (True, True)), ("4.2", (False, False)), ("4.3", (True, False))],
+)
+def test_replicas_that_a_reassignment_awaits(release: str, completes: tuple[bool, bool]) -> None:
+    """KAFKA-15665, KAFKA-19975: node 2 is stopped and keeps its replica."""
+    for first, is_complete in zip(([1, 2], [1, 2, 3]), completes, strict=True):
+        nodes = Nodes(1, range(1, 4), profile(release).behaviour)
+        now, target = nodes.assigned(first), [2, 3]
+        nodes.stopped = {2}
+        now = nodes.reassigned(nodes.elected(now, is_held=False, unclean=False), target, is_held=False)
+        if lagging := nodes.lagging(now):
+            now = nodes.joined(now, lagging)
+        assert now.is_reassigned != is_complete

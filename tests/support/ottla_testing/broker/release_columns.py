@@ -283,6 +283,13 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "reassignment_awaits": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "target"),
+        ("3.3 3.4 3.5 3.6 3.7", "adding"),
+        ("3.8 3.9 4.0.0 4.0 4.1 4.2", "target"),
+        ("4.3", "adding_if_not_fewer"),
+        ("ottla", "adding_if_not_fewer"),
+    ],
     "topics_as_kraft": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
