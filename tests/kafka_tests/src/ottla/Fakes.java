@@ -86,7 +86,7 @@ public final class Fakes {
         });
         it.put("awaitShutdown", call -> null);
         it.put("isShutdown", call -> !ottla.get().runs(id));
-        it.put("brokerState", call -> ottla.get().runs(id) ? BrokerState.RUNNING : BrokerState.NOT_RUNNING);
+        it.put("brokerState", call -> ottla.get().runs(id) ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN);
         it.put("clusterId", call -> ottla.get().clusterId());
         it.put("config", call -> given(config));
         it.put("boundPort", call -> ottla.get().port(id));
