@@ -2,9 +2,9 @@
 
 Owns the flags and the layout of that tool, as in Kafka 4; `kafka_topics.py` is the same command with the tool's name
 and exit codes. `--json` prints `{"topics": [{name, id, internal}]}` with --list. With --describe each topic also has
-`configs` (those that were set) and `partitions` (`partition, leader, leader_epoch, replicas, isr, offline_replicas`).
-The other actions print
-`{"created": [name]}`, `{"altered": [name]}`, `{"deleted": [name]}`.
+`configs` (those that were set) and `partitions` (`partition, leader, leader_epoch, replicas, isr, offline_replicas,
+adding_replicas, removing_replicas`). The other actions print `{"created": [name]}`, `{"altered": [name]}`,
+`{"deleted": [name]}`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ...client.admin.admin import (
     NewPartitions,
     NewTopic,
     PartitionDescription,
+    Reassignment,
     TopicDescription,
     checked,
 )
@@ -56,6 +57,7 @@ ACTIONS = {
 }
 UNSUPPORTED = ("--delete-config", "--zookeeper")
 FILTERS = ("under_replicated_partitions", "unavailable_partitions", "under_min_isr_partitions", "at_min_isr_partitions")
+Moves = Mapping[tuple[str, int], Reassignment]
 NODE_ID = re.compile(r"[0-9]{1,10}")
 MIN_ISR = "min.insync.replicas"
 COLLIDING = (
@@ -224,15 +226,31 @@ async def _describe(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     if not any(isinstance(result, UnsupportedVersion) for result in results.values()):  # Kafka has the API since 0.11
         configs = checked(results)
     has_elr = not out.as_json and await _has_elr(admin, out.program)
+    moves = await _reassignments(admin, described.values())
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for resource in resources:
         topic = described[resource.name]
-        some = shown(topic, configs[resource], args)
+        some = shown(topic, configs[resource], args, moves)
         if some is not None:
-            documents.append(document(topic, configs[resource], some))
-        lines += description(topic, configs[resource], args, has_elr)
+            documents.append(document(topic, configs[resource], some, moves))
+        lines += description(topic, configs[resource], args, moves, has_elr)
     out.show({"topics": documents}, (line + "\n" for line in lines))
+
+
+async def _reassignments(admin: Admin, topics: Iterable[TopicDescription]) -> Moves:
+    """Returns the reassignments in progress; none if the broker does not list them (before Kafka 2.4), or not to this
+    client.
+    """
+    partitions = [(topic.name, partition.index) for topic in topics for partition in topic.partitions]
+    try:
+        return await admin.list_partition_reassignments(partitions)
+    except UnsupportedVersion:
+        return {}
+    except KafkaError as error:
+        if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        return {}
 
 
 async def _has_elr(admin: Admin, client_id: str) -> bool:
@@ -249,8 +267,16 @@ def _overridden(configs: Mapping[str, ConfigEntry]) -> list[ConfigEntry]:
     return [entry for entry in configs.values() if entry.source is not ConfigSource.DEFAULT]
 
 
+def _factor(topic: str, partition: PartitionDescription, moves: Moves) -> int:
+    """Returns the number of replicas, without those that a reassignment in progress adds."""
+    move = moves.get((topic, partition.index))
+    if move is None or not set(partition.replicas) & {*move.adding, *move.removing}:  # it has completed meanwhile
+        return len(partition.replicas)
+    return len(move.replicas) - len(move.adding)
+
+
 def shown(
-    topic: TopicDescription, configs: Mapping[str, ConfigEntry], args: argparse.Namespace
+    topic: TopicDescription, configs: Mapping[str, ConfigEntry], args: argparse.Namespace, moves: Moves
 ) -> list[PartitionDescription] | None:
     """Returns the partitions that match the flags; None if the topic does not match."""
     if args.topics_with_overrides and not _overridden(configs):
@@ -262,7 +288,7 @@ def shown(
     found = [
         p
         for p in topic.partitions
-        if (args.under_replicated_partitions and len(p.isr) < len(p.replicas))
+        if (args.under_replicated_partitions and len(p.isr) < _factor(topic.name, p, moves))
         or (args.unavailable_partitions and p.leader == NO_NODE)
         or (args.under_min_isr_partitions and (p.leader == NO_NODE or len(p.isr) < least))
         or (args.at_min_isr_partitions and len(p.isr) == least)
@@ -271,9 +297,13 @@ def shown(
 
 
 def document(
-    topic: TopicDescription, configs: Mapping[str, ConfigEntry], partitions: Sequence[PartitionDescription]
+    topic: TopicDescription,
+    configs: Mapping[str, ConfigEntry],
+    partitions: Sequence[PartitionDescription],
+    moves: Moves,
 ) -> dict[str, Any]:
     """Returns the JSON of a topic."""
+    none = Reassignment((), (), ())
     return {
         "name": topic.name,
         "id": encode_id(topic.id),
@@ -287,6 +317,8 @@ def document(
                 "replicas": list(p.replicas),
                 "isr": list(p.isr),
                 "offline_replicas": list(p.offline_replicas),
+                "adding_replicas": list(moves.get((topic.name, p.index), none).adding),
+                "removing_replicas": list(moves.get((topic.name, p.index), none).removing),
             }
             for p in partitions
         ],
@@ -294,15 +326,19 @@ def document(
 
 
 def description(
-    topic: TopicDescription, configs: Mapping[str, ConfigEntry], args: argparse.Namespace, has_elr: bool
+    topic: TopicDescription,
+    configs: Mapping[str, ConfigEntry],
+    args: argparse.Namespace,
+    moves: Moves,
+    has_elr: bool,
 ) -> list[str]:
     """Returns the lines of a topic: one of its own, and one for each partition."""
-    partitions = shown(topic, configs, args)
+    partitions = shown(topic, configs, args, moves)
     if partitions is None:
         return []
     lines: list[str] = []
     if not any(getattr(args, name) for name in FILTERS):
-        factor = len(topic.partitions[0].replicas) if topic.partitions else 0
+        factor = _factor(topic.name, topic.partitions[0], moves) if topic.partitions else 0
         parts = [f"Topic: {topic.name}"]
         if topic.id != ZERO_UUID:
             parts.append(f"TopicId: {encode_id(topic.id)}")
@@ -310,15 +346,25 @@ def description(
         parts.append("Configs: " + ",".join(f"{entry.name}={entry.value}" for entry in _overridden(configs)))
         lines.append("\t".join(parts))
     if not args.topics_with_overrides:
-        lines += [_partition_line(topic.name, partition, has_elr) for partition in partitions]
+        lines += [
+            _partition_line(topic.name, partition, moves.get((topic.name, partition.index)), has_elr)
+            for partition in partitions
+        ]
     return lines
 
 
-def _partition_line(name: str, partition: PartitionDescription, has_elr: bool) -> str:
+def _partition_line(name: str, partition: PartitionDescription, move: Reassignment | None, has_elr: bool) -> str:
     leader = "none" if partition.leader == NO_NODE else partition.leader
     elr = "" if has_elr else "N/A"
+    moving = ""
+    if move is not None:
+        moving = f"\tAdding Replicas: {_listed(move.adding)}\tRemoving Replicas: {_listed(move.removing)}"
     return (
         f"\tTopic: {name}\tPartition: {partition.index}\tLeader: {leader}"
-        f"\tReplicas: {','.join(map(str, partition.replicas))}\tIsr: {','.join(map(str, partition.isr))}"
+        f"\tReplicas: {_listed(partition.replicas)}\tIsr: {_listed(partition.isr)}{moving}"
         f"\tElr: {elr}\tLastKnownElr: {elr}"
     )
+
+
+def _listed(nodes: Iterable[int]) -> str:
+    return ",".join(map(str, nodes))

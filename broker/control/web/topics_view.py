@@ -47,6 +47,8 @@ class PartitionRow:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
     start_offset: int = -1
     end_offset: int = -1
     stable_offset: int = -1
@@ -68,6 +70,8 @@ def partition_row(partition: Partition) -> PartitionRow:
         partition.leader_epoch,
         tuple(partition.replicas),
         tuple(partition.isr),
+        partition.assignment.adding,
+        partition.assignment.removing,
     )
     try:
         log = partition.log

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.metadata.topology import REASSIGNMENT_MS
 from ottla.client import Admin
 from ottla.client.net.errors import KafkaError
 from ottla.tools import main as cli
@@ -34,6 +35,7 @@ from ottla.tools.kafka.records import offsets_of
 from ottla.tools.kafka.records import records as records_command
 from ottla.tools.kafka.topics import assignment_of, topics
 from ottla_testing.broker.harness import Broker, produce, records, running
+from ottla_testing.broker.replica_cases import reassigning
 from ottla_testing.patience import PATIENCE_S
 
 COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
@@ -94,11 +96,31 @@ async def test_topics_command(tmp_path: Path, ottla: Ottla) -> None:
             "replicas": [1],
             "isr": [1],
             "offline_replicas": [],
+            "adding_replicas": [],
+            "removing_replicas": [],
         }
         assert await parsed(ottla, broker, "topics", "--describe", "--unavailable-partitions") == {"topics": []}
         code, out, err = await ottla(broker, "topics", "--delete", "--topic", "x")
         assert (code, out, err) == (1, "", "ottla topics: Topic 'x' does not exist as expected\n")
         assert await parsed(ottla, broker, "topics", "--delete", "--topic", "a.*") == {"deleted": ["a.b"]}
+
+
+async def test_topics_command_shows_a_reassignment(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3", brokers=3) as broker:
+        broker.state.topics.create("t", 1, {}, 0, [[1, 2]])
+        client = await broker.client()
+        await client.call(reassigning(("t", 0, [3, 2])), 1)
+        ((described,),) = [one["partitions"] for one in (await parsed(ottla, broker, "topics", "--describe"))["topics"]]
+        assert (described["replicas"], described["isr"]) == ([3, 2, 1], [2, 1])
+        assert (described["adding_replicas"], described["removing_replicas"]) == ([3], [1])
+        code, out, err = await ottla(broker, "topics", "--describe")
+        first, second = out.splitlines()
+        assert (code, err) == (0, "") and "\tReplicationFactor: 2\t" in first
+        assert "\tReplicas: 3,2,1\tIsr: 2,1\tAdding Replicas: 3\tRemoving Replicas: 1\tElr: " in second
+        assert await parsed(ottla, broker, "topics", "--describe", "--under-replicated-partitions") == {"topics": []}
+        broker.clock.advance(REASSIGNMENT_MS)
+        _, out, _ = await ottla(broker, "topics", "--describe")
+        assert "\tReplicas: 3,2\tIsr: 3,2\tElr: " in out
 
 
 # Records

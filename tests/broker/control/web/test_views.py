@@ -12,6 +12,7 @@ import pytest
 from ottla.broker import Embedded
 from ottla.broker.control.web import site
 from ottla.broker.control.web.render import Renderer
+from ottla.client import Admin
 from ottla_testing.broker.paged import HURTFUL, NAMED, SECURE, START_MS, Visitor, full
 
 PARTS = "/ /topics /messages /groups /producers /transactions /requests /broker /acls /faults /clock".split()
@@ -367,3 +368,22 @@ def test_static_files_are_served_with_etags(visitor: Visitor) -> None:
     for name in ("base.html", "..%2fsite.py", "%2e%2e/site.py", "site.py"):
         assert visitor.request("GET", f"/static/{name}").status == 404
     assert visitor.request("HEAD", "/topics").body == b""
+
+
+def test_page_of_a_topic_shows_a_reassignment() -> None:
+    async def reassign(bootstrap: str, topic: str, nodes: list[int]) -> None:
+        async with Admin(bootstrap) as admin:
+            assert await admin.alter_partition_reassignments({(topic, 0): nodes}) == {(topic, 0): None}
+
+    with Embedded(control="127.0.0.1:0", brokers=3) as broker:
+        assert broker.control_url
+        broker.create_topic("t", 1)
+        (partition,) = broker.topology.describe().partitions
+        kept, stopped = partition.replicas[0], partition.replicas[-1]
+        asyncio.run(reassign(broker.bootstrap, "t", [kept]))
+        broker.topology.stop_node(stopped)
+        asyncio.run(reassign(broker.bootstrap, "t", [stopped]))
+        page = Visitor(broker.control_url).page("/topics/t")
+        (cell,) = [one for one in page.all("td") if one.attributes.get("data-label") == "Replicas"]
+        expected = f"{stopped}, {kept} in sync: {kept} adding: {stopped} removing: {kept}"
+        assert normalized(cell.text) == expected
