@@ -145,8 +145,10 @@ class Verdicts:
         self.refused = 0
         self._bad_timestamp = False
 
-    def judge(self, index: int, timestamp: int, has_key: bool) -> None:
-        """Checks the key, then the timestamp. Raises at once under a release that stops at the first refused record."""
+    def judge(self, index: int, timestamp: int, has_key: bool, shown: str = "") -> None:
+        """Checks the key, then the timestamp. Raises at once under a release that stops at the first refused record.
+        `shown` is the record in the text about a wrong timestamp type.
+        """
         rules = self._rules
         if self.compacted and not has_key:
             self.refuse(index, _KEYLESS)
@@ -155,7 +157,8 @@ class Verdicts:
             self.refuse(index, f"Timestamp {timestamp} of message with offset {index} is out of range. {self._range}")
         elif self.marked and (rules.log_append_time or timestamp == NO_TIMESTAMP or not rules.append_time_bit_allowed):
             self._bad_timestamp = True
-            self.refuse(index, f"Invalid timestamp type in message with offset {index}. {_MARKED}")
+            shown = shown or f"with offset {index}"
+            self.refuse(index, f"Invalid timestamp type in message {shown}. {_MARKED}")
 
     def check_fits(self, index: int, timestamp: int) -> None:
         """Refuses a timestamp of more than 64 bits, which no consumer can decode."""

@@ -131,7 +131,8 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
         highest, lowest = max(highest, timestamp), min(lowest, timestamp)
         if marked:  # a create-time topic clears the bit: readers then see the record's own timestamp
             verdicts.check_fits(index, header.base_timestamp + found.timestamp_delta)
-        verdicts.judge(index, timestamp, found.key_bytes >= 0)
+        shown = _shown(index, timestamp, found, codec if codec == header.codec else 0) if marked else ""
+        verdicts.judge(index, timestamp, found.key_bytes >= 0, shown)
         if found.offset_delta != index:
             consecutive = False
             if numbered:
@@ -140,6 +141,13 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
     walk.check_end(position, end, count)
     verdicts.check()
     return Findings(lowest, highest, consecutive)
+
+
+def _shown(index: int, timestamp: int, found: walk.Walked, kept_codec: int) -> str:
+    """Returns a record as Kafka prints it: of a compressed batch that is kept it reads no keys and values."""
+    name, least = ("PartialDefaultRecord", -1) if kept_codec else ("DefaultRecord", 0)
+    key, value = max(found.key_bytes, least), max(found.value_bytes, least)
+    return f"{name}(offset={index}, timestamp={timestamp}, key={key} bytes, value={value} bytes)"
 
 
 def _skipping_headers(data: bytes | memoryview, found: walk.Walked) -> Steps[None]:

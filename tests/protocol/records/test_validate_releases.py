@@ -16,7 +16,7 @@ import pytest
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import CorruptRecords, Record
-from ottla.protocol.records.errors import InvalidRecords
+from ottla.protocol.records.errors import InvalidRecords, InvalidTimestamps
 from ottla.protocol.records.rules import Rules
 from ottla.protocol.records.validate import place, prepare
 from ottla_testing.each import each
@@ -508,6 +508,25 @@ def test_error_texts_of_refused_records(release: str) -> None:
     assert len(raised.value.message) == len(TEXTS[release]) or release == "3.9"
     texts = [error.message for error in raised.value.record_errors]
     assert texts == {"2.3": [], "2.4": [None]}.get(release, [TEXTS["2.4"]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("codec", "target", "shown"),
+    [(0, None, "DefaultRecord"), (1, None, "PartialDefaultRecord"), (1, 2, "DefaultRecord"), (0, 1, "DefaultRecord")],
+)
+def test_refusal_of_the_log_append_time_bit_shows_the_record(codec: int, target: int | None, shown: str) -> None:
+    """Observed with Apache Kafka 4.3.1, which reads no keys and values of a compressed batch that it keeps."""
+    fields = batch.BatchFields(log_append_time=True, max_timestamp=NOW)
+    records = [batch.Record(0, NOW, b"key", b"value"), batch.Record(1, NOW, None, None)]
+    rules = family("4.3", log_append_time=True, compression=target)
+    with pytest.raises(InvalidTimestamps) as raised:
+        prepare(batch.build(records, fields, codec=codec), rules, NOW, 9)
+    absent = -1 if shown.startswith("Partial") else 0
+    assert [error.message for error in raised.value.record_errors] == [
+        f"Invalid timestamp type in message {shown}(offset={index}, timestamp={NOW}, key={key} bytes, value={value} "
+        "bytes). Producer should not set timestamp type to LogAppendTime."
+        for index, key, value in ((0, 3, 5), (1, absent, absent))
+    ]
 
 
 @pytest.mark.parametrize("codec", [0, 1])
