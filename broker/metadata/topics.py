@@ -439,8 +439,10 @@ class Topics:
         ]
         self._metadata.append(records, now_ms)
         for partition, assignment in changes:
-            self._recorded[self._by_name[partition.topic].id, partition.index] = assignment
+            topic = self._by_name[partition.topic]
+            self._recorded[topic.id, partition.index] = assignment
             partition.assign(assignment)
+            self._hold(partition, topic)
 
     def set_directory(self, partition: Partition, directory: bytes, now_ms: int) -> None:
         """Records durably that a partition moved to another directory. Raises StorageError."""
@@ -565,6 +567,13 @@ class Topics:
     def _add(self, partition: Partition, topic: Topic) -> None:
         topic.partitions.append(partition)
         self._partitions[topic.name, partition.index] = partition
+        self._hold(partition, topic)
+
+    def _hold(self, partition: Partition, topic: Topic) -> None:
+        """Stops the high watermark of a partition while too few replicas are in sync. A lone node has all of them."""
+        if self._nodes.is_cluster and self._config.profile.behaviour.in_sync_at_most_replicas:
+            least = min(topic.config["min.insync.replicas"], len(partition.replicas))
+            partition.hold(is_held=len(partition.isr) < least)
 
     def _log_config(self, topic: Topic) -> LogConfig:
         return log_config(topic.config, self._config)
@@ -573,6 +582,7 @@ class Topics:
         config = self._log_config(topic)
         for partition in topic.online_partitions():
             partition.configure(config)
+            self._hold(partition, topic)
 
     def _warn_of_format(self, topic: Topic) -> None:
         self._config.log_inert(topic.config.overrides)

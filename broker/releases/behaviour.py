@@ -173,7 +173,9 @@ class Behaviour:
     deletes_without_policy: bool = True
     """DeleteRecords is allowed if cleanup.policy is empty; otherwise only if it includes `delete`."""
     in_sync_at_most_replicas: bool = True
-    """A partition with fewer replicas than min.insync.replicas accepts writes if all of them are in sync."""
+    """A partition with fewer replicas than min.insync.replicas accepts writes if all of them are in sync. With fewer in
+    sync than required the high watermark stays, so that records written with acks=1 are not read (KAFKA-15583).
+    """
 
     coordinator_awaits_topic: bool = False
     """There is no coordinator until its topic exists: FindCoordinator creates the topic and returns

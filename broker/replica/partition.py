@@ -334,6 +334,17 @@ class Partition:
         else:
             self._log.leader_epoch = assignment.leader_epoch
 
+    def hold(self, *, is_held: bool) -> None:
+        """Keeps the high watermark where it is while fewer replicas than min.insync.replicas are in sync, and moves it
+        to the end of the log afterwards.
+        """
+        log = self._log
+        if log is None or is_held == (log.unreplicated_from is not None):
+            return
+        log.hold_unreplicated(log.high_watermark if is_held else None)
+        if not is_held:
+            self.wake()
+
     def release(self) -> None:
         """Ends waits after a change of the leader: their requests get a response at once."""
         wake_all(self.waiters)
@@ -369,6 +380,8 @@ class Partition:
     def replace_log(self, log: PartitionLog, durability: Durability, directory: bytes) -> None:
         """Continues in another log, of the given directory, which has all records of this one durably."""
         syncs = self._syncs
+        if self._log is not None:
+            log.hold_unreplicated(self._log.unreplicated_from)
         self._log, self.directory = log, directory
         self._syncs = durability.of(log, self.wake)
         log.on_roll = self._syncs.soon

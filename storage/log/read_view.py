@@ -38,6 +38,8 @@ class ReadableLog(LogAvailability):
         "_held_from",
         "_segments",
         "_transactions",
+        "_unreplicated_from",
+        "_unsynced_from",
         "config",
         "cut_bytes",
         "has_hole",
@@ -66,7 +68,9 @@ class ReadableLog(LogAvailability):
         self._segments = recovered.segments
         self._active = recovered.segments[-1]
         self._transactions = Transactions(files, directory, recovered, load_producers)
-        self._held_from: int | None = None
+        self._held_from: int | None = None  # the lower one of the next two
+        self._unsynced_from: int | None = None
+        self._unreplicated_from: int | None = None
         self.has_hole = recovered.has_hole
         """Whether recovery found missing offsets between segments and accepted them."""
         self.cut_bytes = recovered.cut_bytes
@@ -183,7 +187,23 @@ class ReadableLog(LogAvailability):
     def hold_back(self, offset: int | None) -> None:
         """Hides records from consumers from this offset on; None shows all. For appends that must be durable before
         they are visible."""
-        self._held_from = offset
+        self._unsynced_from = offset
+        self._reckon_held()
+
+    @property
+    def unreplicated_from(self) -> int | None:
+        """The offset given to `hold_unreplicated`."""
+        return self._unreplicated_from
+
+    def hold_unreplicated(self, offset: int | None) -> None:
+        """Hides records from consumers from this offset on; None shows all. For a partition with fewer replicas in sync
+        than min.insync.replicas, whose high watermark stays (KAFKA-15583)."""
+        self._unreplicated_from = offset
+        self._reckon_held()
+
+    def _reckon_held(self) -> None:
+        offsets = [one for one in (self._unsynced_from, self._unreplicated_from) if one is not None]
+        self._held_from = min(offsets, default=None)
 
     @when_available
     def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:

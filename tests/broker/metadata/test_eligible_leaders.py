@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from hypothesis import given
@@ -13,7 +14,7 @@ from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla_testing.broker.configuring import BROKER, SET, TOPIC, change
-from ottla_testing.broker.harness import Broker, Client, new_topic, only, produce, records, running
+from ottla_testing.broker.harness import Broker, Client, fetch, new_topic, only, produce, records, running
 
 Shown = tuple[int, list[int], list[int], list[int]]
 
@@ -185,3 +186,33 @@ async def test_partitions_without_the_feature_keep_their_last_isr(tmp_path: Path
         assert await shown(await broker.client(3)) == (2, [2], [], [])
         broker.state.topology.stop_node(2)
         assert await shown(await broker.client(3)) == (-1, [2], [], [])
+
+
+async def visible(client: Client) -> tuple[int, int]:
+    """Returns the high watermark of t-0 and the number of bytes that a consumer gets."""
+    got = only(await client.call(fetch(("t", 0, 0)), 11))
+    assert got.error_code == 0
+    return got.high_watermark, len(got.records or b"")
+
+
+async def test_high_watermark_stays_while_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
+    """KAFKA-15583: from 3.7 on; acks=1 still writes."""
+    for release, holds in (("4.3", True), ("3.7", True), ("3.6", False), ("ottla", True)):
+        async with running(tmp_path / release, brokers=3, release=release) as broker:
+            client = await made(broker)
+            assert only(await client.call(produce(records(b"a"), acks=1), 9)).error_code == 0
+            one = await visible(client)
+            assert one[0] == 1
+            shrink(broker)
+            assert only(await client.call(produce(records(b"b"), acks=1), 9)).error_code == 0
+            assert await visible(client) == (one if holds else (2, 2 * one[1]))
+            waiting = asyncio.ensure_future(
+                (await broker.client(0)).call(fetch(("t", 0, 1), min_bytes=1, max_wait_ms=10**6), 11)
+            )
+            assert await change(client, TOPIC, "t", ("min.insync.replicas", SET, "1")) == (0, None)
+            assert only(await waiting).high_watermark == 2
+            assert await change(client, TOPIC, "t", ("min.insync.replicas", SET, "2")) == (0, None)
+            assert only(await client.call(produce(records(b"c"), acks=1), 9)).error_code == 0
+            assert (await visible(client))[0] == (2 if holds else 3)
+            broker.state.topology.start_node(3)
+            assert (await visible(client))[0] == 3
