@@ -23,10 +23,12 @@ _BOTH = {
     "disk; producers with acks wait for it.",
     ("flush.ms", "log.flush.interval.ms"): "The age of the oldest unsynced record at which a partition is synced to "
     "disk.",
-    ("leader.replication.throttled.replicas",): "The replicas, as PARTITION:NODE, or * for all, to which "
-    "leader.replication.throttled.rate applies while they lead.",
-    ("follower.replication.throttled.replicas",): "The replicas, as PARTITION:NODE, or * for all, to which "
-    "follower.replication.throttled.rate applies while they catch up.",
+    (
+        "leader.replication.throttled.replicas",
+    ): "The replicas, as PARTITION:NODE, or * for all, whose copies their leader throttles.",
+    (
+        "follower.replication.throttled.replicas",
+    ): "The replicas, as PARTITION:NODE, or * for all, that throttle their own copies.",
     ("index.interval.bytes", "log.index.interval.bytes"): "The number of bytes between two entries of an offset index.",
     ("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"): "The maximum time that a record remains ineligible "
     "for compaction.",
@@ -139,10 +141,10 @@ _OF_BROKER = {
     "quota.producer.default": "The produce quota of clients without a quota, in bytes per second.",
     "quota.window.num": "The number of samples of quotas.",
     "quota.window.size.seconds": "The time span of each sample of quotas.",
-    "leader.replication.throttled.rate": "The rate at which the throttled replicas that the broker leads let new "
-    "replicas of a reassignment catch up, in bytes per second.",
-    "follower.replication.throttled.rate": "The rate at which the throttled replicas of the broker catch up during a "
-    "reassignment, in bytes per second.",
+    "leader.replication.throttled.rate": "The rate of copies of the throttled replicas that the broker leads, in "
+    "bytes per second.",
+    "follower.replication.throttled.rate": "The rate of copies to the throttled replicas of the broker, in bytes "
+    "per second.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "The maximum rate of copying between log directories; 0 stops "
     "it.",
     "replica.selector.class": "The class that chooses the replica from which a consumer reads; none means the leader.",
