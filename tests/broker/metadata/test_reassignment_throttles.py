@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -231,6 +232,23 @@ async def test_copy_begins_again_after_a_restart(tmp_path: Path) -> None:
         assert state(broker) == [((3,), {3}, 3)]
     async with running(tmp_path, brokers=3, clock=clock, note=TopologyNote(frozenset({1}))) as broker:
         assert state(broker) == [((3,), {3}, 3)]
+
+
+async def test_reassignment_survives_a_kill(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", brokers=4) as broker:
+        await filled(broker, [1, 2], [1, 2])
+        await throttle(broker, followers={4: 1})
+        await throttled_replicas(broker, None, "*")
+        assert await reassigned(broker, ("t", 0, [1, 3, 4]), ("t", 1, [1, 3, 4])) == [0, 0]
+        during = [((1, 3, 4, 2), {1, 2, 3}, 1)] * 2
+        assert state(broker) == during
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")  # as a kill leaves it
+    async with running(tmp_path / "killed", brokers=4) as broker:
+        assert state(broker) == during
+        assert await reassigned(broker, ("t", 0, None)) == [0]
+        assert state(broker) == [((1, 2), {1, 2}, 1), during[1]]
+        await throttle(broker, followers={4: None})
+        assert state(broker)[1] == ((1, 3, 4), {1, 3, 4}, 1)
 
 
 async def test_topic_is_deleted_during_its_reassignment(tmp_path: Path) -> None:
