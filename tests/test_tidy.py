@@ -173,7 +173,8 @@ def test_every_path_and_target_in_a_document_exists(document: str) -> None:
     text = (ROOT / document).read_text()
     named = set(re.findall(r"`((?:[\w.]+/)+[\w.]*)`", text))
     assert len(named) > 20 and len(text.splitlines()) <= 150
-    assert not [path for path in sorted(named) if not (ROOT / path).exists()]
+    made = "out/"  # by a target: not in a new checkout
+    assert not [path for path in sorted(named) if not path.startswith(made) and not (ROOT / path).exists()]
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
 
