@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..protocol.acls import AclOperation, ResourceType
 from ..protocol.errors import ErrorCode
 from ..protocol.internal_records.metadata_records import (
     ConfigRecord,
@@ -35,16 +36,19 @@ from .config.log_config import metadata_config
 from .config.message_format import behaviours_set, forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS
+from .config.resource_types import GROUP as RESOURCE_GROUP
 from .config.serve_options import ServeOptions
 from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler
 from .errors import ConfigError, Refused, code_of
 from .groups.at_node import GroupsAtNode
-from .groups.coordinator import GroupCoordinator, TopicLookup
+from .groups.consumer.events import Caller
+from .groups.coordinator import GroupCoordinator
 from .groups.lookups import Lookups
 from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
+from .groups.topics import TopicLookup, TopicShape
 from .logs import get_logger, levels
 from .metadata.adoption import adopt, mark_others
 from .metadata.features import Features, Update, first_records
@@ -143,7 +147,7 @@ class BrokerState:
             self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
         self._random = random.SystemRandom()
         self.scheduler = CooperativeScheduler(loop)
-        self.lookups = Lookups(self.waits)
+        self.lookups = Lookups(self.waits, serves_consumer_groups=lambda: self.serves_consumer_groups)
         """Clients that looked up the coordinator of a group and have not used it since."""
         self.faults: Faults | None = None
         """The rules of fault injection, or None where they are not available."""
@@ -303,12 +307,49 @@ class BrokerState:
             append_transactional=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
             partitions=len(offsets_topic.partitions) if offsets_topic else self.config["offsets.topic.num.partitions"],
             clock=self.clock,
-            topics=TopicLookup(topics.has_partition, topic_name, topic_id),
+            topics=TopicLookup(
+                has_partition=topics.has_partition,
+                name_of=topic_name,
+                id_of=topic_id,
+                shape_of=self._topic_shape,
+                names=topics.names,
+                version=lambda: self.metadata_log.end_offset,
+                created_version=lambda: topics.created_at,
+            ),
             settings=CoordinatorSettings.from_config(self.config, self.profile.behaviour),
         )
+        self.groups.configs = lambda group_id: self.named_configs.of(RESOURCE_GROUP).get(group_id, {})
+        self.groups.may_describe = self._may_describe
         for partition in offsets_topic.partitions if offsets_topic else ():
             self._load_coordinator(partition)
         self.groups.start()
+
+    def _topic_shape(self, name: str) -> TopicShape | None:
+        topic = self.topics.get(name)
+        if topic is None:
+            return None
+        racks: tuple[tuple[str, ...], ...] = ()
+        if any(self.nodes.racks.values()):
+            of_replicas = ([self.nodes.racks.get(node) for node in one.replicas] for one in topic.partitions)
+            racks = tuple(tuple(rack for rack in found if rack is not None) for found in of_replicas)
+        return TopicShape(topic.id, name, len(topic.partitions), racks)
+
+    def _may_describe(self, topic: str, caller: Caller) -> bool:
+        if self.authorizer is None:
+            return True
+        return self.authorizer.allows(*caller, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    @property
+    def serves_consumer_groups(self) -> bool:
+        """Whether the consumer group protocol is enabled (KIP-848)."""
+        enabled = self.profile.behaviour.consumer_groups
+        if enabled == "none" or "consumer" not in self.config["group.coordinator.rebalance.protocols"]:
+            return False
+        return enabled == "config" or self.features.group_version >= 1
+
+    def reconfigure_groups(self) -> None:
+        """Applies changed broker configs to the group coordinator."""
+        self.groups.settings = CoordinatorSettings.from_config(self.config, self.profile.behaviour)
 
     def _load_transactions(self) -> None:
         """Loads the transactions after the groups: completing a transaction may end offset commits of a group."""

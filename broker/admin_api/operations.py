@@ -22,14 +22,13 @@ from ...storage.format.partition_metadata import encode_id
 from ...storage.io.memory import MemoryFiles
 from ..errors import CODES, Refused, code_of
 from ..futures import settled
-from ..groups.classic.state import CONSUMER_PROTOCOL_TYPE
-from ..groups.classic.subscription import partitions_of, topics_of
 from ..groups.resets import SCENARIOS, Reset
 from ..logs import get_logger
 from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ..replica.assignment import NO_LEADER
 from . import acl_entries, config_changes, group_offsets, snapshots
 from .clock import ClockControl
+from .group_views import group_view
 from .snapshots import Snapshot
 from .views import (
     AclEntry,
@@ -59,8 +58,6 @@ from .views import (
 if TYPE_CHECKING:
     from ...storage.partition_log import PartitionLog
     from ..broker_state import BrokerState
-    from ..groups import state as groups
-    from ..groups.offsets import CommittedOffset
     from ..metadata.topics import Topic
     from ..metadata.topology import Topology
     from ..network.server import Running
@@ -362,11 +359,11 @@ class Operations:
         """Returns all groups by id."""
         state = self._state
         _, listed = state.groups.list_groups()
-        return [_group(state, group_id) for group_id in sorted(one.group_id for one in listed)]
+        return [group_view(state, group_id) for group_id in sorted(one.group_id for one in listed)]
 
     async def group(self, id: str) -> Group:
         """Returns one group: its members, its committed offsets and its lag."""
-        return _group(self._state, id)
+        return group_view(self._state, id)
 
     async def delete_group(self, id: str) -> None:
         """Deletes a group with its committed offsets. Refused while it has members; raises NotFound."""
@@ -542,51 +539,6 @@ def _partition_info(partition: Partition) -> PartitionInfo:
         return PartitionInfo(partition.index, leader, epoch, *offsets)
     except StorageError as error:
         return PartitionInfo(partition.index, -1, epoch, -1, -1, -1, -1, partition.offline or str(error))
-
-
-def _group(state: BrokerState, group_id: str) -> Group:
-    _, group = state.groups.describe(group_id)
-    if group is None:
-        return Group(group_id, "Dead", "", "", -1, None, (), ())
-    committed = state.groups.offsets(group_id)
-    return Group(
-        id=group_id,
-        state=group.state.value,
-        protocol_type=group.protocol_type or "",
-        protocol=group.protocol_name or "",
-        generation=group.generation_id,
-        leader=group.leader,
-        members=tuple(_member(group, member) for member in group.members.values()),
-        offsets=tuple(_group_offset(state, place, one) for place, one in sorted(committed.items())),
-    )
-
-
-def _group_offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset) -> GroupOffset:
-    topic, index = place
-    plain = topic, index, one.offset, one.leader_epoch, one.metadata
-    try:
-        log = state.topics.partition(topic, index).log
-        start, end = log.log_start_offset, log.high_watermark
-        return GroupOffset(*plain, max(0, end - one.offset), start, end)
-    except (Refused, StorageError):
-        return GroupOffset(*plain, None)
-
-
-def _member(group: groups.Group, member: groups.Member) -> Member:
-    topics: Iterable[str] = ()
-    assignment: Iterable[tuple[str, int]] = ()
-    if group.protocol_type == CONSUMER_PROTOCOL_TYPE:
-        topics = topics_of(member.metadata(group.protocol_name)) or ()
-        assignment = partitions_of(member.assignment) or ()
-    return Member(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        session_timeout_ms=member.session_timeout_ms,
-        topics=tuple(sorted(topics)),
-        assignment=tuple(sorted(assignment)),
-    )
 
 
 def consumer_lag(state: BrokerState, topic: str, index: int, offset: int) -> int | None:

@@ -26,12 +26,13 @@ from ..transactions.state import Transaction, TransactionState
 from ..version import own_version
 from ..virtual_clock import VirtualClock
 from .activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
+from .group_views import generation_of, protocol_of
 from .operations import consumer_lag
 
 if TYPE_CHECKING:
     from ...storage.producers.producer_state import Producer
     from ..broker_state import BrokerState
-    from ..groups.classic.state import Group
+    from ..groups.registry import AnyGroup
     from ..metadata.topics import Topic
     from ..metrics.counters import TopicCounters
     from ..network.server import Running
@@ -352,15 +353,15 @@ def _add_producer(look: _Gathering, one: dict[str, Any]) -> None:
         look.producers = heapq.nlargest(look.selection.limit, look.producers, key=lambda pair: pair[0])
 
 
-def _group(state: BrokerState, group: Group) -> dict[str, Any]:
+def _group(state: BrokerState, group: AnyGroup) -> dict[str, Any]:
     committed = state.groups.offsets(group.group_id)
     lags = [consumer_lag(state, topic, index, one.offset) for (topic, index), one in committed.items()]
     return {
         "id": group.group_id,
         "state": group.state.value,
         "protocol_type": group.protocol_type or "",
-        "protocol": group.protocol_name or "",
-        "generation": group.generation_id,
+        "protocol": protocol_of(state, group),
+        "generation": generation_of(group),
         "members": len(group.members),
         "topics": sorted({topic for topic, _ in committed})[:NAMES_MAX],
         "partitions": len(committed),

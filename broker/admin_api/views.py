@@ -131,7 +131,8 @@ class TopicInfo:
 @dataclass(frozen=True, slots=True)
 class Member:
     """A member of a group. `assignment` has its (topic, partition)s, `topics` its subscription; both are empty if the
-    protocol is not a consumer's."""
+    protocol is not a consumer's. A member of the consumer protocol (KIP-848) has an `epoch`, and a `regex` if it
+    subscribes to the topics that match one."""
 
     member_id: str
     instance_id: str | None
@@ -140,6 +141,8 @@ class Member:
     session_timeout_ms: int
     topics: tuple[str, ...]
     assignment: tuple[tuple[str, int], ...]
+    epoch: int | None = None
+    regex: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,8 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The present state of a group. A group that does not exist is in state Dead, as in DescribeGroups."""
+    """The present state of a group. A group that does not exist is in state Dead, as in DescribeGroups. With the type
+    "consumer" (KIP-848) `protocol` is the assignor and `generation` the epoch."""
 
     id: str
     state: str
@@ -169,6 +173,7 @@ class Group:
     leader: str | None
     members: tuple[Member, ...]
     offsets: tuple[GroupOffset, ...]
+    type: str = "classic"
 
     @property
     def lag(self) -> int:

@@ -23,12 +23,10 @@ _BOTH = {
     "disk; producers with acks wait for it.",
     ("flush.ms", "log.flush.interval.ms"): "The age of the oldest unsynced record at which a partition is synced to "
     "disk.",
-    (
-        "leader.replication.throttled.replicas",
-    ): "The replicas, as PARTITION:NODE, or * for all, whose copies their leader throttles.",
-    (
-        "follower.replication.throttled.replicas",
-    ): "The replicas, as PARTITION:NODE, or * for all, that throttle their own copies.",
+    ("leader.replication.throttled.replicas",): "The replicas, as PARTITION:NODE, or * for all, to which "
+    "leader.replication.throttled.rate applies while they lead.",
+    ("follower.replication.throttled.replicas",): "The replicas, as PARTITION:NODE, or * for all, to which "
+    "follower.replication.throttled.rate applies while they catch up.",
     ("index.interval.bytes", "log.index.interval.bytes"): "The number of bytes between two entries of an offset index.",
     ("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"): "The maximum time that a record remains ineligible "
     "for compaction.",
@@ -85,6 +83,16 @@ _OF_BROKER = {
     "default.replication.factor": "The replication factor of topics that are created without one.",
     "delete.topic.enable": "Whether topics can be deleted.",
     "fetch.max.bytes": "The maximum number of bytes of records in a fetch response.",
+    "group.consumer.assignment.interval.ms": "The minimum time between two assignments of a consumer group.",
+    "group.consumer.assignors": "The assignors that consumer groups may use, the default first: uniform, range.",
+    "group.consumer.heartbeat.interval.ms": "The interval at which members of consumer groups send heartbeats.",
+    "group.consumer.max.size": "The maximum number of members of a consumer group.",
+    "group.consumer.migration.policy": "Whether groups move between the classic and the consumer protocol with members "
+    "of both: bidirectional, upgrade, downgrade, or disabled.",
+    "group.consumer.regex.refresh.interval.ms": "The interval at which consumer groups search for topics that match "
+    "their regular expressions, besides when topics are created.",
+    "group.consumer.session.timeout.ms": "The session timeout of members of consumer groups.",
+    "group.coordinator.rebalance.protocols": "The group protocols that the broker serves: classic, consumer.",
     "group.initial.rebalance.delay.ms": "The time that a new group waits for more members before its first assignment.",
     "group.max.session.timeout.ms": "The maximum session timeout of group members.",
     "group.max.size": "The maximum number of members of a group.",
@@ -141,10 +149,10 @@ _OF_BROKER = {
     "quota.producer.default": "The produce quota of clients without a quota, in bytes per second.",
     "quota.window.num": "The number of samples of quotas.",
     "quota.window.size.seconds": "The time span of each sample of quotas.",
-    "leader.replication.throttled.rate": "The rate of copies of the throttled replicas that the broker leads, in "
-    "bytes per second.",
-    "follower.replication.throttled.rate": "The rate of copies to the throttled replicas of the broker, in bytes "
-    "per second.",
+    "leader.replication.throttled.rate": "The rate at which the throttled replicas that the broker leads let new "
+    "replicas of a reassignment catch up, in bytes per second.",
+    "follower.replication.throttled.rate": "The rate at which the throttled replicas of the broker catch up during a "
+    "reassignment, in bytes per second.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "The maximum rate of copying between log directories; 0 stops "
     "it.",
     "replica.selector.class": "The class that chooses the replica from which a consumer reads; none means the leader.",

@@ -24,6 +24,8 @@ from ...protocol.limits import INT64_MAX
 from ..errors import ConfigError
 from ..logs import get_logger
 from ..releases.profiles import BEHAVIOUR_NAMES, Profile, own_profile
+from .assignors import NAME as ASSIGNORS
+from .assignors import check_assignors
 from .authorizer import authorizer_settings
 from .definitions import (
     BEHAVIOUR_PREFIX,
@@ -73,6 +75,9 @@ ACTED_ON = frozenset(
     compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
     fetch.max.bytes file.delete.delay.ms flush.messages flush.ms group.initial.rebalance.delay.ms
     group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
+    group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
+    group.consumer.max.size group.consumer.migration.policy group.consumer.regex.refresh.interval.ms
+    group.consumer.session.timeout.ms group.coordinator.rebalance.protocols
     index.interval.bytes internal.metadata.log.segment.bytes internal.segment.bytes
     listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
     inter.broker.protocol.version log.index.interval.bytes log.index.size.max.bytes log.message.downconversion.enable
@@ -294,6 +299,7 @@ class Config:
             raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: both are the id of this broker")
         authorizer_settings(self)
         selects_by_rack(self)
+        check_assignors(self.get(ASSIGNORS) or ())
 
     def _check_idle(self) -> None:
         delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"

@@ -10,10 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from ...protocol.errors import ErrorCode
-from .classic.state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
-from .coordinator import GroupCoordinator, ListedGroup, TopicLookup
+from .classic.state import JoinReply, JoinRequest, LeaveReply, SyncReply
+from .consumer.events import HeartbeatReply, HeartbeatRequest
+from .coordinator import GroupCoordinator
+from .listing import ListedGroup
 from .offsets import CommittedOffset, FetchedOffset, Partition
+from .registry import AnyGroup
 from .settings import CoordinatorSettings
+from .topics import TopicLookup
 
 
 class GroupsAtNode:
@@ -60,6 +64,12 @@ class GroupsAtNode:
         """Heartbeat. See `GroupCoordinator.heartbeat`."""
         return ErrorCode.NOT_COORDINATOR if self._elsewhere(group_id) else self._groups.heartbeat(group_id, **more)
 
+    def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        """ConsumerGroupHeartbeat. See `GroupCoordinator.consumer_heartbeat`."""
+        if self._elsewhere(group_id):
+            return HeartbeatReply(ErrorCode.NOT_COORDINATOR)
+        return self._groups.consumer_heartbeat(group_id, request)
+
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
         """LeaveGroup. See `GroupCoordinator.leave`."""
         if self._elsewhere(group_id):
@@ -73,12 +83,12 @@ class GroupsAtNode:
         return self._groups.commit(group_id, commits=commits, **more)
 
     def fetch(
-        self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool
+        self, group_id: str, partitions: Iterable[Partition] | None, **more: Any
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
         """OffsetFetch. See `GroupCoordinator.fetch`."""
         if self._elsewhere(group_id, may_be_empty=True):
             return ErrorCode.NOT_COORDINATOR, []
-        return self._groups.fetch(group_id, partitions, require_stable=require_stable)
+        return self._groups.fetch(group_id, partitions, **more)
 
     def delete_offsets(
         self, group_id: str, partitions: Collection[Partition]
@@ -88,7 +98,7 @@ class GroupsAtNode:
             return ErrorCode.NOT_COORDINATOR, {}
         return self._groups.delete_offsets(group_id, partitions)
 
-    def describe(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+    def describe(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None]:
         """DescribeGroups. See `GroupCoordinator.describe`."""
         if self._elsewhere(group_id, may_be_empty=True):
             return ErrorCode.NOT_COORDINATOR, None

@@ -1,19 +1,18 @@
-"""The group coordinator: runs the state machine of `machine` with timers, delayed requests and the log.
+"""The group coordinator: runs the state machine of the classic protocol with timers, delayed requests and the log.
 
-Owns the groups of this broker, their timers and delayed requests, and their log in `__consumer_offsets` as records
-passed to `append`. Uses no sockets, topics or files: these are arguments. All methods run on the event loop and return
-without waiting, except `join` and `sync`, which may await a future. State is appended to the log before it takes effect
-in memory.
+Owns the offsets of all groups, and what requests about groups of any kind have in common; `consumer_groups` runs those
+of the consumer protocol. Uses no sockets, topics or files: these are arguments. All methods run on the event loop and
+return without waiting, except `join` and `sync`, which may await a future. State is appended to the log before it takes
+effect in memory.
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 from ...protocol.errors import ErrorCode
@@ -30,7 +29,6 @@ from .classic.state import (
     Effect,
     Event,
     Group,
-    GroupState,
     Heartbeat,
     Join,
     JoinReply,
@@ -43,67 +41,47 @@ from .classic.state import (
     PersistFailed,
     Purpose,
     Reply,
-    Response,
     StartTimer,
     Sync,
     SyncReply,
 )
-from .classic.state import Timer as TimerName
-from .classic.subscription import subscribed_topics
+from .consumer.commits import commit_error, fetch_error
+from .consumer.events import Caller, HeartbeatReply, HeartbeatRequest
+from .consumer.events import Delete as DeleteConsumerGroup
+from .consumer.state import Group as ConsumerGroup
+from .consumer_groups import ConsumerGroups
 from .listing import ListedGroup, listed
 from .loading import load_groups
 from .offsets import CommittedOffset, FetchedOffset, Offsets, OpenTransactions, Partition
+from .registry import (
+    AnyGroup,
+    Append,
+    AppendTransactional,
+    Entry,
+    Readiness,
+    Registry,
+    expiry,
+    groups_of,
+    offset_tombstones,
+    subscription_of,
+)
 from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
+from .topics import TopicLookup
+
+UNKNOWN_GROUP_SINCE = 9
+"""The version of OffsetCommit from which on a member of an unknown group gets GROUP_ID_NOT_FOUND."""
 
 
-class Append(Protocol):
-    """Writes records to a partition of `__consumer_offsets`; any exception means that nothing was written."""
-
-    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Any: ...
+def _no_configs(group_id: str) -> Mapping[str, str]:
+    return {}
 
 
-class AppendTransactional(Protocol):
-    """Writes records as part of a producer's transaction; otherwise like `Append`."""
-
-    def __call__(
-        self, partition_index: int, records: list[records.Record], now_ms: int, producer_id: int, producer_epoch: int, /
-    ) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class TopicLookup:
-    """Topic lookups for group handlers; topic ids are 16 bytes.
-
-    `name_of` and `id_of` return None for an unknown topic.
-    """
-
-    has_partition: Callable[[str, int], bool]
-    name_of: Callable[[bytes], str | None]
-    id_of: Callable[[str], bytes | None]
-
-
-class Readiness(Enum):
-    """Why a partition of the log is not served. The value is the error code of its groups; a served partition has no
-    entry.
-    """
-
-    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    RESIGNED = ErrorCode.NOT_COORDINATOR
-
-
-@dataclass(slots=True)
-class Entry:
-    """A group with its offsets and timers."""
-
-    group: Group
-    partition_index: int
-    offsets: Offsets = field(default_factory=Offsets)
-    timers: dict[TimerName, Timer] = field(default_factory=dict[TimerName, Timer])
+def _any_topic(name: str, caller: Caller) -> bool:
+    return True
 
 
 class GroupCoordinator:
-    """All classic groups of this broker."""
+    """All groups of this broker."""
 
     def __init__(
         self,
@@ -120,25 +98,46 @@ class GroupCoordinator:
         """`partitions` is the partition count of `__consumer_offsets`; `error_code` maps an exception of `append` to
         its error code.
         """
-        self.settings = settings or CoordinatorSettings()
-        self.partitions = partitions
+        self._registry = Registry(
+            append=append,
+            partitions=partitions,
+            clock=clock,
+            topics=topics,
+            settings=settings or CoordinatorSettings(),
+            error_code=error_code,
+        )
         self.topics = topics
-        self._append = append
+        self.configs: Callable[[str], Mapping[str, str]] = _no_configs
+        """Returns the configs of a group by its id."""
+        self.may_describe: Callable[[str, Caller], bool] = _any_topic
+        """Whether a member may describe a topic that matches a regular expression."""
+        self._consumer_groups = ConsumerGroups(
+            self._registry,
+            new_id=lambda: _base64(self._new_uuid()),
+            configs=lambda group_id: self.configs(group_id),
+            may_describe=lambda name, caller: self.may_describe(name, caller),
+            become_classic=self._become_classic,
+        )
         self._append_transactional = append_transactional
         self._clock = clock
         self._new_uuid = new_uuid
-        self._error_code = error_code
-        self._group_settings = self.settings.group
-        self._entries: dict[str, Entry] = {}
+        self._entries = self._registry.entries
         self._open = OpenTransactions()
-        self._readiness: dict[int, Readiness] = {}
-        self._active = True
-        self._tokens = itertools.count(1)
         self._order = itertools.count(1)
-        self._responses: dict[int, Response] = {}
-        self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._sweep: Timer | None = None
-        self._kept_until_ms: int | None = None  # end of a clock move during which members stay alive
+
+    @property
+    def settings(self) -> CoordinatorSettings:
+        return self._registry.settings
+
+    @settings.setter
+    def settings(self, settings: CoordinatorSettings) -> None:
+        self._registry.settings = settings
+
+    @property
+    def partitions(self) -> int:
+        """The partition count of `__consumer_offsets`."""
+        return self._registry.partitions
 
     # --- start, load and close -----------------------------------------------------------------------------------
 
@@ -149,62 +148,59 @@ class GroupCoordinator:
 
     def close(self) -> None:
         """Stops all timers and responds to delayed requests with COORDINATOR_NOT_AVAILABLE."""
-        self._active = False
+        self._registry.is_active = False
         if self._sweep is not None:
             self._sweep.cancel()
         for entry in self._entries.values():
             self._dismiss(entry, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _dismiss(self, entry: Entry, error: ErrorCode) -> None:
-        for timer in entry.timers.values():
-            timer.cancel()
-        entry.timers.clear()
-        for member in entry.group.members.values():
-            if member.join_token is not None:
-                self._respond(member.join_token, JoinReply(error, member.member_id))
-            if member.sync_token is not None:
-                self._respond(member.sync_token, SyncReply(error))
+        self._consumer_groups.dismiss_classic(entry, error)
 
     def resign(self, partition_index: int) -> None:
         """Removes the groups of a partition whose log went offline; their clients get NOT_COORDINATOR."""
-        self._readiness[partition_index] = Readiness.RESIGNED
-        for group_id in [name for name, entry in self._entries.items() if entry.partition_index == partition_index]:
+        self._registry.readiness[partition_index] = Readiness.RESIGNED
+        for group_id in self._registry.of_partition(partition_index):
             self._dismiss(self._entries.pop(group_id), ErrorCode.NOT_COORDINATOR)
 
     def has_resigned(self, group_id: str) -> bool:
         """Returns whether this coordinator resigned from the group's partition."""
-        return self._readiness.get(self.partition_of(group_id)) is Readiness.RESIGNED
+        return self._registry.readiness.get(self.partition_of(group_id)) is Readiness.RESIGNED
 
     def begin_loading(self, partition_index: int) -> None:
         """Makes the groups of this partition respond with COORDINATOR_LOAD_IN_PROGRESS until `load`."""
-        self._readiness[partition_index] = Readiness.LOADING
+        self._registry.readiness[partition_index] = Readiness.LOADING
 
     def load(self, partition_index: int, log: Iterable[records.LogEntry]) -> ErrorCode:
         """Restores offsets and groups from the partition's log, oldest record first; sessions of members start now.
 
         Returns the error code if the log cannot be read; the groups of the partition are then unavailable.
         """
-        for group_id in [name for name, entry in self._entries.items() if entry.partition_index == partition_index]:
-            self._forget(group_id)
+        for group_id in self._registry.of_partition(partition_index):
+            self._registry.forget(group_id)
         try:
-            loaded = load_groups(log, self._order)
+            loaded = load_groups(log, self._order, self.settings.consumer.first_epoch)
         except Exception as error:
-            self._readiness[partition_index] = Readiness.FAILED
-            return self._error_code(error)
+            self._registry.readiness[partition_index] = Readiness.FAILED
+            return self._registry.error_code(error)
         for group_id, (group, offsets) in loaded.items():
             self._entries[group_id] = Entry(group, partition_index, offsets)
             for producer_id in offsets.pending_producers():
                 self._open.note(partition_index, producer_id, group_id)
-        self._readiness.pop(partition_index, None)
+        self._registry.readiness.pop(partition_index, None)
         for group_id in loaded:
-            self._feed(group_id, Loaded())
+            entry = self._entries[group_id]
+            if isinstance(entry.group, ConsumerGroup):
+                self._consumer_groups.loaded(entry)
+            else:
+                self._feed(group_id, Loaded())
         return ErrorCode.NONE
 
     def partition_of(self, group_id: str) -> int:
         """Returns the partition of `__consumer_offsets` for the group."""
-        return records.partition_for(group_id, self.partitions)
+        return self._registry.partition_of(group_id)
 
-    def group(self, group_id: str) -> Group | None:
+    def group(self, group_id: str) -> AnyGroup | None:
         """Returns the current state of the group, or None."""
         entry = self._entries.get(group_id)
         return entry.group if entry is not None else None
@@ -216,11 +212,7 @@ class GroupCoordinator:
 
     def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
         """Returns why the group cannot be served now, or NONE."""
-        if not group_id and not may_be_empty:
-            return ErrorCode.INVALID_GROUP_ID
-        readiness = self._readiness.get(self.partition_of(group_id)) if self._readiness else None
-        readiness = readiness if self._active else Readiness.FAILED
-        return readiness.value if readiness is not None else ErrorCode.NONE
+        return self._registry.unavailable(group_id, may_be_empty=may_be_empty)
 
     # --- membership ----------------------------------------------------------------------------------------------
 
@@ -236,17 +228,27 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return JoinReply(error, member_id)
         is_new = group_id not in self._entries
-        self._find_or_create(group_id)
+        entry = self._find_or_create(group_id)
+        if isinstance(entry.group, ConsumerGroup):
+            if not entry.is_empty:
+                new_id = "" if member_id else self._consumer_groups.new_id()
+                return self._consumer_groups.request(entry, Join(self._registry.token(), new_id, request))
+            if member_id:
+                return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
+            error = self._consumer_groups.make_classic(entry)
+            if error is not ErrorCode.NONE:
+                return JoinReply(error, member_id)
+            is_new = True
         name = request.client_id if request.instance_id is None else request.instance_id
-        event = Join(next(self._tokens), "" if member_id else f"{name}-{self._new_uuid()}", request)
+        event = Join(self._registry.token(), "" if member_id else f"{name}-{self._new_uuid()}", request)
         self._feed(group_id, event)
         self._drop_if_untouched(group_id)
         if is_new and group_id in self._entries and not self.settings.old_group_coordinator:
             error = self._store_created(group_id)
             if error is not ErrorCode.NONE:
-                self._responses.pop(event.token, None)
+                self._registry.drop_response(event.token)
                 return JoinReply(error, member_id)
-        reply = await self._reply_to(event.token)
+        reply = await self._registry.response_to(event.token)
         assert isinstance(reply, JoinReply)
         return reply
 
@@ -270,7 +272,7 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return SyncReply(error)
         event = Sync(
-            token=next(self._tokens),
+            token=self._registry.token(),
             member_id=member_id,
             instance_id=instance_id,
             generation_id=generation_id,
@@ -278,8 +280,11 @@ class GroupCoordinator:
             protocol_name=protocol_name,
             assignments=tuple(assignments),
         )
+        entry = self._entries[group_id]
+        if isinstance(entry.group, ConsumerGroup):
+            return self._consumer_groups.request(entry, event)
         self._feed(group_id, event)
-        reply = await self._reply_to(event.token)
+        reply = await self._registry.response_to(event.token)
         assert isinstance(reply, SyncReply)
         return reply
 
@@ -292,7 +297,12 @@ class GroupCoordinator:
             return error
         if group_id not in self._entries:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._request(group_id, Heartbeat(next(self._tokens), member_id, instance_id, generation_id)).error
+        return self._request(group_id, Heartbeat(self._registry.token(), member_id, instance_id, generation_id)).error
+
+    def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        """ConsumerGroupHeartbeat; the request was checked."""
+        error = self.unavailable(group_id)
+        return HeartbeatReply(error) if error else self._consumer_groups.heartbeat(group_id, request)
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
         """LeaveGroup; `members` are pairs (member id, instance id)."""
@@ -307,7 +317,7 @@ class GroupCoordinator:
                 if isinstance(effect, Reply)
             )
         else:
-            reply = self._request(group_id, Leave(next(self._tokens), tuple(members)))
+            reply = self._request(group_id, Leave(self._registry.token(), tuple(members)))
         assert isinstance(reply, LeaveReply)
         return reply
 
@@ -317,15 +327,19 @@ class GroupCoordinator:
         Members that still have to join or sync get their full timeout after `until_ms`. This also applies to sessions
         and joins that start during the move, until `refreshed` is called.
         """
-        self._kept_until_ms = until_ms
+        self._registry.kept_until_ms = until_ms
         for entry in self._entries.values():
-            for name, delay_ms in time_left(entry.group, entry.timers, self._group_settings).items():
-                entry.timers[name].cancel()
-                entry.timers[name] = self._clock.call_at(until_ms + delay_ms, self._fire, entry, name)
+            if isinstance(entry.group, ConsumerGroup):
+                left: Mapping[Any, int] = self._consumer_groups.time_left(entry)
+                fire = self._consumer_groups.feed
+            else:
+                left, fire = time_left(entry.group, entry.timers, self.settings.group), self._fire
+            for name, delay_ms in left.items():
+                self._registry.start_timer(entry, name, delay_ms, fire, keeps=True)
 
     def refreshed(self) -> None:
         """Ends the clock move started by `refresh_members`."""
-        self._kept_until_ms = None
+        self._registry.kept_until_ms = None
 
     # --- offsets -------------------------------------------------------------------------------------------------
 
@@ -337,27 +351,47 @@ class GroupCoordinator:
         instance_id: str | None,
         generation_id: int,
         commits: Sequence[tuple[Partition, CommittedOffset]],
-        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        api_version: int = 0,
         producer: tuple[int, int] | None = None,
     ) -> ErrorCode:
         """OffsetCommit, and TxnOffsetCommit with `producer` (id, epoch). The returned code applies to all `commits`.
 
-        `unknown_group` is the code for a member of a group that does not exist. Empty `commits` create the group as
-        well.
+        Empty `commits` create the group as well. `api_version` is OffsetCommit's.
         """
         error = self.unavailable(group_id, may_be_empty=producer is None)
         if error is not ErrorCode.NONE:
             return error
         if (is_new := group_id not in self._entries) and generation_id >= 0:
-            return unknown_group
+            return self._unknown_group(api_version, producer)
         entry = self._find_or_create(group_id)
-        check = Commit(next(self._tokens), member_id, instance_id, generation_id, transactional=producer is not None)
-        error = self._request(group_id, check).error
+        if isinstance(entry.group, ConsumerGroup):
+            error = commit_error(
+                entry.group,
+                self.settings.consumer,
+                member_id=member_id,
+                epoch=generation_id,
+                unnamed=not member_id and instance_id is None,
+                transactional=producer is not None,
+                api_version=api_version,
+                partitions=[(self.topics.id_of(topic), index) for (topic, index), _ in commits],
+            )
+        else:
+            token, transactional = self._registry.token(), producer is not None
+            check = Commit(token, member_id, instance_id, generation_id, transactional=transactional)
+            error = self._request(group_id, check).error
         if error is ErrorCode.NONE and commits:
             error = self._write_commits(entry, commits, producer)
         if is_new and error is not ErrorCode.NONE:
             self._drop_if_untouched(group_id)
         return error
+
+    def _unknown_group(self, api_version: int, producer: tuple[int, int] | None) -> ErrorCode:
+        """Returns the error of a member that commits to a group that does not exist."""
+        if producer is not None:
+            return ErrorCode(self.settings.absent_group_code)
+        if api_version >= UNKNOWN_GROUP_SINCE and not self.settings.old_group_coordinator:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
 
     def _write_commits(
         self, entry: Entry, commits: Sequence[tuple[Partition, CommittedOffset]], producer: tuple[int, int] | None
@@ -366,14 +400,14 @@ class GroupCoordinator:
         try:
             written = [records.offset_record(group_id, partition, committed) for partition, committed in commits]
             if producer is None:
-                self._append(entry.partition_index, written, now_ms)
+                self._registry.append(entry.partition_index, written, now_ms)
             elif self._append_transactional is None:
                 return ErrorCode.UNSUPPORTED_VERSION
             else:
                 self._append_transactional(entry.partition_index, written, now_ms, *producer)
                 self._open.note(entry.partition_index, producer[0], group_id)
         except Exception as error:
-            code = self._error_code(error)
+            code = self._registry.error_code(error)
             return COMMIT_WRITE_ERRORS.get(code, code)
         for partition, committed in commits:
             if producer is None:
@@ -390,15 +424,25 @@ class GroupCoordinator:
                 self._drop_if_untouched(group_id)
 
     def fetch(
-        self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool
+        self,
+        group_id: str,
+        partitions: Iterable[Partition] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        epoch: int = -1,
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
         """OffsetFetch for one group; `partitions` None means all. A partition without a commit has neither offset nor
-        error.
+        error. The member id and epoch (v9) are those of a member of the consumer protocol.
         """
         error = self.unavailable(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error, []
         entry = self._entries.get(group_id)
+        if entry is not None and isinstance(entry.group, ConsumerGroup):
+            error = fetch_error(entry.group, member_id, epoch)
+            if error is not ErrorCode.NONE:
+                return error, []
         offsets = entry.offsets if entry is not None else Offsets()
         fetched: list[FetchedOffset] = []
         for partition in list(offsets) if partitions is None else partitions:
@@ -418,10 +462,10 @@ class GroupCoordinator:
         if (entry := self._entries.get(group_id)) is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
         results = dict.fromkeys(partitions, ErrorCode.NONE)
-        if entry.group.state is not GroupState.EMPTY:
+        if not entry.is_empty:
             if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 return ErrorCode.NON_EMPTY_GROUP, {}
-            topics = subscribed_topics(entry.group)
+            topics = subscription_of(entry.group)
             for partition in results:
                 if topics is None or partition[0] in topics:
                     results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -440,12 +484,9 @@ class GroupCoordinator:
     def _remove_offsets(self, entry: Entry, partitions: Sequence[Partition]) -> ErrorCode:
         """Removes commits in open transactions as well: when they commit, the offsets must not reappear."""
         gone = list(filter(entry.offsets.held().__contains__, partitions))
-        try:
-            tombstones = [records.offset_record(entry.group.group_id, partition, None) for partition in gone]
-            if tombstones:
-                self._append(entry.partition_index, tombstones, self._clock.now_ms())
-        except Exception as error:
-            code = self._error_code(error)
+        tombstones = [records.offset_record(entry.group.group_id, partition, None) for partition in gone]
+        code = self._registry.write(entry, tombstones)
+        if code is not ErrorCode.NONE:
             return COMMIT_WRITE_ERRORS.get(code, code)
         for partition in gone:
             entry.offsets.remove(partition)
@@ -458,17 +499,24 @@ class GroupCoordinator:
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         for group_id, entry in list(self._entries.items()):
             if not self.unavailable(group_id, may_be_empty=True):
-                self._remove_offsets(entry, entry.offsets.expired(entry.group, self._clock.now_ms(), retention_ms))
+                expired = entry.offsets.expired(expiry(entry.group), self._clock.now_ms(), retention_ms)
+                self._remove_offsets(entry, expired)
                 self._drop_if_unused(entry)
 
     def _drop_if_unused(self, entry: Entry) -> None:
-        if entry.group.state is GroupState.EMPTY and entry.offsets.unused and entry.group.group_id in self._entries:
+        if entry.group.group_id not in self._entries:
+            return
+        if isinstance(entry.group, ConsumerGroup):
+            self._consumer_groups.delete_if_unused(entry)
+        elif entry.is_empty and entry.offsets.unused:
             self._feed(entry.group.group_id, Delete(None, only_if_unused=True))
 
     def _expires_ms(self) -> int | None:
         """Returns the time at which `expire` next has an effect if nothing changes, or None."""
         retention_ms = self.settings.offsets_retention_minutes * 60_000
-        found = (entry.offsets.due_ms(entry.group, retention_ms) for entry in self._entries.values())
+        found = [entry.offsets.due_ms(expiry(entry.group), retention_ms) for entry in self._entries.values()]
+        if any(entry.is_empty and entry.offsets.unused for entry in self._entries.values()):
+            return 0  # such a group goes with the next check
         return min((due_ms for due_ms in found if due_ms is not None), default=None)
 
     # --- listing and describing ----------------------------------------------------------------------------------
@@ -477,14 +525,14 @@ class GroupCoordinator:
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ErrorCode, list[ListedGroup]]:
         """ListGroups. Filters ignore case; an empty filter accepts all groups."""
-        if not self._active:
+        if not self._registry.is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        groups = listed((entry.group for entry in self._entries.values()), states, types)
-        loading = Readiness.LOADING in self._readiness.values()
+        groups = listed(groups_of(self._entries.values()), states, types)
+        loading = Readiness.LOADING in self._registry.readiness.values()
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE, groups
 
-    def describe(self, group_id: str) -> tuple[ErrorCode, Group | None]:
-        """DescribeGroups for one group; None without an error if it does not exist."""
+    def describe(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None]:
+        """DescribeGroups and ConsumerGroupDescribe for one group; None without an error if it does not exist."""
         error = self.unavailable(group_id, may_be_empty=True)
         return error, self.group(group_id) if error is ErrorCode.NONE else None
 
@@ -495,28 +543,26 @@ class GroupCoordinator:
             return error
         if group_id not in self._entries:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        return self._request(group_id, Delete(next(self._tokens))).error
+        entry = self._entries[group_id]
+        if isinstance(entry.group, ConsumerGroup):
+            return self._consumer_groups.request(entry, DeleteConsumerGroup(self._registry.token())).error
+        return self._request(group_id, Delete(self._registry.token())).error
 
     # --- running the machine -------------------------------------------------------------------------------------
 
     def _find_or_create(self, group_id: str) -> Entry:
         entry = self._entries.get(group_id)
-        if entry is None:
-            entry = self._entries[group_id] = Entry(Group(group_id), self.partition_of(group_id))
-        return entry
+        return self._registry.add(Group(group_id)) if entry is None else entry
 
     def _store_created(self, group_id: str) -> ErrorCode:
         """Appends the record of a new group without members, as Kafka does since 4.0. Without a record there is no
         group."""
-        entry, now_ms = self._entries[group_id], self._clock.now_ms()
-        try:
-            created = replace(Group(group_id), state_changed_ms=now_ms)
-            self._append(entry.partition_index, [records.group_record(created)], now_ms)
-        except Exception as error:
-            code = self._error_code(error)
+        entry = self._entries[group_id]
+        created = replace(Group(group_id), state_changed_ms=self._clock.now_ms())
+        code = self._registry.write(entry, [records.group_record(created)])
+        if code is not ErrorCode.NONE:
             self._dismiss(self._entries.pop(group_id), code)
-            return WRITE_ERRORS.get(code, code)
-        return ErrorCode.NONE
+        return WRITE_ERRORS.get(code, code)
 
     def _drop_if_untouched(self, group_id: str) -> None:
         """Removes a group that only a refused request created, so clients cannot fill the memory with group ids."""
@@ -524,42 +570,30 @@ class GroupCoordinator:
         if entry is not None and entry.group == Group(group_id) and entry.offsets.unused and not entry.timers:
             del self._entries[group_id]
 
-    def _forget(self, group_id: str) -> None:
-        entry = self._entries.pop(group_id)
-        for timer in entry.timers.values():
-            timer.cancel()
-        for token in entry.group.parked_tokens:
-            waiting = self._waiting.pop(token, None)
-            if waiting is not None:
-                waiting.cancel()
+    def _become_classic(self, entry: Entry, group: Group, rebalances: bool) -> None:
+        """Replaces a group of the consumer protocol, after its record was written."""
+        entry.group = group
+        self._feed(group.group_id, Loaded(rebalances))
 
     def _request(self, group_id: str, event: Heartbeat | Leave | Commit | Delete) -> Any:
         """Feeds an event whose response is immediate, and returns the response."""
+        entry = self._entries[group_id]
+        if isinstance(entry.group, ConsumerGroup):
+            assert isinstance(event, Heartbeat | Leave)
+            return self._consumer_groups.request(entry, event)
         self._feed(group_id, event)
         assert event.token is not None
-        return self._responses.pop(event.token)
-
-    async def _reply_to(self, token: int) -> Response:
-        if token in self._responses:
-            return self._responses.pop(token)
-        future = self._waiting[token] = asyncio.get_running_loop().create_future()
-        return await future
-
-    def _respond(self, token: int, response: Response) -> None:
-        future = self._waiting.pop(token, None)
-        if future is None:
-            self._responses[token] = response
-        elif not future.done():  # the client of a cancelled future has disconnected
-            future.set_result(response)
+        return self._registry.response(event.token)
 
     def _advance(self, group: Group, event: Event) -> tuple[Group, tuple[Effect, ...]]:
-        return advance(group, event, now_ms=self._clock.now_ms(), settings=self._group_settings)
+        return advance(group, event, now_ms=self._clock.now_ms(), settings=self.settings.group)
 
     def _feed(self, group_id: str, event: Event) -> None:
         """Applies the event and carries out its effects; outcomes of writes are fed before any other event."""
         events = [event]
         while events:
             entry = self._entries[group_id]
+            assert isinstance(entry.group, Group)
             entry.group, effects = self._advance(entry.group, events.pop(0))
             for effect in effects:
                 outcome = self._perform(entry, effect)
@@ -568,45 +602,44 @@ class GroupCoordinator:
 
     def _perform(self, entry: Entry, effect: Effect) -> Persisted | PersistFailed | None:
         if isinstance(effect, Reply):
-            self._respond(effect.token, effect.response)
+            self._registry.respond(effect.token, effect.response)
         elif isinstance(effect, StartTimer):
-            self._cancel_timer(entry, effect.timer)
-            from_ms = self._clock.now_ms()
-            if self._kept_until_ms is not None and time_left(entry.group, [effect.timer], self._group_settings):
-                from_ms = max(from_ms, self._kept_until_ms)
-            when_ms = from_ms + effect.delay_ms
-            entry.timers[effect.timer] = self._clock.call_at(when_ms, self._fire, entry, effect.timer)
+            assert isinstance(entry.group, Group)
+            keeps = bool(time_left(entry.group, [effect.timer], self.settings.group))
+            self._registry.start_timer(entry, effect.timer, effect.delay_ms, self._fire, keeps=keeps)
         elif isinstance(effect, CancelTimer):
-            self._cancel_timer(entry, effect.timer)
+            entry.cancel_timer(effect.timer)
         elif isinstance(effect, Persist):
             return self._persist(entry, effect)
         else:
-            self._forget(effect.group_id)
+            self._registry.forget(effect.group_id)
         return None
 
-    def _cancel_timer(self, entry: Entry, name: TimerName) -> None:
-        timer = entry.timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _fire(self, entry: Entry, name: TimerName) -> None:
-        entry.timers.pop(name, None)
-        if self._entries.get(entry.group.group_id) is entry:
-            self._feed(entry.group.group_id, name)
+    def _fire(self, entry: Entry, name: Any) -> None:
+        self._feed(entry.group.group_id, name)
 
     def _persist(self, entry: Entry, write: Persist) -> Persisted | PersistFailed:
-        try:
-            if write.purpose is Purpose.DELETION:
-                held = entry.offsets.held()
-                written = [records.offset_record(write.group.group_id, partition, None) for partition in held]
-                # Before 4.0 a group without a generation has no record.
-                if write.group.generation_id > 0 or not self.settings.old_group_coordinator:
-                    written.append(records.group_tombstone(write.group.group_id))
-            else:
+        if write.purpose is Purpose.DELETION:
+            written = offset_tombstones(entry)
+            # Before 4.0 a group without a generation has no record.
+            if write.group.generation_id > 0 or not self.settings.old_group_coordinator:
+                written.append(records.group_tombstone(write.group.group_id))
+        else:
+            try:
                 written = [records.group_record(write.group)]
-            if written:
-                self._append(entry.partition_index, written, self._clock.now_ms())
-        except Exception as error:
-            code = self._error_code(error)
+            except Exception as error:
+                code = self._registry.error_code(error)
+                return PersistFailed(write, WRITE_ERRORS.get(code, code))
+        code = self._registry.write(entry, written)
+        if code is not ErrorCode.NONE:
             return PersistFailed(write, WRITE_ERRORS.get(code, code))
         return Persisted(write)
+
+
+def _base64(text: str) -> str:
+    """Returns an id as Kafka writes uuids: in base64 for URLs, without padding."""
+    try:
+        raw = bytes.fromhex(text.replace("-", ""))
+    except ValueError:
+        return text
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

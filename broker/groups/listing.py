@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from .classic.state import Group
+from .consumer.state import Group as ConsumerGroup
+from .registry import AnyGroup
 
 
 class ListedGroup(NamedTuple):
@@ -17,16 +18,20 @@ class ListedGroup(NamedTuple):
     group_type: str = "classic"
 
 
-def listed(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+def group_type(group: AnyGroup) -> str:
+    """Returns Kafka's name of the kind of a group."""
+    return "consumer" if isinstance(group, ConsumerGroup) else "classic"
+
+
+def listed(groups: Iterable[AnyGroup], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
     """Returns the groups in one of `states` and of one of `types`. Filters ignore case; an empty filter accepts all
-    groups. The type of all groups is "classic".
+    groups.
     """
-    wanted_states = {state.lower() for state in states}
-    wanted_types = {group_type.lower() for group_type in types}
-    if wanted_types and "classic" not in wanted_types:
-        return []
+    wanted_states = {state.strip().lower() for state in states}
+    wanted_types = {wanted.lower() for wanted in types}
     return [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group_type(group))
         for group in groups
-        if not wanted_states or group.state.value.lower() in wanted_states
+        if (not wanted_states or group.state.value.lower() in wanted_states)
+        and (not wanted_types or group_type(group) in wanted_types)
     ]

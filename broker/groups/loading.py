@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .classic.state import Group
+from .classic.state import Group as ClassicGroup
+from .consumer.records import GroupChange
+from .consumer.state import EpochSet
+from .consumer.state import Group as ConsumerGroup
 from .offsets import Offsets, OpenTransactions
 from .records import GroupEntry, LogEntry, OffsetEntry, TransactionalRecord, TransactionEnd, decode
+from .registry import AnyGroup
 
 
-def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tuple[Group, Offsets]]:
+def load_groups(
+    log: Iterable[LogEntry], order: Iterator[int], first_epoch: int = 0
+) -> dict[str, tuple[AnyGroup, Offsets]]:
     """Returns the groups of the log with their offsets; later records override, tombstones remove. `order` numbers the
-    commits.
+    commits, `first_epoch` is that of a group of the consumer protocol.
 
     A group with offsets but without a group record only stores offsets. Raises MalformedMessage for an invalid record.
     """
-    groups: dict[str, Group] = {}
+    groups: dict[str, AnyGroup] = {}
     offsets: dict[str, Offsets] = {}
     open_in = OpenTransactions()  # this log is one partition, so the partition index is a constant
     for entry in log:
@@ -30,10 +36,12 @@ def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tupl
             key, value = entry
         decoded = decode(key, value)
         if isinstance(decoded, GroupEntry):
-            if decoded.group is None:
-                groups.pop(decoded.group_id, None)
-            else:
+            if decoded.group is not None:
                 groups[decoded.group_id] = decoded.group
+            elif isinstance(groups.get(decoded.group_id), ClassicGroup):
+                del groups[decoded.group_id]
+        elif isinstance(decoded, GroupChange):
+            _apply(groups, decoded, first_epoch)
         elif isinstance(decoded, OffsetEntry):
             table = offsets.setdefault(decoded.group_id, Offsets())
             if decoded.committed is None:
@@ -44,5 +52,18 @@ def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tupl
                 table.put_pending(producer_id, decoded.partition, decoded.committed, next(order))
                 open_in.note(0, producer_id, decoded.group_id)
     names = [*groups, *(name for name in offsets if name not in groups)]
-    loaded = {name: (groups.get(name, Group(name)), offsets.get(name, Offsets())) for name in names}
+    loaded = {name: (groups.get(name, ClassicGroup(name)), offsets.get(name, Offsets())) for name in names}
     return {name: (group, table) for name, (group, table) in loaded.items() if name in groups or not table.unused}
+
+
+def _apply(groups: dict[str, AnyGroup], decoded: GroupChange, first_epoch: int) -> None:
+    """Applies a change of a group of the consumer protocol; a tombstone does not create the group."""
+    group = groups.get(decoded.group_id)
+    if not isinstance(group, ConsumerGroup):
+        if decoded.is_tombstone:
+            return
+        group = groups[decoded.group_id] = ConsumerGroup(decoded.group_id, first_epoch)
+    if isinstance(decoded.change, EpochSet) and decoded.is_tombstone:
+        del groups[decoded.group_id]
+    else:
+        group.apply(decoded.change)

@@ -1,14 +1,15 @@
 """Detects consumers that look up their group coordinator but never use it: they expect a group protocol that is not
 served.
 
-A client with `group.protocol=consumer` (KIP-848) or `streams` (KIP-1071), and a share consumer (KIP-932), learns from
-ApiVersions that this broker does not serve its heartbeat API. The Java client then fails; librdkafka repeats
-FindCoordinator and reports nothing. Neither sends a request that the broker could refuse. Owns the detection, its
-limits and the log line.
+A client with `group.protocol=streams` (KIP-1071), a share consumer (KIP-932), and in profiles without KIP-848 one with
+`group.protocol=consumer`, learns from ApiVersions that this broker does not serve its heartbeat API. The Java client
+then fails; librdkafka repeats FindCoordinator and reports nothing. Neither sends a request that the broker could
+refuse. Owns the detection, its limits and the log line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..logs import get_logger
@@ -17,9 +18,17 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..connection_info import ConnectionInfo
 
-WAIT_MS = 5_000  # a classic consumer joins within milliseconds
+WAIT_MS = 20_000  # more than the longest interval between the heartbeats of a member that owns no partitions
 MAX_CLIENTS = 1_000  # bounds the memory
 # Client libraries with these protocols, by their names under KIP-511.
+WITHOUT = (
+    "ConsumerGroupHeartbeat (KIP-848), ShareGroupHeartbeat and StreamsGroupHeartbeat are not served: if the client has "
+    "group.protocol=consumer or streams, set group.protocol=classic"
+)
+WITH_CONSUMER_GROUPS = (
+    "ShareGroupHeartbeat and StreamsGroupHeartbeat are not served: if the client has group.protocol=streams, set "
+    "group.protocol=classic"
+)
 JAVA, JAVA_SINCE = "apache-kafka-java", (3, 7)
 LIBRDKAFKA = "rdkafka"  # in the name, or in the version as in `2.16.1-rdkafka-2.16.0`
 
@@ -35,8 +44,9 @@ class _Client(NamedTuple):
 class Lookups:
     """Clients that looked up a coordinator and have since sent neither a group request nor a Fetch."""
 
-    def __init__(self, waits: Clock) -> None:
+    def __init__(self, waits: Clock, *, serves_consumer_groups: Callable[[], bool]) -> None:
         self._waits = waits
+        self._serves_consumer_groups = serves_consumer_groups
         self.waiting: dict[_Client, str] = {}
         """The group that each client looked up."""
         self._logged: set[tuple[_Client, str]] = set()
@@ -64,8 +74,7 @@ class Lookups:
         get_logger().warning(
             "coordinator looked up and not used",
             group=group,
-            reason="ConsumerGroupHeartbeat (KIP-848), ShareGroupHeartbeat and StreamsGroupHeartbeat are not served: "
-            "if the client has group.protocol=consumer or streams, set group.protocol=classic",
+            reason=WITH_CONSUMER_GROUPS if self._serves_consumer_groups() else WITHOUT,
             **connection_info.log_fields(),
         )
 

@@ -1,7 +1,7 @@
 """Committed offsets of one group and their expiry.
 
-Owns the committed offsets, those of open transactions (KIP-98, KIP-447), and the expiry rule (KIP-211). Uses neither
-the log nor a clock.
+Owns the committed offsets, those of open transactions (KIP-98, KIP-447), and their expiry (KIP-211). Uses neither the
+log nor a clock.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from ...protocol.errors import ErrorCode
-from .classic.state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
-from .classic.subscription import subscribed_topics
 
 Partition: TypeAlias = tuple[str, int]
 """Topic name and partition index."""
@@ -27,6 +25,15 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int | None = None
+
+
+class Expiry(NamedTuple):
+    """Which offsets of a group may expire (KIP-211): all but those of `kept_topics`. The retention starts at
+    `since_ms`, or at the commit with None.
+    """
+
+    kept_topics: frozenset[str] = frozenset()
+    since_ms: int | None = None
 
 
 class FetchedOffset(NamedTuple):
@@ -130,43 +137,29 @@ class Offsets:
 
     # --- expiry --------------------------------------------------------------------------------------------------
 
-    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[Partition]:
+    def expired(self, expiry: Expiry | None, now_ms: int, retention_ms: int) -> list[Partition]:
         """Returns the partitions whose commit has expired.
 
-        Without members the retention starts when the group became empty; in a Stable consumer group, and in a group
-        that only stores offsets, at the commit. Offsets of subscribed topics and of open transactions do not expire. An
-        explicit expiry replaces the time, not these conditions.
+        Offsets of open transactions do not expire. An explicit expiry replaces the time, not these conditions.
         """
-        return [partition for partition, when_ms in self._expiries(group, retention_ms) if when_ms <= now_ms]
+        return [partition for partition, when_ms in self._expiries(expiry, retention_ms) if when_ms <= now_ms]
 
-    def due_ms(self, group: Group, retention_ms: int) -> int | None:
-        """Returns the time of the next expiry if nothing changes: 0 if the group itself can be removed, None if nothing
-        expires.
-        """
-        if group.state is GroupState.EMPTY and self.unused:  # the group itself may go
-            return 0
-        return min((when_ms for _, when_ms in self._expiries(group, retention_ms)), default=None)
+    def due_ms(self, expiry: Expiry | None, retention_ms: int) -> int | None:
+        """Returns the time of the next expiry if nothing changes, None if nothing expires."""
+        return min((when_ms for _, when_ms in self._expiries(expiry, retention_ms)), default=None)
 
-    def _expiries(self, group: Group, retention_ms: int) -> Iterator[tuple[Partition, int]]:
+    def _expiries(self, expiry: Expiry | None, retention_ms: int) -> Iterator[tuple[Partition, int]]:
         """Yields each partition whose commit will expire if nothing changes, with the time."""
-        keep: frozenset[str] = frozenset()
-        emptied_ms: int | None = None
-        if group.protocol_type is None:
-            pass
-        elif group.state is GroupState.EMPTY:
-            emptied_ms = group.state_changed_ms if group.state_changed_ms >= 0 else None
-        elif group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is GroupState.STABLE:
-            topics = subscribed_topics(group)
-            if topics is None:
-                return
-            keep = topics
-        else:
+        if expiry is None:
             return
         unstable = self.pending_partitions()
         for partition, (_, commit) in self._committed.items():
-            if partition[0] in keep or partition in unstable:
+            if partition[0] in expiry.kept_topics or partition in unstable:
                 continue
             if commit.expire_timestamp_ms is not None:
                 yield partition, commit.expire_timestamp_ms
             else:
-                yield partition, retention_ms + (commit.commit_timestamp_ms if emptied_ms is None else emptied_ms)
+                yield (
+                    partition,
+                    retention_ms + (commit.commit_timestamp_ms if expiry.since_ms is None else expiry.since_ms),
+                )

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
+from ..config.assignors import assignor_name
 from ..releases.behaviour import Behaviour
 from .classic.state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
+from .consumer.events import Settings
+from .consumer.records import Format
+
+CONSUMER_DEFAULTS = Settings()
+NEWEST_FORMAT = Format()
+# The configs of a group, and the settings that they change.
+_GROUP_CONFIGS = {
+    "consumer.session.timeout.ms": "session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "consumer.assignment.interval.ms": "assignment_interval_ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,9 @@ class CoordinatorSettings:
     heartbeats_before_sync: bool = True
     first_session_at_join: bool = True
     member_checks: MemberChecks = "unless_empty"
+    absent_group_code: int = ErrorCode.ILLEGAL_GENERATION
+    consumer: Settings = CONSUMER_DEFAULTS
+    consumer_format: Format = NEWEST_FORMAT
 
     @classmethod
     def from_config(cls, config: Any, behaviour: Behaviour) -> CoordinatorSettings:
@@ -45,7 +61,17 @@ class CoordinatorSettings:
             heartbeats_before_sync=behaviour.heartbeats_before_sync,
             first_session_at_join=behaviour.first_session_at_join,
             member_checks=behaviour.member_checks,
+            absent_group_code=behaviour.absent_group_code,
+            consumer=_consumer(config, behaviour),
+            consumer_format=Format(
+                assignment_epochs=behaviour.commits_by_assignment, assignment_time=behaviour.spaces_assignments
+            ),
         )
+
+    def of_consumer_group(self, configs: Mapping[str, str]) -> Settings:
+        """Returns the settings of a group of the consumer protocol with these configs of its own."""
+        changed = {field: int(configs[name]) for name, field in _GROUP_CONFIGS.items() if name in configs}
+        return replace(self.consumer, **changed) if changed else self.consumer
 
     @property
     def group(self) -> GroupSettings:
@@ -58,6 +84,24 @@ class CoordinatorSettings:
             self.first_session_at_join,
             self.member_checks,
         )
+
+
+def _consumer(config: Any, behaviour: Behaviour) -> Settings:
+    return Settings(
+        session_timeout_ms=config.get("group.consumer.session.timeout.ms", 45_000),
+        heartbeat_interval_ms=config.get("group.consumer.heartbeat.interval.ms", 5_000),
+        max_size=config.get("group.consumer.max.size", INT32_MAX),
+        assignors=tuple(map(assignor_name, config.get("group.consumer.assignors", ["uniform", "range"]))),
+        assignment_interval_ms=config.get("group.consumer.assignment.interval.ms", 0),
+        regex_refresh_interval_ms=config.get("group.consumer.regex.refresh.interval.ms", 600_000),
+        migration=config.get("group.consumer.migration.policy", "disabled").lower(),
+        classic_max_size=config["group.max.size"],
+        first_epoch=int(behaviour.spaces_assignments),
+        by_hash=behaviour.hashes_topics,
+        rejoins_at_zero=behaviour.rejoins_at_zero,
+        resets_epochs=behaviour.commits_by_assignment,
+        commits_by_assignment=behaviour.commits_by_assignment,
+    )
 
 
 # Error codes for clients when a write to `__consumer_offsets` failed: retriable ones where possible (Kafka's own

@@ -26,6 +26,8 @@ from .configs.describe_client_quotas import describe_client_quotas
 from .configs.describe_configs import describe_configs
 from .configs.incremental_alter_configs import incremental_alter_configs
 from .configs.list_config_resources import list_config_resources
+from .groups.consumer_group_describe import consumer_group_describe
+from .groups.consumer_group_heartbeat import consumer_group_heartbeat
 from .groups.delete_groups import delete_groups
 from .groups.describe_groups import describe_groups
 from .groups.find_coordinator import find_coordinator
@@ -78,6 +80,8 @@ HANDLERS = (
     heartbeat,
     leave_group,
     sync_group,
+    consumer_group_heartbeat,
+    consumer_group_describe,
     describe_groups,
     list_groups,
     list_config_resources,

@@ -155,6 +155,8 @@ class Topics:
         self._recorded: dict[tuple[bytes, int], Assignment] = {}  # assignments in the metadata log
         self._as_kraft: bool = config.profile.behaviour.topics_as_kraft
         self._new_names: set[str] = set()  # names of topics being created
+        self.created_at = metadata.end_offset
+        """The end offset of the metadata log when a topic was last created, or at the start."""
         self.changes = TopicChanges()
         """Changes in progress; every other change of the same topic completes them first."""
 
@@ -165,6 +167,10 @@ class Topics:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def names(self) -> list[str]:
+        """Returns the names of all topics."""
+        return list(self._by_name)
 
     def get(self, name: str | None) -> Topic | None:
         """Returns the topic with this name, or None."""
@@ -324,6 +330,7 @@ class Topics:
         finally:
             self._new_names.discard(name)
         self._by_name[name] = self._by_id[topic.id] = topic
+        self.created_at = self._metadata.end_offset
         self._warn_of_format(topic)
         return topic
 

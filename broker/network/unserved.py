@@ -23,11 +23,6 @@ _MISSING = (
     _Missing("between brokers and controllers", INTER_BROKER_KEYS, "clients do not need it"),
     _Missing("SASL, not done yet", frozenset({17, 36}), "set security.protocol=PLAINTEXT in the client"),
     _Missing(
-        "the new consumer groups (KIP-848), not done yet",
-        frozenset({68, 69}),
-        "set group.protocol=classic in the consumer",
-    ),
-    _Missing(
         "share groups (KIP-932), not done yet", frozenset({*range(76, 80), *range(90, 93)}), "use a consumer group"
     ),
     _Missing(

@@ -204,6 +204,26 @@ class Behaviour:
     of by the next check, a commit to an unknown group gets another error, and topics without requested partitions are
     not listed.
     """
+    consumer_groups: Literal["none", "config", "feature"] = "feature"
+    """What serves the consumer group protocol (KIP-848): nothing; the config group.coordinator.rebalance.protocols, as
+    early access (`config`); or also the finalized feature group.version (`feature`).
+    """
+    hashes_topics: bool = True
+    """A group of the consumer protocol stores a hash of the metadata of its topics, instead of the metadata
+    (KIP-1101).
+    """
+    rejoins_at_zero: bool = True
+    """A member of the consumer protocol may join again with epoch 0 while the group has it in another epoch
+    (KAFKA-19233).
+    """
+    spaces_assignments: bool = True
+    """Groups of the consumer protocol begin with epoch 1, in which members wait for an assignment: one is computed at
+    most every group.consumer.assignment.interval.ms (KIP-1263).
+    """
+    commits_by_assignment: bool = True
+    """A member of the consumer protocol may commit with an earlier epoch, for partitions that it was assigned in that
+    epoch or before (KIP-1251).
+    """
     group_states_in_any_case: bool = True
     """ListGroups accepts state names in any case."""
     producers_in_words: bool = True
@@ -335,6 +355,11 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "heartbeats_before_sync": (("0.8.2", False), ("2.6", True)),
     "first_session_at_join": (("0.8.2", True), ("2.2", False), ("2.5", True)),
     "old_group_coordinator": (("0.8.2", True), ("4.0.0", False)),
+    "consumer_groups": (("0.8.2", "none"), ("3.7", "config"), ("4.0.0", "feature")),
+    "hashes_topics": (("0.8.2", False), ("4.1", True)),
+    "rejoins_at_zero": (("0.8.2", False), ("4.2", True)),
+    "spaces_assignments": (("0.8.2", False), ("4.3", True)),
+    "commits_by_assignment": (("0.8.2", False), ("4.3", True)),
     "group_states_in_any_case": (("0.8.2", False), ("3.8", True)),
     "producers_in_words": (("0.8.2", False), ("3.0", True)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),

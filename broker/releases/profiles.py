@@ -135,6 +135,7 @@ _UNSTABLE: dict[int, Moves] = {
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
 ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 
 
@@ -166,13 +167,13 @@ _FEATURES: dict[str, Moves] = {
     ),
     KRAFT_VERSION: (("3.9", FeatureLevels(0, 1, 1, 0)),),
     TRANSACTION_VERSION: (("4.0.0", FeatureLevels(0, 2, 2, 2)),),
-    "group.version": (("4.0.0", FeatureLevels(0, 1, 1, 1)),),
+    GROUP_VERSION: (("4.0.0", FeatureLevels(0, 1, 1, 1)),),
     ELIGIBLE_LEADERS: (("4.0.0", FeatureLevels(0, 1, 1, 0)), ("4.1", FeatureLevels(0, 1, 1, 1))),
     "share.version": (("4.1", FeatureLevels(0, 1, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
     "streams.version": (("4.1", FeatureLevels(0, 0, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
 }
 # Ottla's own profile has only those that have an effect.
-_OWN_FEATURES = (METADATA_VERSION, TRANSACTION_VERSION, ELIGIBLE_LEADERS)
+_OWN_FEATURES = (METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, ELIGIBLE_LEADERS)
 
 
 class UnknownRelease(ValueError):

@@ -119,6 +119,15 @@ _ACLS = (
     Sign(ANY, r"authorized_operations$"),
 )
 
+_CONSUMER_GROUPS = _signs(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.LIST_GROUPS,
+)
+
 SIGNS: Mapping[str, tuple[Sign, ...]] = {
     **dict.fromkeys(
         """unknown_producer marker_only below_cache inside_cache cached_batches drop_below_log_start
@@ -197,6 +206,10 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
+    ),
+    **dict.fromkeys(
+        "consumer_groups hashes_topics rejoins_at_zero spaces_assignments commits_by_assignment".split(),
+        _CONSUMER_GROUPS,
     ),
     "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
     "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),

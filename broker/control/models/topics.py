@@ -125,6 +125,8 @@ class Member(Model):
     session_timeout_ms: Annotated[int, whole(INT32_MIN, INT32_MAX)]
     topics: list[str]
     assignment: list[TopicPartition]
+    epoch: Annotated[Epoch | None, doc("of a member of the consumer protocol; null otherwise")]
+    regex: Annotated[str, doc("the regular expression of topics that a member subscribes to; empty without one")]
 
 
 class Offset(Model):
@@ -149,6 +151,7 @@ class Group(Model):
     leader: str | None
     members: list[Member]
     offsets: list[Offset]
+    type: Annotated[str, doc("classic, or consumer: then generation is the epoch and protocol the assignor")]
     lag: Annotated[Count, doc("the sum over all partitions")]
 
 

@@ -369,7 +369,7 @@ def _delete_dead(step: Step, event: Delete) -> None:
 def _loaded_stable(step: Step, event: Loaded) -> None:
     for member in step.group.members.values():
         step.start_session(member)
-    if len(step.group.members) > step.settings.max_size:
+    if event.rebalances or len(step.group.members) > step.settings.max_size:
         step.rebalance()
 
 

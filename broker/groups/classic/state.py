@@ -257,7 +257,11 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The group was restored from the log: the sessions of its members start now."""
+    """The group was restored from the log, or was one of the consumer protocol until now: the sessions of its members
+    start, and a rebalance if `rebalances`.
+    """
+
+    rebalances: bool = False
 
 
 class SessionExpired(NamedTuple):

@@ -341,6 +341,7 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         broker.config.set_dynamic(key, value, source, context.node_id)
     broker.config.log_inert(configs)
     broker.topics.reconfigure()
+    broker.reconfigure_groups()
     if IN_SYNC in changed and broker.features.eligible_leaders:
         broker.topology.clear_eligible()
     broker.topology.catch_up()

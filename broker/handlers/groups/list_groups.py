@@ -1,4 +1,4 @@
-"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848); all are of type classic.
+"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848): classic or consumer.
 
 Without DESCRIBE on the cluster a client gets the groups it may describe, or a refusal, as in the release (KIP-231).
 """
@@ -9,8 +9,9 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.groups.list_groups import ListGroupsRequest, ListGroupsResponse
 from ...context import RequestContext, handles
 from ...groups.classic.state import GroupState
+from ...groups.consumer.state import GroupState as ConsumerState
 
-STATES = frozenset(state.value for state in GroupState)
+STATES = frozenset(state.value for state in (*GroupState, *ConsumerState))
 
 
 @handles(ListGroupsRequest)

@@ -1,8 +1,8 @@
-"""OffsetCommit v0-v10: stores a group's committed offsets. KIP-211, 320, 345, 848 (topic ids only).
+"""OffsetCommit v0-v10: stores a group's committed offsets. KIP-211, 320, 345, 848, 1251.
 
 All versions are stored in `__consumer_offsets`, also v0, which the oldest brokers kept in ZooKeeper. v1 may have a
-timestamp, v2-v4 a retention time. Member epochs of KIP-848 are not served. Requires READ on the group and on each
-topic.
+timestamp, v2-v4 a retention time. From v9 on members of the consumer protocol commit, with their epoch in place of the
+generation. Requires READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from ...groups.offsets import CommittedOffset
 from .commits import JUDGED, commit, commit_refusal, refused_first
 
 TOPIC_IDS_SINCE = 10
-UNKNOWN_GROUP_SINCE = 9
 SORTED_PER_ENTRY = 20  # topics that are sorted in the time of one entry of a cooperative step
 
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -52,8 +51,6 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
         refused = ErrorCode.UNSUPPORTED_VERSION
         return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     if is_judged:
-        is_old = context.broker.profile.behaviour.old_group_coordinator  # which has no such code
-        member_gone = context.api_version >= UNKNOWN_GROUP_SINCE and not is_old
         outcome = await commit(
             context,
             request.group_id,
@@ -61,7 +58,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
             instance_id=request.group_instance_id,
             generation_id=request.generation_id_or_member_epoch,
             commits=commits,
-            unknown_group=ErrorCode.GROUP_ID_NOT_FOUND if member_gone else ErrorCode.ILLEGAL_GENERATION,
+            api_version=context.api_version,
         )
         if outcome is ErrorCode.NONE and commits:
             outcome = await context.broker.group_records_durable(request.group_id)

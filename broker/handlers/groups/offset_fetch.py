@@ -1,7 +1,7 @@
-"""OffsetFetch v0-v10: committed offsets of groups. KIP-320, 447, 709, 848 (topic ids only).
+"""OffsetFetch v0-v10: committed offsets of groups. KIP-320, 447, 709, 848.
 
 v0 is served from `__consumer_offsets` too, and has error 3 for a partition without an offset, as the ZooKeeper store
-had. Member ids and epochs (v9) matter to KIP-848 groups only and are ignored.
+had. The member id and epoch (v9) are checked for groups of the consumer protocol.
 
 Requires DESCRIBE on each group (READ where the release does) and on each topic. Topics without permission are left out
 of all topics, and come last if they were requested, as in Kafka.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
@@ -34,6 +34,15 @@ Group = OffsetFetchResponse.OffsetFetchResponseGroup
 RequestedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 
 
+class Wanted(NamedTuple):
+    """A group whose offsets are requested, and the member that requests them."""
+
+    group_id: str
+    require_stable: bool
+    member_id: str | None = None
+    epoch: int = -1
+
+
 @handles(OffsetFetchRequest)
 async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Returns offsets: from v8 on of several groups, each with its own error."""
@@ -50,7 +59,8 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
         partitions = []
         for topic in request.topics:
             partitions += await context.mapped(partial(_pair, topic.name), topic.partition_indexes)
-    error, fetched = await _fetched(request.group_id, partitions, request.require_stable, context)
+    fetch = Wanted(request.group_id, request.require_stable)
+    error, fetched = await _fetched(fetch, partitions, context)
     if not context.api_version and not error and not context.broker.profile.behaviour.first_offsets:
         error = ErrorCode.UNSUPPORTED_VERSION
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
@@ -77,21 +87,21 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
 
 
 async def _fetched(
-    group_id: str, requested: list[Partition] | None, require_stable: bool, context: RequestContext
+    fetch: Wanted, requested: list[Partition] | None, context: RequestContext
 ) -> tuple[ErrorCode, list[FetchedOffset]]:
     """Returns what a group has committed for partitions, or for all of its partitions with None; nothing besides an
     error of the group.
     """
     reads = context.broker.profile.behaviour.offset_fetch_reads_group
-    if not context.allowed(AclOperation.READ if reads else AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+    if not context.allowed(AclOperation.READ if reads else AclOperation.DESCRIBE, ResourceType.GROUP, fetch.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, []
     visible, refused = requested, []
     if requested is not None and context.broker.authorizer is not None:
         codes = {name: context.topic_refusal(AclOperation.DESCRIBE, name) for name, _ in requested}
         visible = [partition for partition in requested if not codes[partition[0]]]
         refused = [FetchedOffset(one, None, codes[one[0]]) for one in requested if codes[one[0]]]
-    error, fetched = await _committed(group_id, visible, require_stable, context)
-    error = error or await context.broker.group_records_durable(group_id)
+    error, fetched = await _committed(fetch, visible, context)
+    error = error or await context.broker.group_records_durable(fetch.group_id)
     if error is not ErrorCode.NONE:
         return error, []
     if requested is None:
@@ -117,7 +127,8 @@ async def _group(context: RequestContext, requested: RequestedGroup, require_sta
             else:
                 names.append(name)
                 partitions += await context.mapped(partial(_pair, name), topic.partition_indexes)
-    error, fetched = await _fetched(requested.group_id, partitions, require_stable, context)
+    fetch = Wanted(requested.group_id, require_stable, requested.member_id, requested.member_epoch)
+    error, fetched = await _fetched(fetch, partitions, context)
     if error is not ErrorCode.NONE:
         return Group(group_id=requested.group_id, topics=[], error_code=error)
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
@@ -133,16 +144,16 @@ async def _group(context: RequestContext, requested: RequestedGroup, require_sta
 
 
 async def _committed(
-    group_id: str, partitions: list[Partition] | None, require_stable: bool, context: RequestContext
+    fetch: Wanted, partitions: list[Partition] | None, context: RequestContext
 ) -> tuple[ErrorCode, list[FetchedOffset]]:
     """Calls `GroupCoordinator.fetch` in cooperative steps."""
     if partitions is None or len(partitions) <= FETCHED_AT_ONCE:
-        return context.groups.fetch(group_id, partitions, require_stable=require_stable)
+        return context.groups.fetch(partitions=partitions, **fetch._asdict())
     fetched: list[FetchedOffset] = []
     for first in range(0, len(partitions), FETCHED_AT_ONCE):
         await context.next_step()
         some = partitions[first : first + FETCHED_AT_ONCE]
-        error, found = context.groups.fetch(group_id, some, require_stable=require_stable)
+        error, found = context.groups.fetch(partitions=some, **fetch._asdict())
         if error is not ErrorCode.NONE:
             return error, []
         fetched += found

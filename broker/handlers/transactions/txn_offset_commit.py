@@ -141,7 +141,6 @@ async def _commit(
             instance_id=request.group_instance_id,
             generation_id=request.generation_id,
             commits=some,
-            unknown_group=ErrorCode(context.broker.profile.behaviour.absent_group_code),
             producer=(request.producer_id, request.producer_epoch),
         )
         if outcome is not ErrorCode.NONE:

@@ -122,6 +122,9 @@ def value(name: str) -> Callable[[Broker], Any]:
 
 DYNAMIC = {synonyms[0]: of_broker(name) for name in OF_TOPIC if (synonyms := facts("topic")[name].synonyms)} | {
     "producer.id.expiration.ms": Effect("22", log("producer_rules.expiration_ms"), 22),
+    "group.consumer.assignment.interval.ms": Effect(
+        "23", lambda broker: broker.state.groups.settings.consumer.assignment_interval_ms, 23
+    ),
     **{name: Effect(text, value(name), text) for name, text in WHEN_NEEDED.items()},
 }
 

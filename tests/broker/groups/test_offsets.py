@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError
 from ottla.broker.groups.classic.subscription import topics_of
+from ottla.broker.groups.consumer.events import Settings
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import TransactionalRecord, TransactionEnd, offset_record
-from ottla.broker.groups.settings import CoordinatorSettings
+from ottla.broker.groups.settings import CONSUMER_DEFAULTS, CoordinatorSettings
 from ottla.broker.releases.behaviour import Behaviour
 from ottla.protocol.errors import ErrorCode
 
@@ -258,7 +262,32 @@ def test_settings_have_kafkas_names() -> None:
         "offsets.retention.check.interval.ms",
     ]  # fmt: skip
     made = CoordinatorSettings.from_config({name: n for n, name in enumerate(names)}, Behaviour())
-    assert made == CoordinatorSettings(0, 1, 2, 3, 4, 5, 6)
+    assert replace(made, consumer=CONSUMER_DEFAULTS) == CoordinatorSettings(0, 1, 2, 3, 4, 5, 6)
+
+
+def test_settings_of_consumer_groups_have_kafkas_names() -> None:
+    config = Config(
+        {
+            "group.consumer.session.timeout.ms": "1001",
+            "group.consumer.heartbeat.interval.ms": "1002",
+            "group.consumer.max.size": "3",
+            "group.consumer.assignors": "range, org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+            "group.consumer.assignment.interval.ms": "4",
+            "group.consumer.regex.refresh.interval.ms": "10005",
+            "group.consumer.migration.policy": "UPGRADE",
+            "group.max.size": "6",
+        }
+    )
+    made = CoordinatorSettings.from_config(config, Behaviour())
+    assert made.consumer == Settings(1001, 1002, 3, ("range", "uniform"), 4, 10_005, "upgrade", 6)
+    own = {"consumer.session.timeout.ms": "7", "consumer.heartbeat.interval.ms": "8", "share.session.timeout.ms": "1"}
+    changed = made.of_consumer_group(own | {"consumer.assignment.interval.ms": "9"})
+    assert changed == replace(made.consumer, session_timeout_ms=7, heartbeat_interval_ms=8, assignment_interval_ms=9)
+
+
+def test_an_assignor_of_a_plug_in_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Invalid value com\.x\.Mine for configuration group\.consumer\.assignors"):
+        Config({"group.consumer.assignors": "uniform,com.x.Mine"})
 
 
 @pytest.mark.parametrize(

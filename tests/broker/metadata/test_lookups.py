@@ -28,11 +28,11 @@ def find(group: str) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key_type=0, key=group)
 
 
-async def lines(folder: Path, library: tuple[str, str], *after: Any) -> list[Any]:
+async def lines(folder: Path, library: tuple[str, str], *after: Any, release: str = "3.6") -> list[Any]:
     """Returns the lines after a lookup by a client and these requests; and after another lookup if there was a line."""
     get_logger()
     with capture_logs() as events:
-        async with running(folder) as broker:
+        async with running(folder, release=release) as broker:
             client = await broker.client()
             hello = ApiVersionsRequest(client_software_name=library[0], client_software_version=library[1])
             await client.call(hello, 3, "app")
@@ -55,6 +55,11 @@ async def test_lookup_without_group_requests_is_logged_once(tmp_path: Path, libr
     assert (line["group"], line["client_id"], line["log_level"]) == ("g", "app", "warning")
     assert (line["library"], line["library_version"]) == library
     assert "ConsumerGroupHeartbeat (KIP-848)" in line["reason"] and "group.protocol=classic" in line["reason"]
+
+
+async def test_reason_leaves_out_consumer_groups_where_they_are_served(tmp_path: Path) -> None:
+    (line,) = await lines(tmp_path, JAVA, release="ottla")
+    assert "ConsumerGroupHeartbeat" not in line["reason"] and "ShareGroupHeartbeat" in line["reason"]
 
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None)

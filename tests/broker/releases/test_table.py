@@ -93,6 +93,8 @@ VALID = """
     DescribeQuorum            55  -     -     0-2   0-2   0-2   0-2
     UpdateFeatures            57  0     0     0-1   0-2   0-2   0-2
     UnregisterBroker          64  -     -     0     0     0     0
+    ConsumerGroupHeartbeat    68  -     -     0     0-1   0-1   0-1
+    ConsumerGroupDescribe     69  -     -     0     0-1   0-1   0-1
     GetTelemetrySubscriptions 71  -     -     0     0     0     0
     PushTelemetry             72  -     -     0     0     0     0
     AddRaftVoter              80  -     -     0     0     0     0-1

@@ -22,9 +22,8 @@ from ottla.broker.releases.profiles import OWN, profile
         (
             "4.3",
             68,
-            1,
-            "ConsumerGroupHeartbeat (API key 68) is not served: the new consumer groups (KIP-848), not done yet; "
-            "set group.protocol=classic in the consumer",
+            2,
+            "ConsumerGroupHeartbeat v2 is not served, but v0 to v1",
         ),
         (
             OWN,

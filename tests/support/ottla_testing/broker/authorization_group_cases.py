@@ -7,6 +7,8 @@ from typing import Any
 
 from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Kind
+from ottla.protocol.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
@@ -96,6 +98,13 @@ def joining(world: World) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="",
         protocol_type="consumer", protocols=protocols,
+    )  # fmt: skip
+
+
+def member_joins(world: World) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="n", member_id="m", member_epoch=0, rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["t", "u"], topic_partitions=[],
     )  # fmt: skip
 
 
@@ -247,6 +256,29 @@ EVERY_GROUP: dict[type, list[Case]] = {
             lambda world: HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
             [(None, 25)],
             {group(Op.READ): [(None, GROUP)]},
+        ),
+    ],
+    ConsumerGroupHeartbeatRequest: [
+        Case(
+            1,
+            member_joins,
+            [(None, 0)],
+            {
+                group(Op.READ, "n"): [(None, GROUP)],
+                topic(Op.DESCRIBE): [(None, TOPIC)],
+                topic(Op.DESCRIBE, "u"): [(None, TOPIC)],
+            },
+        ),
+    ],
+    ConsumerGroupDescribeRequest: [
+        Case(
+            1,
+            lambda world: ConsumerGroupDescribeRequest(group_ids=["x", "y"], include_authorized_operations=False),
+            [("x", 69), ("y", 69)],
+            {
+                group(Op.DESCRIBE, "x"): [("x", GROUP), ("y", 69)],
+                group(Op.DESCRIBE, "y"): [("y", GROUP), ("x", 69)],
+            },
         ),
     ],
     LeaveGroupRequest: [

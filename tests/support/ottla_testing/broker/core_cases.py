@@ -14,6 +14,8 @@ from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsReq
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
@@ -185,6 +187,42 @@ async def synced(world: World, version: int) -> tuple[str, Any]:
     if version >= 5:
         request.protocol_type, request.protocol_name = "consumer", "range"
     return member_id, await world.client.call(request, version)
+
+
+async def member_beats(world: World, version: int, **changes: Any) -> Any:
+    """A heartbeat of a member of the consumer protocol; without changes the one that joins."""
+    fields = {"group_id": "new", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 10_000}
+    fields |= {"subscribed_topic_names": ["t"], "topic_partitions": []} | changes
+    return await world.client.call(ConsumerGroupHeartbeatRequest(**fields), version)
+
+
+@case(ConsumerGroupHeartbeatRequest)
+async def members_beat(world: World, version: int) -> None:
+    response = await member_beats(world, version)
+    assert (response.error_code, response.member_id, response.member_epoch) == (0, "m", 2)
+    assert response.heartbeat_interval_ms == 5_000
+    assert [one.topic_id for one in response.assignment.topic_partitions] == [world.topic_id]
+    response = await member_beats(world, version, member_epoch=1)
+    assert (response.error_code, response.assignment) == (110, None)
+    assert (await member_beats(world, version, member_id="", member_epoch=1)).error_code == 42
+
+
+@case(ConsumerGroupDescribeRequest)
+async def describes_members(world: World, version: int) -> None:
+    await member_beats(world, 1)
+    request = ConsumerGroupDescribeRequest(group_ids=["new", "none"], include_authorized_operations=False)
+    found, missing = (await world.client.call(request, version)).groups
+    assert (found.group_state, found.group_epoch, found.assignment_epoch, found.assignor_name) == (
+        "Stable",
+        2,
+        2,
+        "uniform",
+    )
+    (member,) = found.members
+    assert (member.member_id, member.member_epoch, member.subscribed_topic_names) == ("m", 2, ["t"])
+    assert member.member_type == (1 if version >= 1 else -1)
+    assert [(one.topic_name, one.topic_id) for one in member.assignment.topic_partitions] == [("t", world.topic_id)]
+    assert missing.error_code == 69
 
 
 @case(SyncGroupRequest)

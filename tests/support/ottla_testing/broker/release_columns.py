@@ -369,6 +369,32 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"{FROM_4}", False),
         ("ottla", False),
     ],
+    "consumer_groups": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", "none"),
+        ("3.7 3.8 3.9", "config"),
+        (FROM_4, "feature"),
+        ("ottla", "feature"),
+    ],
+    "hashes_topics": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0", False),
+        ("4.1 4.2 4.3", True),
+        ("ottla", True),
+    ],
+    "rejoins_at_zero": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", False),
+        ("4.2 4.3", True),
+        ("ottla", True),
+    ],
+    "spaces_assignments": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
+        ("4.3", True),
+        ("ottla", True),
+    ],
+    "commits_by_assignment": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
+        ("4.3", True),
+        ("ottla", True),
+    ],
     "group_states_in_any_case": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7", False),
         (f"3.8 3.9 {FROM_4}", True),

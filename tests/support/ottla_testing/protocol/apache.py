@@ -78,7 +78,7 @@ def compare_default(cls: Any, name: str, field: dict[str, Any], path: str) -> No
         return
     value, kind = make_default(), field["type"]
     expected = field.get("default")
-    if expected == "null":
+    if expected == "null" or ("default" in field and expected is None):
         assert value is None, path
     elif kind.startswith("[]"):
         assert value == [], path

@@ -15,9 +15,15 @@ APIS = [
     "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
     "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeQuorum", "UpdateFeatures", "UnregisterBroker",
     "GetTelemetrySubscriptions", "PushTelemetry", "AddRaftVoter", "RemoveRaftVoter",
-    "DescribeAcls", "CreateAcls", "DeleteAcls",
+    "DescribeAcls", "CreateAcls", "DeleteAcls", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
 ]  # fmt: skip
 RECORDS = [
+    "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue", "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupPartitionMetadataValue", "ConsumerGroupMemberMetadataKey", "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupTargetAssignmentMetadataKey", "ConsumerGroupTargetAssignmentMetadataValue",
+    "ConsumerGroupTargetAssignmentMemberKey", "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue",
     "OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue", "TopicRecord",
     "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord",
     "FeatureLevelRecord", "ClientQuotaRecord", "UserScramCredentialRecord", "RemoveUserScramCredentialRecord",

@@ -1,0 +1,113 @@
+"""Groups of all kinds as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...storage.errors import StorageError
+from ..errors import Refused
+from ..groups.classic.state import CONSUMER_PROTOCOL_TYPE
+from ..groups.classic.subscription import partitions_of, topics_of
+from ..groups.consumer.state import Group as ConsumerGroup
+from ..groups.listing import group_type
+from .views import Group, GroupOffset, Member
+
+if TYPE_CHECKING:
+    from ..broker_state import BrokerState
+    from ..groups.classic.state import Group as ClassicGroup
+    from ..groups.classic.state import Member as ClassicMember
+    from ..groups.consumer.state import Member as ConsumerMember
+    from ..groups.offsets import CommittedOffset
+    from ..groups.registry import AnyGroup
+
+
+def group_view(state: BrokerState, group_id: str) -> Group:
+    """Returns a group with its members and offsets; one that does not exist is Dead."""
+    _, group = state.groups.describe(group_id)
+    if group is None:
+        return Group(group_id, "Dead", "", "", -1, None, (), ())
+    committed = state.groups.offsets(group_id)
+    return Group(
+        id=group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol=protocol_of(state, group),
+        generation=generation_of(group),
+        leader=None if isinstance(group, ConsumerGroup) else group.leader,
+        members=_members(state, group),
+        offsets=tuple(_offset(state, place, one) for place, one in sorted(committed.items())),
+        type=group_type(group),
+    )
+
+
+def protocol_of(state: BrokerState, group: AnyGroup) -> str:
+    """Returns the name of the protocol that the members have selected; of the assignor in a group of the consumer
+    protocol.
+    """
+    if not isinstance(group, ConsumerGroup):
+        return group.protocol_name or ""
+    default = state.groups.settings.consumer.assignors[:1]
+    return max(group.assignors or default, key=lambda name: group.assignors.get(name, 0))
+
+
+def generation_of(group: AnyGroup) -> int:
+    """Returns the generation; the epoch of a group of the consumer protocol."""
+    return group.epoch if isinstance(group, ConsumerGroup) else group.generation_id
+
+
+def _members(state: BrokerState, group: AnyGroup) -> tuple[Member, ...]:
+    if isinstance(group, ConsumerGroup):
+        return tuple(_consumer_member(state, group, member) for member in group.members.values())
+    return tuple(_classic_member(group, member) for member in group.members.values())
+
+
+def _classic_member(group: ClassicGroup, member: ClassicMember) -> Member:
+    topics: Iterable[str] = ()
+    assignment: Iterable[tuple[str, int]] = ()
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        topics = topics_of(member.metadata(group.protocol_name)) or ()
+        assignment = partitions_of(member.assignment) or ()
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=member.session_timeout_ms,
+        topics=tuple(sorted(topics)),
+        assignment=tuple(sorted(assignment)),
+    )
+
+
+def _consumer_member(state: BrokerState, group: ConsumerGroup, member: ConsumerMember) -> Member:
+    info = member.info
+    resolved = group.resolved.get(info.regex) if info.regex else None
+    settings = state.groups.settings.of_consumer_group(state.groups.configs(group.group_id))
+    named = (
+        (state.groups.topics.name_of(topic_id), index)
+        for part in (member.current.assigned, member.current.revoking)
+        for topic_id, epochs in part.items()
+        for index in epochs
+    )
+    return Member(
+        member_id=member.member_id,
+        instance_id=info.instance_id,
+        client_id=info.client_id,
+        client_host=info.client_host,
+        session_timeout_ms=settings.session_timeout_ms if info.classic is None else info.classic.session_timeout_ms,
+        topics=tuple(sorted(info.topics if resolved is None else info.topics | resolved.topics)),
+        assignment=tuple(sorted((name, index) for name, index in named if name is not None)),
+        epoch=member.current.epoch,
+        regex=info.regex,
+    )
+
+
+def _offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset) -> GroupOffset:
+    topic, index = place
+    plain = topic, index, one.offset, one.leader_epoch, one.metadata
+    try:
+        log = state.topics.partition(topic, index).log
+        start, end = log.log_start_offset, log.high_watermark
+        return GroupOffset(*plain, max(0, end - one.offset), start, end)
+    except (Refused, StorageError):
+        return GroupOffset(*plain, None)

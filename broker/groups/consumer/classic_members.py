@@ -1,0 +1,251 @@
+"""Members of the classic protocol in a group of the consumer protocol (KIP-848), and the members that leave.
+
+JoinGroup, SyncGroup, Heartbeat and LeaveGroup of such members have their responses at once: the generation is the epoch
+of the member, the group has no leader, and the broker assigns the partitions. When the last member of the consumer
+protocol leaves, the group becomes a classic one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ....protocol.errors import ErrorCode
+from ..classic.state import (
+    CONSUMER_PROTOCOL_TYPE,
+    ErrorReply,
+    Heartbeat,
+    Join,
+    JoinReply,
+    Leave,
+    LeaveReply,
+    LeftMember,
+    Response,
+    Sync,
+    SyncReply,
+)
+from .conversion import Joining, downgraded, downgrades, downgrades_with, embedded
+from .embedded import MalformedProtocol, MemberSubscription, read_subscription
+from .events import BecomeClassic, CancelTimer, Event, JoinOverdue, StartTimer, SyncOverdue
+from .moves import Refusal, Step, Subscriptions, check_room, known_member, known_static
+from .reconciliation import Owned
+from .regexes import update_regex
+from .removal import tombstones
+from .state import ClassicMember, Group, Info, Member, MemberState
+
+
+def fence(step: Step, members: Sequence[Member]) -> None:
+    """Removes members. If only members of the classic protocol remain, the group becomes a classic one."""
+    if not members:
+        return
+    if downgrades(step.group, step.settings, members):
+        leaving = {member.member_id for member in members}
+        classic = downgraded(step.group, step.topics, step.now_ms, leaving=leaving)
+        step.changes += tombstones(step.group)
+        step.effects.append(BecomeClassic(classic, rebalances=True))
+    else:
+        step.remove(members)
+
+
+def refused_classic(event: Event, code: ErrorCode) -> Response:
+    """Returns the error response to a request of the classic protocol."""
+    if isinstance(event, Join):
+        return JoinReply(code, "")
+    if isinstance(event, Sync):
+        return SyncReply(code)
+    if isinstance(event, Leave):
+        return LeaveReply(code)
+    return ErrorReply(code)
+
+
+# --- JoinGroup -------------------------------------------------------------------------------------------------------
+
+
+def classic_join(step: Step, event: Join) -> None:
+    """Adds or updates a member of the classic protocol, and reconciles it."""
+    group, request = step.group, event.request
+    member_id = request.member_id or event.new_member_id
+    if step.settings.migration == "disabled":
+        text = f"Cannot join the consumer group {group.group_id} with the classic protocol because the group "
+        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{text}migration is disabled.")
+    check_room(group, request.member_id, step.settings.max_size)
+    if not _supports(group, request.protocol_type, [name for name, _ in request.protocols]):
+        text = f"Member {member_id}'s protocols are not supported."
+        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
+    if request.requires_member_id and not request.member_id and request.instance_id is None:
+        step.reply(event.token, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        return
+    holder = group.static_member(request.instance_id)
+    member, is_new = _joining_member(step, event, member_id, holder)
+    subscription = _subscription(request.protocols[0][1])
+    info = Info(
+        instance_id=member.info.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=subscription.rack_id or member.info.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=subscription.topics,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        assignor=member.info.assignor,
+        classic=ClassicMember(request.session_timeout_ms, request.protocols),
+    )
+    changed = step.put_info(member, info)
+    regex_changed, _ = update_regex(step, member.info, info, None)
+    changed = changed or regex_changed
+    subscriptions = Subscriptions(group)
+    subscriptions.count(member.info, -1)
+    subscriptions.count(info, 1)
+    subscriptions.drop_unused_regexes()
+    subscriptions.members += is_new
+    epoch = group.epoch
+    if changed or step.has_stale_metadata:
+        epoch = step.advance_epoch(subscriptions, needed=changed)
+    updated = Member(member_id, info, member.current)
+    owned = _owned(subscription, step)
+    if holder is not None and downgrades_with(group, step.settings, holder):
+        updated = _downgrade(step, updated, holder, epoch, owned, changed=changed)
+    else:
+        target_epoch, target = step.target(updated, epoch, is_homogeneous=subscriptions.are_homogeneous)
+        updated = step.reconcile(updated, target_epoch, target, owned, subscription_changed=changed)
+        step.effects.append(CancelTimer(JoinOverdue(member_id)))
+        step.start_session(member_id, info)
+        step.effects.append(StartTimer(SyncOverdue(member_id), info.rebalance_timeout_ms))
+    name = request.protocols[0][0]
+    step.reply(event.token, JoinReply(ErrorCode.NONE, member_id, updated.current.epoch, CONSUMER_PROTOCOL_TYPE, name))
+
+
+def _supports(group: Group, protocol_type: str, names: Sequence[str]) -> bool:
+    if protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return False
+    return any(group.classic_protocols.get(name, 0) == group.classic_members for name in names)
+
+
+def _joining_member(step: Step, event: Join, member_id: str, holder: Member | None) -> tuple[Member, bool]:
+    """Returns the member that joins, and whether it is one more."""
+    instance_id = event.request.instance_id
+    if instance_id is None or (holder is None and not event.request.member_id):
+        member = step.group.members.get(member_id)
+        return (Member(member_id), True) if member is None else (member, False)
+    if event.request.member_id:
+        return known_static(step.group, member_id, instance_id), False
+    assert holder is not None
+    return step.replace_member(holder, member_id), False
+
+
+def _downgrade(step: Step, member: Member, holder: Member, epoch: int, owned: Owned, *, changed: bool) -> Member:
+    """Makes the group a classic one, with a classic static member in the place of its last member of the consumer
+    protocol. A rebalance follows if the assignment is not up to date.
+    """
+    group = step.group
+    rebalances = group.assignment_epoch < epoch
+    if not rebalances:
+        target = group.target.get(holder.member_id, {})
+        member = step.reconcile(member, group.assignment_epoch, target, owned, subscription_changed=changed)
+    classic = downgraded(group, step.topics, step.now_ms, joining=Joining(member, holder.member_id))
+    step.changes += tombstones(group, {holder.member_id: member.member_id})
+    step.effects.append(BecomeClassic(classic, rebalances))
+    return member
+
+
+def _subscription(metadata: bytes) -> MemberSubscription:
+    try:
+        return read_subscription(metadata)
+    except MalformedProtocol:
+        text = "Malformed embedded consumer protocol in subscription deserialization."
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, text) from None
+
+
+def _owned(subscription: MemberSubscription, step: Step) -> Owned:
+    found = ((step.topics.id_of(topic), indexes) for topic, indexes in subscription.owned)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found if topic_id is not None}
+
+
+# --- SyncGroup, Heartbeat, LeaveGroup --------------------------------------------------------------------------------
+
+
+def _classic_member(group: Group, event: Sync | Heartbeat) -> tuple[Member, ClassicMember]:
+    """Returns the member of a request. Raises Refusal, also for a member of the consumer protocol."""
+    if event.instance_id is None:
+        member = known_member(group, event.member_id)
+    else:
+        member = known_static(group, event.member_id, event.instance_id)
+    if member.info.classic is None:
+        text = f"Member {member.member_id} does not use the classic protocol."
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, text)
+    if member.current.epoch != event.generation_id:
+        text = f"The request generation id {event.generation_id} is not equal to the member epoch "
+        raise Refusal(ErrorCode.ILLEGAL_GENERATION, f"{text}{member.current.epoch} of member {member.member_id}.")
+    return member, member.info.classic
+
+
+def classic_sync(step: Step, event: Sync) -> None:
+    """Returns the current assignment of the member."""
+    member, classic = _classic_member(step.group, event)
+    name, metadata = classic.protocols[0]
+    if event.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or event.protocol_name not in (None, name):
+        text = f"Member {member.member_id} has joined with the protocol {name}."
+        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
+    is_late = step.group.assignment_epoch > member.current.epoch
+    if is_late and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+        _await_join(step, member)
+        step.reply(event.token, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+        return
+    step.effects.append(CancelTimer(SyncOverdue(member.member_id)))
+    step.start_session(member.member_id, member.info)
+    assigned = {topic_id: frozenset(epochs) for topic_id, epochs in member.current.assigned.items()}
+    assignment = embedded(assigned, step.topics, _subscription(metadata).version)
+    step.reply(event.token, SyncReply(ErrorCode.NONE, event.protocol_type, event.protocol_name, assignment))
+
+
+def classic_heartbeat(step: Step, event: Heartbeat) -> None:
+    """Keeps the session of the member. REBALANCE_IN_PROGRESS makes it join again, when it has partitions to revoke or
+    can get more.
+    """
+    member, _ = _classic_member(step.group, event)
+    step.start_session(member.member_id, member.info)
+    state = member.current.state
+    rejoins = (
+        member.current.epoch < step.group.assignment_epoch
+        or state is MemberState.UNREVOKED_PARTITIONS
+        or (state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(step.group, member))
+    )
+    if rejoins:
+        _await_join(step, member)
+    step.reply(event.token, ErrorReply(ErrorCode.REBALANCE_IN_PROGRESS if rejoins else ErrorCode.NONE))
+
+
+def _await_join(step: Step, member: Member) -> None:
+    overdue = JoinOverdue(member.member_id)
+    step.effects.append(StartTimer(overdue, member.info.rebalance_timeout_ms, if_absent=True))
+
+
+def _waits_for_others(group: Group, member: Member) -> bool:
+    """Returns whether a partition of the member's target still has another owner."""
+    assigned: Mapping[bytes, Mapping[int, int]] = member.current.assigned
+    return any(
+        index not in assigned.get(topic_id, ()) and group.is_owned(topic_id, index)
+        for topic_id, indexes in group.target.get(member.member_id, {}).items()
+        for index in indexes
+    )
+
+
+def classic_leave(step: Step, event: Leave) -> None:
+    """Removes members, also those of the consumer protocol: administrators use LeaveGroup for both."""
+    left: list[LeftMember] = []
+    gone: dict[str, Member] = {}
+    for member_id, instance_id in event.members:
+        error = ErrorCode.NONE
+        try:
+            member = _leaving(step.group, member_id, instance_id)
+            gone[member.member_id] = member
+        except Refusal as refusal:
+            error = refusal.code
+        left.append(LeftMember(member_id, instance_id, error))
+    fence(step, list(gone.values()))
+    step.reply(event.token, LeaveReply(ErrorCode.NONE, tuple(left)))
+
+
+def _leaving(group: Group, member_id: str, instance_id: str | None) -> Member:
+    if instance_id is None:
+        return known_member(group, member_id)
+    member = group.static_member(instance_id)
+    # An administrator removes by instance id alone (KIP-345).
+    return member if member is not None and not member_id else known_static(group, member_id, instance_id)

@@ -1,0 +1,230 @@
+"""The groups of a broker, of all kinds: a group id has one kind at a time.
+
+Owns their entries with offsets and timers, the delayed responses, which partitions of `__consumer_offsets` are served,
+and appending to them. Decides nothing: `coordinator` runs the classic groups, `consumer_groups` those of the consumer
+protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, TypeAlias
+
+from ...protocol.errors import ErrorCode
+from ..clock import Clock, Timer
+from . import records
+from .classic.state import CONSUMER_PROTOCOL_TYPE
+from .classic.state import Group as ClassicGroup
+from .classic.state import GroupState as ClassicState
+from .classic.subscription import subscribed_topics
+from .consumer.state import Group as ConsumerGroup
+from .offsets import Expiry, Offsets
+from .settings import CoordinatorSettings
+from .topics import TopicLookup
+
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
+
+
+class Append(Protocol):
+    """Writes records to a partition of `__consumer_offsets`; any exception means that nothing was written."""
+
+    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Any: ...
+
+
+class AppendTransactional(Protocol):
+    """Writes records as part of a producer's transaction; otherwise like `Append`."""
+
+    def __call__(
+        self, partition_index: int, records: list[records.Record], now_ms: int, producer_id: int, producer_epoch: int, /
+    ) -> Any: ...
+
+
+class Readiness(Enum):
+    """Why a partition of the log is not served. The value is the error code of its groups; a served partition has no
+    entry.
+    """
+
+    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    RESIGNED = ErrorCode.NOT_COORDINATOR
+
+
+@dataclass(slots=True)
+class Entry:
+    """A group with its offsets and timers. A timer is identified by the event that it produces."""
+
+    group: AnyGroup
+    partition_index: int
+    offsets: Offsets = field(default_factory=Offsets)
+    timers: dict[Any, Timer] = field(default_factory=dict[Any, Timer])
+    is_resolving: bool = False
+    """Whether a search for the topics of regular expressions is under way."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members and is not being rebalanced."""
+        group = self.group
+        return group.is_empty if isinstance(group, ConsumerGroup) else group.state is ClassicState.EMPTY
+
+    def cancel_timers(self) -> None:
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def cancel_timer(self, name: Any) -> None:
+        timer = self.timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class Registry:
+    """The groups of a broker by id, and what their protocols share."""
+
+    def __init__(
+        self,
+        *,
+        append: Append,
+        partitions: int,
+        clock: Clock,
+        topics: TopicLookup,
+        settings: CoordinatorSettings,
+        error_code: Callable[[Exception], ErrorCode],
+    ) -> None:
+        self.append = append
+        self.partitions = partitions
+        self.clock = clock
+        self.topics = topics
+        self.settings = settings
+        self.error_code = error_code
+        self.entries: dict[str, Entry] = {}
+        self.readiness: dict[int, Readiness] = {}
+        self.is_active = True
+        self.kept_until_ms: int | None = None
+        """The end of a clock move during which members stay alive."""
+        self._tokens = itertools.count(1)
+        self._responses: dict[int, Any] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    # --- availability --------------------------------------------------------------------------------------------
+
+    def partition_of(self, group_id: str) -> int:
+        """Returns the partition of `__consumer_offsets` for the group."""
+        return records.partition_for(group_id, self.partitions)
+
+    def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+        """Returns why the group cannot be served now, or NONE."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        readiness = self.readiness.get(self.partition_of(group_id)) if self.readiness else None
+        readiness = readiness if self.is_active else Readiness.FAILED
+        return readiness.value if readiness is not None else ErrorCode.NONE
+
+    # --- entries -------------------------------------------------------------------------------------------------
+
+    def of_partition(self, partition_index: int) -> list[str]:
+        """Returns the ids of the groups in a partition of the log."""
+        return [name for name, entry in self.entries.items() if entry.partition_index == partition_index]
+
+    def add(self, group: AnyGroup) -> Entry:
+        """Adds a new group."""
+        entry = self.entries[group.group_id] = Entry(group, self.partition_of(group.group_id))
+        return entry
+
+    def forget(self, group_id: str) -> None:
+        """Removes a group; requests that wait for it get no response."""
+        entry = self.entries.pop(group_id)
+        entry.cancel_timers()
+        for token in entry.group.parked_tokens if isinstance(entry.group, ClassicGroup) else ():
+            waiting = self._waiting.pop(token, None)
+            if waiting is not None:
+                waiting.cancel()
+
+    def write(self, entry: Entry, written: list[records.Record]) -> ErrorCode:
+        """Appends records of a group, all or none; returns the error code."""
+        try:
+            if written:
+                self.append(entry.partition_index, written, self.clock.now_ms())
+        except Exception as error:
+            return self.error_code(error)
+        return ErrorCode.NONE
+
+    # --- timers --------------------------------------------------------------------------------------------------
+
+    def start_timer(
+        self, entry: Entry, name: Any, delay_ms: int, fire: Callable[[Entry, Any], None], *, keeps: bool = False
+    ) -> None:
+        """Calls `fire(entry, name)` after the delay; with `keeps` the delay begins at the end of a clock move."""
+        entry.cancel_timer(name)
+        from_ms = self.clock.now_ms()
+        if keeps and self.kept_until_ms is not None:
+            from_ms = max(from_ms, self.kept_until_ms)
+
+        def fired() -> None:
+            entry.timers.pop(name, None)
+            if self.entries.get(entry.group.group_id) is entry:
+                fire(entry, name)
+
+        entry.timers[name] = self.clock.call_at(from_ms + delay_ms, fired)
+
+    # --- responses -----------------------------------------------------------------------------------------------
+
+    def token(self) -> int:
+        """Returns the identity of a new request."""
+        return next(self._tokens)
+
+    def respond(self, token: int, response: Any) -> None:
+        future = self._waiting.pop(token, None)
+        if future is None:
+            self._responses[token] = response
+        elif not future.done():  # the client of a cancelled future has disconnected
+            future.set_result(response)
+
+    def response(self, token: int) -> Any:
+        """Removes and returns a response that is there."""
+        return self._responses.pop(token)
+
+    def drop_response(self, token: int) -> None:
+        self._responses.pop(token, None)
+
+    async def response_to(self, token: int) -> Any:
+        """Returns the response, which may come later."""
+        if token in self._responses:
+            return self._responses.pop(token)
+        future = self._waiting[token] = asyncio.get_running_loop().create_future()
+        return await future
+
+
+def expiry(group: AnyGroup) -> Expiry | None:
+    """Returns which offsets of a group expire, and from when on; None: none at all.
+
+    Without members the retention of a classic group starts when it became empty; in a Stable consumer group, in one of
+    the consumer protocol, and in a group that only stores offsets, at the commit. Offsets of subscribed topics stay.
+    """
+    if isinstance(group, ConsumerGroup):
+        return Expiry(group.subscribed_topics)
+    if group.protocol_type is None:
+        return Expiry()
+    if group.state is ClassicState.EMPTY:
+        return Expiry(since_ms=group.state_changed_ms if group.state_changed_ms >= 0 else None)
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is ClassicState.STABLE:
+        topics = subscribed_topics(group)
+        return None if topics is None else Expiry(topics)
+    return None
+
+
+def offset_tombstones(entry: Entry) -> list[records.Record]:
+    """Returns the tombstones of all offsets of a group."""
+    return [records.offset_record(entry.group.group_id, partition, None) for partition in entry.offsets.held()]
+
+
+def subscription_of(group: AnyGroup) -> frozenset[str] | None:
+    """Returns the topics that the members subscribe to; None if a subscription cannot be read."""
+    return group.subscribed_topics if isinstance(group, ConsumerGroup) else subscribed_topics(group)
+
+
+def groups_of(entries: Iterable[Entry]) -> Sequence[AnyGroup]:
+    return [entry.group for entry in entries]

@@ -1,0 +1,47 @@
+"""What groups read of the cluster's topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TopicShape(NamedTuple):
+    """A topic as its consumers' assignments depend on it. `racks` has the racks of each partition's replicas, and is
+    empty if no node has a rack.
+    """
+
+    topic_id: bytes
+    name: str
+    partitions: int
+    racks: tuple[tuple[str, ...], ...] = ()
+
+
+def _no_shape(name: str) -> TopicShape | None:
+    return None
+
+
+def _no_names() -> Iterable[str]:
+    return ()
+
+
+def _unchanged() -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLookup:
+    """Topic lookups for groups; topic ids are 16 bytes.
+
+    `name_of`, `id_of` and `shape_of` return None for an unknown topic. `version` increases with every change of the
+    cluster's metadata, and `created_version` is the version at which a topic was last created.
+    """
+
+    has_partition: Callable[[str, int], bool]
+    name_of: Callable[[bytes], str | None]
+    id_of: Callable[[str], bytes | None]
+    shape_of: Callable[[str], TopicShape | None] = _no_shape
+    names: Callable[[], Iterable[str]] = _no_names
+    version: Callable[[], int] = _unchanged
+    created_version: Callable[[], int] = _unchanged

@@ -1,0 +1,130 @@
+"""ConsumerGroupDescribe v0-v1: state and members of groups of the consumer protocol. KIP-848, KIP-1099.
+
+Where the protocol is not enabled each group gets UNSUPPORTED_VERSION. Requires DESCRIBE on each group, and on each
+topic of its assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.limits import INT32_MIN
+from ....protocol.messages.groups.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from ...context import RequestContext, handles
+from ...groups.consumer.state import NOTHING, Group, Member
+
+GROUP_ENTRIES = 2  # entries of a cooperative step for each group
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+Described = ConsumerGroupDescribeResponse.DescribedGroup
+
+
+@handles(ConsumerGroupDescribeRequest)
+async def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    """Describes groups. As in Kafka, groups without permission come first."""
+    names = request.group_ids
+    if not context.broker.serves_consumer_groups:
+        groups = await context.mapped(lambda name: _failed(name, ErrorCode.UNSUPPORTED_VERSION), names)
+        return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+    allowed = {name: context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, name) for name in names}
+    refused = [_failed(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in names if not allowed[name]]
+    visible = [name for name in names if allowed[name]]
+    with_operations = request.include_authorized_operations
+    described = await context.mapped(
+        lambda name: _described(name, context, with_operations=with_operations), visible, GROUP_ENTRIES
+    )
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=refused + described)
+
+
+def _failed(group_id: str, error: ErrorCode, message: str | None = None) -> Described:
+    return Described(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def _described(group_id: str, context: RequestContext, *, with_operations: bool) -> Described:
+    if not group_id:
+        return _failed(group_id, ErrorCode.INVALID_GROUP_ID)
+    error, group = context.groups.describe(group_id)
+    if error is not ErrorCode.NONE:
+        return _failed(group_id, error)
+    if not isinstance(group, Group):
+        text = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        return _failed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, text)
+    name_of = context.groups.topics.name_of
+    members = [_member(member, group, name_of) for member in group.members.values()]
+    if context.broker.authorizer is not None and not all(
+        context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic) for topic in _topics(members)
+    ):
+        return _failed(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
+    assignors = context.groups.settings.consumer.assignors
+    return Described(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=max(group.assignors or assignors[:1], key=lambda name: group.assignors.get(name, 0)),
+        members=members,
+        authorized_operations=context.authorized_operations(ResourceType.GROUP, group_id)
+        if with_operations
+        else INT32_MIN,
+    )
+
+
+def _topics(members: Iterable[Described.Member]) -> set[str]:
+    return {
+        one.topic_name
+        for member in members
+        for assignment in (member.assignment, member.target_assignment)
+        for one in assignment.topic_partitions
+    }
+
+
+def _member(member: Member, group: Group, name_of: Callable[[bytes], str | None]) -> Described.Member:
+    info, current = member.info, member.current
+    # A member is responsible for the partitions that it has to revoke until it has confirmed that.
+    owned: dict[bytes, list[int]] = {}
+    for part in (current.assigned, current.revoking):
+        for topic_id, epochs in part.items():
+            owned.setdefault(topic_id, []).extend(epochs)
+    return Described.Member(
+        member_id=member.member_id,
+        instance_id=info.instance_id,
+        rack_id=info.rack_id,
+        member_epoch=current.epoch,
+        client_id=info.client_id,
+        client_host=info.client_host,
+        subscribed_topic_names=sorted(info.topics),
+        subscribed_topic_regex=info.regex,
+        assignment=_assignment(owned, name_of),
+        target_assignment=_assignment(group.target.get(member.member_id, NOTHING), name_of),
+        member_type=CONSUMER_MEMBER if info.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _assignment(partitions: Mapping[bytes, Iterable[int]], name_of: Callable[[bytes], str | None]) -> Assignment:
+    named = [(topic_id, name_of(topic_id), sorted(indexes)) for topic_id, indexes in partitions.items()]
+    return Assignment(
+        topic_partitions=[
+            Assignment.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for topic_id, name, indexes in named
+            if name is not None
+        ]
+    )

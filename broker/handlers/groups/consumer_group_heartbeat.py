@@ -1,0 +1,121 @@
+"""ConsumerGroupHeartbeat v0-v1: joins, keeps and leaves a group of the consumer protocol. KIP-848, KIP-1082.
+
+v1 has regular expressions of topics, and requires the member to make its id. Where the protocol is not enabled the
+response is UNSUPPORTED_VERSION. Requires READ on the group, and DESCRIBE on each topic that is named.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.groups.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from ...context import RequestContext, handles
+from ...errors import Refused
+from ...groups.consumer.events import Caller, HeartbeatReply, HeartbeatRequest
+from ...groups.consumer.reconciliation import Owned
+from ...groups.consumer.state import JOIN, LEAVE, STATIC_LEAVE
+
+MEMBER_ID_REQUIRED_SINCE = 1
+Assignment = ConsumerGroupHeartbeatResponse.Assignment
+
+
+@handles(ConsumerGroupHeartbeatRequest)
+async def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    """Returns the epoch of the member, and its assignment if that has changed or the member may not have it."""
+    if not context.broker.serves_consumer_groups:
+        return _response(HeartbeatReply(ErrorCode.UNSUPPORTED_VERSION))
+    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return _response(HeartbeatReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    for topic in request.subscribed_topic_names or ():
+        if context.is_due():
+            await context.next_step()
+        if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
+            return _response(HeartbeatReply(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    try:
+        _check(request, context)
+    except Refused as refused:
+        return _response(HeartbeatReply(refused.code, refused.message))
+    reply = context.groups.consumer_heartbeat(request.group_id, _read(request, context))
+    if reply.error is ErrorCode.NONE:
+        error = await context.broker.group_records_durable(request.group_id)
+        if error is not ErrorCode.NONE:
+            reply = HeartbeatReply(error)
+    return _response(reply)
+
+
+def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
+    """Checks the request by itself, in Kafka's order. Raises Refused."""
+    epoch = request.member_epoch
+    needs_id = context.api_version >= MEMBER_ID_REQUIRED_SINCE or epoch > 0 or epoch == LEAVE
+    _check_text(request.member_id if needs_id else None, "MemberId can't be empty.")
+    _check_text(request.group_id, "GroupId can't be empty.")
+    _check_text(request.instance_id, "InstanceId can't be empty.")
+    _check_text(request.rack_id, "RackId can't be empty.")
+    problem = None
+    if epoch == JOIN:
+        if request.rebalance_timeout_ms == -1:
+            problem = "RebalanceTimeoutMs must be provided in first request."
+        elif request.topic_partitions is None or request.topic_partitions:
+            problem = "TopicPartitions must be empty when (re-)joining."
+        elif request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            problem = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    elif epoch == STATIC_LEAVE and request.instance_id is None:
+        problem = "InstanceId can't be null."
+    elif epoch < STATIC_LEAVE:
+        problem = "MemberEpoch is invalid."
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+    assignors = context.groups.settings.consumer.assignors
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        text = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
+        raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}{', '.join(assignors)}.")
+
+
+def _check_text(text: str | None, problem: str) -> None:
+    if text is not None and not text.strip():
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatRequest:
+    owned: Owned | None = None
+    if request.topic_partitions is not None:
+        owned = {one.topic_id: frozenset(one.partitions) for one in request.topic_partitions}
+    topics = request.subscribed_topic_names
+    return HeartbeatRequest(
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if topics is None else frozenset(topics),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=owned,
+        client_id=context.client_id,
+        client_host=f"/{context.client_host}",  # in the format of Java, which every Kafka tool shows
+        caller=Caller(context.principal, context.client_host),
+    )
+
+
+def _response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if reply.assignment is not None:
+        assignment = Assignment(
+            topic_partitions=[
+                Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
+                for topic_id, indexes in reply.assignment.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=reply.error,
+        error_message=reply.message,
+        member_id=reply.member_id,
+        member_epoch=reply.epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=assignment,
+    )

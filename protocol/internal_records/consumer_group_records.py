@@ -1,0 +1,155 @@
+"""Records of `__consumer_offsets` for groups of the consumer protocol (KIP-848). A key begins with its type, an int16:
+the `api_key` of the declarations. A value begins with its version, an int16.
+"""
+
+from __future__ import annotations
+
+from ..primitives import Bytes, Int8, Int32, Int64, Text, Uuid
+from ..schema import field, group, message
+
+
+@message(api_key=3, versions="0")
+class ConsumerGroupMetadataKey:
+    """Key 3: the epoch of a group."""
+
+    group_id: Text
+
+
+@message(api_key=3, versions="0", flexible="0+")
+class ConsumerGroupMetadataValue:
+    """The epoch, and since 4.1 the hash of the metadata of the subscribed topics (KIP-1101)."""
+
+    epoch: Int32
+    metadata_hash: Int64 = field(default=0, tag=0)
+
+
+@message(api_key=4, versions="0")
+class ConsumerGroupPartitionMetadataKey:
+    """Key 4: the metadata of the topics of a group, written before 4.1."""
+
+    group_id: Text
+
+
+@message(api_key=4, versions="0", flexible="0+")
+class ConsumerGroupPartitionMetadataValue:
+    topics: list[TopicMetadata]
+
+    @group
+    class TopicMetadata:
+        topic_id: Uuid
+        topic_name: Text
+        num_partitions: Int32
+        partition_metadata: list[PartitionMetadata]
+
+        @group
+        class PartitionMetadata:
+            partition: Int32
+            racks: list[Text]
+
+
+@message(api_key=5, versions="0")
+class ConsumerGroupMemberMetadataKey:
+    """Key 5: what a member has sent about itself."""
+
+    group_id: Text
+    member_id: Text
+
+
+@message(api_key=5, versions="0", flexible="0+")
+class ConsumerGroupMemberMetadataValue:
+    """`classic_member_metadata` is set for a member that uses the classic protocol."""
+
+    instance_id: Text | None
+    rack_id: Text | None
+    client_id: Text
+    client_host: Text
+    subscribed_topic_names: list[Text]
+    subscribed_topic_regex: Text | None
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: Text | None
+    classic_member_metadata: ClassicMemberMetadata | None = field(default=None, tag=0)
+
+    @group
+    class ClassicMemberMetadata:
+        session_timeout_ms: Int32
+        supported_protocols: list[ClassicProtocol]
+
+        @group
+        class ClassicProtocol:
+            name: Text
+            metadata: Bytes
+
+
+@message(api_key=6, versions="0")
+class ConsumerGroupTargetAssignmentMetadataKey:
+    """Key 6: the epoch of the target assignment of a group."""
+
+    group_id: Text
+
+
+@message(api_key=6, versions="0", flexible="0+")
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """The epoch, and since 4.3 the time at which the assignment was computed (KIP-1263)."""
+
+    assignment_epoch: Int32
+    assignment_timestamp: Int64 = field(default=0, tag=0, ignorable=True)
+
+
+@message(api_key=7, versions="0")
+class ConsumerGroupTargetAssignmentMemberKey:
+    """Key 7: the target assignment of a member."""
+
+    group_id: Text
+    member_id: Text
+
+
+@message(api_key=7, versions="0", flexible="0+")
+class ConsumerGroupTargetAssignmentMemberValue:
+    topic_partitions: list[TopicPartition]
+
+    @group
+    class TopicPartition:
+        topic_id: Uuid
+        partitions: list[Int32]
+
+
+@message(api_key=8, versions="0")
+class ConsumerGroupCurrentMemberAssignmentKey:
+    """Key 8: the epoch and the current assignment of a member."""
+
+    group_id: Text
+    member_id: Text
+
+
+@message(api_key=8, versions="0", flexible="0+")
+class ConsumerGroupCurrentMemberAssignmentValue:
+    """`assignment_epochs` has the epoch at which each partition was assigned, since 4.3 (KIP-1251)."""
+
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: list[TopicPartitions]
+    partitions_pending_revocation: list[TopicPartitions]
+
+    @group
+    class TopicPartitions:
+        topic_id: Uuid
+        partitions: list[Int32]
+        assignment_epochs: list[Int32] | None = field(default=None, tag=0)
+
+
+@message(api_key=16, versions="0")
+class ConsumerGroupRegularExpressionKey:
+    """Key 16: the topics that match a regular expression of a group."""
+
+    group_id: Text
+    regular_expression: Text
+
+
+@message(api_key=16, versions="0", flexible="0+")
+class ConsumerGroupRegularExpressionValue:
+    """The topics, the offset of the metadata in which they were found, and the time."""
+
+    topics: list[Text]
+    version: Int64
+    timestamp: Int64
