@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...storage.errors import StorageError
 from ..errors import Refused
 from ..groups.classic.state import GroupState
+from ..groups.consumer.state import GroupState as ConsumerState
 from ..metrics.errors import name_of
 from ..metrics.families import BY_NAME
 from ..replica.assignment import NO_LEADER
@@ -224,14 +225,21 @@ async def _groups(rows: Rows, running: Running) -> None:
     states = Counter(dict.fromkeys((one.value for one in GroupState), 0))
     offsets = 0
     _, listed = groups.list_groups()
+    types = Counter(dict.fromkeys(("classic", "consumer"), 0))
+    consumer_states = Counter(dict.fromkeys((one.value for one in ConsumerState), 0))
     for one in listed:
-        states[one.state] += 1
+        types[one.group_type] += 1
+        (states if one.group_type == "classic" else consumer_states)[one.state] += 1
         offsets += await _group(rows, running, groups, one.group_id)
     of = "kafka_coordinator_group_groupmetadatamanager_"
     rows.add(of + "numgroups", len(listed))
     rows.add(of + "numoffsets", offsets)
     for name, count in states.items():
         rows.add(f"{of}numgroups{name.lower()}", count)
+    for name, count in types.items():
+        rows.add("kafka_server_group_coordinator_metrics_groups", count, name)
+    for name, count in consumer_states.items():
+        rows.add("kafka_server_group_coordinator_metrics_consumer_groups", count, name.lower())
 
 
 async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_id: str) -> int:

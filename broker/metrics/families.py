@@ -36,6 +36,7 @@ _REPLICAS = "kafka_server_replicamanager_"
 _LOG = "kafka_log_log_"
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 _GROUPS = "kafka_coordinator_group_groupmetadatamanager_"
+_COORDINATOR = "kafka_server_group_coordinator_metrics_"
 _SOCKETS = "kafka_server_socket_server_metrics_"
 
 FAMILIES = (
@@ -137,11 +138,13 @@ FAMILIES = (
     Family(_CONTROLLER + "offlinepartitionscount", GAUGE, (), "Partitions without a leader."),
     Family(_CONTROLLER + "preferredreplicaimbalancecount", GAUGE, (), "Partitions not led by their preferred replica."),
     Family(_GROUPS + "numgroups", GAUGE, (), "Groups."),
-    Family(_GROUPS + "numgroupsempty", GAUGE, (), "Groups in state Empty."),
-    Family(_GROUPS + "numgroupspreparingrebalance", GAUGE, (), "Groups in state PreparingRebalance."),
-    Family(_GROUPS + "numgroupscompletingrebalance", GAUGE, (), "Groups in state CompletingRebalance."),
-    Family(_GROUPS + "numgroupsstable", GAUGE, (), "Groups in state Stable."),
-    Family(_GROUPS + "numgroupsdead", GAUGE, (), "Groups in state Dead."),
+    Family(_COORDINATOR + "groups", GAUGE, ("protocol",), "Groups by type, classic or consumer."),
+    Family(_COORDINATOR + "consumer_groups", GAUGE, ("state",), "Groups of the consumer protocol by state."),
+    Family(_GROUPS + "numgroupsempty", GAUGE, (), "Classic groups in state Empty."),
+    Family(_GROUPS + "numgroupspreparingrebalance", GAUGE, (), "Classic groups in state PreparingRebalance."),
+    Family(_GROUPS + "numgroupscompletingrebalance", GAUGE, (), "Classic groups in state CompletingRebalance."),
+    Family(_GROUPS + "numgroupsstable", GAUGE, (), "Classic groups in state Stable."),
+    Family(_GROUPS + "numgroupsdead", GAUGE, (), "Classic groups in state Dead."),
     Family(_GROUPS + "numoffsets", GAUGE, (), "Committed offsets."),
     Family("kafka_consumergroup_members", GAUGE, ("consumergroup",), "Members of a group."),
     Family("kafka_consumergroup_current_offset", GAUGE, _LAG, "Committed offset of a group."),

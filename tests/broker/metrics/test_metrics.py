@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.metrics.counters import BOUNDS, RequestMetrics
+from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, legacy
@@ -258,6 +259,22 @@ async def test_delayed_requests_are_in_the_purgatory_metric(tmp_path: Path) -> N
         assert scrape.value(PURGATORY, delayedoperation="Fetch") == 0
         assert scrape.value("ottla_requests_waiting", request="Fetch") == 0
         assert scrape.value(REQUESTS, request="Fetch", version=11) == 3
+
+
+async def test_groups_of_the_consumer_protocol_are_counted_by_state(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        fields = {"member_epoch": 0, "rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"]}
+        for name in ("m", "n"):  # the second one waits for the next assignment
+            request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=name, topic_partitions=[], **fields)
+            assert (await client.call(request, 1)).error_code == 0
+        scrape = await metered_broker.scrape()
+        of = "kafka_server_group_coordinator_metrics_"
+        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 1}
+        counted = scrape.all(f"{of}consumer_groups")
+        assert {state: count for (state,), count in counted.items() if count} == {"assigning": 1}
+        assert scrape.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
+        assert scrape.value("kafka_consumergroup_members", consumergroup="g") == 2
 
 
 async def test_consumer_lag(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.admin_api.group_views import group_view
 from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
 from ottla.protocol.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -97,3 +98,14 @@ async def test_a_log_of_release_4_0_continues_in_4_3_and_back(tmp_path: Path) ->
             before = await state(client)
         async with running(tmp_path, release=release) as broker:
             assert await state(await broker.client()) == before
+
+
+async def test_views_have_groups_of_the_consumer_protocol(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await beat(client)
+        await beat(client, member_id="n")
+        group = group_view(broker.state, "g")
+        assert (group.type, group.state, group.protocol, group.generation) == ("consumer", "Assigning", "uniform", 3)
+        assert [(one.member_id, one.epoch, one.topics) for one in group.members] == [("m", 2, ("t",)), ("n", 2, ("t",))]
