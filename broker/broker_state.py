@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.acls import AclOperation, ResourceType
+from ..protocol.api_key import ApiKey
 from ..protocol.errors import ErrorCode
 from ..protocol.internal_records.metadata_records import (
     ConfigRecord,
@@ -35,8 +36,7 @@ from .config.initial_features import initial_features
 from .config.log_config import metadata_config
 from .config.message_format import behaviours_set, forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
-from .config.resource_types import CLIENT_METRICS
-from .config.resource_types import GROUP as RESOURCE_GROUP
+from .config.resource_types import CLIENT_METRICS, GROUP
 from .config.serve_options import ServeOptions
 from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
@@ -58,12 +58,13 @@ from .metadata.nodes import Nodes
 from .metadata.producer_ids import ComparingProducers, ProducerIds
 from .metadata.topics import (
     GROUP_OFFSETS_TOPIC,
-    INTERNAL_TOPICS,
+    SHARE_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     Topic,
     Topics,
     internal_configs,
     internal_prefix,
+    is_internal,
 )
 from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
@@ -84,6 +85,11 @@ from .security.acls import RECORDS as ACL_RECORDS
 from .security.acls import Acls
 from .security.scram import ScramCredentials
 from .security.standard import StandardAuthorizer
+from .share.sessions import SessionKey, ShareSessions, TopicPartition
+from .share.settings import NO_OP_PERSISTERS, ShareConfigs
+from .share.share_partitions import NoOpPersister, SharePartitions
+from .share.state_coordinator import StateCoordinator, StateSettings
+from .share.values import SharePartitionKey
 from .transactions.at_node import TransactionsAtNode
 from .transactions.coordinator import MarkerWriter, TransactionCoordinator
 from .transactions.settings import TransactionSettings
@@ -96,6 +102,16 @@ if TYPE_CHECKING:
     from .security.authorizer import Authorizer
 
 SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then their completion; each may wait for a thread
+DEFAULT_SHARE_SESSIONS = 2000  # in releases without the config
+_CODEC_CONFIGS = {
+    GROUP_OFFSETS_TOPIC: "offsets.topic.compression.codec",
+    SHARE_STATE_TOPIC: "share.coordinator.state.topic.compression.codec",
+}
+_HELD_IN = {
+    GROUP_OFFSETS_TOPIC: "groups",
+    TRANSACTION_STATE_TOPIC: "transactions",
+    SHARE_STATE_TOPIC: "state of share partitions",
+}
 SETTLING_ITERATIONS = 5  # of the event loop: from an event to its waiters and to theirs
 
 
@@ -265,6 +281,7 @@ class BrokerState:
         self.topology.begin(note)
         self._load_groups()
         self._load_transactions()
+        self._load_share_state()
         self.topology.on_leader = self._leader_changed
         self._maintenance = Maintenance(
             self.clock, self.waits, self.config, self.logs, self.topics, self.topology, self.durability
@@ -318,7 +335,7 @@ class BrokerState:
             ),
             settings=CoordinatorSettings.from_config(self.config, self.profile.behaviour),
         )
-        self.groups.configs = lambda group_id: self.named_configs.of(RESOURCE_GROUP).get(group_id, {})
+        self.groups.configs = lambda group_id: self.named_configs.of(GROUP).get(group_id, {})
         self.groups.may_describe = self._may_describe
         for partition in offsets_topic.partitions if offsets_topic else ():
             self._load_coordinator(partition)
@@ -369,22 +386,76 @@ class BrokerState:
             self._load_coordinator(partition)
         self.transactions.start()
 
+    def _load_share_state(self) -> None:
+        """Loads the state of share partitions. Releases without share groups have none."""
+        config, topics = self.config, self.topics
+        log_topic = topics.get(SHARE_STATE_TOPIC) if is_internal(SHARE_STATE_TOPIC, config) else None
+        count = config.get(f"{internal_prefix(SHARE_STATE_TOPIC)}.num.partitions", 1)
+
+        def has_partition(topic_id: bytes, index: int) -> bool:
+            topic = topics.by_id(topic_id)
+            return topic is not None and index < len(topic.partitions)
+
+        self.share_state = StateCoordinator(
+            append=partial(self._append_internal, SHARE_STATE_TOPIC),
+            prune=self._prune_share_state,
+            has_partition=has_partition,
+            partitions=len(log_topic.partitions) if log_topic else count,
+            clock=self.clock,
+            settings=StateSettings.from_config(config, counts_complete=self._counts_complete),
+        )
+        for partition in log_topic.partitions if log_topic else ():
+            self._load_coordinator(partition)
+        self.share_configs = ShareConfigs(self.named_configs.of(GROUP), config)
+        is_no_op = config.get("group.share.persister.class.name") in NO_OP_PERSISTERS
+        persister = NoOpPersister() if is_no_op else self.share_state
+        self.share_partitions = SharePartitions(persister, self.share_configs, self.clock, self.loop)
+        self.share_sessions = ShareSessions(
+            config.get("group.share.max.share.sessions", DEFAULT_SHARE_SESSIONS),
+            self._share_session_lost,
+            self.share_partitions.drop_group,
+        )
+        self.share_state.start()
+        topics.on_deleted = lambda topic: self.share_state.topic_deleted(topic.id)
+
+    @property
+    def _counts_complete(self) -> bool:
+        """Whether the release stores the number of completed deliveries (KIP-1226)."""
+        writes = self.apis.advertised.get(ApiKey.WRITE_SHARE_GROUP_STATE)
+        return writes is not None and writes.last > 0
+
+    def _prune_share_state(self, index: int, offset: int) -> None:
+        """Deletes the records of a partition of `__share_group_state` below an offset."""
+        try:
+            self.topics.partition(SHARE_STATE_TOPIC, index).log.delete_records_before(offset)
+        except Exception as error:  # the next check tries again
+            code_of(error)
+
+    def _share_session_lost(self, key: SessionKey, partitions: list[TopicPartition]) -> None:
+        """Releases the records of a member whose connection was lost."""
+        for topic_id, index in partitions:
+            led = self.share_partitions.get(SharePartitionKey(key.group_id, topic_id, index))
+            if led is not None:
+                self.share_partitions.release(led, key.member)
+
     def _load_coordinator(self, partition: Partition) -> None:
-        """Loads a partition of `__consumer_offsets` or `__transaction_state` into its coordinator."""
+        """Loads a partition of an internal topic into its coordinator."""
         is_groups = partition.topic == GROUP_OFFSETS_TOPIC
-        coordinator = self.groups if is_groups else self.transactions
+        coordinator = self._coordinator(partition.topic)
         if partition.offline is not None or partition.leader == NO_LEADER:
             coordinator.resign(partition.index)
             return
         if is_groups:
             code = self.groups.load(partition.index, stored_entries(partition.log))
+        elif coordinator is self.share_state:
+            code = self.share_state.load(partition.index, read_all(partition.log))
         else:
             entries = ((record.key or b"", record.value) for record in read_all(partition.log))
             code = self.transactions.load(partition.index, entries)
         if code:
             # As in Kafka: the other partitions are served, these return COORDINATOR_NOT_AVAILABLE.
             get_logger().error(
-                f"{'groups' if is_groups else 'transactions'} not readable",
+                f"{_HELD_IN[partition.topic]} not readable",
                 topic=partition.topic,
                 partition=partition.index,
                 code=code.name,
@@ -392,10 +463,15 @@ class BrokerState:
 
     def _leader_changed(self, partition: Partition) -> None:
         """Resigns the old leader's coordinator of an internal partition and loads the new one's."""
-        if partition.topic in INTERNAL_TOPICS:
-            coordinator = self.groups if partition.topic == GROUP_OFFSETS_TOPIC else self.transactions
-            coordinator.resign(partition.index)
+        if is_internal(partition.topic, self.config):
+            self._coordinator(partition.topic).resign(partition.index)
             self._load_coordinator(partition)
+
+    def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator | StateCoordinator:
+        """The coordinator whose log an internal topic is."""
+        if topic == GROUP_OFFSETS_TOPIC:
+            return self.groups
+        return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.share_state
 
     def awaits_topic(self, name: str) -> bool:
         """Whether a coordinator does not exist yet because its topic does not."""
@@ -440,20 +516,20 @@ class BrokerState:
 
     def auto_create(self, name: str, now_ms: int) -> Topic:
         """Creates a topic that a request named. Raises what `Topics.create` raises."""
-        if name in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+        if is_internal(name, self.config):
             return self.internal_topic(name, now_ms)
         return self.topics.create(name, self.config["num.partitions"], {}, now_ms)
 
     async def auto_create_in_steps(self, name: str, now_ms: int) -> Topic:
         """Creates a topic as `auto_create` does, in cooperative steps."""
         partitions, configs = self.partitions_of_new(name), {}
-        if name in INTERNAL_TOPICS:
+        if is_internal(name, self.config):
             configs = internal_configs(name, self.config)
         return await self.topics.changes.make(name, self.topics.creating(name, partitions, configs, now_ms))
 
     def partitions_of_new(self, name: str) -> int:
         """Returns the number of partitions that `auto_create` gives a topic."""
-        key = f"{internal_prefix(name)}.num.partitions" if name in INTERNAL_TOPICS else "num.partitions"
+        key = f"{internal_prefix(name)}.num.partitions" if is_internal(name, self.config) else "num.partitions"
         return self.config[key]
 
     def internal_topic(self, name: str, now_ms: int) -> Topic:
@@ -483,6 +559,9 @@ class BrokerState:
         if not self.features.change(updates, also, now_ms):
             return
         self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
+        if not self.features.share_groups:
+            self.share_sessions.close_all()
+            self.share_partitions.drop_all()
         if also:
             self.config.eligible_leaders = self.features.eligible_leaders
             self.config.set_dynamic(IN_SYNC, None, ConfigSource.DYNAMIC_BROKER)
@@ -508,7 +587,7 @@ class BrokerState:
         partition = topic.partitions[index]
         self.check_in_sync(partition)
         producer = (producer_id, producer_epoch) if producer_id >= 0 else None
-        codec = self.config["offsets.topic.compression.codec"] if name == GROUP_OFFSETS_TOPIC else 0
+        codec = self.config[_CODEC_CONFIGS[name]] if name in _CODEC_CONFIGS else 0
         return partition.appended(partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer))
 
     def check_in_sync(self, partition: Partition) -> None:
@@ -616,10 +695,8 @@ class BrokerState:
         if log_dir.failure is None:
             return
         for partition in self.topics.take_offline(log_dir):
-            if partition.topic == GROUP_OFFSETS_TOPIC:
-                self.groups.resign(partition.index)
-            elif partition.topic == TRANSACTION_STATE_TOPIC:
-                self.transactions.resign(partition.index)
+            if is_internal(partition.topic, self.config):
+                self._coordinator(partition.topic).resign(partition.index)
         lost = "the one with the cluster's metadata" if log_dir is self.logs.metadata_dir else "the last one"
         if (log_dir is self.logs.metadata_dir or not self.logs.online) and not self.failed.done():
             self.failed.set_result(f"log directory {log_dir.path}, {lost}, failed: {log_dir.failure}")
@@ -634,6 +711,8 @@ class BrokerState:
                 wake_all(partition.waiters)
         self.groups.close()
         self.transactions.close()
+        self.share_partitions.close()
+        self.share_state.close()
         self.quotas.close()
         self.topology.close()
 

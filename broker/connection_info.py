@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from .metrics.client_ledger import ClientLibrary
@@ -14,7 +15,8 @@ class ConnectionInfo:
     (-1 if it has none), and the node id of the listener.
 
     `library` is the client library; the client ledger counts requests under it. It changes when an ApiVersions request
-    names the library (KIP-511). `client_id` is that of the newest request, None before the first one.
+    names the library (KIP-511). `client_id` is that of the newest request, None before the first one. `on_lost` is
+    called when the connection is closed.
     """
 
     listener: str
@@ -24,6 +26,7 @@ class ConnectionInfo:
     node_id: int
     client_port: int = -1
     client_id: str | None = None
+    on_lost: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
     def log_fields(self) -> dict[str, Any]:
         """Returns the connection's fields for a log line: the client's address, the listener, the client id and the

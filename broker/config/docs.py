@@ -169,6 +169,29 @@ _OF_BROKER = {
     "transaction.partition.verification.enable": "Whether transactional writes are verified with the coordinator.",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "The interval between checks for expired "
     "transactional ids.",
+    "group.share.delivery.count.limit": "The number of times that a record is delivered to a share group.",
+    "group.share.max.share.sessions": "The largest number of share sessions of a broker.",
+    "group.share.partition.max.record.locks": "The number of records in flight of a share partition.",
+    "group.share.persister.class.name": "The class that stores share partitions: the default one, or none (an empty "
+    "name, or NoOpStatePersister).",
+    "group.share.record.lock.duration.ms": "The time for which a record is locked for a member of a share group.",
+    "share.auto.offset.reset": "The offset at which a share group begins.",
+    "share.delivery.count.limit": "The number of times that a record is delivered to the group.",
+    "share.isolation.level": "Whether the group reads committed records only.",
+    "share.partition.max.record.locks": "The number of records in flight of a share partition of the group.",
+    "share.record.lock.duration.ms": "The time for which a record is locked for a member of the group.",
+    "share.renew.acknowledge.enable": "Whether members may renew the locks of records.",
+    "share.coordinator.cold.partition.snapshot.interval.ms": "The interval between snapshots of share partitions that "
+    "do not change.",
+    "share.coordinator.snapshot.update.records.per.snapshot": "The number of updates between snapshots of a share "
+    "partition.",
+    "share.coordinator.state.topic.compression.codec": "The codec in which share partitions are stored.",
+    "share.coordinator.state.topic.min.isr": "The min.insync.replicas of the topic of share partitions.",
+    "share.coordinator.state.topic.num.partitions": "The number of partitions of the topic of share partitions.",
+    "share.coordinator.state.topic.prune.interval.ms": "The interval between deletions of old records of share "
+    "partitions.",
+    "share.coordinator.state.topic.replication.factor": "The replication factor of the topic of share partitions.",
+    "share.coordinator.state.topic.segment.bytes": "The segment size of the topic of share partitions.",
     "transaction.state.log.min.isr": "The min.insync.replicas of the topic of transactions.",
     "transaction.state.log.num.partitions": "The number of partitions of the topic of transactions.",
     "transaction.state.log.replication.factor": "The replication factor of the topic of transactions.",

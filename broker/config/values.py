@@ -111,6 +111,14 @@ ACTED_ON = frozenset(
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
+    group.share.delivery.count.limit group.share.max.share.sessions group.share.partition.max.record.locks
+    group.share.persister.class.name group.share.record.lock.duration.ms
+    share.auto.offset.reset share.delivery.count.limit share.isolation.level share.partition.max.record.locks
+    share.record.lock.duration.ms share.renew.acknowledge.enable
+    share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.snapshot.update.records.per.snapshot
+    share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+    share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+    share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
     ottla.features transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
@@ -580,6 +588,11 @@ class TopicConfig:
                 "Tiered Storage functionality is disabled in the broker. "
                 "Topic cannot be configured with remote log storage."
             )
+
+    @property
+    def broker(self) -> Config:
+        """The broker's configuration."""
+        return self._broker
 
     @property
     def overrides(self) -> dict[str, str]:

@@ -53,6 +53,15 @@ from .security.describe_delegation_token import describe_delegation_token
 from .security.describe_user_scram_credentials import describe_user_scram_credentials
 from .security.expire_delegation_token import expire_delegation_token
 from .security.renew_delegation_token import renew_delegation_token
+from .share.share_acknowledge import share_acknowledge
+from .share.share_fetch import share_fetch
+from .share.state import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
 from .topics.create_partitions import create_partitions
 from .topics.create_topics import create_topics
 from .topics.delete_topics import delete_topics
@@ -130,4 +139,11 @@ HANDLERS = (
     remove_raft_voter,
     get_telemetry_subscriptions,
     push_telemetry,
+    share_fetch,
+    share_acknowledge,
+    initialize_share_group_state,
+    read_share_group_state,
+    write_share_group_state,
+    delete_share_group_state,
+    read_share_group_state_summary,
 )

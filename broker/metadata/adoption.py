@@ -55,7 +55,13 @@ from .kraft_image import FileSource, Image, is_foreign, read_image
 from .log import TOPIC as METADATA_TOPIC
 from .log import TOPIC_ID as METADATA_TOPIC_ID
 from .log import MetadataLog
-from .topics import GROUP_OFFSETS_TOPIC, RESOURCE_TOPIC, TRANSACTION_STATE_TOPIC, internal_configs, new_topic_id
+from .topics import (
+    RESOURCE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    internal_configs,
+    is_internal,
+    new_topic_id,
+)
 
 METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # file with the id of the directory that has the metadata log
 HOLES_MAX = 10_000  # limit of empty partitions created because a higher partition index exists
@@ -361,7 +367,7 @@ def placed(logs: LogDirs, folder: Folder | None) -> tuple[bytes, int]:
 
 def configs_unknown(topic: str, config: Config, *, is_cleaned: bool) -> dict[str, str]:
     """Returns the configs of a topic whose own ones are unknown, see the module."""
-    if topic in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+    if is_internal(topic, config):
         return internal_configs(topic, config)
     if is_cleaned:
         return {"cleanup.policy": "compact"}

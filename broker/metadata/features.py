@@ -4,8 +4,8 @@ Owns the levels of all features of the release, and the rules of a controller fo
 FeatureLevelRecord, durable before it is visible. A feature without a record has the level of a new cluster of the
 release, so a directory can be used as one release and as another.
 
-`transaction.version` (KIP-890), `group.version` (KIP-848), `eligible.leader.replicas.version` (KIP-966) and
-`metadata.version` have effects; the levels of the others are stored and reported.
+`transaction.version` (KIP-890), `group.version` (KIP-848), `eligible.leader.replicas.version` (KIP-966),
+`share.version` (KIP-932) and `metadata.version` have effects; the levels of the others are stored and reported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import FeatureLevelRecord
 from ..errors import Refused
-from ..releases.profiles import ELIGIBLE_LEADERS, GROUP_VERSION, KRAFT_VERSION, METADATA_VERSION, TRANSACTION_VERSION
+from ..releases.profiles import (
+    ELIGIBLE_LEADERS,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+)
 
 if TYPE_CHECKING:
     from ..releases.profiles import FeatureLevels, Profile
@@ -105,6 +112,11 @@ class Features:
     def group_version(self) -> int:
         """The level of `group.version`: 1 enables the consumer group protocol (KIP-848)."""
         return self._levels.get(GROUP_VERSION, 0)
+
+    @property
+    def share_groups(self) -> bool:
+        """Whether share groups are enabled (KIP-932)."""
+        return self.finalized.get(SHARE_VERSION, 0) > 0
 
     @property
     def eligible_leaders(self) -> bool:

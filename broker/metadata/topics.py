@@ -44,7 +44,13 @@ if TYPE_CHECKING:
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset((GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
+SHARE_STATE_TOPIC = "__share_group_state"  # KIP-932, internal from 4.0 on
+_PREFIXES = {
+    GROUP_OFFSETS_TOPIC: "offsets.topic",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log",
+    SHARE_STATE_TOPIC: "share.coordinator.state.topic",
+}
+INTERNAL_TOPICS = frozenset(_PREFIXES)
 NAME_LENGTH_MAX = 249
 PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
 STEP_PARTITIONS = 10  # opened or deleted in one cooperative step; each takes up to a millisecond
@@ -70,7 +76,7 @@ class Topic:
     @property
     def is_internal(self) -> bool:
         """Whether this is one of Kafka's internal topics."""
-        return self.name in INTERNAL_TOPICS
+        return is_internal(self.name, self.config.broker)
 
 
 def check_name(name: str, *, as_kraft: bool = True) -> None:
@@ -107,14 +113,27 @@ def _illegal(name: str) -> str:
     return f'Topic name "{name}" {what}'
 
 
+def is_internal(name: str, config: Config) -> bool:
+    """Returns whether a name is that of one of the release's internal topics."""
+    return name in INTERNAL_TOPICS and config.fact(f"{_PREFIXES[name]}.num.partitions") is not None
+
+
 def internal_prefix(name: str) -> str:
     """Returns the prefix of the broker configs of an internal topic."""
-    return "offsets.topic" if name == GROUP_OFFSETS_TOPIC else "transaction.state.log"
+    return _PREFIXES[name]
 
 
 def internal_configs(name: str, config: Config) -> dict[str, str]:
     """Returns the topic configs of an internal topic."""
     segment_bytes = config[f"{internal_prefix(name)}.segment.bytes"]
+    if name == SHARE_STATE_TOPIC:  # its coordinator deletes old records
+        return {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "segment.bytes": str(segment_bytes),
+            "min.insync.replicas": str(config["share.coordinator.state.topic.min.isr"]),
+            "retention.ms": "-1",
+        }
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
     if name == TRANSACTION_STATE_TOPIC:
         configs |= {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"}
@@ -157,6 +176,8 @@ class Topics:
         self._new_names: set[str] = set()  # names of topics being created
         self.created_at = metadata.end_offset
         """The end offset of the metadata log when a topic was last created, or at the start."""
+        self.on_deleted: Callable[[Topic], object] = lambda topic: None
+        """Called when a topic was deleted, before its partitions end."""
         self.changes = TopicChanges()
         """Changes in progress; every other change of the same topic completes them first."""
 
@@ -240,12 +261,12 @@ class Topics:
         """
         there, config = len(self._nodes.ids), self._config
         key = "default.replication.factor"
-        if name in INTERNAL_TOPICS:
+        if is_internal(name, config):
             key = f"{internal_prefix(name)}.replication.factor"
         if there == 1 or not config.is_set(key):
             return min(REPLICAS, there)
         factor = config[key]
-        if name in INTERNAL_TOPICS:
+        if is_internal(name, config):
             return min(factor, there)
         return self.check_factor(factor)
 
@@ -426,6 +447,7 @@ class Topics:
         self._check_there(topic)
         self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
         del self._by_name[topic.name], self._by_id[topic.id]
+        self.on_deleted(topic)
         yield from self._dropping(topic)
 
     def eligible_below(self, topic: str) -> int:

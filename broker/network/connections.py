@@ -354,6 +354,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             running.close()
         for timer in self._mutes or ():
             timer.cancel()
+        if self._info.on_lost is not None:
+            self._info.on_lost()
         if exc is not None and not isinstance(exc, ConnectionError):  # not caused by the peer
             get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._info.log_fields())
         if self._peer is not None:

@@ -109,6 +109,10 @@ class Behaviour:
     """The finalized level of transaction.version: 1 writes the transaction records of KIP-915, 2 gives every
     transaction its own epoch and adds partitions when they are written to (KIP-890).
     """
+    shrinks_deliveries: bool = True
+    """Records that were delivered several times to a share group are delivered in smaller parts, on the last attempt
+    one by one.
+    """
     verifies_transactions: bool = True
     """A write starts a transaction in a partition only if the coordinator's transaction includes the partition
     (KIP-890).
@@ -323,6 +327,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "cleaner_keeps_last_batch": (("0.8.2", False), ("4.0.0", True)),
     "eligible_leaders": (("0.8.2", False), ("4.1", True)),
     "transaction_version": (("0.8.2", 0), ("4.0.0", 2)),
+    "shrinks_deliveries": (("0.8.2", False), ("4.2", True)),
     "verifies_transactions": (("0.8.2", False), ("3.6", True)),
     "own_epoch_begins_at_0": (("0.8.2", False), ("4.1", True)),
     "verifies_offsets": (("0.8.2", False), ("3.7", True)),

@@ -118,7 +118,7 @@ _AUTHORIZERS: dict[str, Moves] = {
 
 # Used between brokers and controllers only. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
 # Kafka broker with a telemetry plugin; by Ottla with `ottla.client.telemetry`.
-INTER_BROKER_KEYS = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
+INTER_BROKER_KEYS = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, 82})
 TELEMETRY_KEYS = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _END_TXN_OWN_EPOCH = 5  # KIP-890
 # All releases advertise Produce from v0 on: otherwise librdkafka before 2.12 sends uncompressed batches.
@@ -136,6 +136,7 @@ METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 
 
@@ -169,11 +170,11 @@ _FEATURES: dict[str, Moves] = {
     TRANSACTION_VERSION: (("4.0.0", FeatureLevels(0, 2, 2, 2)),),
     GROUP_VERSION: (("4.0.0", FeatureLevels(0, 1, 1, 1)),),
     ELIGIBLE_LEADERS: (("4.0.0", FeatureLevels(0, 1, 1, 0)), ("4.1", FeatureLevels(0, 1, 1, 1))),
-    "share.version": (("4.1", FeatureLevels(0, 1, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
+    SHARE_VERSION: (("4.1", FeatureLevels(0, 1, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
     "streams.version": (("4.1", FeatureLevels(0, 0, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
 }
 # Ottla's own profile has only those that have an effect.
-_OWN_FEATURES = (METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, ELIGIBLE_LEADERS)
+_OWN_FEATURES = (METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, ELIGIBLE_LEADERS, SHARE_VERSION)
 
 
 class UnknownRelease(ValueError):

@@ -120,7 +120,7 @@ def names_in_code() -> set[str]:
     trees = [ast.parse(path.read_text()) for path in modules]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    known = {*facts("broker"), *facts("broker", OLD), *facts("topic")}
+    known = {*facts("broker"), *facts("broker", OLD), *facts("topic"), *facts("group")}
     used = strings & known
     for node in nodes:
         if isinstance(node, ast.JoinedStr) and len(node.values) in (2, 3):
@@ -145,7 +145,7 @@ def test_acted_on_is_what_the_code_reads() -> None:
     used = names_in_code()
     read: set[str] = set()
     carried: set[str] = set()
-    for scope in ("broker", "topic"):
+    for scope in ("broker", "topic", "group"):
         for name, fact in facts(scope).items():
             if name.startswith(BEHAVIOUR_PREFIX):
                 continue  # `tests/broker/releases/test_table.py` has the modules that read these

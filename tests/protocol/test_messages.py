@@ -38,6 +38,9 @@ def test_all_messages_and_versions_of_apache_kafka_are_declared() -> None:
     for name, definitions in APACHE.items():
         declared = schema.spec(MESSAGES[name])
         ranges = [schema.Versions.of(d["versions"]) for d in definitions]
+        of_request = APACHE[name.removesuffix("Response") + "Request"] if name.endswith("Response") else definitions
+        if len(ranges) > 1 and of_request[1]["unstable"] and ranges[1].first == ranges[1].last:
+            del ranges[1]  # a first version that was unstable, and is gone now: no release serves it
         assert declared.versions == (min(r.first for r in ranges), ranges[0].last), name
         assert declared.flexible == schema.Versions.of(definitions[0]["flexible"]), name
         if definitions[0]["key"] is not None:

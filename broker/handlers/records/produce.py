@@ -31,7 +31,7 @@ from ....storage.errors import RecordListTooLarge, StorageError
 from ....storage.partition_log import Appended
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
-from ...metadata.topics import INTERNAL_TOPICS
+from ...metadata.topics import is_internal
 from ...replica.partition import NotLed, Partition
 from ..leaders import endpoints_of, set_leader
 from .partition_verification import PartitionVerification, Unverified, producer_id_of
@@ -108,7 +108,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                 if version >= 13 and not name:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
                 partition = topics.partition(name, data.index)
-                if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+                if is_internal(name, broker.config) and context.client_id != ADMIN_CLIENT_ID:
                     raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 if partition.leader != node_id:
                     partition.check_leader(node_id)
@@ -182,7 +182,7 @@ def _verification(request: ProduceRequest, context: RequestContext) -> Partition
             name = topic.name if topic else ""
         is_taken = (
             request.acks in (-1, 0, 1)
-            and (name not in INTERNAL_TOPICS or context.client_id == ADMIN_CLIENT_ID)
+            and (not is_internal(name, context.broker.config) or context.client_id == ADMIN_CLIENT_ID)
             and context.topic_refusal(AclOperation.WRITE, name) is ErrorCode.NONE
         )
         for data in topic_data.partition_data:

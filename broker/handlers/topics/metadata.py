@@ -16,7 +16,7 @@ from ....protocol.primitives import ZERO_UUID
 from ...config.message_format import target_magic
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
-from ...metadata.topics import INTERNAL_TOPICS, Topic, check_name
+from ...metadata.topics import Topic, check_name, is_internal
 from ...replica.assignment import NO_LEADER
 from ...security.authorizer import REFUSAL_TEXTS
 from ..leaders import endpoint
@@ -130,7 +130,7 @@ async def _requested_topic(
         # v11 and older have no null name.
         shown = name if name is not None or context.api_version >= 12 else ""
         response = TopicResponse(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
-        response.is_internal = is_described and name in INTERNAL_TOPICS
+        response.is_internal = is_described and is_internal(name or "", context.broker.config)
         if name is not None and is_described and request.include_topic_authorized_operations:
             response.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
         return response

@@ -23,7 +23,7 @@ from ....protocol.messages.transactions.add_partitions_to_txn import (
 )
 from ...context import RequestContext, handles
 from ...futures import settled
-from ...metadata.topics import INTERNAL_TOPICS
+from ...metadata.topics import is_internal
 from ...transactions.codes import known
 from ...transactions.state import Partition, Response
 
@@ -96,7 +96,7 @@ def _refusal(partition: Partition, context: RequestContext) -> ErrorCode:
     error.
     """
     if context.api_version < SEVERAL_SINCE:
-        if partition[0] in INTERNAL_TOPICS:
+        if is_internal(partition[0], context.broker.config):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         refused = context.topic_refusal(AclOperation.WRITE, partition[0])
         if refused is not ErrorCode.NONE:

@@ -57,7 +57,7 @@ class Wire:
 
         broker = SimpleNamespace(
             groups=self.harness.coordinator, node_id=1, nodes=SimpleNamespace(is_cluster=False),
-            awaits_topic=lambda name: False,
+            awaits_topic=lambda name: False, apis=SimpleNamespace(served={}),
             endpoint=lambda info, node_id: (f"host-of-{info.listener}", 9092), group_records_durable=durable,
             clock=self.harness.clock, authorizer=None, profile=self.profile,
             lookups=Lookups(self.harness.clock, serves_consumer_groups=lambda: True),

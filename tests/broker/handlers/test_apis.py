@@ -25,6 +25,7 @@ from ottla_testing.broker import (
     core_cases,  # noqa: F401
     quota_cases,
     replica_cases,
+    share_cases,
     transaction_cases,
 )
 from ottla_testing.broker.api_cases import CASES, World
@@ -67,7 +68,7 @@ async def test_trailing_bytes_of_a_request_are_ignored(route: router.Route, tmp_
 
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
     elsewhere = acl_cases.KEYS | transaction_cases.KEYS | quota_cases.KEYS | replica_cases.KEYS | cluster_cases.KEYS
-    elsewhere |= config_cases.KEYS
+    elsewhere |= config_cases.KEYS | share_cases.KEYS
     assert {spec(request_class).api_key for request_class in CASES} >= elsewhere
     assert {route.request_class for route in ROUTES.values()} == set(CASES)
 

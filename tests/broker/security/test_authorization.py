@@ -16,6 +16,7 @@ from ottla.broker.network.router import ROUTES
 from ottla_testing.broker.authorization_admin_cases import EVERY_ADMIN
 from ottla_testing.broker.authorization_cases import Case, Right, World, shown, world_of
 from ottla_testing.broker.authorization_group_cases import EVERY_GROUP
+from ottla_testing.broker.authorization_share_cases import EVERY_SHARE
 from ottla_testing.broker.authorization_topic_cases import EVERY_TOPIC
 from ottla_testing.broker.denying_authorizer import Denying
 from ottla_testing.broker.harness import running
@@ -26,12 +27,12 @@ CONFIGS = {
     "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
 }
-TABLE = {**EVERY_TOPIC, **EVERY_GROUP, **EVERY_ADMIN}
+TABLE = {**EVERY_TOPIC, **EVERY_GROUP, **EVERY_ADMIN, **EVERY_SHARE}
 
 
 def test_every_api_has_authorization_cases() -> None:
     assert {route.request_class for route in ROUTES.values()} == set(TABLE)
-    assert len(TABLE) == len(EVERY_TOPIC) + len(EVERY_GROUP) + len(EVERY_ADMIN)
+    assert len(TABLE) == len(EVERY_TOPIC) + len(EVERY_GROUP) + len(EVERY_ADMIN) + len(EVERY_SHARE)
 
 
 async def response_to(case: Case, world: World, denied: Collection[Right]) -> tuple[object, set[Right]]:

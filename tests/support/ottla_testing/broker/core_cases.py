@@ -44,6 +44,7 @@ from ottla_testing.broker import (  # noqa: F401
     config_cases,
     quota_cases,
     replica_cases,
+    share_cases,
     transaction_cases,
 )
 from ottla_testing.broker.api_cases import World, case, committing

@@ -175,6 +175,15 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (FROM_4, 2),
         ("ottla", 2),
     ],
+    "shrinks_deliveries": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 "
+            "4.1",
+            False,
+        ),
+        (FROM_4.removeprefix("4.0.0 4.0 4.1 "), True),
+        ("ottla", True),
+    ],
     "verifies_transactions": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5}", False),
         (f"{FROM_3_6} {FROM_4}", True),

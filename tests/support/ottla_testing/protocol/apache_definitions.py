@@ -16,6 +16,8 @@ APIS = [
     "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeQuorum", "UpdateFeatures", "UnregisterBroker",
     "GetTelemetrySubscriptions", "PushTelemetry", "AddRaftVoter", "RemoveRaftVoter",
     "DescribeAcls", "CreateAcls", "DeleteAcls", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
+    "ShareFetch", "ShareAcknowledge", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
+    "DeleteShareGroupState", "ReadShareGroupStateSummary",
 ]  # fmt: skip
 RECORDS = [
     "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue", "ConsumerGroupPartitionMetadataKey",
@@ -28,6 +30,7 @@ RECORDS = [
     "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord",
     "FeatureLevelRecord", "ClientQuotaRecord", "UserScramCredentialRecord", "RemoveUserScramCredentialRecord",
     "TransactionLogKey", "TransactionLogValue", "AccessControlEntryRecord", "RemoveAccessControlEntryRecord",
+    "ShareSnapshotKey", "ShareSnapshotValue", "ShareUpdateKey", "ShareUpdateValue",
 ]  # fmt: skip
 KRAFT_RECORDS = [
     "AbortTransactionRecord", "BeginTransactionRecord", "BrokerRegistrationChangeRecord", "ClearElrRecord",

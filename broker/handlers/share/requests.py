@@ -1,0 +1,162 @@
+"""What the APIs of share groups have in common: the checks of group and member, acknowledgements, and leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ...broker_state import BrokerState
+from ...context import RequestContext
+from ...errors import Refused, message_of
+from ...futures import settled
+from ...replica.partition import NotLed, Partition
+from ...share.sessions import SessionKey, TopicPartition
+from ...share.share_partitions import Outcome
+from ...share.values import Acknowledgement, AcknowledgeType, SharePartitionKey
+from ..leaders import endpoint
+
+MEMBER_LENGTH_MAX = 36
+RENEWS_SINCE = 2  # the version with renewed locks (KIP-1222)
+ACKNOWLEDGED_PER_STEP = 20  # entries of a cooperative step for a partition whose acknowledgements are stored
+_ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+Pending = dict[TopicPartition, Outcome | asyncio.Future[Outcome]]
+
+
+def check_enabled(context: RequestContext) -> None:
+    """Raises Refused (UNSUPPORTED_VERSION) unless share groups are enabled by `share.version`."""
+    if not context.broker.features.share_groups:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, wordless=True)
+
+
+def is_member_valid(member: str | None) -> bool:
+    """Returns whether a member id is valid: 1 to 36 UTF-16 units."""
+    return member is not None and 0 < len(member.encode("utf-16-le", "surrogatepass")) // 2 <= MEMBER_LENGTH_MAX
+
+
+def session_of(request: Any, context: RequestContext) -> SessionKey:
+    """Returns the session of a ShareFetch or ShareAcknowledge, after the checks of group and member. Raises Refused."""
+    check_enabled(context)
+    if request.group_id is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.", wordless=True)
+    context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if not is_member_valid(request.member_id):
+        raise Refused(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.", wordless=True)
+    return SessionKey(context.node_id, request.group_id, request.member_id)
+
+
+def topic_name(broker: BrokerState, topic_id: bytes) -> str | None:
+    """Returns the name of a topic, or None if there is none with this id."""
+    topic = broker.topics.by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def found_partition(name: str | None, key: TopicPartition, context: RequestContext) -> Partition:
+    """Returns a partition whose topic is readable and exists. Raises Refused. `name` is None for an unknown topic."""
+    if name is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    context.check_topic(AclOperation.READ, name)
+    topic = context.broker.topics.by_id(key.topic_id)
+    if topic is None or not 0 <= key.partition < len(topic.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic.partitions[key.partition]
+
+
+async def acknowledging(topics: Iterable[Any], key: SessionKey, is_renewal: bool, context: RequestContext) -> Pending:
+    """Begins the acknowledgements of a request, each partition on its own. Returns their results, or futures of them,
+    for the partitions that have any in a ShareFetch, and for all in a ShareAcknowledge.
+    """
+    pending: Pending = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            of = TopicPartition(topic.topic_id, partition.partition_index)
+            if context.is_due(ACKNOWLEDGED_PER_STEP + len(partition.acknowledgement_batches)):
+                await context.next_step()
+            try:
+                pending[of] = _acknowledging(of, partition.acknowledgement_batches, key, is_renewal, context)
+            except Refused as refused:
+                pending[of] = Refused(refused.code, wordless=True)
+    return pending
+
+
+def _acknowledging(
+    of: TopicPartition, batches: list[Any], key: SessionKey, is_renewal: bool, context: RequestContext
+) -> Outcome | asyncio.Future[Outcome]:
+    broker = context.broker
+    name = topic_name(broker, of.topic_id)
+    if name is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    newest = AcknowledgeType.RENEW if context.api_version >= RENEWS_SINCE else AcknowledgeType.REJECT
+    given = _checked(batches, newest, is_renewal)
+    found_partition(name, of, context)
+    if not given:
+        return None
+    share_partition = broker.share_partitions.get(SharePartitionKey(key.group_id, *of))
+    if share_partition is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.share_partitions.acknowledge(share_partition, key.member, given)
+
+
+def _checked(batches: list[Any], newest: AcknowledgeType, is_renewal: bool) -> list[Acknowledgement]:
+    """Returns the acknowledgements of one partition. Raises Refused unless they are in order and have valid types."""
+    given: list[Acknowledgement] = []
+    last = -1
+    for batch in batches:
+        first, types = batch.first_offset, batch.acknowledge_types
+        is_valid = last <= first <= batch.last_offset and types
+        last = batch.last_offset
+        is_valid = is_valid and (len(types) == 1 or len(types) == last - first + 1)
+        is_valid = is_valid and all(0 <= kind <= newest for kind in types)
+        if not is_valid or (AcknowledgeType.RENEW in types and not is_renewal):
+            raise Refused(ErrorCode.INVALID_REQUEST)
+        given.append(Acknowledgement(first, last, types))
+    return given
+
+
+async def acknowledged(pending: Pending) -> dict[TopicPartition, Outcome]:
+    """Waits for the results of `acknowledging`."""
+    return {of: await settled(outcome) for of, outcome in pending.items()}
+
+
+def text_of(refused: Outcome) -> str | None:
+    """Returns the error message for the client; None without one."""
+    return None if refused is None else (message_of(refused) if refused.message else None)
+
+
+def release(key: SessionKey, context: RequestContext) -> None:
+    """Closes a session and releases the records of its member."""
+    broker = context.broker
+    for partition in broker.share_sessions.close(key):
+        led = broker.share_partitions.get(SharePartitionKey(key.group_id, *partition))
+        if led is not None:
+            broker.share_partitions.release(led, key.member)
+
+
+def set_leader(data: Any, error: Exception | None, of: TopicPartition, context: RequestContext) -> None:
+    """Sets the current leader in the response of a partition that this node does not lead."""
+    if data.error_code not in _ERRORS_WITH_LEADER:
+        return
+    partition = error.partition if isinstance(error, NotLed) else None
+    topic = context.broker.topics.by_id(of.topic_id)
+    if partition is None and topic is not None:
+        partition = topic.partitions[of.partition]
+    if partition is not None:
+        made = data.__class__.LeaderIdAndEpoch
+        data.current_leader = made(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+
+
+def endpoints_of(made: Any, results: Iterable[Any], context: RequestContext) -> list[Any]:
+    """Returns the endpoints of the leaders in the responses of partitions, each once."""
+    leaders = {data.current_leader.leader_id for data in results if data.error_code in _ERRORS_WITH_LEADER}
+    return [endpoint(made, leader, context) for leader in sorted(leaders) if leader >= 0]
+
+
+def by_topic(results: Iterable[tuple[TopicPartition, Any]]) -> dict[bytes, list[Any]]:
+    """Returns the responses of partitions by topic id."""
+    topics: dict[bytes, list[Any]] = {}
+    for of, data in results:
+        topics.setdefault(of.topic_id, []).append(data)
+    return topics

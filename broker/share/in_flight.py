@@ -1,0 +1,133 @@
+"""Records in flight: the state of a batch of offsets as a whole, or of each of its offsets.
+
+A batch begins as one state for all its offsets, and is split into one state for each when they begin to differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .values import RecordState, StateBatch
+
+NO_MEMBER = ""
+
+
+class Transition:
+    """An acknowledgement or release under way, until it is stored. Compared by identity."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches: list[StateBatch] = []
+        """The new state of the offsets, to be stored."""
+
+
+class Held:
+    """The state of one offset, or of all offsets of a batch: its delivery count, the member that has acquired it, and
+    the time at which its lock expires.
+    """
+
+    __slots__ = ("_before", "count", "deadline_ms", "member", "pending", "state")
+
+    def __init__(self, state: RecordState, count: int, member: str = NO_MEMBER, deadline_ms: int | None = None) -> None:
+        self.state = state
+        self.count = count
+        self.member = member
+        self.deadline_ms = deadline_ms
+        self.pending: Transition | None = None
+        """The transition under way, which either completes or is taken back."""
+        self._before = NO_MEMBER  # the member before the transition
+
+    def copy(self) -> Held:
+        """Returns a state of its own with the same values, in the same transition."""
+        copied = Held(self.state, self.count, self.member, self.deadline_ms)
+        copied.pending, copied._before = self.pending, self._before
+        return copied
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be acquired."""
+        return self.state is RecordState.AVAILABLE and self.pending is None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is in a terminal state that is not taken back any more."""
+        return self.pending is None and self.state.is_terminal
+
+    def acquire(self, member: str, deadline_ms: int) -> None:
+        """Locks it for a member until `deadline_ms`."""
+        self.state, self.member, self.deadline_ms = RecordState.ACQUIRED, member, deadline_ms
+        self.count += 1
+
+    def expire(self, limit: int, *, is_below_start: bool) -> None:
+        """Ends the lock: AVAILABLE again, or ARCHIVED after the last delivery or below the start offset."""
+        is_last = is_below_start or self.count >= limit
+        self.state = RecordState.ARCHIVED if is_last else RecordState.AVAILABLE
+        self.member, self.deadline_ms = NO_MEMBER, None
+
+    def begin(self, transition: Transition, state: RecordState, limit: int) -> None:
+        """Begins a transition from ACQUIRED to `state`; after the last delivery AVAILABLE becomes ARCHIVED. The lock
+        stays until the transition ends.
+        """
+        if state is RecordState.AVAILABLE and self.count >= limit:
+            state = RecordState.ARCHIVED
+        self.pending, self._before = transition, self.member
+        self.state, self.member = state, NO_MEMBER
+
+    def end(self, *, committed: bool, limit: int, now_ms: int) -> None:
+        """Completes the transition, or takes it back; a lock that has expired meanwhile is not restored."""
+        self.pending = None
+        if committed:
+            self.deadline_ms = None
+        elif self.deadline_ms is not None and self.deadline_ms <= now_ms:
+            self.expire(limit, is_below_start=False)
+        else:
+            self.state, self.member = RecordState.ACQUIRED, self._before
+
+    def archive(self) -> None:
+        """Archives it for good, also during a transition."""
+        self.state, self.member, self.deadline_ms, self.pending = RecordState.ARCHIVED, NO_MEMBER, None, None
+
+
+class InFlightBatch:
+    """The offsets from `first` to `last` with one state: `whole` for all, or `offsets` with one for each."""
+
+    __slots__ = ("first", "last", "offsets", "whole")
+
+    def __init__(self, first: int, last: int, whole: Held) -> None:
+        self.first = first
+        self.last = last
+        self.whole: Held | None = whole
+        self.offsets: list[Held] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of offsets."""
+        return self.last - self.first + 1
+
+    def split(self) -> list[Held]:
+        """Returns the states of the offsets in order; from now on each offset has its own."""
+        if self.offsets is None:
+            assert self.whole is not None
+            self.offsets = [self.whole.copy() for _ in range(self.size)]
+            self.whole = None
+        return self.offsets
+
+    def parts(self) -> Iterator[tuple[int, int, Held]]:
+        """Yields (first offset, last offset, state) of all states, in order."""
+        if self.offsets is None:
+            assert self.whole is not None
+            yield self.first, self.last, self.whole
+        else:
+            for offset, held in enumerate(self.offsets, self.first):
+                yield offset, offset, held
+
+    def parts_within(self, first: int, last: int) -> Iterator[tuple[int, Held]]:
+        """Yields (offset, state) of the offsets between these two of a split batch."""
+        offsets = self.split()
+        for offset in range(max(first, self.first), min(last, self.last) + 1):
+            yield offset, offsets[offset - self.first]
+
+    def lies_within(self, first: int, last: int) -> bool:
+        """Returns whether all its offsets are between these two."""
+        return self.first >= first and self.last <= last

@@ -1,0 +1,86 @@
+"""Values of share groups: the states of a record, acknowledgements, acquired ranges, and stored state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class RecordState(IntEnum):
+    """The state of a record of a share partition; the numbers are those of stored state. ACQUIRED is never stored."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the record is never delivered again."""
+        return self >= RecordState.ACKNOWLEDGED
+
+
+class AcknowledgeType(IntEnum):
+    """The types of an acknowledgement. A gap is an offset without a record for consumers."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class Acknowledgement(NamedTuple):
+    """An acknowledgement of the offsets from `first` to `last`: one type for all of them, or one for each offset."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+
+class Acquired(NamedTuple):
+    """Acquired offsets, `first` to `last`, each delivered for the `count`th time."""
+
+    first: int
+    last: int
+    count: int
+
+
+class StateBatch(NamedTuple):
+    """The stored state of the offsets from `first` to `last`."""
+
+    first: int
+    last: int
+    state: int
+    count: int
+
+
+class StoredState(NamedTuple):
+    """The stored state of a share partition, as read from `__share_group_state`; start offset -1 before the first
+    acquisition.
+    """
+
+    state_epoch: int
+    start_offset: int
+    batches: Sequence[StateBatch]
+
+
+class FetchedBatch(NamedTuple):
+    """The header of a batch that was read from the log, as far as acquisition depends on it."""
+
+    first: int
+    last: int
+    producer_id: int
+    is_transactional: bool
+    is_control: bool
+    is_abort: bool
+    """Whether it is the marker of an aborted transaction."""
+
+
+class SharePartitionKey(NamedTuple):
+    """The identity of a share partition: a group and a partition of a topic."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int

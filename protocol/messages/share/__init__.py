@@ -1,0 +1,1 @@
+"""Share groups (KIP-932): records, acknowledgements, membership, offsets, and their stored state."""
