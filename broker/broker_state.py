@@ -263,7 +263,7 @@ class BrokerState:
                 self.scram.replay(record)
         settings = authorizer_settings(self.config)
         if settings is not None:
-            self.authorizer = StandardAuthorizer(self.acls, settings)
+            self.authorizer = StandardAuthorizer(self.acls, settings, cidr_hosts=self.profile.behaviour.cidr_hosts)
         placed = self.topics.replay(records)
         self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):

@@ -1,4 +1,4 @@
-"""Kafka's error codes (those of Apache Kafka 4.3's `Errors`), and the two exceptions of the wire format.
+"""Kafka's error codes (those of Apache Kafka 4.4's `Errors`), and the two exceptions of the wire format.
 
 `broker/errors.py` maps the broker's exceptions to these codes.
 """
@@ -155,3 +155,6 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136

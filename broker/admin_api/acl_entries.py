@@ -31,7 +31,7 @@ def add(state: BrokerState, entries: list[AclEntry]) -> None:
     """Adds the entries, all or none. Raises Refused, StorageError."""
     _check_on(state)
     acls = [_acl(entry) for entry in entries]
-    for refused in refusals(acls, state.profile.behaviour):
+    for refused in refusals(acls, state.profile.behaviour, cidr_hosts=state.features.cidr_hosts):
         if refused is not None:
             raise refused
     state.acls.add(acls, state.clock.now_ms())

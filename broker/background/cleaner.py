@@ -266,6 +266,7 @@ class Cleaner:
 
     def _task(self, topic: Topic, log: PartitionLog, dirty: Dirtiness) -> Clean:
         behaviour = self._config.profile.behaviour
+        keeps = behaviour.cleaner_keeps_last_batch
         config = log.config
         return Clean(
             directory=log.directory,
@@ -277,7 +278,8 @@ class Cleaner:
             active_producers=active_producers(log.producers()),
             keep_old_formats=behaviour.cleaner_keeps_old_formats,
             delete_horizon=behaviour.delete_horizon,
-            keep_empty_at_end=behaviour.cleaner_keeps_last_batch,
+            keep_empty_at_end=keeps != "none",
+            kept_end_offset=log.high_watermark if keeps == "high_watermark" else dirty.end_offset,
             segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,

@@ -1,10 +1,10 @@
 """Definitions of configs (type, default, valid values, dynamic or not), and the parsing of their values.
 
 Owns the table of definitions (`configs.json`, made by `tests/broker/releases/add_release.py` from Apache Kafka's own
-definitions in six releases), the selection for a profile, and the rules of Kafka's `ConfigDef` for parsing values.
+definitions in some releases), the selection for a profile, and the rules of Kafka's `ConfigDef` for parsing values.
 Independent of the source of a value: `values.py` handles files, environment and precedence.
 
-A profile whose release is not among the six uses the nearest later one, with the corrections in
+A profile whose release is not among these uses the nearest later one, with the corrections in
 `broker/releases/profiles.py`. Ottla's own profile has every config of 3.9 and later, as the newest release with that
 config defines it.
 
@@ -23,7 +23,15 @@ from typing import Any, NamedTuple
 
 from ...protocol.names import did_you_mean
 from ..errors import ConfigError
-from ..releases.profiles import OWN, OWN_CONFIG_TABLES_FROM, Profile, behaviour_kinds, profile, protocol_place
+from ..releases.profiles import (
+    OWN,
+    OWN_CONFIG_TABLES_FROM,
+    STRICT_LISTS_FROM,
+    Profile,
+    behaviour_kinds,
+    profile,
+    protocol_place,
+)
 
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 # Longer texts are not valid for any config; they are refused before anything is split or converted.
@@ -176,7 +184,7 @@ def _fact(row: list[Any], release_profile: Profile) -> Fact | None:
         valid = f"[{', '.join(release_profile.codecs)}]"
     if valid == "releases":
         valid = f"releases to {release_profile.protocol_version}"
-    if kind == "LIST" and valid not in UNCHECKED and valid != THROTTLED and place == len(tables) - 1:
+    if kind == "LIST" and valid not in UNCHECKED and valid != THROTTLED and place >= tables.index(STRICT_LISTS_FROM):
         flags += "e"
     default = release_profile.config_default(name) or there.get("default", default)
     synonyms = tuple(there.get("synonyms", synonyms))

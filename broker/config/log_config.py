@@ -5,7 +5,7 @@ Settings that the release decides come from the broker's profile.
 
 from __future__ import annotations
 
-from ...protocol.limits import INT64_MAX
+from ...protocol.limits import INT32_MAX, INT64_MAX
 from ...protocol.records import batch
 from ...protocol.records.compression import Codec
 from ...protocol.records.validate import Rules
@@ -35,6 +35,7 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
     behaviour = broker.profile.behaviour
     rules = Rules(
         max_message_bytes=topic["max.message.bytes"],
+        max_record_bytes=topic.get("max.decompressed.message.bytes", INT32_MAX),
         log_append_time=topic.get("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=before,
         timestamp_after_max_ms=after,

@@ -7,6 +7,7 @@ Implements Kafka's rules for these two resource types (KIP-714, KIP-848, KIP-932
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ..errors import ConfigError, Refused
@@ -25,7 +26,20 @@ MATCHED = {
     "client_source_port",
 }
 # Group configs whose limits in the broker configs do not have the names group.<prefix>.min.<rest> and .max.<rest>.
-_BOUNDED = {"streams.num.standby.replicas": "streams.{}.standby.replicas"}
+_BOUNDED = {
+    "streams.num.standby.replicas": "streams.{}.standby.replicas",
+    "streams.num.warmup.replicas": "streams.{}.warmup.replicas",
+}
+# The group configs with limits in the order of Kafka's checks, from 4.4 on.
+_IN_ORDER = (
+    *(f"consumer.{rest}" for rest in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")),
+    *(f"share.{rest}" for rest in ("heartbeat.interval.ms", "session.timeout.ms", "record.lock.duration.ms")),
+    *(f"share.{rest}" for rest in ("delivery.count.limit", "partition.max.record.locks", "assignment.interval.ms")),
+    *(f"streams.{rest}" for rest in ("heartbeat.interval.ms", "session.timeout.ms", "num.standby.replicas")),
+    *(f"streams.{rest}" for rest in ("assignment.interval.ms", "task.offset.interval.ms", "num.warmup.replicas")),
+)
+_TAGS, _ASSIGNOR = "streams.rack.aware.assignment.tags", "streams.assignor.name"
+_DEAD_LETTERS = "errors.deadletterqueue.topic.name"
 
 
 def check_named(kind: int, name: str, configs: Mapping[str, str], broker: Config) -> None:
@@ -75,11 +89,12 @@ def _check_group(name: str, configs: Mapping[str, str], broker: Config) -> None:
     for key in configs:
         if key not in known:
             raise ConfigError(f"Unknown group config name: {key}")
+    if broker.profile.behaviour.group_ranges:
+        _check_ranges(configs, known, broker)
+        return
     values = {key: parse_value(fact, configs.get(key, fact.default or "")) for key, fact in known.items()}
     for key in sorted(known):
-        prefix, _, rest = key.partition(".")
-        pattern = "group." + _BOUNDED.get(key, f"{prefix}.{{}}.{rest}")
-        low, high = pattern.format("min"), pattern.format("max")
+        low, high = _limits_of(key)
         if broker.fact(low) and values[key] < broker[low]:
             raise ConfigError(f"{key} must be greater than or equal to {low}")
         if broker.fact(high) and values[key] > broker[high]:
@@ -88,6 +103,45 @@ def _check_group(name: str, configs: Mapping[str, str], broker: Config) -> None:
         session, heartbeat = f"{prefix}.session.timeout.ms", f"{prefix}.heartbeat.interval.ms"
         if session in known and values[session] <= values[heartbeat]:
             raise ConfigError(f"{session} must be greater than {heartbeat}")
+
+
+def _check_ranges(configs: Mapping[str, str], known: Mapping[str, Fact], broker: Config) -> None:
+    """Checks the configs that are set, as from 4.4 on. Raises ConfigError."""
+    tags = [part.strip() for part in configs.get(_TAGS, "").split(",")]
+    if len(set(tags)) < len(tags):
+        raise ConfigError(f"{_TAGS} must not contain duplicate tag keys.")
+    values = {key: parse_value(known[key], text) for key, text in configs.items()}
+    for key in _IN_ORDER:
+        if key in values:
+            _check_range(key, values[key], *(broker[name] if broker.fact(name) else None for name in _limits_of(key)))
+    assignors: list[str] = broker.get("group.streams.assignors") or []
+    if values.get(_ASSIGNOR, assignors[0] if assignors else None) not in (None, *assignors):
+        known_ones = f"Registered assignors are: [{', '.join(assignors)}]."
+        raise ConfigError(f"{_ASSIGNOR} '{values[_ASSIGNOR]}' is not a registered task assignor. {known_ones}")
+    for prefix in ("consumer", "share", "streams"):
+        session, heartbeat = f"{prefix}.session.timeout.ms", f"{prefix}.heartbeat.interval.ms"
+        both = [values.get(key, broker[f"group.{key}"]) for key in (session, heartbeat)]
+        if (session in values or heartbeat in values) and both[0] <= both[1]:
+            raise ConfigError(f"{session} must be greater than {heartbeat}")
+    if values.get(_DEAD_LETTERS, "").startswith("__"):
+        raise ConfigError(f"{_DEAD_LETTERS}: DLQ topic name must not start with '__'")
+
+
+def _check_range(key: str, value: int, low: int | None, high: int | None) -> None:
+    if low is not None and high is not None:
+        if not low <= value <= high:
+            raise ConfigError(f"{key} must be in the range {low} to {high} inclusive.")
+    elif low is not None and value < low:
+        raise ConfigError(f"{key} must be greater than or equal to {low}")
+    elif high is not None and value > high:
+        raise ConfigError(f"{key} must be less than or equal to {high}")
+
+
+def _limits_of(key: str) -> tuple[str, str]:
+    """Returns the names of the broker configs with the limits of a group config."""
+    prefix, _, rest = key.partition(".")
+    pattern = "group." + _BOUNDED.get(key, f"{prefix}.{{}}.{rest}")
+    return pattern.format("min"), pattern.format("max")
 
 
 def describe_named(kind: int, configs: Mapping[str, str], broker: Config) -> list[ConfigEntry]:
@@ -101,6 +155,8 @@ def describe_named(kind: int, configs: Mapping[str, str], broker: Config) -> lis
     source, has_synonyms = ConfigSource.DYNAMIC_GROUP, broker.profile.behaviour.group_synonyms
     entries: list[ConfigEntry] = []
     for fact in known.values():
+        if fact.internal and fact.name not in configs:
+            continue
         synonyms: list[Synonym] = []
         if has_synonyms:
             # Kafka reports a config without a broker synonym as its own synonym.
@@ -109,6 +165,12 @@ def describe_named(kind: int, configs: Mapping[str, str], broker: Config) -> lis
             synonyms = [_default(fact)]
         entries.append(_entry(fact, configs, source, synonyms, broker if fact.synonyms else None))
     return entries
+
+
+def _of_broker(fact: Fact, value: Any) -> str | None:
+    """Formats the broker's value of a group config; of a list where the group has one value, the first element."""
+    is_of_list = isinstance(value, list) and fact.type != "LIST"
+    return format_value(fact, value[0] if is_of_list else value)
 
 
 def _default(fact: Fact) -> Synonym:
@@ -123,6 +185,6 @@ def _entry(
         value = format_value(fact, parse_value(fact, text))
         synonyms = [Synonym(fact.name, value, source), *synonyms]
     else:
-        value = fact.default if broker is None else format_value(fact, broker[fact.synonyms[0]])
+        value = fact.default if broker is None else _of_broker(fact, broker[fact.synonyms[0]])
     first = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     return ConfigEntry(fact.name, value, first, False, False, fact.type_code, tuple(synonyms))

@@ -97,7 +97,8 @@ ACTED_ON = frozenset(
     transaction.state.log.min.isr
     log.retention.hours log.retention.minutes log.retention.ms log.segment.delete.delay.ms max.compaction.lag.ms
     log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots
-    max.message.bytes max.request.partition.size.limit message.downconversion.enable message.format.version
+    max.decompressed.message.bytes max.message.bytes max.request.partition.size.limit
+    message.downconversion.enable message.format.version
     message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
     message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions

@@ -45,7 +45,7 @@ from .classic.state import (
     Sync,
     SyncReply,
 )
-from .consumer.commits import commit_error, fetch_error
+from .consumer.commits import MEMBERS_IN_TRANSACTIONS_SINCE, commit_error, fetch_error
 from .consumer.events import Caller, HeartbeatReply, HeartbeatRequest
 from .consumer.events import Delete as DeleteConsumerGroup
 from .consumer.state import Group as ConsumerGroup
@@ -356,7 +356,7 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """OffsetCommit, and TxnOffsetCommit with `producer` (id, epoch). The returned code applies to all `commits`.
 
-        Empty `commits` create the group as well. `api_version` is OffsetCommit's.
+        Empty `commits` create the group as well. `api_version` is that of OffsetCommit, or of TxnOffsetCommit.
         """
         error = self.unavailable(group_id, may_be_empty=producer is None)
         if error is not ErrorCode.NONE:
@@ -387,8 +387,10 @@ class GroupCoordinator:
 
     def _unknown_group(self, api_version: int, producer: tuple[int, int] | None) -> ErrorCode:
         """Returns the error of a member that commits to a group that does not exist."""
-        if producer is not None:
+        if producer is not None and api_version < MEMBERS_IN_TRANSACTIONS_SINCE:
             return ErrorCode(self.settings.absent_group_code)
+        if producer is not None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
         if api_version >= UNKNOWN_GROUP_SINCE and not self.settings.old_group_coordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION

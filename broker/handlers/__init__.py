@@ -19,6 +19,7 @@ from .cluster.list_partition_reassignments import list_partition_reassignments
 from .cluster.push_telemetry import push_telemetry
 from .cluster.remove_raft_voter import remove_raft_voter
 from .cluster.unregister_broker import unregister_broker
+from .cluster.unregister_controller import unregister_controller
 from .cluster.update_features import update_features
 from .configs.alter_client_quotas import alter_client_quotas
 from .configs.alter_configs import alter_configs
@@ -135,6 +136,7 @@ HANDLERS = (
     describe_delegation_token,
     describe_quorum,
     unregister_broker,
+    unregister_controller,
     add_raft_voter,
     remove_raft_voter,
     get_telemetry_subscriptions,

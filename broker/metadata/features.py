@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 OWN_EPOCH_SINCE = 5  # version of EndTxn in which each transaction has its own epoch
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-SCRAM_SINCE = 11  # level of metadata.version, 3.5-IV2 (KIP-900)
+# Levels of metadata.version: 3.5-IV2 (KIP-900), 4.4-IV1, 4.4-IV2.
+SCRAM_SINCE, CIDR_HOSTS_SINCE, CONTROLLERS_LEAVE_SINCE = 11, 32, 33
 FIRST_BOOTSTRAP, FIRST_BOOTSTRAP_NAME = 4, "3.3-IV0"  # releases before 4.0 refuse lower levels of metadata.version
 # Levels of metadata.version that changed the format of records: a downgrade below one of them would lose metadata.
-CHANGED_METADATA = frozenset({1, 3, 5, 6, 7, 8, 11, 13, 14, 15, 17, 23, 30})
+CHANGED_METADATA = frozenset({1, 3, 5, 6, 7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 DEPENDENCIES = {(ELIGIBLE_LEADERS, 1): (METADATA_VERSION, 23)}  # 4.0-IV1
 LOSSY = "Refusing to perform the requested downgrade because it might delete metadata information."
 LOSSY_BUT = f"{LOSSY} Retry using UNSAFE_DOWNGRADE if you want to force the downgrade to proceed."
@@ -126,8 +127,22 @@ class Features:
     @property
     def stores_scram(self) -> bool:
         """Whether `metadata.version` has records of SCRAM credentials; releases before them are not restricted."""
+        return self._has_metadata(SCRAM_SINCE)
+
+    @property
+    def cidr_hosts(self) -> bool:
+        """Whether `metadata.version` allows blocks of addresses as hosts of access control entries."""
+        return self._has_metadata(CIDR_HOSTS_SINCE)
+
+    @property
+    def controllers_leave(self) -> bool:
+        """Whether `metadata.version` has records of controllers that leave."""
+        return self._has_metadata(CONTROLLERS_LEAVE_SINCE)
+
+    def _has_metadata(self, level: int) -> bool:
+        """Whether `metadata.version` has a level; true for a release that never reaches it."""
         supported = self.supported.get(METADATA_VERSION)
-        return supported is None or supported.last < SCRAM_SINCE or self._levels[METADATA_VERSION] >= SCRAM_SINCE
+        return supported is None or supported.last < level or self._levels[METADATA_VERSION] >= level
 
     def replay(self, record: FeatureLevelRecord) -> None:
         """Applies a record. A level that this profile does not support is ignored, so that the log stays readable."""

@@ -1,7 +1,7 @@
 """Records of Apache Kafka's `__cluster_metadata` that Ottla neither writes nor acts on, and the control records of its
 quorum.
 
-Owns their declarations, so that the metadata log of an Apache Kafka cluster can be decoded. As of 4.3.1; a test
+Owns their declarations, so that the metadata log of an Apache Kafka cluster can be decoded. As of 4.4.0; a test
 compares them with Apache's definitions. The records that Ottla uses are in
 `ottla.protocol.internal_records.metadata_records`.
 """
@@ -160,6 +160,13 @@ class ClearElrRecord:
     """The eligible leader replicas of a topic, or of all topics, were cleared."""
 
     topic_name: Text
+
+
+@message(api_key=29, versions="0", flexible="0+")
+class UnregisterControllerRecord:
+    """A controller was removed from the cluster."""
+
+    controller_id: Int32
 
 
 @message(api_key=2, versions="0-1", flexible="0+")

@@ -67,7 +67,7 @@ METADATA_TYPES = (
     "FeatureLevelRecord - ClientQuotaRecord ProducerIdsRecord - BrokerRegistrationChangeRecord "
     "AccessControlEntryRecord RemoveAccessControlEntryRecord NoOpRecord ZkMigrationStateRecord "
     "RemoveUserScramCredentialRecord BeginTransactionRecord EndTransactionRecord AbortTransactionRecord "
-    "RemoveDelegationTokenRecord RegisterControllerRecord ClearElrRecord"
+    "RemoveDelegationTokenRecord RegisterControllerRecord ClearElrRecord UnregisterControllerRecord"
 ).split()
 
 

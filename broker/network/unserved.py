@@ -28,7 +28,9 @@ _MISSING = (
         "use a consumer group",
     ),
     _Missing(
-        "streams groups (KIP-1071), not done yet", frozenset({88, 89}), "set group.protocol=classic in Kafka Streams"
+        "streams groups (KIP-1071), not done yet",
+        frozenset({88, 89, 93}),
+        "set group.protocol=classic in Kafka Streams",
     ),
 )
 

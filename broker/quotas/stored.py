@@ -38,7 +38,7 @@ STEP_ENTRIES = 1500
 
 Entity = tuple[tuple[str, str | None], ...]
 """(type, name) pairs, each type once, in the order of `_TYPES`."""
-Checks = Literal["kraft", "zookeeper"]
+Checks = Literal["zookeeper", "kraft", "finite"]
 
 
 def entity_of(pairs: Mapping[str, str | None]) -> Entity:
@@ -135,7 +135,7 @@ class StoredQuotas:
                 left = STEP_ENTRIES - len(entity)
             name = tuple(sorted(entity.items()))
             try:
-                if self._checks == "kraft":
+                if self._checks != "zookeeper":
                     if name in results or len({key for key, _ in ops}) < len(ops):
                         raise _invalid(f"Ignoring duplicate entity {_shown(entity)}")
                     made = list(self._altered(entity, ops, is_host))
@@ -146,7 +146,7 @@ class StoredQuotas:
             else:
                 results[name] = None
                 records += made
-                if len(records) > CHANGES_MAX and self._checks == "kraft":
+                if len(records) > CHANGES_MAX and self._checks != "zookeeper":
                     raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_CHANGES)
         if left < 0:  # one of the last entities has thousands of parts
             yield None
@@ -173,7 +173,7 @@ class StoredQuotas:
                 if key in now:
                     yield _record(entity, key, None)
                 continue
-            _check_value(kinds, key, value)
+            _check_value(kinds, key, value, finite=self._checks == "finite")
             if key not in now or now[key] != value:
                 yield _record(entity, key, value)
 
@@ -221,7 +221,7 @@ class StoredQuotas:
         """Returns the entities that match all components, with `strict` only those without further parts. Raises
         Refused.
         """
-        check = _check_filter if self._checks == "kraft" else _check_filter_with_zookeeper
+        check = _check_filter if self._checks != "zookeeper" else _check_filter_with_zookeeper
         check(components)
         found: list[tuple[tuple[tuple[str, str | None], ...], dict[str, float]]] = []
         for entity, values in self._quotas.items():
@@ -290,9 +290,11 @@ def _check_address(name: str | None, is_host: Callable[[str], bool]) -> None:
         raise _invalid(f"{name} is not a valid IP or resolvable host.")
 
 
-def _check_value(kinds: Mapping[str, str], key: str, value: float) -> None:
+def _check_value(kinds: Mapping[str, str], key: str, value: float, *, finite: bool) -> None:
     if key not in kinds:
         raise _invalid(f"Invalid configuration key {key}")
+    if finite and not math.isfinite(value):
+        raise _invalid(f"Quota {key} must be a finite number")
     if value <= 0:
         raise _invalid(f"Quota {key} must be greater than 0")
     kind = kinds[key]

@@ -97,8 +97,10 @@ class Behaviour:
     """The log cleaner counts delete.retention.ms from its first pass over a tombstone, stored in the batch
     (KIP-534).
     """
-    cleaner_keeps_last_batch: bool = True
-    """The log cleaner keeps the header of the last batch that it cleaned."""
+    cleaner_keeps_last_batch: Literal["none", "cleaned", "high_watermark"] = "high_watermark"
+    """The batch whose header the log cleaner keeps without records: none, the last one that it cleaned, or the one that
+    ends at the high watermark.
+    """
 
     eligible_leaders: bool = False
     """A new cluster has eligible.leader.replicas.version 1: partitions with fewer replicas in sync than
@@ -142,6 +144,8 @@ class Behaviour:
     """Idempotent producers require IDEMPOTENT_WRITE on the cluster; otherwise WRITE on any topic is enough
     (KIP-679).
     """
+    cidr_hosts: bool = True
+    """The host of an access control entry may be a block of addresses in CIDR notation, and may not be empty."""
     group_configs: bool = True
     """The authorized operations of a group include DESCRIBE_CONFIGS and ALTER_CONFIGS."""
     refusal_texts: Literal["none", "create", "describe", "alter"] = "alter"
@@ -166,6 +170,8 @@ class Behaviour:
     the cluster suffices to delete; a topic without DESCRIBE is not deleted; and a duplicate name in a request gets only
     one result.
     """
+    limits_added_partitions: bool = True
+    """CreatePartitions fails as a whole if it would add more than 10,000 partitions to all its topics together."""
     first_offsets: bool = True
     """OffsetCommit v0 and OffsetFetch v0 are served; Kafka with ZooKeeper stores these offsets there."""
     special_timestamps: bool = True
@@ -259,8 +265,10 @@ class Behaviour:
     """A client above its quota gets its response at once and its connection is muted, instead of the response being
     delayed (KIP-219).
     """
-    quota_checks: Literal["zookeeper", "kraft"] = "kraft"
-    """The validation and messages of altering and describing client quotas."""
+    quota_checks: Literal["zookeeper", "kraft", "finite"] = "finite"
+    """The validation and messages of altering and describing client quotas: like a broker with ZooKeeper, like a KRaft
+    controller, or like one that requires finite values.
+    """
     validation_is_charged: bool = True
     """Requests with validate_only that create topics or partitions count for controller mutation quotas (KIP-599)."""
 
@@ -283,6 +291,10 @@ class Behaviour:
     group_synonyms: bool = True
     """Group configs are described with the broker configs that are their synonyms, instead of as defaults
     of their own.
+    """
+    group_ranges: bool = True
+    """Of group configs only those that are set are checked against the limits of the broker, with these in the error
+    message; otherwise all of them, with the names of the limits.
     """
     reports_unregistered: bool = True
     """UnregisterBroker returns an error message for an unknown broker (KAFKA-18859)."""
@@ -324,7 +336,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "v2_from_ibp_3": (("0.8.2", False), ("3.0", True)),
     "cleaner_keeps_old_formats": (("0.8.2", True), ("4.0.0", False)),
     "delete_horizon": (("0.8.2", False), ("3.1", True)),
-    "cleaner_keeps_last_batch": (("0.8.2", False), ("4.0.0", True)),
+    "cleaner_keeps_last_batch": (("0.8.2", "none"), ("4.0.0", "cleaned"), ("4.4", "high_watermark")),
     "eligible_leaders": (("0.8.2", False), ("4.1", True)),
     "transaction_version": (("0.8.2", 0), ("4.0.0", 2)),
     "shrinks_deliveries": (("0.8.2", False), ("4.2", True)),
@@ -337,6 +349,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "creates_by_topic": (("0.8.2", False), ("2.0.0", True)),
     "describe_suffices": (("0.8.2", False), ("2.1", True)),
     "idempotence_of_cluster": (("0.8.2", True), ("2.8", False)),
+    "cidr_hosts": (("0.8.2", False), ("4.4", True)),
     "group_configs": (("0.8.2", False), ("4.0.0", True)),
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
     "log_dirs_of_requested_topics": (("0.8.2", False), ("3.7", True)),
@@ -348,6 +361,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
         ("4.3", "adding_if_not_fewer"),
     ),
     "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "limits_added_partitions": (("0.8.2", False), ("4.4", True)),
     "first_offsets": (("0.8.2", True), ("3.3", False)),
     "special_timestamps": (("0.8.2", False), ("3.0", True)),
     "cordoned_log_dirs": (("0.8.2", False), ("4.3", True)),
@@ -373,7 +387,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "newest_acl_operation": (("0.8.2", 12), ("3.3", 14), ("4.1", 15)),
     "acls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "mutes_throttled": (("0.8.2", False), ("2.0.0", True)),
-    "quota_checks": (("0.8.2", "zookeeper"), ("3.3", "kraft")),
+    "quota_checks": (("0.8.2", "zookeeper"), ("3.3", "kraft"), ("4.4", "finite")),
     "validation_is_charged": (("0.8.2", False), ("3.3", True)),
     "described_text": (("0.8.2", False), ("2.7", True)),
     "acl_text": (("0.8.2", False), ("2.5", True)),
@@ -383,6 +397,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "listener_threads": (("0.8.2", False), ("3.2", True)),
     "client_metrics_configs": (("0.8.2", "none"), ("3.7", "set"), ("4.1", "all")),
     "group_synonyms": (("0.8.2", False), ("4.2", True)),
+    "group_ranges": (("0.8.2", False), ("4.4", True)),
     "reports_unregistered": (("0.8.2", False), ("4.1", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }

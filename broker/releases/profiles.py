@@ -1,6 +1,6 @@
 """Release profiles: the only module that compares releases. All other modules use a profile's attributes.
 
-Owns the profiles (`--release 0.8.2` to `4.3`, and Ottla's own): the API versions that each one advertises and serves,
+Owns the profiles (`--release 0.8.2` to `4.4`, and Ottla's own): the API versions that each one advertises and serves,
 and its `Behaviour`, declared in `behaviour.py`. Also owns the order of `inter.broker.protocol.version` and
 `message.format.version`, and the selection of a release's row in the table of configs, with corrections of that table.
 Uses no sockets, configuration or logs: it is imported before any of them exists.
@@ -37,7 +37,7 @@ __all__ = ["BEHAVIOUR_NAMES", "Behaviour"]
 OWN = "ottla"
 RELEASES = tuple(
     """0.8.2 0.9 0.10.0 0.10.1 0.10.2 0.11 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8
-    3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0.0 4.0 4.1 4.2 4.3""".split()
+    3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0.0 4.0 4.1 4.2 4.3 4.4""".split()
 )
 PROFILE_NAMES = (*RELEASES, OWN)
 NEWEST = RELEASES[-1]
@@ -67,9 +67,12 @@ _CONFIG_TABLES: Moves = (
     ("4.0.0", "4.0.0"),
     ("4.1", "4.1.1"),
     ("4.2", "4.3.1"),
+    ("4.4", "4.4.0"),
 )
 # The oldest table whose configs Ottla's own profile has.
 OWN_CONFIG_TABLES_FROM = "3.9.1"
+# The first table whose lists have no empty elements and no duplicates (KIP-1161).
+STRICT_LISTS_FROM = "4.3.1"
 # The first release of each config that the table attributes to an earlier one; only configs that Ottla acts on.
 _CONFIGS_SINCE = {
     "authorizer.class.name": "0.9",
@@ -165,12 +168,17 @@ _FEATURES: dict[str, Moves] = {
         ("4.1", FeatureLevels(7, 27, 29, 27)),
         ("4.2", FeatureLevels(7, 29, 30, 29)),
         ("4.3", FeatureLevels(7, 30, 31, 30)),
+        ("4.4", FeatureLevels(7, 33, 34, 33)),
     ),
     KRAFT_VERSION: (("3.9", FeatureLevels(0, 1, 1, 0)),),
     TRANSACTION_VERSION: (("4.0.0", FeatureLevels(0, 2, 2, 2)),),
     GROUP_VERSION: (("4.0.0", FeatureLevels(0, 1, 1, 1)),),
     ELIGIBLE_LEADERS: (("4.0.0", FeatureLevels(0, 1, 1, 0)), ("4.1", FeatureLevels(0, 1, 1, 1))),
-    SHARE_VERSION: (("4.1", FeatureLevels(0, 1, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
+    SHARE_VERSION: (
+        ("4.1", FeatureLevels(0, 1, 1, 0)),
+        ("4.2", FeatureLevels(0, 1, 1, 1)),
+        ("4.4", FeatureLevels(0, 2, 2, 2)),
+    ),
     "streams.version": (("4.1", FeatureLevels(0, 0, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
 }
 # Ottla's own profile has only those that have an effect.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType
 from ...protocol.errors import ErrorCode
 from ..errors import Refused
+from .hosts import parse_block
 
 pass
 
@@ -32,9 +33,11 @@ def is_filter(acl: Acl) -> bool:
     )
 
 
-def refusals(acls: list[Acl], behaviour: Behaviour) -> list[Refused | None]:
-    """Returns the error of each entry of a request, or None."""
-    found = [_refusal(acl, behaviour) for acl in acls]
+def refusals(acls: list[Acl], behaviour: Behaviour, *, cidr_hosts: bool) -> list[Refused | None]:
+    """Returns the error of each entry of a request, or None. `cidr_hosts`: `metadata.version` allows blocks of
+    addresses.
+    """
+    found = [_refusal(acl, behaviour, cidr_hosts=cidr_hosts) for acl in acls]
     if behaviour.acls_as_kraft:
         return found
     # ZooKeeper stored all entries of a pattern in one node, which was written as a whole or not at all.
@@ -52,7 +55,7 @@ def _has_node(acl: Acl) -> bool:
     return ":" in acl.principal and "/" not in name and name not in (".", "..")
 
 
-def _refusal(acl: Acl, behaviour: Behaviour) -> Refused | None:
+def _refusal(acl: Acl, behaviour: Behaviour, *, cidr_hosts: bool) -> Refused | None:
     code = ErrorCode.INVALID_REQUEST
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         return Refused(code, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
@@ -66,6 +69,20 @@ def _refusal(acl: Acl, behaviour: Behaviour) -> Refused | None:
     if ":" not in acl.principal:
         reason = "no colon is present separating the principal type from the principal name"
         return Refused(code, f"Could not parse principal from `{acl.principal}` ({reason})")
+    return _host_refusal(acl.host, cidr_hosts=cidr_hosts) if behaviour.cidr_hosts else None
+
+
+def _host_refusal(host: str, *, cidr_hosts: bool) -> Refused | None:
+    if not host:
+        return Refused(ErrorCode.INVALID_REQUEST, "Host pattern cannot be null or empty")
+    if "/" in host:
+        if not cidr_hosts:
+            text = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+            return Refused(ErrorCode.UNSUPPORTED_VERSION, text)
+        try:
+            parse_block(host)
+        except ValueError as error:
+            return Refused(ErrorCode.INVALID_REQUEST, f"Invalid CIDR notation '{host}': {error}")
     return None
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from .acls import WILDCARD, Acl, Acls, prefixes_of
+from .hosts import is_in_block
 
 if TYPE_CHECKING:
     from ..config.authorizer import AuthorizerSettings
@@ -39,8 +40,10 @@ _ALLOWING = {one: frozenset((one, AclOperation.ALL, *_IMPLIED_BY.get(one, ()))) 
 class StandardAuthorizer:
     """Decides by the entries of `acls`, and caches decisions until they change."""
 
-    def __init__(self, acls: Acls, settings: AuthorizerSettings) -> None:
+    def __init__(self, acls: Acls, settings: AuthorizerSettings, *, cidr_hosts: bool = True) -> None:
+        """With `cidr_hosts` the host of an entry may be a block of addresses."""
         self._acls = acls
+        self._cidr_hosts = cidr_hosts
         self._settings = settings
         self._decided: dict[Hashable, bool] = {}
         self._revision = acls.revision
@@ -81,7 +84,7 @@ class StandardAuthorizer:
         is_any_found = is_allowed = False
         for acl in self._acls.of_resource(resource_type, name):
             is_any_found = True
-            if not _is_about(acl, principal, host):
+            if not self._is_about(acl, principal, host):
                 continue
             if acl.permission_type == PermissionType.ALLOW:
                 is_allowed = is_allowed or acl.operation in _ALLOWING[operation]
@@ -98,7 +101,7 @@ class StandardAuthorizer:
         allowed: set[tuple[int, str]] = set()
         denied: set[tuple[int, str]] = set()
         for acl in self._acls.of_type(resource_type):
-            if _is_about(acl, principal, host) and acl.operation in (operation, AclOperation.ALL):
+            if self._is_about(acl, principal, host) and acl.operation in (operation, AclOperation.ALL):
                 patterns = allowed if acl.permission_type == PermissionType.ALLOW else denied
                 patterns.add((acl.pattern_type, acl.resource_name))
         everything = PatternType.LITERAL, WILDCARD
@@ -109,6 +112,7 @@ class StandardAuthorizer:
             pattern not in denied and next(prefixes_of(pattern[1], prefixes), None) is None for pattern in allowed
         )
 
-
-def _is_about(acl: Acl, principal: str, host: str) -> bool:
-    return acl.principal in (principal, EVERYBODY) and acl.host in (host, WILDCARD)
+    def _is_about(self, acl: Acl, principal: str, host: str) -> bool:
+        if acl.principal not in (principal, EVERYBODY):
+            return False
+        return acl.host in (host, WILDCARD) or (self._cidr_hosts and is_in_block(host, acl.host))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ..limits import INT64_MAX, INT64_MIN
+from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
 from . import batch
 from .batch import NO_TIMESTAMP, BatchHeader
 from .errors import PARTITION, InvalidRecords, InvalidTimestamps, RecordError
@@ -52,6 +52,8 @@ class Rules:
     """Accept a batch with the log-append-time bit set by the client in a create-time topic, and clear the bit (3.6 and
     later)."""
     max_decompressed_bytes: int = batch.MAX_DECOMPRESSED_BYTES
+    max_record_bytes: int = INT32_MAX
+    """The largest record of a compressed batch, decompressed (max.decompressed.message.bytes, 4.4 and later)."""
     target_magic: int = 2
     """The message format of the topic: 0, 1 or 2."""
     old_formats: bool = True

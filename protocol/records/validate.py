@@ -157,6 +157,8 @@ def decide(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
                 data = batch.payload(records, 0, header, max_bytes=bound if bound < STEP_BYTES else STEP_BYTES)
             except InvalidRecords:
                 return Decision(None, header, is_large=True)
+            if len(data) > rules.max_record_bytes:
+                return Decision(None, header)
         else:
             data = memoryview(records)[batch.HEADER_BYTES :]
         walk.check_count(data, count)
@@ -194,7 +196,7 @@ def slow_path_steps(
     is_trusted = _is_trusted(rules) and _is_kept(header, source, rules)
     if not is_trusted or not _is_in_range(header.base_timestamp, max_timestamp, rules, now_ms):
         opened = partial(batch.payload, records, 0, header)
-        data = yield from inflating(opened, header, rules.max_decompressed_bytes, large=decision.is_large)
+        data = yield from inflating(opened, header, rules.max_decompressed_bytes, rules, large=decision.is_large)
         findings = yield from examining(data, header, rules, now_ms)
         max_timestamp = findings.max_timestamp
         if rules.target_magic < batch.MAGIC:

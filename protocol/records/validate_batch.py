@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..limits import INT64_MAX
-from . import batch, walk
+from . import batch, legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import (
@@ -74,19 +74,50 @@ def check_header(header: BatchHeader, rules: Rules) -> None:
 
 
 def inflating(
-    opened: Callable[..., bytes | memoryview], header: BatchHeader, max_bytes: int, *, large: bool = False
+    opened: Callable[..., bytes | memoryview], header: BatchHeader, max_bytes: int, rules: Rules, *, large: bool = False
 ) -> Steps[bytes | memoryview]:
     """Decompresses with `opened(max_bytes=...)`: small data at once, and data that is `large` or turns out to be in a
-    worker thread."""
+    worker thread. Raises InvalidRecords for a record above the rules' limit."""
     if not header.codec:
         return opened(max_bytes=max_bytes)
     if header.size_bytes <= STEP_BYTES and not large:
         try:
-            return opened(max_bytes=min(max_bytes, STEP_BYTES))
+            data = opened(max_bytes=min(max_bytes, STEP_BYTES))
         except InvalidRecords:
             if max_bytes <= STEP_BYTES:
                 raise
-    return (yield partial(opened, max_bytes=max_bytes))
+        else:
+            check_record_sizes(data, header, rules)
+            return data
+    data = yield partial(opened, max_bytes=max_bytes)
+    if len(data) > rules.max_record_bytes:
+        yield partial(check_record_sizes, data, header, rules)
+    return data
+
+
+def check_record_sizes(data: Buffer, header: BatchHeader, rules: Rules) -> None:
+    """Raises InvalidRecords for a record of the decompressed batch or message set that is larger than the rules allow;
+    other errors are left to later checks."""
+    most = rules.max_record_bytes
+    position, end = 0, len(data)
+    if end <= most:
+        return
+    while position < end:
+        if header.magic < batch.MAGIC:
+            if end - position < legacy.PREFIX_BYTES:
+                return
+            _, size = legacy.OFFSET_AND_LENGTH.unpack_from(data, position)
+            position += legacy.PREFIX_BYTES
+        else:
+            try:
+                size, position = walk.varint(data, position)
+            except (IndexError, InvalidRecords):
+                return
+        if size < 0:
+            return
+        if size > most:
+            raise InvalidRecords(f"Invalid record size: {size} exceeds the configured maximum record size of {most}.")
+        position += size
 
 
 def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> Steps[Findings]:

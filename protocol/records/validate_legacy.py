@@ -262,7 +262,8 @@ def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: 
             reader = batch.payload if header.magic == batch.MAGIC else legacy.inner
             if header.magic == batch.MAGIC:
                 validate_batch.check_header(header, rules)
-            data = yield from validate_batch.inflating(partial(reader, records, position, header), header, open_bytes)
+            opening = partial(reader, records, position, header)
+            data = yield from validate_batch.inflating(opening, header, open_bytes, rules)
             open_bytes -= len(data)
             opened.append(data)
             if header.magic == batch.MAGIC:

@@ -162,8 +162,9 @@ class Clean(NamedTuple):
 
     The segments are all those below `end_offset` (from `dirtiness`), oldest first. They must be durable: otherwise a
     power loss could take a record whose predecessor of the same key was already removed. `active_producers` comes from
-    the function of this name. `keep_old_formats` is true up to Kafka 3.9, `delete_horizon` from 3.1 on,
-    `keep_empty_at_end` from 4.0 on. The other fields are the configs of their names.
+    the function of this name. `keep_old_formats` is true up to Kafka 3.9, `delete_horizon` from 3.1 on. With
+    `keep_empty_at_end`, from 4.0 on, a batch that ends at `kept_end_offset` (None: `end_offset`) keeps its header
+    without records. The other fields are the configs of their names.
     """
 
     directory: str
@@ -176,6 +177,7 @@ class Clean(NamedTuple):
     keep_old_formats: bool = False
     delete_horizon: bool = True
     keep_empty_at_end: bool = True
+    kept_end_offset: int | None = None
     segment_bytes: int = 1 << 30
     segment_index_bytes: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
@@ -412,7 +414,10 @@ class Chooser:
         return Verdict(every, keep_empty, self._new_horizon_ms)
 
     def _keeps_empty(self, header: BatchHeader) -> bool:
-        if header.next_offset == self._task.end_offset and self._task.keep_empty_at_end:
+        kept_end = self._task.kept_end_offset
+        if self._task.keep_empty_at_end and header.next_offset == (
+            self._task.end_offset if kept_end is None else kept_end
+        ):
             return True
         known = self._task.active_producers.get(header.producer_id) if header.producer_id >= 0 else None
         if known is None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.internal_records import transaction_records
-from ottla.protocol.messages.cluster import api_versions
-from ottla.protocol.messages.groups import join_group, offset_commit
+from ottla.protocol.messages.cluster import api_versions, unregister_controller
+from ottla.protocol.messages.groups import delete_groups, join_group, offset_commit
 from ottla.protocol.messages.records import fetch, list_offsets, produce
 from ottla.protocol.messages.topics import metadata
 from ottla.protocol.messages.transactions import (
@@ -20,6 +20,7 @@ from ottla.protocol.messages.transactions import (
     list_transactions,
     txn_offset_commit,
 )
+from ottla.protocol.primitives import ZERO_UUID
 from ottla_testing.each import each
 
 TOPIC_ID = bytes(range(16))
@@ -90,7 +91,7 @@ def offsets(timestamp: int, **fields: Any) -> Any:
     return list_offsets.ListOffsetsRequest(replica_id=-1, topics=[kind(name="t", partitions=[partition])], **fields)
 
 
-def txn_commit(partition: dict[str, Any], **fields: Any) -> Any:
+def txn_commit(partition: dict[str, Any], name: str = "t", *, topic_id: bytes = ZERO_UUID, **fields: Any) -> Any:
     kind: Any = txn_offset_commit.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic  # type: ignore[attr-defined]
     one = kind.TxnOffsetCommitRequestPartition(partition_index=2, committed_offset=9, **partition)
     return txn_offset_commit.TxnOffsetCommitRequest(
@@ -98,7 +99,7 @@ def txn_commit(partition: dict[str, Any], **fields: Any) -> Any:
         group_id="g",
         producer_id=5,
         producer_epoch=1,
-        topics=[kind(name="t", partitions=[one])],
+        topics=[kind(name=name, topic_id=topic_id, partitions=[one])],
         **fields,
     )
 
@@ -114,6 +115,7 @@ ADD_RESULT: Any = add_partitions_to_txn.AddPartitionsToTxnTopicResult
 DESCRIBED: Any = describe_transactions.DescribeTransactionsResponse
 LISTED: Any = list_transactions.ListTransactionsResponse
 API: Any = api_versions.ApiVersionsResponse
+DELETED_GROUPS: Any = delete_groups.DeleteGroupsResponse
 FETCHED: Any = fetch.FetchResponse
 
 GOLDEN: list[tuple[str, int, Any, str]] = [
@@ -123,6 +125,14 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
         3,
         api_versions.ApiVersionsRequest(client_software_name="abc", client_software_version="1.0"),
         "04 616263  04 312e30  00",
+    ),
+    (
+        "",
+        5,
+        api_versions.ApiVersionsRequest(
+            client_software_name="abc", client_software_version="1.0", cluster_id="c", node_id=1
+        ),
+        "04 616263  04 312e30  02 63  00000001  00",
     ),
     (
         "",
@@ -373,9 +383,29 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
     (
         "",
         5,
-        txn_commit({"committed_metadata": None}, generation_id=3, member_id="m"),
+        txn_commit({"committed_metadata": None}, generation_id_or_member_epoch=3, member_id="m"),
         """02 78  02 67  0000000000000005 0001  00000003 02 6d 00
         02 02 74  02 00000002 0000000000000009 ffffffff 00 00  00  00""",
+    ),
+    (
+        "",
+        6,
+        txn_commit({"committed_metadata": None}, "", topic_id=TOPIC_ID),
+        """02 78  02 67  0000000000000005 0001  ffffffff 01 00
+        02 000102030405060708090a0b0c0d0e0f  02 00000002 0000000000000009 ffffffff 00 00  00  00""",
+    ),
+    (
+        "",
+        3,
+        DELETED_GROUPS(results=[DELETED_GROUPS.DeletableGroupResult(group_id="g", error_code=134, error_message="m")]),
+        "00000000  02 02 67 0086 02 6d 00  00",
+    ),
+    ("", 0, unregister_controller.UnregisterControllerRequest(controller_id=5), "00000005 00"),
+    (
+        "",
+        0,
+        unregister_controller.UnregisterControllerResponse(throttle_time_ms=1, error_code=136, error_message=None),
+        "00000001 0088 00 00",
     ),
     (
         "",

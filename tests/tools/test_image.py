@@ -77,7 +77,7 @@ def launched(environ: Mapping[str, str], *assignments: str) -> tuple[image.Launc
 def test_empty_environment_gives_the_defaults_of_the_image() -> None:
     launch, options = launched({})
     assert (launch.cluster_id, launch.serves) == (None, True)
-    assert options.config.profile.name == "4.3"
+    assert options.config.profile.name == "4.4"
     assert [str(listener) for listener in options.listeners] == ["PLAINTEXT://:9092"]
     assert options.advertised == {"PLAINTEXT": ("localhost", 9092)}
     assert options.data_dirs == (Path("/var/lib/kafka/data"),)
@@ -152,16 +152,16 @@ def test_mounted_file_has_lower_precedence_than_the_environment(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("environ", "arguments"),
     [
-        ({}, ("--release", "4.3")),
+        ({}, ("--release", "4.4")),
         ({"OTTLA_RELEASE": "2.8"}, ("--release", "2.8")),
-        ({"OTTLA_BROKERS": "3"}, ("--release", "4.3", "--brokers", "3")),
-        ({"OTTLA_NODE_IDS": "0,1,2"}, ("--release", "4.3", "--node-ids", "0,1,2")),
-        ({"OTTLA_CONTROL": "0.0.0.0:9644"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
-        ({"OTTLA_CONTROL": "http://0.0.0.0:9644/"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
-        ({"OTTLA_LOG_FORMAT": "json", "OTTLA_CONTROL": ""}, ("--release", "4.3", "--log-format", "json")),
+        ({"OTTLA_BROKERS": "3"}, ("--release", "4.4", "--brokers", "3")),
+        ({"OTTLA_NODE_IDS": "0,1,2"}, ("--release", "4.4", "--node-ids", "0,1,2")),
+        ({"OTTLA_CONTROL": "0.0.0.0:9644"}, ("--release", "4.4", "--control", "0.0.0.0:9644")),
+        ({"OTTLA_CONTROL": "http://0.0.0.0:9644/"}, ("--release", "4.4", "--control", "0.0.0.0:9644")),
+        ({"OTTLA_LOG_FORMAT": "json", "OTTLA_CONTROL": ""}, ("--release", "4.4", "--log-format", "json")),
         (
             {"OTTLA_LOG_LEVEL": "request_log=DEBUG, WARN"},
-            ("--release", "4.3", "--log-level", "request_log=DEBUG", "--log-level", "WARN"),
+            ("--release", "4.4", "--log-level", "request_log=DEBUG", "--log-level", "WARN"),
         ),
     ],
 )

@@ -172,6 +172,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     + _signs(ApiKey.ALTER_PARTITION_REASSIGNMENTS, path=r"error_code$", holds=_codes(0, 85))
     + _signs(ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS, path=r"leader|replica_nodes|isr_nodes"),
     "topics_as_kraft": _signs(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
+    "limits_added_partitions": _signs(ApiKey.CREATE_PARTITIONS, path=r"error_(code|message)$"),
     "first_offsets": _signs(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, newest=0),
     "special_timestamps": _signs(ApiKey.LIST_OFFSETS, path=r"error_code$|\.(timestamp|offset)$"),
     "cordoned_log_dirs": _signs(
@@ -215,6 +216,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),
     "scram_once_a_user": _signs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
     "feature_results": _signs(ApiKey.UPDATE_FEATURES),
+    "cidr_hosts": _ACLS + _signs(path=r"error_code$", holds=_either(29, 30, 31, 53)),
     "newest_acl_operation": _ACLS,
     "acls_as_kraft": _ACLS,
     "mutes_throttled": (),
@@ -234,6 +236,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     ),
     "downgrade_text": _signs(ApiKey.UPDATE_FEATURES, path=r"error_message$"),
     "group_synonyms": _signs(ApiKey.DESCRIBE_CONFIGS),
+    "group_ranges": _signs(ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS, path=r"error_(code|message)$"),
     "reports_unregistered": _signs(ApiKey.UNREGISTER_BROKER, path=r"error_message$"),
     "unknown_version_lists_range": _signs(ApiKey.API_VERSIONS),
 }

@@ -10,6 +10,8 @@ from .state import Group, Member
 
 MEMBERS_SINCE = 9
 """The version of OffsetCommit from which on members of the consumer protocol commit."""
+MEMBERS_IN_TRANSACTIONS_SINCE = 6
+"""The version of TxnOffsetCommit with codes for a stale epoch and an unknown group (KIP-1319)."""
 
 
 def commit_error(
@@ -24,7 +26,7 @@ def commit_error(
     partitions: Iterable[tuple[bytes | None, int]],
 ) -> ErrorCode:
     """Returns why this member may not commit offsets of `partitions`, pairs of topic id and index, or NONE. `unnamed`
-    requests have neither a member id nor an instance id.
+    requests have neither a member id nor an instance id. `api_version` is that of OffsetCommit or TxnOffsetCommit.
 
     An earlier epoch of the member is accepted for partitions that were assigned in that epoch or before it, and that
     the member still owns.
@@ -44,8 +46,8 @@ def commit_error(
     is_older = epoch < member.current.epoch and settings.commits_by_assignment
     if is_older and all(_was_assigned(member, topic_id, index, epoch) for topic_id, index in partitions):
         return ErrorCode.NONE
-    # TxnOffsetCommit has no code for a stale epoch.
-    return ErrorCode.ILLEGAL_GENERATION if is_classic or transactional else ErrorCode.STALE_MEMBER_EPOCH
+    has_code = not transactional or api_version >= MEMBERS_IN_TRANSACTIONS_SINCE
+    return ErrorCode.STALE_MEMBER_EPOCH if has_code and not is_classic else ErrorCode.ILLEGAL_GENERATION
 
 
 def _was_assigned(member: Member, topic_id: bytes | None, index: int, epoch: int) -> bool:

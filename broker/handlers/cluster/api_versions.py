@@ -1,4 +1,7 @@
-"""ApiVersions v0-v4: the served APIs and versions (KIP-35, KIP-511, KIP-584).
+"""ApiVersions v0-v5: the served APIs and versions (KIP-35, KIP-511, KIP-584).
+
+A v5 request may name the cluster and the node that its client expects. With another one the response is
+REBOOTSTRAP_REQUIRED, so that the client resolves its bootstrap addresses again (KIP-1242).
 
 Features are those of `features.py`. Ottla's own profile adds one: the duplicate scan below the cached batches, which
 allows a producer more requests in flight than batches are cached. The router responds to higher versions.
@@ -19,16 +22,17 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 Feature = ApiVersionsResponse.SupportedFeatureKey
 Finalized = ApiVersionsResponse.FinalizedFeatureKey
 DUPLICATE_SCAN = "ottla.duplicate.scan"
+EXPECTED_NODE_SINCE = 5
+NO_NODE = -1
 LEAST_LEVEL_0_SINCE = 4  # clients before v4 cannot read a feature whose lowest level is 0 (KAFKA-17011)
 
 
 @handles(ApiVersionsRequest)
 async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """Returns the table of the broker's profile."""
-    if context.api_version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    refused = _refusal(request, context)
+    if refused is not ErrorCode.NONE:
+        return ApiVersionsResponse(error_code=refused, api_keys=[])
     connection_info = context.connection_info
     connection_info.library = context.broker.clients.note_api_versions(
         connection_info.library,
@@ -52,6 +56,19 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
         finalized_features=finalized,
         finalized_features_epoch=features.epoch if features.supported else -1,
     )
+
+
+def _refusal(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
+    names = request.client_software_name, request.client_software_version
+    expects = context.api_version >= EXPECTED_NODE_SINCE
+    if expects and (request.cluster_id is None) != (request.node_id == NO_NODE):
+        return ErrorCode.INVALID_REQUEST
+    if context.api_version >= 3 and not all(map(_SOFTWARE.fullmatch, names)):
+        return ErrorCode.INVALID_REQUEST
+    here = context.broker.cluster_id, context.node_id
+    if expects and request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
+        return ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE
 
 
 def _supported(context: RequestContext) -> list[Feature]:

@@ -1,4 +1,7 @@
-"""DeleteGroups v0-v2: deletes groups without members, with their offsets. KIP-229. Requires DELETE on each group."""
+"""DeleteGroups v0-v3: deletes groups without members, with their offsets. KIP-229. Requires DELETE on each group.
+
+The error message of v3 is of plug-ins for streams groups (KIP-1331); these groups have none.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     for first in range(0, len(acls), size):
         if context.is_due(size):
             await context.next_step()
-        some = refusals(acls[first : first + size], behaviour)
+        some = refusals(acls[first : first + size], behaviour, cidr_hosts=context.broker.features.cidr_hosts)
         results += [None if refusal is None else _failed(refusal) for refusal in some]
     valid = [acl for acl, result in zip(acls, results, strict=True) if result is None]
     added = Result(error_code=0, error_message="" if context.broker.profile.behaviour.acl_text else None)

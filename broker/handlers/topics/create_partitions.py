@@ -27,6 +27,14 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     counts = Counter(requested.name for requested in request.topics)
     results: list[Result] = []
     denied: list[Result] = []
+    if context.broker.profile.behaviour.limits_added_partitions and await _is_excessive(request, counts, context):
+        code = ErrorCode.POLICY_VIOLATION
+        problem = "Excessively large number of additional partitions per request."
+
+        def refused(requested: RequestedTopic) -> Result:
+            return Result(name=requested.name, error_code=code, error_message=problem)
+
+        return CreatePartitionsResponse(results=await context.mapped(refused, request.topics))
     left = PARTITIONS_AT_ONCE_MAX
     for name, requested in {requested.name: requested for requested in request.topics}.items():
         if context.is_due(TOPIC_ENTRIES):
@@ -56,6 +64,21 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
         else:
             results.append(Result(name=name, error_code=0))
     return CreatePartitionsResponse(results=denied + results)
+
+
+async def _is_excessive(request: CreatePartitionsRequest, counts: Counter[str], context: RequestContext) -> bool:
+    """Whether the topics that may be altered would get too many partitions together."""
+    total = 0
+    for requested in request.topics:
+        if context.is_due():
+            await context.next_step()
+        topic = context.broker.topics.get(requested.name)
+        if topic is None or counts[requested.name] > 1:
+            continue
+        added = requested.count - len(topic.partitions)
+        if added > 0 and context.allowed(AclOperation.ALTER, ResourceType.TOPIC, requested.name):
+            total += added
+    return total > PARTITIONS_AT_ONCE_MAX
 
 
 def _refused(name: str, context: RequestContext) -> Result:

@@ -1,7 +1,8 @@
-"""TxnOffsetCommit v0-v5: commits offsets as part of a transaction (KIP-98).
+"""TxnOffsetCommit v0-v6: commits offsets as part of a transaction (KIP-98).
 
 v2 has leader epochs; v3 has the consumer's member id and generation, which are checked (KIP-447). Up to v4 the
 transaction must have the group's offsets already; from v5 on they are added here. Both depend on the release (KIP-890).
+v6 has topic ids, and errors of its own for an unknown group and a stale member epoch (KIP-1319).
 
 Requires WRITE on the transactional id, READ on the group and on each topic.
 """
@@ -23,10 +24,12 @@ from ..groups.commits import COMMITS_AT_ONCE, JUDGED, commit_refusal, refused_fi
 LOADING_SINCE = 2  # clients before KAFKA-7296 fail at COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
+TOPIC_IDS_SINCE = 6
 SORTED_PER_ENTRY = 20  # topics that are sorted in the time of one entry of a cooperative step
 
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-RequestedPartition = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition
+RequestedTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+RequestedPartition = RequestedTopic.TxnOffsetCommitRequestPartition
 
 
 @handles(TxnOffsetCommitRequest)
@@ -37,7 +40,8 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
     refused = _refusal(request, context)
     if refused is not ErrorCode.NONE:
         return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
-    errors, commits = await _judged(request, context)
+    names = [_name(topic, context) for topic in request.topics]
+    errors, commits = await _judged(request, names, context)
     outcome = ErrorCode.NONE
     if any(error in JUDGED for found in errors for error in found):
         outcome, gone = await _commit(commits, request, context)
@@ -45,10 +49,10 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             errors = [
                 [
-                    unknown if (topic.name, one.partition_index) in gone else error
+                    unknown if (name, one.partition_index) in gone else error
                     for one, error in zip(topic.partitions, found, strict=True)
                 ]
-                for topic, found in zip(request.topics, errors, strict=True)
+                for name, topic, found in zip(names, request.topics, errors, strict=True)
             ]
         if outcome is ErrorCode.NONE and commits:
             outcome = await context.broker.group_records_durable(request.group_id)
@@ -75,13 +79,14 @@ def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorC
 
 
 async def _response(
-    judged_topics: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]],
+    judged_topics: list[tuple[RequestedTopic, list[ErrorCode]]],
     context: RequestContext,
 ) -> TxnOffsetCommitResponse:
     topics: list[Topic] = []
     for topic, found in judged_topics:
         pairs = list(zip(topic.partitions, found, strict=True))
-        topics.append(Topic(name=topic.name, partitions=await context.mapped(_partition, pairs)))
+        partitions = await context.mapped(_partition, pairs)
+        topics.append(Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return TxnOffsetCommitResponse(topics=topics)
 
 
@@ -89,28 +94,36 @@ def _partition(judged: tuple[RequestedPartition, ErrorCode]) -> Topic.TxnOffsetC
     return Topic.TxnOffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
 
 
+def _name(topic: RequestedTopic, context: RequestContext) -> str | None:
+    if context.api_version < TOPIC_IDS_SINCE:
+        return topic.name
+    return context.groups.topics.name_of(topic.topic_id)
+
+
 async def _judged(
-    request: TxnOffsetCommitRequest, context: RequestContext
+    request: TxnOffsetCommitRequest, names: list[str | None], context: RequestContext
 ) -> tuple[list[list[ErrorCode]], list[tuple[Partition, CommittedOffset]]]:
     """The errors of each partition, and the commits for those without errors."""
     groups, now_ms = context.groups, context.now_ms()
     errors: list[list[ErrorCode]] = []
     commits: list[tuple[tuple[str, int], CommittedOffset]] = []
-    for topic in request.topics:
+    for name, topic in zip(names, request.topics, strict=True):
         errors.append([])
-        refused = context.topic_refusal(AclOperation.READ, topic.name)
+        refused = ErrorCode.UNKNOWN_TOPIC_ID if name is None else context.topic_refusal(AclOperation.READ, name)
         if context.is_due():
             await context.next_step()
         for one in topic.partitions:
             if context.is_due():
                 await context.next_step()
-            error = refused or commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
+            error = refused
+            if name is not None and refused is ErrorCode.NONE:
+                error = commit_refusal(groups, name, one.partition_index, one.committed_metadata)
             errors[-1].append(error)
-            if error is ErrorCode.NONE:
+            if name is not None and error is ErrorCode.NONE:
                 committed = CommittedOffset(
                     one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
                 )
-                commits.append(((topic.name, one.partition_index), committed))
+                commits.append(((name, one.partition_index), committed))
     return errors, commits
 
 
@@ -139,8 +152,9 @@ async def _commit(
             request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
-            generation_id=request.generation_id,
+            generation_id=request.generation_id_or_member_epoch,
             commits=some,
+            api_version=context.api_version,
             producer=(request.producer_id, request.producer_epoch),
         )
         if outcome is not ErrorCode.NONE:

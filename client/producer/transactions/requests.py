@@ -27,6 +27,7 @@ __all__ = ["PRODUCE_OF_V1", "add_offsets", "add_partitions", "commit_offsets", "
 FEATURE = "transaction.version"
 # The newest versions for transactions of the first version; higher ones of AddPartitionsToTxn are for brokers.
 PRODUCE_OF_V1, END_OF_V1, OFFSETS_OF_V1, ADD_OF_CLIENTS = 11, 4, 4, 3
+OFFSETS_WITHOUT_IDS = 5  # TxnOffsetCommit from v6 on has topic ids in place of names (KIP-1319)
 BUMP_SINCE = 3  # of InitProducerId (KIP-360)
 MEMBERS_SINCE = 3  # of TxnOffsetCommit (KIP-447)
 _NEEDED_BY_V2 = {ProduceRequest: 12, EndTxnRequest: 5, TxnOffsetCommitRequest: 5}
@@ -111,7 +112,7 @@ async def commit_offsets(
 
     Raises UnsupportedVersion if a member is given and the broker does not support it (before Kafka 2.5).
     """
-    version = connection.version_of(TxnOffsetCommitRequest, None if status.is_v2 else OFFSETS_OF_V1)
+    version = connection.version_of(TxnOffsetCommitRequest, OFFSETS_WITHOUT_IDS if status.is_v2 else OFFSETS_OF_V1)
     if version < MEMBERS_SINCE and group != GroupMetadata(group.group):
         raise UnsupportedVersion(
             "the broker (before Kafka 2.5) cannot check the membership of the consumer (KIP-447): use the group id"
@@ -135,7 +136,7 @@ async def commit_offsets(
         topics=[topic_class(name=name, partitions=some) for name, some in by_topic.items()],
     )
     if version >= MEMBERS_SINCE:
-        request.generation_id = group.generation
+        request.generation_id_or_member_epoch = group.generation
         request.member_id = group.member_id
         request.group_instance_id = group.instance_id
     response = await connection.request(request, version)

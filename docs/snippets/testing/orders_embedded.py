@@ -5,7 +5,7 @@ from ottla.broker import AsyncEmbedded
 
 
 async def main() -> None:
-    async with AsyncEmbedded(release="4.3", configs={"num.partitions": 3}) as broker:
+    async with AsyncEmbedded(release="4.4", configs={"num.partitions": 3}) as broker:
         topic = await broker.create_topic(partitions=1)
         await broker.send(topic, "bread", key="order 1")
         consumer = AIOKafkaConsumer(

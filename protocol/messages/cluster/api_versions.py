@@ -1,4 +1,4 @@
-"""ApiVersions: request and response of API key 18. KIP-35, KIP-511, KIP-584."""
+"""ApiVersions: request and response of API key 18. KIP-35, KIP-511, KIP-584, KIP-1242."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from ...primitives import Bool, Int16, Int32, Int64, Text
 from ...schema import field, group, message
 
 
-@message(api_key=18, versions="0-4", flexible="3+")
+@message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     """Requests the supported APIs and versions. v3 is flexible and carries the client library's name and version
-    (KIP-511)."""
+    (KIP-511); v5 names the node that the client expects (KIP-1242)."""
 
     client_software_name: Text = field("3+", default="", ignorable=True)
     client_software_version: Text = field("3+", default="", ignorable=True)
+    cluster_id: Text | None = field("5+", default=None, ignorable=True)
+    node_id: Int32 = field("5+", default=-1, ignorable=True)
 
 
-@message(api_key=18, versions="0-4", flexible="3+")
+@message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     """Supported version ranges. v3 adds features (KIP-584); v4 allows features with a minimum level of 0. Its header is
     always v0."""

@@ -88,6 +88,7 @@ OF_TOPIC = {
         "0:1", of_topic("follower.replication.throttled.replicas"), ["0:1"]
     ),
     "max.compaction.lag.ms": Effect("11", log("segment_ms"), 11, COMPACT),
+    "max.decompressed.message.bytes": Effect("12", log("rules.max_record_bytes"), 12),
     "max.message.bytes": Effect("12", log("rules.max_message_bytes"), 12),
     "message.downconversion.enable": Effect("false", converts, False),
     "message.timestamp.after.max.ms": Effect("14", log("rules.timestamp_after_max_ms"), 14),

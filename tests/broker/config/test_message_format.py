@@ -103,7 +103,7 @@ def test_protocol_version_3_0_writes_v2(release: str, protocol: str | None, vers
 
 
 def test_releases_from_4_0_on_write_v2_without_a_protocol_version() -> None:
-    for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3"):
+    for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3", "4.4"):
         assert v2_only(configured(release)) and magic(release) == 2
 
 

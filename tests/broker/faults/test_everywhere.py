@@ -41,7 +41,14 @@ NUMBERS |= {"resource_type_filter": 2, "operation": 3, "permission_type": 3}
 ONLY_AT_THE_TOP = {"AddOffsetsToTxn", "ApiVersions", "DescribeCluster", "EndTxn", "Heartbeat", "InitProducerId"}
 ONLY_AT_THE_TOP |= {"DescribeAcls", "DescribeClientQuotas", "ListConfigResources"}
 ONLY_AT_THE_TOP |= {"CreateDelegationToken", "DescribeDelegationToken", "ExpireDelegationToken", "RenewDelegationToken"}
-ONLY_AT_THE_TOP |= {"AddRaftVoter", "RemoveRaftVoter", "UnregisterBroker", "GetTelemetrySubscriptions", "PushTelemetry"}
+ONLY_AT_THE_TOP |= {
+    "AddRaftVoter",
+    "RemoveRaftVoter",
+    "UnregisterBroker",
+    "UnregisterController",
+    "GetTelemetrySubscriptions",
+    "PushTelemetry",
+}
 ONLY_AT_THE_TOP |= {"JoinGroup", "ListGroups", "ListPartitionReassignments", "ListTransactions", "SyncGroup"}
 
 NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "CreateTopics"}

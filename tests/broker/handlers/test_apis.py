@@ -97,7 +97,7 @@ async def test_unserved_versions_close_the_connection(tmp_path: Path) -> None:
             assert await client.is_closed(), key
 
 
-@pytest.mark.parametrize("version", [-1, 5, 6, 127, 32767])
+@pytest.mark.parametrize("version", [-1, 6, 7, 127, 32767])
 async def test_unknown_version_of_api_versions_responds_as_v0(version: int, tmp_path: Path) -> None:
     """The response has the one range that helps the client to retry (KIP-511); the body is not read."""
     async with running(tmp_path / "data") as broker:
@@ -107,7 +107,7 @@ async def test_unknown_version_of_api_versions_responds_as_v0(version: int, tmp_
         assert struct.unpack_from(">i", result) == (77,)
         response = parse(ApiVersionsResponse, 0, result, 4)
         assert response.error_code == 35
-        assert [(e.api_key, e.min_version, e.max_version) for e in response.api_keys] == [(18, 0, 4)]
+        assert [(e.api_key, e.min_version, e.max_version) for e in response.api_keys] == [(18, 0, 5)]
         assert (await client.call(ping(), 2)).error_code == 0
 
 
@@ -129,7 +129,7 @@ async def test_api_versions_invalid_software_name_is_refused(
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-        for version in (3, 4):
+        for version in (3, 4, 5):
             result = await client.call(request, version)
             assert result.error_code == code and bool(result.api_keys) == (code == 0)
 

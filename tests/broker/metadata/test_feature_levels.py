@@ -40,7 +40,8 @@ METADATA_VERSIONS = {
     "4.1": (7, 27, 29),
     "4.2": (7, 29, 30),
     "4.3": (7, 30, 31),
-    "ottla": (7, 30, 31),
+    "4.4": (7, 33, 34),
+    "ottla": (7, 33, 34),
 }
 # Those with levels from 0 on: last, last unstable, and the level of a new cluster.
 OTHER_FEATURES = {
@@ -65,6 +66,7 @@ OTHER_FEATURES = {
     "ottla": {TV: (2, 2, 2), "group.version": (1, 1, 1), ELR: (1, 1, 0)},
 }
 OTHER_FEATURES["4.0"], OTHER_FEATURES["4.3"] = OTHER_FEATURES["4.0.0"], OTHER_FEATURES["4.2"]
+OTHER_FEATURES["4.4"] = OTHER_FEATURES["4.3"] | {"share.version": (2, 2, 2)}
 
 
 async def listed(client: Client, version: int = 4) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:

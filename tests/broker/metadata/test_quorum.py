@@ -16,6 +16,7 @@ from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequ
 from ottla.protocol.messages.cluster.describe_quorum import DescribeQuorumRequest
 from ottla.protocol.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.messages.cluster.unregister_controller import UnregisterControllerRequest
 from ottla.protocol.messages.security.create_delegation_token import CreateDelegationTokenRequest
 from ottla_testing.broker.denying import OnlyAllowed
 from ottla_testing.broker.harness import Client, running
@@ -209,6 +210,7 @@ async def test_quorum_apis_require_authorization(tmp_path: Path) -> None:
             (AddRaftVoterRequest(timeout_ms=1, listeners=[LISTENER], **VOTER), 0),
             (RemoveRaftVoterRequest(**VOTER), 0),
             (UnregisterBrokerRequest(broker_id=7), 0),
+            (UnregisterControllerRequest(controller_id=7), 0),
         ]
         question = (asking((METADATA, [0])), 2)
         for operation, refused in ((AclOperation.DESCRIBE, changes), (AclOperation.ALTER, [question])):

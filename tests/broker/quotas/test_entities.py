@@ -88,6 +88,7 @@ REFUSED: list[tuple[dict[str, str | None], dict[str, float | None], str]] = [
     ({"user": "a"}, {"producer_rate": 1.0}, "Invalid configuration key producer_rate"),
     ({"user": "a"}, {"connection_creation_rate": 1.0}, "Invalid configuration key connection_creation_rate"),
     ({"ip": None}, {"producer_byte_rate": 1.0}, "Invalid configuration key producer_byte_rate"),
+    ({"user": "a"}, {"producer_byte_rate": float("inf")}, "Quota producer_byte_rate must be a finite number"),
     ({"user": "a"}, {"producer_byte_rate": 0.0}, "Quota producer_byte_rate must be greater than 0"),
     ({"user": "a"}, {"request_percentage": -1.0}, "Quota request_percentage must be greater than 0"),
     ({"user": "a"}, {"consumer_byte_rate": 1.5}, "consumer_byte_rate cannot be a fractional value."),

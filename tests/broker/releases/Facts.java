@@ -58,18 +58,17 @@ public class Facts {
         return found;
     }
 
-    /** The range of each feature, and its level in a new cluster; metadata versions by their names. */
+    /** Of each feature the first and last level, the last including unstable ones, and the level of a new cluster. */
     static Map<String, Object> features() {
         Map<String, Object> found = new TreeMap<>();
         for (Feature feature : Feature.PRODUCTION_FEATURES) {
             int level = feature.defaultLevel(MetadataVersion.LATEST_PRODUCTION);
-            found.put(feature.featureName(), List.of((int) feature.minimumProduction(), (int) feature.latestProduction(), level));
+            found.put(feature.featureName(), List.of((int) feature.minimumProduction(), (int) feature.latestProduction(),
+                (int) feature.latestTesting(), level));
         }
-        List<String> versions = new ArrayList<>();
-        for (MetadataVersion version : MetadataVersion.VERSIONS) {
-            if (version.isProduction()) versions.add(version.version() + "=" + version.featureLevel());
-        }
-        found.put(MetadataVersion.FEATURE_NAME, versions);
+        int newest = MetadataVersion.LATEST_PRODUCTION.featureLevel();
+        found.put(MetadataVersion.FEATURE_NAME, List.of((int) MetadataVersion.MINIMUM_VERSION.featureLevel(), newest,
+            (int) MetadataVersion.latestTesting().featureLevel(), newest));
         return found;
     }
 

@@ -182,8 +182,13 @@ def differences(version: str, since: str) -> Iterator[str]:
     yield from changed("error", old["errors"], new["errors"])
     yield from changed("feature", old["features"], new["features"])
     yield from changed("config", configs_of(since), configs_of(version), shown_config)
-    yield from changed("message", flat_messages(since), flat_messages(version), json.dumps)
-    codes = {int(code): name for code, name in new["errors"].items()}
+    old, new = flat_messages(since), flat_messages(version)
+    of_both = {name for name, path in old.keys() & new.keys() if not path}
+    for found in (old, new):  # a message that one of them lacks has one line
+        for name, path in [key for key in found if key[1] and key[0] not in of_both]:
+            del found[name, path]
+    yield from changed("message", old, new, json.dumps)
+    codes = {int(code): name for code, name in facts_of(version)["errors"].items()}
     if codes != {code.value: code.name for code in ErrorCode}:
         yield f"protocol/errors.py lacks {sorted(codes.keys() - set(ErrorCode))}"
 

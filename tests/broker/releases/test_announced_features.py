@@ -1,5 +1,5 @@
 """Features in ApiVersions: `transaction.version` in releases that have it, and Ottla's own feature in its
-own profile.
+own profile. `test_feature_levels.py` has the others.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla_testing.broker.harness import Client, running
 from ottla_testing.each import each
 
+NAMES = ("ottla.duplicate.scan", "transaction.version")
 SCAN = ("ottla.duplicate.scan", 1, 1)
 TRANSACTIONS = ("transaction.version", 0, 2)
 FINALIZED = [("transaction.version", 2, 2)]
 WITH_FEATURES = [name for name in PROFILE_NAMES if 3 in profile(name).served.get(18, ())][:-1]
-FROM_4 = ("4.0.0", "4.0", "4.1", "4.2", "4.3")
+FROM_4 = ("4.0.0", "4.0", "4.1", "4.2", "4.3", "4.4")
 
 
 async def api_versions(client: Client, version: int) -> Any:
@@ -30,12 +31,16 @@ async def api_versions(client: Client, version: int) -> Any:
 
 async def features(client: Client, version: int) -> list[tuple[str, int, int]]:
     response = await api_versions(client, version)
-    return [(one.name, one.min_version, one.max_version) for one in response.supported_features]
+    return [(one.name, one.min_version, one.max_version) for one in response.supported_features if one.name in NAMES]
 
 
 async def finalized(client: Client, version: int) -> tuple[int, list[tuple[str, int, int]]]:
     response = await api_versions(client, version)
-    found = [(one.name, one.min_version_level, one.max_version_level) for one in response.finalized_features]
+    found = [
+        (one.name, one.min_version_level, one.max_version_level)
+        for one in response.finalized_features
+        if one.name in NAMES
+    ]
     return response.finalized_features_epoch, found
 
 
@@ -61,8 +66,11 @@ async def test_inactive_feature_is_not_announced(overrides: dict[str, str], tmp_
 async def test_transaction_version_is_announced_from_4_0_on(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
-        assert await features(client, 3) == []  # the minimum level of the only feature is 0
-        assert await finalized(client, 3) == ((0, FINALIZED) if release in FROM_4 else (-1, []))
+        assert await features(client, 3) == []  # its minimum level is 0
+        assert await finalized(client, 3) == (
+            0 if profile(release).features else -1,
+            FINALIZED if release in FROM_4 else [],
+        )
         if 4 in profile(release).served[18]:
             assert await features(client, 4) == ([TRANSACTIONS] if release in FROM_4 else [])
 
@@ -73,7 +81,8 @@ async def test_unusable_transaction_version_is_not_announced(
 ) -> None:
     overrides = {"ottla.behaviour.transaction_version": str(level)}
     async with running(tmp_path, release=release, overrides=overrides) as broker:
-        response = await api_versions(await broker.client(), 4)
-        assert response.finalized_features == []
+        client = await broker.client()
+        response = await api_versions(client, 4)
+        assert (await finalized(client, 4))[1] == []
         assert "transaction.version" not in [one.name for one in response.supported_features]
         assert {one.api_key: one.max_version for one in response.api_keys}[26] == newest

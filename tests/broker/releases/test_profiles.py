@@ -118,8 +118,8 @@ async def test_before_kip_35_api_versions_closes_the_connection(name: str, versi
     ("name", "listed"),
     [
         *[(name, []) for name in ("0.10.0", "0.11", "1.0", "2.0", "2.3")],
-        *[("2.4", [(18, 0, 3)]), ("2.8", [(18, 0, 3)]), ("3.9", [(18, 0, 4)]), ("4.1", [(18, 0, 4)])],
-        ("ottla", [(18, 0, 4)]),
+        *[("2.4", [(18, 0, 3)]), ("2.8", [(18, 0, 3)]), ("3.9", [(18, 0, 4)]), ("4.3", [(18, 0, 4)])],
+        *[(name, [(18, 0, 5)]) for name in ("4.4", "ottla")],
     ],
 )
 async def test_an_unknown_version_of_api_versions(name: str, listed: list[Any], tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_the_rules_of_producers_reach_the_logs(tmp_path: Path) -> None:
 
 # ---- configs and defaults
 
-FROM_4 = ("4.0.0", "4.0", "4.1", "4.2", "4.3")
+FROM_4 = ("4.0.0", "4.0", "4.1", "4.2", "4.3", "4.4")
 BEFORE_3_6 = tuple(name for name in RELEASES if name not in FROM_4 and name not in ("3.6", "3.7", "3.8", "3.9"))
 BEFORE_2 = ("0.8.2", "0.9", "0.10.0", "0.10.1", "0.10.2", "0.11", "1.0.1", "1.0", "1.1")
 BEFORE_2_5 = (*BEFORE_2, "2.0.0", "2.0", "2.1", "2.2", "2.3", "2.4")
@@ -263,7 +263,7 @@ def test_defaults_by_release() -> None:
         assert topic.get("message.timestamp.before.max.ms", UNLIMITED) == UNLIMITED
         assert config["offsets.retention.minutes"] == (1440 if name in BEFORE_2 else 10080)
         assert facts("topic", name)["segment.bytes"].valid == (
-            "[1048576,...]" if name in ("4.1", "4.2", "4.3", "ottla") else "[14,...]"
+            "[1048576,...]" if name in ("4.1", "4.2", "4.3", "4.4", "ottla") else "[14,...]"
         ), name
 
 

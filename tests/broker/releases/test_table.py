@@ -1,7 +1,7 @@
 """The table of releases compared with independent sources; nothing here is computed from that table.
 
-Versions are from Apache Kafka's message definitions of six releases, behaviours were collected release by release from
-the brokers' source, and versions of Produce and Fetch from the KIPs that added them.
+Versions are from Apache Kafka's message definitions of seven releases, behaviours were collected release by release
+from the brokers' source, and versions of Produce and Fetch from the KIPs that added them.
 """
 
 from __future__ import annotations
@@ -35,80 +35,81 @@ from ottla_testing import ROOT
 from ottla_testing.broker.release_columns import BEFORE_1, COLUMNS, FROM_3_6, FROM_4
 from ottla_testing.each import each
 
-# Valid versions in Apache's definitions: 2.8.2, 3.0.2, 3.9.1, 4.0.0, 4.1.1, 4.3.1.
-SIX = ("2.8", "3.0", "3.9", "4.0.0", "4.1", "4.3")
+# Valid versions in Apache's definitions: 2.8.2, 3.0.2, 3.9.1, 4.0.0, 4.1.1, 4.3.1, 4.4.0.
+DEFINED = ("2.8", "3.0", "3.9", "4.0.0", "4.1", "4.3", "4.4")
 VALID = """
-    Produce                   0   0-9   0-9   0-11  3-12  3-13  3-13
-    Fetch                     1   0-12  0-12  0-17  4-17  4-18  4-18
-    ListOffsets               2   0-6   0-7   0-9   1-10  1-10  1-11
-    Metadata                  3   0-11  0-11  0-12  0-13  0-13  0-13
-    OffsetCommit              8   0-8   0-8   0-9   2-9   2-10  2-10
-    OffsetFetch               9   0-7   0-8   0-9   1-9   1-10  1-10
-    FindCoordinator           10  0-3   0-4   0-6   0-6   0-6   0-6
-    JoinGroup                 11  0-7   0-7   0-9   2-9   0-9   0-9
-    Heartbeat                 12  0-4   0-4   0-4   0-4   0-4   0-4
-    LeaveGroup                13  0-4   0-4   0-5   0-5   0-5   0-5
-    SyncGroup                 14  0-5   0-5   0-5   0-5   0-5   0-5
-    DescribeGroups            15  0-5   0-5   0-5   0-6   0-6   0-6
-    ListGroups                16  0-4   0-4   0-5   0-5   0-5   0-5
-    ApiVersions               18  0-3   0-3   0-4   0-4   0-4   0-4
-    CreateTopics              19  0-7   0-7   0-7   2-7   2-7   2-7
-    DeleteTopics              20  0-6   0-6   0-6   1-6   1-6   1-6
-    DeleteRecords             21  0-2   0-2   0-2   0-2   0-2   0-2
-    InitProducerId            22  0-4   0-4   0-5   0-5   0-6   0-6
-    OffsetForLeaderEpoch      23  0-4   0-4   0-4   2-4   2-4   2-4
-    AddPartitionsToTxn        24  0-3   0-3   0-5   0-5   0-5   0-5
-    AddOffsetsToTxn           25  0-3   0-3   0-4   0-4   0-4   0-4
-    EndTxn                    26  0-3   0-3   0-4   0-5   0-5   0-5
-    WriteTxnMarkers           27  0-1   0-1   0-1   1     1     1-2
-    TxnOffsetCommit           28  0-3   0-3   0-4   0-5   0-5   0-5
-    DescribeAcls              29  0-2   0-2   0-3   1-3   1-3   1-3
-    CreateAcls                30  0-2   0-2   0-3   1-3   1-3   1-3
-    DeleteAcls                31  0-2   0-2   0-3   1-3   1-3   1-3
-    DescribeConfigs           32  0-4   0-4   0-4   1-4   1-4   1-4
-    AlterConfigs              33  0-2   0-2   0-2   0-2   0-2   0-2
-    AlterReplicaLogDirs       34  0-2   0-2   0-2   1-2   1-2   1-2
-    DescribeLogDirs           35  0-2   0-2   0-4   1-4   1-4   1-5
-    ElectLeaders              43  0-2   0-2   0-2   0-2   0-2   0-2
-    AlterPartitionReassignments 45 0     0     0     0     0-1   0-1
-    ListPartitionReassignments 46  0     0     0     0     0     0
-    CreatePartitions          37  0-3   0-3   0-3   0-3   0-3   0-3
-    DeleteGroups              42  0-2   0-2   0-2   0-2   0-2   0-2
-    IncrementalAlterConfigs   44  0-1   0-1   0-1   0-1   0-1   0-1
-    OffsetDelete              47  0     0     0     0     0     0
-    DescribeCluster           60  0     0     0-1   0-2   0-2   0-2
-    DescribeProducers         61  0     0     0     0     0     0
-    DescribeTransactions      65  -     0     0     0     0     0
-    ListConfigResources       74  -     -     0     0     0-1   0-1
-    ListTransactions          66  -     0     0-1   0-1   0-2   0-2
-    DescribeTopicPartitions   75  -     -     0     0     0     0
-    CreateDelegationToken     38  0-2   0-2   0-3   1-3   1-3   1-3
-    RenewDelegationToken      39  0-2   0-2   0-2   1-2   1-2   1-2
-    ExpireDelegationToken     40  0-2   0-2   0-2   1-2   1-2   1-2
-    DescribeDelegationToken   41  0-2   0-2   0-3   1-3   1-3   1-3
-    DescribeClientQuotas      48  0-1   0-1   0-1   0-1   0-1   0-1
-    AlterClientQuotas         49  0-1   0-1   0-1   0-1   0-1   0-1
-    DescribeUserScramCredentials 50  0     0     0     0     0     0
-    AlterUserScramCredentials 51  0     0     0     0     0     0
-    DescribeQuorum            55  -     -     0-2   0-2   0-2   0-2
-    UpdateFeatures            57  0     0     0-1   0-2   0-2   0-2
-    UnregisterBroker          64  -     -     0     0     0     0
-    ConsumerGroupHeartbeat    68  -     -     0     0-1   0-1   0-1
-    ConsumerGroupDescribe     69  -     -     0     0-1   0-1   0-1
-    GetTelemetrySubscriptions 71  -     -     0     0     0     0
-    PushTelemetry             72  -     -     0     0     0     0
-    ShareFetch                78  -     -     -     -     1     1-2
-    ShareAcknowledge          79  -     -     -     -     1     1-2
-    InitializeShareGroupState 83  -     -     -     -     0     0
-    ReadShareGroupState       84  -     -     -     -     0     0
-    WriteShareGroupState      85  -     -     -     -     0     0-1
-    DeleteShareGroupState     86  -     -     -     -     0     0
-    ReadShareGroupStateSummary 87 -     -     -     -     0     0-1
-    AddRaftVoter              80  -     -     0     0     0     0-1
-    RemoveRaftVoter           81  -     -     0     0     0     0
+    Produce                   0   0-9   0-9   0-11  3-12  3-13  3-13     3-13
+    Fetch                     1   0-12  0-12  0-17  4-17  4-18  4-18     4-18
+    ListOffsets               2   0-6   0-7   0-9   1-10  1-10  1-11     1-11
+    Metadata                  3   0-11  0-11  0-12  0-13  0-13  0-13     0-13
+    OffsetCommit              8   0-8   0-8   0-9   2-9   2-10  2-10     2-10
+    OffsetFetch               9   0-7   0-8   0-9   1-9   1-10  1-10     1-10
+    FindCoordinator           10  0-3   0-4   0-6   0-6   0-6   0-6      0-6
+    JoinGroup                 11  0-7   0-7   0-9   2-9   0-9   0-9      0-9
+    Heartbeat                 12  0-4   0-4   0-4   0-4   0-4   0-4      0-4
+    LeaveGroup                13  0-4   0-4   0-5   0-5   0-5   0-5      0-5
+    SyncGroup                 14  0-5   0-5   0-5   0-5   0-5   0-5      0-5
+    DescribeGroups            15  0-5   0-5   0-5   0-6   0-6   0-6      0-6
+    ListGroups                16  0-4   0-4   0-5   0-5   0-5   0-5      0-5
+    ApiVersions               18  0-3   0-3   0-4   0-4   0-4   0-4      0-5
+    CreateTopics              19  0-7   0-7   0-7   2-7   2-7   2-7      2-7
+    DeleteTopics              20  0-6   0-6   0-6   1-6   1-6   1-6      1-6
+    DeleteRecords             21  0-2   0-2   0-2   0-2   0-2   0-2      0-2
+    InitProducerId            22  0-4   0-4   0-5   0-5   0-6   0-6      0-6
+    OffsetForLeaderEpoch      23  0-4   0-4   0-4   2-4   2-4   2-4      2-4
+    AddPartitionsToTxn        24  0-3   0-3   0-5   0-5   0-5   0-5      0-5
+    AddOffsetsToTxn           25  0-3   0-3   0-4   0-4   0-4   0-4      0-4
+    EndTxn                    26  0-3   0-3   0-4   0-5   0-5   0-5      0-5
+    WriteTxnMarkers           27  0-1   0-1   0-1   1     1     1-2      1-2
+    TxnOffsetCommit           28  0-3   0-3   0-4   0-5   0-5   0-5      0-6
+    DescribeAcls              29  0-2   0-2   0-3   1-3   1-3   1-3      1-3
+    CreateAcls                30  0-2   0-2   0-3   1-3   1-3   1-3      1-3
+    DeleteAcls                31  0-2   0-2   0-3   1-3   1-3   1-3      1-3
+    DescribeConfigs           32  0-4   0-4   0-4   1-4   1-4   1-4      1-4
+    AlterConfigs              33  0-2   0-2   0-2   0-2   0-2   0-2      0-2
+    AlterReplicaLogDirs       34  0-2   0-2   0-2   1-2   1-2   1-2      1-2
+    DescribeLogDirs           35  0-2   0-2   0-4   1-4   1-4   1-5      1-5
+    ElectLeaders              43  0-2   0-2   0-2   0-2   0-2   0-2      0-2
+    AlterPartitionReassignments 45 0     0     0     0     0-1   0-1     0-1
+    ListPartitionReassignments 46  0     0     0     0     0     0       0
+    CreatePartitions          37  0-3   0-3   0-3   0-3   0-3   0-3      0-3
+    DeleteGroups              42  0-2   0-2   0-2   0-2   0-2   0-2      0-3
+    IncrementalAlterConfigs   44  0-1   0-1   0-1   0-1   0-1   0-1      0-1
+    OffsetDelete              47  0     0     0     0     0     0        0
+    DescribeCluster           60  0     0     0-1   0-2   0-2   0-2      0-2
+    DescribeProducers         61  0     0     0     0     0     0        0
+    DescribeTransactions      65  -     0     0     0     0     0        0
+    ListConfigResources       74  -     -     0     0     0-1   0-1      0-1
+    ListTransactions          66  -     0     0-1   0-1   0-2   0-2      0-2
+    DescribeTopicPartitions   75  -     -     0     0     0     0        0
+    CreateDelegationToken     38  0-2   0-2   0-3   1-3   1-3   1-3      1-3
+    RenewDelegationToken      39  0-2   0-2   0-2   1-2   1-2   1-2      1-2
+    ExpireDelegationToken     40  0-2   0-2   0-2   1-2   1-2   1-2      1-2
+    DescribeDelegationToken   41  0-2   0-2   0-3   1-3   1-3   1-3      1-3
+    DescribeClientQuotas      48  0-1   0-1   0-1   0-1   0-1   0-1      0-1
+    AlterClientQuotas         49  0-1   0-1   0-1   0-1   0-1   0-1      0-1
+    DescribeUserScramCredentials 50  0     0     0     0     0     0     0
+    AlterUserScramCredentials 51  0     0     0     0     0     0        0
+    DescribeQuorum            55  -     -     0-2   0-2   0-2   0-2      0-2
+    UpdateFeatures            57  0     0     0-1   0-2   0-2   0-2      0-2
+    UnregisterBroker          64  -     -     0     0     0     0        0
+    ConsumerGroupHeartbeat    68  -     -     0     0-1   0-1   0-1      0-1
+    ConsumerGroupDescribe     69  -     -     0     0-1   0-1   0-1      0-1
+    GetTelemetrySubscriptions 71  -     -     0     0     0     0        0
+    PushTelemetry             72  -     -     0     0     0     0        0
+    ShareFetch                78  -     -     -     -     1     1-2      1-2
+    ShareAcknowledge          79  -     -     -     -     1     1-2      1-2
+    InitializeShareGroupState 83  -     -     -     -     0     0        0
+    ReadShareGroupState       84  -     -     -     -     0     0        0
+    WriteShareGroupState      85  -     -     -     -     0     0-1      0-1
+    DeleteShareGroupState     86  -     -     -     -     0     0        0
+    ReadShareGroupStateSummary 87 -     -     -     -     0     0-1      0-1
+    AddRaftVoter              80  -     -     0     0     0     0-1      0-1
+    RemoveRaftVoter           81  -     -     0     0     0     0        0
+    UnregisterController      94  -     -     -     -     -     -     0
 """
 # Defined in those releases, but unstable: no broker advertises them.
-UNSTABLE = {("4.1", 8): 10, ("4.1", 9): 10, ("4.1", 22): 6, ("4.3", 22): 6}
+UNSTABLE = {("4.1", 8): 10, ("4.1", 9): 10, ("4.1", 22): 6, ("4.3", 22): 6, ("4.4", 22): 6}
 
 # The newest version of Produce, Fetch, Metadata and ApiVersions in each release; -1 for none.
 NEWEST_VERSIONS = {
@@ -146,6 +147,7 @@ NEWEST_VERSIONS = {
     "4.1": (13, 18, 13, 4),
     "4.2": (13, 18, 13, 4),
     "4.3": (13, 18, 13, 4),
+    "4.4": (13, 18, 13, 5),
 }
 
 
@@ -155,7 +157,7 @@ def valid() -> dict[tuple[str, int], Versions | None]:
     for line in VALID.strip().splitlines():
         name, key, *ranges = line.split()
         assert api_names()[int(key)] == name
-        for release, text in zip(SIX, ranges, strict=True):
+        for release, text in zip(DEFINED, ranges, strict=True):
             found[release, int(key)] = None if text == "-" else Versions.of(text)
     return found
 
@@ -282,15 +284,15 @@ def test_authorizer_classes_of_every_release() -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        ("5.0", ["4.3"]),
+        ("5.0", ["4.4"]),
         ("2.9", ["2.8", "3.0"]),
         ("3.9.1", ["3.9", "4.0"]),
         ("0.10.3", ["0.10.2", "0.11"]),
         ("0.7", ["0.8.2"]),
         ("otla", ["ottla"]),
-        ("", ["0.8.2", "4.3", "ottla"]),
-        ("9" * 5000, ["0.8.2", "4.3", "ottla"]),
-        ("٤.٣", ["0.8.2", "4.3", "ottla"]),
+        ("", ["0.8.2", "4.4", "ottla"]),
+        ("9" * 5000, ["0.8.2", "4.4", "ottla"]),
+        ("٤.٣", ["0.8.2", "4.4", "ottla"]),
     ],
 )
 def test_unknown_release_suggests_its_neighbours(name: str, nearest: list[str]) -> None:

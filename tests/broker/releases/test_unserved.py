@@ -16,9 +16,9 @@ from ottla.broker.releases.profiles import OWN, profile
         (OWN, 3, 99, "Metadata v99 is not served, but v0 to v13"),
         ("0.8.2", 3, 1, "Metadata v1 is not served, but v0"),
         ("4.0", 1, 2, "Fetch v2 is not served, but v4 to v17"),
-        ("2.0", 60, 0, "DescribeCluster (API key 60) is not served: release 2.0 does not have it, but 2.8 to 4.3"),
+        ("2.0", 60, 0, "DescribeCluster (API key 60) is not served: release 2.0 does not have it, but 2.8 to 4.4"),
         (OWN, 72, 0, "PushTelemetry (API key 72) is not served: it needs the config ottla.client.telemetry=true"),
-        ("2.0", 72, 0, "PushTelemetry (API key 72) is not served: release 2.0 does not have it, but 3.7 to 4.3"),
+        ("2.0", 72, 0, "PushTelemetry (API key 72) is not served: release 2.0 does not have it, but 3.7 to 4.4"),
         (
             "4.3",
             68,

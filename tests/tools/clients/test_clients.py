@@ -80,7 +80,7 @@ def write(folder: Path, *clients: SeenClient, complete: bool = True) -> Path:
 def test_versions_removed_in_4_0_fail_though_produce_is_advertised(
     key: int, fail: range, first: int, negotiates: bool
 ) -> None:
-    for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3"):
+    for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3", "4.4"):
         assert profile(release).apis[PRODUCE].first == 0
         for version in range(first + 4):
             expected = "fails" if version in fail else "works"

@@ -16,6 +16,7 @@ from ottla.protocol.messages.cluster.list_partition_reassignments import ListPar
 from ottla.protocol.messages.cluster.push_telemetry import PushTelemetryRequest
 from ottla.protocol.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.messages.cluster.unregister_controller import UnregisterControllerRequest
 from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
 from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
@@ -257,6 +258,9 @@ EVERY_ADMIN: dict[type, list[Case]] = {
     DescribeQuorumRequest: [of_cluster(2, Op.DESCRIBE, describing_quorum)],
     UpdateFeaturesRequest: [of_cluster(1, Op.ALTER, lambda world: UpdateFeaturesRequest(feature_updates=[]))],
     UnregisterBrokerRequest: [of_cluster(0, Op.ALTER, lambda world: UnregisterBrokerRequest(broker_id=9))],
+    UnregisterControllerRequest: [
+        of_cluster(0, Op.ALTER, lambda world: UnregisterControllerRequest(controller_id=9)),
+    ],
     AddRaftVoterRequest: [of_cluster(1, Op.ALTER, adding_voter)],
     RemoveRaftVoterRequest: [
         of_cluster(

@@ -8,6 +8,7 @@ from ottla.protocol.messages.cluster.get_telemetry_subscriptions import GetTelem
 from ottla.protocol.messages.cluster.push_telemetry import PushTelemetryRequest
 from ottla.protocol.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.messages.cluster.unregister_controller import UnregisterControllerRequest
 from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
 from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.protocol.messages.security.create_delegation_token import CreateDelegationTokenRequest
@@ -17,7 +18,7 @@ from ottla.protocol.messages.security.expire_delegation_token import ExpireDeleg
 from ottla.protocol.messages.security.renew_delegation_token import RenewDelegationTokenRequest
 from ottla_testing.broker.api_cases import World, case
 
-KEYS = {38, 39, 40, 41, 50, 51, 55, 57, 64, 71, 72, 80, 81}
+KEYS = {38, 39, 40, 41, 50, 51, 55, 57, 64, 71, 72, 80, 81, 94}
 DIRECTORY = bytes(range(16))
 
 
@@ -114,6 +115,16 @@ async def updates_features(world: World, version: int) -> None:
 async def unregisters(world: World, version: int) -> None:
     response = await world.client.call(UnregisterBrokerRequest(broker_id=7), version)
     assert (response.error_code, response.error_message) == (102, "Broker ID 7 is not currently registered")
+
+
+@case(UnregisterControllerRequest)
+async def unregisters_controllers(world: World, version: int) -> None:
+    for node, code, text in (
+        (1, 42, "Controller cannot unregister itself while it is active."),
+        (7, 136, "Controller ID 7 is not currently registered."),
+    ):
+        response = await world.client.call(UnregisterControllerRequest(controller_id=node), version)
+        assert (response.error_code, response.error_message) == (code, text)
 
 
 @case(AddRaftVoterRequest)

@@ -9,7 +9,7 @@ BEFORE_1 = "0.8.2 0.9 0.10.0 0.10.1 0.10.2 0.11"
 FROM_1 = "1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8"
 FROM_3_TO_3_5 = "3.0 3.1 3.2 3.3 3.4 3.5"
 FROM_3_6 = "3.6 3.7 3.8 3.9"
-FROM_4 = "4.0.0 4.0 4.1 4.2 4.3"
+FROM_4 = "4.0.0 4.0 4.1 4.2 4.3 4.4"
 COLUMNS: dict[str, list[tuple[str, Any]]] = {
     "unknown_producer": [
         (BEFORE_1, "out_of_order"),
@@ -155,9 +155,10 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("ottla", True),
     ],
     "cleaner_keeps_last_batch": [
-        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", False),
-        (FROM_4, True),
-        ("ottla", True),
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", "none"),
+        (FROM_4.removesuffix(" 4.4"), "cleaned"),
+        ("4.4", "high_watermark"),
+        ("ottla", "high_watermark"),
     ],
     "eligible_leaders": [
         (
@@ -246,7 +247,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     ],
     "sets_as_scala": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", True),
-        ("4.2 4.3", False),
+        ("4.2 4.3 4.4", False),
         ("ottla", False),
     ],
     "logger_configs": [
@@ -267,7 +268,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     ],
     "group_synonyms": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", False),
-        ("4.2 4.3", True),
+        ("4.2 4.3 4.4", True),
         ("ottla", True),
     ],
     "group_configs": [
@@ -296,7 +297,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "target"),
         ("3.3 3.4 3.5 3.6 3.7", "adding"),
         ("3.8 3.9 4.0.0 4.0 4.1 4.2", "target"),
-        ("4.3", "adding_if_not_fewer"),
+        ("4.3 4.4", "adding_if_not_fewer"),
         ("ottla", "adding_if_not_fewer"),
     ],
     "topics_as_kraft": [
@@ -316,12 +317,12 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     ],
     "cordoned_log_dirs": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
-        ("4.3", True),
+        ("4.3 4.4", True),
         ("ottla", True),
     ],
     "deletes_without_policy": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0 4.1", False),
-        ("4.2 4.3", True),
+        ("4.2 4.3 4.4", True),
         ("ottla", True),
     ],
     "in_sync_at_most_replicas": [
@@ -386,22 +387,22 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     ],
     "hashes_topics": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0", False),
-        ("4.1 4.2 4.3", True),
+        ("4.1 4.2 4.3 4.4", True),
         ("ottla", True),
     ],
     "rejoins_at_zero": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", False),
-        ("4.2 4.3", True),
+        ("4.2 4.3 4.4", True),
         ("ottla", True),
     ],
     "spaces_assignments": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
-        ("4.3", True),
+        ("4.3 4.4", True),
         ("ottla", True),
     ],
     "commits_by_assignment": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
-        ("4.3", True),
+        ("4.3 4.4", True),
         ("ottla", True),
     ],
     "group_states_in_any_case": [
@@ -428,8 +429,23 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     "downgrade_text": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", "retry"),
         ("3.7 3.8 3.9 4.0.0 4.0 4.1", "plain"),
-        ("4.2 4.3", "levels"),
+        ("4.2 4.3 4.4", "levels"),
         ("ottla", "levels"),
+    ],
+    "cidr_hosts": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4.removesuffix(' 4.4')}", False),
+        ("4.4", True),
+        ("ottla", True),
+    ],
+    "limits_added_partitions": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4.removesuffix(' 4.4')}", False),
+        ("4.4", True),
+        ("ottla", True),
+    ],
+    "group_ranges": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4.removesuffix(' 4.4')}", False),
+        ("4.4", True),
+        ("ottla", True),
     ],
     "reports_unregistered": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0", False),
@@ -443,8 +459,9 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     ],
     "quota_checks": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
-        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "kraft"),
-        ("ottla", "kraft"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4.removesuffix(' 4.4')}", "kraft"),
+        ("4.4", "finite"),
+        ("ottla", "finite"),
     ],
     "validation_is_charged": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
@@ -454,7 +471,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     "newest_acl_operation": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", 12),
         (f"3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0", 14),
-        ("4.1 4.2 4.3", 15),
+        ("4.1 4.2 4.3 4.4", 15),
         ("ottla", 15),
     ],
     "acls_as_kraft": [

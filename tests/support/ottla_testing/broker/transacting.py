@@ -16,6 +16,7 @@ from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.messages.transactions.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import formats
 from ottla_testing.broker.harness import Client, fetch, only, produce, records
 
@@ -124,21 +125,23 @@ class Owner:
         *,
         version: int = 3,
         group: str = "g",
-        partition: Partition = ("t", 0),
+        partition: tuple[str | bytes, int] = ("t", 0),
         metadata: str | None = None,
         **more: Any,
     ) -> int:
-        """TxnOffsetCommit of one offset: returns the error."""
+        """TxnOffsetCommit of one offset: returns the error. v6 takes a topic id in place of a name."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
             partition_index=partition[1], committed_offset=offset, committed_metadata=metadata
         )
+        topic = partition[0]
+        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
         request = TxnOffsetCommitRequest(
             transactional_id=self.name,
             group_id=group,
             producer_id=self.id,
             producer_epoch=self.epoch,
-            topics=[kind(name=partition[0], partitions=[one])],
+            topics=[kind(name=name, topic_id=topic_id, partitions=[one])],
             **more,
         )
         return only(await self.client.call(request, version)).error_code

@@ -89,7 +89,7 @@ async def commits_in_a_transaction(world: World, version: int) -> None:
         group_id="g",
         producer_id=producer_id,
         producer_epoch=epoch,
-        topics=[topic(name="t", partitions=[one])],
+        topics=[topic(name="t", topic_id=world.topic_id, partitions=[one])],
     )
     assert only(await world.client.call(request, version)).error_code == 0
     assert world.broker.state.groups.offsets("g") == {}

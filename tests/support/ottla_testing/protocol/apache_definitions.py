@@ -14,7 +14,7 @@ APIS = [
     "DescribeClientQuotas", "AlterClientQuotas",
     "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
     "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeQuorum", "UpdateFeatures", "UnregisterBroker",
-    "GetTelemetrySubscriptions", "PushTelemetry", "AddRaftVoter", "RemoveRaftVoter",
+    "GetTelemetrySubscriptions", "PushTelemetry", "AddRaftVoter", "RemoveRaftVoter", "UnregisterController",
     "DescribeAcls", "CreateAcls", "DeleteAcls", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
     "ShareFetch", "ShareAcknowledge", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
     "DeleteShareGroupState", "ReadShareGroupStateSummary",
@@ -36,8 +36,8 @@ KRAFT_RECORDS = [
     "AbortTransactionRecord", "BeginTransactionRecord", "BrokerRegistrationChangeRecord", "ClearElrRecord",
     "DelegationTokenRecord", "EndTransactionRecord", "FenceBrokerRecord", "KRaftVersionRecord", "LeaderChangeMessage",
     "NoOpRecord", "RegisterBrokerRecord", "RegisterControllerRecord", "RemoveDelegationTokenRecord",
-    "SnapshotFooterRecord", "SnapshotHeaderRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord", "VotersRecord",
-    "ZkMigrationStateRecord",
+    "SnapshotFooterRecord", "SnapshotHeaderRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord",
+    "UnregisterControllerRecord", "VotersRecord", "ZkMigrationStateRecord",
 ]  # fmt: skip
 """Records of the metadata log that Ottla reads and does not write."""
 
