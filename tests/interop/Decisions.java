@@ -10,7 +10,6 @@ import org.apache.kafka.common.acl.*;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.resource.*;
 import org.apache.kafka.common.security.auth.*;
-import org.apache.kafka.common.utils.SecurityUtils;
 import org.apache.kafka.metadata.authorizer.*;
 import org.apache.kafka.server.authorizer.*;
 
@@ -55,7 +54,9 @@ public class Decisions {
                     authorizer.completeInitialLoad();
                     isLoaded = true;
                 }
-                Asker asker = new Asker(SecurityUtils.parseKafkaPrincipal(words[1]), InetAddress.getByName(words[2]));
+                int colon = words[1].indexOf(':');
+                KafkaPrincipal principal = new KafkaPrincipal(words[1].substring(0, colon), words[1].substring(colon + 1));
+                Asker asker = new Asker(principal, InetAddress.getByName(words[2]));
                 AclOperation operation = AclOperation.fromCode(code(words[3]));
                 ResourceType type = ResourceType.fromCode(code(words[4]));
                 AuthorizationResult found;

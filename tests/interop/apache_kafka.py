@@ -29,7 +29,7 @@ from ottla_testing.clients.losing_proxy import LosingProxy
 from ottla_testing.interop.checks import OUT, Check, Failed, jars, program
 from ottla_testing.interop.java_lines import java_client
 
-RELEASES = {"3.9": "3.9.1", "4.3": "4.3.1"}
+RELEASES = {"3.9": "3.9.1", "4.3": "4.3.1", "4.4": "4.4.0"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # With acks=0, required is a configuration error.
 MODES = ("requested", "required", "off")

@@ -20,13 +20,14 @@ from ottla.protocol.acls import AclOperation, PatternType, PermissionType, Resou
 from ottla.protocol.records.steps import Steps
 from ottla_testing.interop.checks import Check, Failed, jars, java
 
-RELEASES = ("3.9.1", "4.3.1")
+RELEASES = ("3.9.1", "4.3.1", "4.4.0")
 WORLDS, ENTRIES_MAX, QUESTIONS = 1000, 14, 20
 SEED = int(os.environ.get("OTTLA_DECISIONS_SEED", "1"))
 TYPES = (ResourceType.TOPIC, ResourceType.GROUP)
 PRINCIPALS = ("User:a", "User:b", "User:*", "Group:a", "User:a:b", "User:")
 ASKERS = tuple(one for one in PRINCIPALS if one != "User:*")  # which 4.3 cannot query
 HOSTS = ("127.0.0.1", "10.0.0.1", "*")
+BLOCKS = ("127.0.0.0/8", "10.0.0.1/32", "0.0.0.0/0", "10.0.0.9/29", "::/0", "nonsense/1")  # since 4.4
 OPERATIONS = [one for one in AclOperation if AclOperation.ANY < one <= AclOperation.DESCRIBE_TOKENS]
 Words = Sequence[Any]
 
@@ -57,19 +58,19 @@ def entry(source: random.Random) -> Acl:
         name(source),
         source.choice((PatternType.LITERAL, PatternType.PREFIXED)),
         source.choice(PRINCIPALS),
-        source.choice((*HOSTS, "*")),
+        source.choice((*HOSTS, "*", *BLOCKS)),
         source.choice((2, 3, 4) if common else OPERATIONS),
         source.choice((PermissionType.DENY, PermissionType.ALLOW, PermissionType.ALLOW)),
     )
 
 
-def world(source: random.Random) -> tuple[list[Words], list[bool]]:
+def world(source: random.Random, *, cidr_hosts: bool) -> tuple[list[Words], list[bool]]:
     """Returns lines for the other side: an authorizer, its entries, questions; and our decisions on these."""
     everyone = source.random() < 0.3
     super_users = ["User:b"] if source.random() < 0.2 else []
     acls = Acls(_Nowhere(), lambda: source.randbytes(16))  # type: ignore[arg-type]
     acls.add([entry(source) for _ in range(source.randint(0, ENTRIES_MAX))], 0)
-    ours = StandardAuthorizer(acls, AuthorizerSettings(frozenset(super_users), everyone))
+    ours = StandardAuthorizer(acls, AuthorizerSettings(frozenset(super_users), everyone), cidr_hosts=cidr_hosts)
     lines: list[Words] = [("new", str(everyone).lower(), ";".join(super_users))]
     lines += [("acl", *acl) for acl in acls]
     responses = []
@@ -95,7 +96,7 @@ def run(release: str) -> str:
     """Runs all worlds in one process of Java."""
     classes = jars(f"kafka-{release}", [f"org.apache.kafka:kafka_2.13:{release}"])
     source = random.Random(SEED)
-    worlds = [world(source) for _ in range(WORLDS)]
+    worlds = [world(source, cidr_hosts=release == "4.4.0") for _ in range(WORLDS)]
     sent = "".join(f"{line}\n" for lines, _ in worlds for line in shown(lines))
     program = java(classes, Path(__file__).with_name("Decisions.java"))
     done = subprocess.run(program, input=sent, capture_output=True, text=True, encoding="utf-8", timeout=600)

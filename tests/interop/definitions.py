@@ -17,10 +17,12 @@ from ottla_testing.protocol import apache, apache_definitions
 from ottla_testing.protocol.messages import MESSAGES
 from ottla_testing.protocol.values import random_value
 
-NEWEST, LAST_OF_3 = "4.3.1", "3.9.1"
+NEWEST, LAST_OF_3 = "4.4.0", "3.9.1"
 # Jars whose records we write into logs; their classes hold the definitions, compiled.
 RECORD_JARS = ["kafka-metadata", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-server-common"]
 FRAMES_PER_VERSION = 20
+# Message -> field -> its name in the newest release.
+RENAMED = {"TxnOffsetCommitRequest": {"GenerationId": "GenerationIdOrMemberEpoch"}}
 LACKING: dict[str, set[tuple[str, int]]] = {}
 """The messages for which each release had no class, once compared; both together must have all."""
 
@@ -44,6 +46,8 @@ def compare_definitions(version: str) -> str:
                 lacks.append(name)
                 continue
             found = apache_definitions.definition(json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M)))
+            for field in found["fields"]:
+                field["name"] = RENAMED.get(name, {}).get(field["name"], field["name"])
             compared += compare_one(name, found)
     messages = 2 * len(apache_definitions.APIS) - len(lacks)
     has_not = f"; it has not: {', '.join(lacks)}" if lacks else ""

@@ -48,16 +48,16 @@ WEIGHTS = {
 OTHERS = (
     "FindCoordinator DescribeLogDirs AlterReplicaLogDirs ElectLeaders AlterPartitionReassignments "
     "ListPartitionReassignments DescribeProducers DescribeTransactions ListTransactions DescribeCluster DescribeQuorum "
-    "UpdateFeatures UnregisterBroker ListConfigResources DescribeTopicPartitions CreateDelegationToken "
-    "RenewDelegationToken ExpireDelegationToken DescribeDelegationToken OffsetForLeaderEpoch "
+    "UpdateFeatures UnregisterBroker UnregisterController ListConfigResources DescribeTopicPartitions "
+    "CreateDelegationToken RenewDelegationToken ExpireDelegationToken DescribeDelegationToken OffsetForLeaderEpoch "
     "RemoveRaftVoter"  # AddRaftVoter with an unused address makes the controller of Kafka 4.3 exit
 ).split()
 # APIs that change the broker unless the response has an error.
 MUTATING = frozenset(
     """CreateTopics DeleteTopics CreatePartitions AlterConfigs IncrementalAlterConfigs OffsetCommit OffsetDelete
     DeleteGroups Produce DeleteRecords CreateAcls DeleteAcls AlterClientQuotas AlterUserScramCredentials
-    AlterReplicaLogDirs ElectLeaders AlterPartitionReassignments UpdateFeatures UnregisterBroker CreateDelegationToken
-    RenewDelegationToken ExpireDelegationToken AddRaftVoter RemoveRaftVoter""".split()
+    AlterReplicaLogDirs ElectLeaders AlterPartitionReassignments UpdateFeatures UnregisterBroker UnregisterController
+    CreateDelegationToken RenewDelegationToken ExpireDelegationToken AddRaftVoter RemoveRaftVoter""".split()
 )
 # Names that may occur twice in a request. Elsewhere Kafka's tables drop duplicates, or its controller never responds.
 TWICE = frozenset(

@@ -162,14 +162,14 @@ REASONS = Reasons(
             "UpdateFeatures",
             r"^\.results\[kraft\.version\]",
             FIXED,
-            releases=("3.9", "4.3"),
+            releases=("3.9", "4.3", "4.4"),
         ),
         Reason(
             "UpdateFeatures",
             r"^\.(error_(code|message)|results\[\])$",  # of all features
             FIXED,
             lambda theirs, ours: theirs == 95 or _of_voters(theirs) or (theirs, ours) == (0, 95) or _of_voters(ours),
-            ("4.3",),
+            ("4.3", "4.4"),
             lambda request: any(one.feature == "kraft.version" for one in request.feature_updates),
         ),
         Reason(
@@ -231,14 +231,14 @@ REASONS = Reasons(
                 str(theirs) == "Unexpected node id. Expected 1, but received 1"
                 and str(ours).startswith("Unexpected node id. Expected 1, but received ")
             ),
-            ("3.9", "4.3"),
+            ("3.9", "4.3", "4.4"),
         ),
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
             "KRaft's controller fails the whole request unexpectedly when one operation is unknown",
             lambda theirs, ours: theirs in (-1, None) and (ours == 42 or "Unknown operations type" in str(ours)),
-            ("3.9", "4.3"),
+            ("3.9", "4.3", "4.4"),
             lambda request: not {0, 1, 2, 3} >= _operations(request),
         ),
         Reason(
@@ -343,7 +343,7 @@ REASONS = Reasons(
             r"\.(offset|timestamp|leader_epoch)$",
             "the largest timestamp is looked for in records that DeleteRecords took away, too",
             lambda theirs, ours: isinstance(theirs, int) and theirs >= 0 and theirs != ours,
-            ("3.9", "4.3"),
+            ("3.9", "4.3", "4.4"),
             lambda request: any(one.timestamp == -3 for topic in request.topics for one in topic.partitions),
         ),
         Reason(
@@ -351,7 +351,7 @@ REASONS = Reasons(
             r"\.error_(code|message)$",
             "share groups are not served, and their coordinators refused as those of a kind that there is not",
             lambda theirs, ours: theirs in (15, "") and (ours == 42 or "malformed" in str(ours)),
-            ("3.9", "4.3"),
+            ("3.9", "4.3", "4.4"),
             lambda request: request.key_type == 2,
         ),
         Reason(
@@ -364,7 +364,7 @@ REASONS = Reasons(
             r"^$",
             "resources of one name and of two unknown types are one to Kafka, which sends no response",
             lambda theirs, ours: "no response" in str(theirs),
-            ("3.9", "4.3"),
+            ("3.9", "4.3", "4.4"),
             lambda request: any(count > 1 for count in _unknown_kinds(request).values()),
         ),
         Reason(
@@ -372,7 +372,7 @@ REASONS = Reasons(
             r"^\.(topics|next_cursor)",
             "Kafka fails unexpectedly when one of the names is empty",
             lambda theirs, ours: theirs in (-1, -(1 << 31), bytes(16), "<absent>", None) or _has_failed(theirs),
-            ("3.9", "4.3"),
+            ("3.9", "4.3", "4.4"),
             lambda request: "" in {topic.name for topic in request.topics},
         ),
         Reason(
@@ -394,7 +394,7 @@ REASONS = Reasons(
             r"\.groups\[",
             "the group of a commit whose metadata is too long is seen there from the next write to the log on",
             _of_unseen_group,
-            ("4.3",),
+            ("4.3", "4.4"),
         ),
         Reason(
             "DescribeLogDirs",

@@ -27,7 +27,7 @@ from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 from ottla_testing.broker.harness import frame, read_response
 from ottla_testing.interop.checks import OUT, ROOT, Failed, jars, java
 
-RELEASES = {"2.8": "2.8.2", "3.9": "3.9.1", "4.3": "4.3.1"}
+RELEASES = {"2.8": "2.8.2", "3.9": "3.9.1", "4.3": "4.3.1", "4.4": "4.4.0"}
 OLDER = {"2.1": "2.1.1", "2.3": "2.3.1", "2.4": "2.4.1", "2.5": "2.5.1", "2.7": "2.7.2"}  # for checks that name them
 VERSIONS = RELEASES | OLDER
 WITH_ZOOKEEPER = ("2.8", *OLDER)

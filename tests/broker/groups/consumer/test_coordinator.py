@@ -210,6 +210,9 @@ async def test_member_epochs_of_commits_and_fetches(world: LoggedGroups) -> None
     assert commit(world, 1, "x", 3) is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(world, 1, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(world, 1, "m", 3, api_version=8) is ErrorCode.UNSUPPORTED_VERSION
+    transaction: dict[str, Any] = {"producer": (5, 0)}
+    assert commit(world, 1, "m", 1, api_version=5, **transaction) is ErrorCode.ILLEGAL_GENERATION
+    assert commit(world, 1, "m", 1, api_version=6, **transaction) is ErrorCode.STALE_MEMBER_EPOCH
 
     def fetched(member_id: str | None, epoch: int) -> ErrorCode:
         return world.groups.fetch("g", None, require_stable=False, member_id=member_id, epoch=epoch)[0]
