@@ -85,6 +85,7 @@ from .security.acls import RECORDS as ACL_RECORDS
 from .security.acls import Acls
 from .security.scram import ScramCredentials
 from .security.standard import StandardAuthorizer
+from .share.group_state import GroupState
 from .share.sessions import SessionKey, ShareSessions, TopicPartition
 from .share.settings import NO_OP_PERSISTERS, ShareConfigs
 from .share.share_partitions import NoOpPersister, SharePartitions
@@ -416,7 +417,13 @@ class BrokerState:
             self.share_partitions.drop_group,
         )
         self.share_state.start()
-        topics.on_deleted = lambda topic: self.share_state.topic_deleted(topic.id)
+        if not is_no_op:
+            self.groups.share_groups.state = GroupState(self.share_state)
+        topics.on_deleted = self._share_topic_deleted
+
+    def _share_topic_deleted(self, topic: Topic) -> None:
+        self.groups.share_groups.topic_deleted(topic.id)
+        self.share_state.topic_deleted(topic.id)
 
     @property
     def _counts_complete(self) -> bool:

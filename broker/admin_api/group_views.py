@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 from ...storage.errors import StorageError
 from ..errors import Refused
 from ..groups.classic.state import CONSUMER_PROTOCOL_TYPE
+from ..groups.classic.state import Group as ClassicGroup
 from ..groups.classic.subscription import partitions_of, topics_of
 from ..groups.consumer.state import Group as ConsumerGroup
 from ..groups.listing import group_type
+from ..groups.offsets import CommittedOffset
+from ..groups.share.state import ASSIGNOR
+from ..groups.share.state import Group as ShareGroup
+from ..share.values import SharePartitionKey
 from .views import Group, GroupOffset, Member
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
-    from ..groups.classic.state import Group as ClassicGroup
     from ..groups.classic.state import Member as ClassicMember
     from ..groups.consumer.state import Member as ConsumerMember
-    from ..groups.offsets import CommittedOffset
     from ..groups.registry import AnyGroup
+    from ..groups.share.state import Member as ShareMember
 
 
 def group_view(state: BrokerState, group_id: str) -> Group:
@@ -34,17 +38,21 @@ def group_view(state: BrokerState, group_id: str) -> Group:
         protocol_type=group.protocol_type or "",
         protocol=protocol_of(state, group),
         generation=generation_of(group),
-        leader=None if isinstance(group, ConsumerGroup) else group.leader,
+        leader=group.leader if isinstance(group, ClassicGroup) else None,
         members=_members(state, group),
-        offsets=tuple(_offset(state, place, one) for place, one in sorted(committed.items())),
+        offsets=tuple(_offset(state, place, one) for place, one in sorted(committed.items()))
+        if not isinstance(group, ShareGroup)
+        else _start_offsets(state, group),
         type=group_type(group),
     )
 
 
 def protocol_of(state: BrokerState, group: AnyGroup) -> str:
     """Returns the name of the protocol that the members have selected; of the assignor in a group of the consumer
-    protocol.
+    protocol or a share group.
     """
+    if isinstance(group, ShareGroup):
+        return ASSIGNOR
     if not isinstance(group, ConsumerGroup):
         return group.protocol_name or ""
     default = state.groups.settings.consumer.assignors[:1]
@@ -52,13 +60,15 @@ def protocol_of(state: BrokerState, group: AnyGroup) -> str:
 
 
 def generation_of(group: AnyGroup) -> int:
-    """Returns the generation; the epoch of a group of the consumer protocol."""
-    return group.epoch if isinstance(group, ConsumerGroup) else group.generation_id
+    """Returns the generation; the epoch of a group of the consumer protocol or a share group."""
+    return group.generation_id if isinstance(group, ClassicGroup) else group.epoch
 
 
 def _members(state: BrokerState, group: AnyGroup) -> tuple[Member, ...]:
     if isinstance(group, ConsumerGroup):
         return tuple(_consumer_member(state, group, member) for member in group.members.values())
+    if isinstance(group, ShareGroup):
+        return tuple(_share_member(state, group, member) for member in group.members.values())
     return tuple(_classic_member(group, member) for member in group.members.values())
 
 
@@ -100,6 +110,41 @@ def _consumer_member(state: BrokerState, group: ConsumerGroup, member: ConsumerM
         epoch=member.current.epoch,
         regex=info.regex,
     )
+
+
+def _share_member(state: BrokerState, group: ShareGroup, member: ShareMember) -> Member:
+    info = member.info
+    named = (
+        (state.groups.topics.name_of(topic_id), index)
+        for topic_id, indexes in member.current.assigned.items()
+        for index in indexes
+    )
+    return Member(
+        member_id=member.member_id,
+        instance_id=None,
+        client_id=info.client_id,
+        client_host=info.client_host,
+        session_timeout_ms=state.groups.share_groups.settings_of(group.group_id).session_timeout_ms,
+        topics=tuple(sorted(info.topics)),
+        assignment=tuple(sorted((name, index) for name, index in named if name is not None)),
+        epoch=member.current.epoch,
+    )
+
+
+def _start_offsets(state: BrokerState, group: ShareGroup) -> tuple[GroupOffset, ...]:
+    """The start offsets of share partitions that have one; the records before them are done."""
+    found: list[GroupOffset] = []
+    for topic_id, topic in group.initialization.initialized.items():
+        name = state.groups.topics.name_of(topic_id)
+        for index in sorted(topic.partitions) if name is not None else ():
+            try:
+                stored = state.share_state.summary(SharePartitionKey(group.group_id, topic_id, index))
+            except Refused:  # its log is offline
+                continue
+            if stored is not None and stored.start_offset >= 0:
+                start = CommittedOffset(stored.start_offset, stored.leader_epoch, "", 0)
+                found.append(_offset(state, (name or "", index), start))
+    return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
 
 
 def _offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset) -> GroupOffset:

@@ -171,6 +171,18 @@ _OF_BROKER = {
     "transaction.partition.verification.enable": "Whether transactional writes are verified with the coordinator.",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "The interval between checks for expired "
     "transactional ids.",
+    "group.share.assignment.interval.ms": "The shortest time between two assignments of a share group.",
+    "group.share.heartbeat.interval.ms": "The interval between heartbeats of a member of a share group.",
+    "group.share.initialize.retry.interval.ms": "The time after which the state of a share partition is initialized "
+    "again.",
+    "group.share.max.size": "The largest number of members of a share group.",
+    "group.share.session.timeout.ms": "The time without a heartbeat after which a member leaves its share group.",
+    "consumer.assignment.interval.ms": "The shortest time between two assignments of the group.",
+    "consumer.heartbeat.interval.ms": "The interval between heartbeats of a member of the group.",
+    "consumer.session.timeout.ms": "The time without a heartbeat after which a member leaves the group.",
+    "share.assignment.interval.ms": "The shortest time between two assignments of the group.",
+    "share.heartbeat.interval.ms": "The interval between heartbeats of a member of the group.",
+    "share.session.timeout.ms": "The time without a heartbeat after which a member leaves the group.",
     "group.share.delivery.count.limit": "The number of times that a record is delivered to a share group.",
     "group.share.max.share.sessions": "The largest number of share sessions of a broker.",
     "group.share.partition.max.record.locks": "The number of records in flight of a share partition.",

@@ -112,6 +112,10 @@ ACTED_ON = frozenset(
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
+    group.share.assignment.interval.ms group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
+    group.share.max.size group.share.session.timeout.ms
+    consumer.assignment.interval.ms consumer.heartbeat.interval.ms consumer.session.timeout.ms
+    share.assignment.interval.ms share.heartbeat.interval.ms share.session.timeout.ms
     group.share.delivery.count.limit group.share.max.share.sessions group.share.partition.max.record.locks
     group.share.persister.class.name group.share.record.lock.duration.ms
     share.auto.offset.reset share.delivery.count.limit share.isolation.level share.partition.max.record.locks

@@ -6,7 +6,7 @@ the `GroupCoordinator`. Needed with several nodes, and before `__consumer_offset
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...protocol.errors import ErrorCode
@@ -17,6 +17,10 @@ from .listing import ListedGroup
 from .offsets import CommittedOffset, FetchedOffset, Partition
 from .registry import AnyGroup
 from .settings import CoordinatorSettings
+from .share.events import Heartbeat as ShareHeartbeat
+from .share.events import HeartbeatReply as ShareHeartbeatReply
+from .share.events import Leave as ShareLeave
+from .share.events import OffsetsReply
 from .topics import TopicLookup
 
 
@@ -69,6 +73,30 @@ class GroupsAtNode:
         if self._elsewhere(group_id):
             return HeartbeatReply(ErrorCode.NOT_COORDINATOR)
         return self._groups.consumer_heartbeat(group_id, request)
+
+    def share_heartbeat(self, group_id: str, event: ShareHeartbeat | ShareLeave) -> ShareHeartbeatReply:
+        """ShareGroupHeartbeat. See `GroupCoordinator.share_heartbeat`."""
+        if self._elsewhere(group_id):
+            return ShareHeartbeatReply(ErrorCode.NOT_COORDINATOR)
+        return self._groups.share_heartbeat(group_id, event)
+
+    async def alter_share_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
+        """AlterShareGroupOffsets. See `GroupCoordinator.alter_share_offsets`."""
+        if self._elsewhere(group_id):
+            return OffsetsReply(ErrorCode.NOT_COORDINATOR)
+        return await self._groups.alter_share_offsets(group_id, offsets)
+
+    async def delete_share_offsets(self, group_id: str, topics: tuple[str, ...]) -> OffsetsReply:
+        """DeleteShareGroupOffsets. See `GroupCoordinator.delete_share_offsets`."""
+        if self._elsewhere(group_id):
+            return OffsetsReply(ErrorCode.NOT_COORDINATOR)
+        return await self._groups.delete_share_offsets(group_id, topics)
+
+    async def delete_share_group(self, group_id: str) -> ErrorCode:
+        """DeleteGroups of a share group. See `GroupCoordinator.delete_share_group`."""
+        if self._elsewhere(group_id):
+            return ErrorCode.NOT_COORDINATOR
+        return await self._groups.delete_share_group(group_id)
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
         """LeaveGroup. See `GroupCoordinator.leave`."""

@@ -66,6 +66,12 @@ from .registry import (
     subscription_of,
 )
 from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
+from .share.events import Heartbeat as ShareHeartbeat
+from .share.events import HeartbeatReply as ShareHeartbeatReply
+from .share.events import Leave as ShareLeave
+from .share.events import OffsetsReply
+from .share.state import Group as ShareGroup
+from .share_groups import ShareGroups
 from .topics import TopicLookup
 
 UNKNOWN_GROUP_SINCE = 9
@@ -118,6 +124,7 @@ class GroupCoordinator:
             may_describe=lambda name, caller: self.may_describe(name, caller),
             become_classic=self._become_classic,
         )
+        self.share_groups = ShareGroups(self._registry, lambda group_id: self.configs(group_id))
         self._append_transactional = append_transactional
         self._clock = clock
         self._new_uuid = new_uuid
@@ -179,7 +186,7 @@ class GroupCoordinator:
         for group_id in self._registry.of_partition(partition_index):
             self._registry.forget(group_id)
         try:
-            loaded = load_groups(log, self._order, self.settings.consumer.first_epoch)
+            loaded = load_groups(log, self._order, self.settings.consumer.first_epoch, self.settings.share.first_epoch)
         except Exception as error:
             self._registry.readiness[partition_index] = Readiness.FAILED
             return self._registry.error_code(error)
@@ -192,6 +199,8 @@ class GroupCoordinator:
             entry = self._entries[group_id]
             if isinstance(entry.group, ConsumerGroup):
                 self._consumer_groups.loaded(entry)
+            elif isinstance(entry.group, ShareGroup):
+                self.share_groups.loaded(entry)
             else:
                 self._feed(group_id, Loaded())
         return ErrorCode.NONE
@@ -229,6 +238,8 @@ class GroupCoordinator:
             return JoinReply(error, member_id)
         is_new = group_id not in self._entries
         entry = self._find_or_create(group_id)
+        if isinstance(entry.group, ShareGroup):
+            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         if isinstance(entry.group, ConsumerGroup):
             if not entry.is_empty:
                 new_id = "" if member_id else self._consumer_groups.new_id()
@@ -267,7 +278,7 @@ class GroupCoordinator:
         error = self.unavailable(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # clients rejoin on this code, and fail on the other
-        elif error is ErrorCode.NONE and group_id not in self._entries:
+        elif error is ErrorCode.NONE and not self._has_members_of_classic(group_id):
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             return SyncReply(error)
@@ -295,7 +306,7 @@ class GroupCoordinator:
             return ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return error
-        if group_id not in self._entries:
+        if not self._has_members_of_classic(group_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self._request(group_id, Heartbeat(self._registry.token(), member_id, instance_id, generation_id)).error
 
@@ -304,12 +315,36 @@ class GroupCoordinator:
         error = self.unavailable(group_id)
         return HeartbeatReply(error) if error else self._consumer_groups.heartbeat(group_id, request)
 
+    def share_heartbeat(self, group_id: str, event: ShareHeartbeat | ShareLeave) -> ShareHeartbeatReply:
+        """ShareGroupHeartbeat; the request was checked."""
+        error = self.unavailable(group_id)
+        return ShareHeartbeatReply(error) if error else self.share_groups.heartbeat(group_id, event)
+
+    async def alter_share_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
+        """AlterShareGroupOffsets: new start offsets, by topic and partition."""
+        error = self.unavailable(group_id)
+        return OffsetsReply(error) if error else await self.share_groups.alter_offsets(group_id, offsets)
+
+    async def delete_share_offsets(self, group_id: str, topics: tuple[str, ...]) -> OffsetsReply:
+        """DeleteShareGroupOffsets: removes the state of topics."""
+        error = self.unavailable(group_id)
+        return OffsetsReply(error) if error else await self.share_groups.delete_offsets(group_id, topics)
+
+    async def delete_share_group(self, group_id: str) -> ErrorCode:
+        """DeleteGroups of a share group, after its state."""
+        return self.unavailable(group_id) or await self.share_groups.delete(group_id)
+
+    def _has_members_of_classic(self, group_id: str) -> bool:
+        """Returns whether the group exists and may have members with the classic protocol."""
+        entry = self._entries.get(group_id)
+        return entry is not None and not isinstance(entry.group, ShareGroup)
+
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
         """LeaveGroup; `members` are pairs (member id, instance id)."""
         error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return LeaveReply(error)
-        if group_id not in self._entries:
+        if not self._has_members_of_classic(group_id):
             group = Group(group_id)
             reply = next(
                 effect.response
@@ -332,6 +367,8 @@ class GroupCoordinator:
             if isinstance(entry.group, ConsumerGroup):
                 left: Mapping[Any, int] = self._consumer_groups.time_left(entry)
                 fire = self._consumer_groups.feed
+            elif isinstance(entry.group, ShareGroup):
+                left, fire = self.share_groups.time_left(entry), self.share_groups.feed
             else:
                 left, fire = time_left(entry.group, entry.timers, self.settings.group), self._fire
             for name, delay_ms in left.items():
@@ -364,7 +401,9 @@ class GroupCoordinator:
         if (is_new := group_id not in self._entries) and generation_id >= 0:
             return self._unknown_group(api_version, producer)
         entry = self._find_or_create(group_id)
-        if isinstance(entry.group, ConsumerGroup):
+        if isinstance(entry.group, ShareGroup):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif isinstance(entry.group, ConsumerGroup):
             error = commit_error(
                 entry.group,
                 self.settings.consumer,
@@ -445,6 +484,8 @@ class GroupCoordinator:
             error = fetch_error(entry.group, member_id, epoch)
             if error is not ErrorCode.NONE:
                 return error, []
+        if entry is not None and isinstance(entry.group, ShareGroup):
+            return ErrorCode.GROUP_ID_NOT_FOUND, []
         offsets = entry.offsets if entry is not None else Offsets()
         fetched: list[FetchedOffset] = []
         for partition in list(offsets) if partitions is None else partitions:
@@ -461,7 +502,7 @@ class GroupCoordinator:
         error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return error, {}
-        if (entry := self._entries.get(group_id)) is None:
+        if (entry := self._entries.get(group_id)) is None or isinstance(entry.group, ShareGroup):
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
         results = dict.fromkeys(partitions, ErrorCode.NONE)
         if not entry.is_empty:
@@ -506,8 +547,8 @@ class GroupCoordinator:
                 self._drop_if_unused(entry)
 
     def _drop_if_unused(self, entry: Entry) -> None:
-        if entry.group.group_id not in self._entries:
-            return
+        if entry.group.group_id not in self._entries or isinstance(entry.group, ShareGroup):
+            return  # a share group stays until it is deleted
         if isinstance(entry.group, ConsumerGroup):
             self._consumer_groups.delete_if_unused(entry)
         elif entry.is_empty and entry.offsets.unused:
@@ -517,7 +558,8 @@ class GroupCoordinator:
         """Returns the time at which `expire` next has an effect if nothing changes, or None."""
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         found = [entry.offsets.due_ms(expiry(entry.group), retention_ms) for entry in self._entries.values()]
-        if any(entry.is_empty and entry.offsets.unused for entry in self._entries.values()):
+        disposable = (entry for entry in self._entries.values() if not isinstance(entry.group, ShareGroup))
+        if any(entry.is_empty and entry.offsets.unused for entry in disposable):
             return 0  # such a group goes with the next check
         return min((due_ms for due_ms in found if due_ms is not None), default=None)
 
@@ -539,7 +581,7 @@ class GroupCoordinator:
         return error, self.group(group_id) if error is ErrorCode.NONE else None
 
     def delete(self, group_id: str) -> ErrorCode:
-        """DeleteGroups for one group, including its offsets, with tombstones."""
+        """DeleteGroups for one group but a share group, including its offsets, with tombstones."""
         error = self.unavailable(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error

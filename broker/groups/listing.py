@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .consumer.state import Group as ConsumerGroup
 from .registry import AnyGroup
+from .share.state import Group as ShareGroup
 
 
 class ListedGroup(NamedTuple):
@@ -20,6 +21,8 @@ class ListedGroup(NamedTuple):
 
 def group_type(group: AnyGroup) -> str:
     """Returns Kafka's name of the kind of a group."""
+    if isinstance(group, ShareGroup):
+        return "share"
     return "consumer" if isinstance(group, ConsumerGroup) else "classic"
 
 

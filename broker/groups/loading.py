@@ -11,13 +11,18 @@ from .consumer.state import Group as ConsumerGroup
 from .offsets import Offsets, OpenTransactions
 from .records import GroupEntry, LogEntry, OffsetEntry, TransactionalRecord, TransactionEnd, decode
 from .registry import AnyGroup
+from .share.records import ShareGroupChange
+from .share.state import AssignmentEpochSet
+from .share.state import EpochSet as ShareEpochSet
+from .share.state import Group as ShareGroup
 
 
 def load_groups(
-    log: Iterable[LogEntry], order: Iterator[int], first_epoch: int = 0
+    log: Iterable[LogEntry], order: Iterator[int], first_epoch: int = 0, first_share_epoch: int = 0
 ) -> dict[str, tuple[AnyGroup, Offsets]]:
     """Returns the groups of the log with their offsets; later records override, tombstones remove. `order` numbers the
-    commits, `first_epoch` is that of a group of the consumer protocol.
+    commits, `first_epoch` is that of a group of the consumer protocol, `first_share_epoch` that of a
+    share group.
 
     A group with offsets but without a group record only stores offsets. Raises MalformedMessage for an invalid record.
     """
@@ -42,6 +47,8 @@ def load_groups(
                 del groups[decoded.group_id]
         elif isinstance(decoded, GroupChange):
             _apply(groups, decoded, first_epoch)
+        elif isinstance(decoded, ShareGroupChange):
+            _apply_share(groups, decoded, first_share_epoch)
         elif isinstance(decoded, OffsetEntry):
             table = offsets.setdefault(decoded.group_id, Offsets())
             if decoded.committed is None:
@@ -67,3 +74,18 @@ def _apply(groups: dict[str, AnyGroup], decoded: GroupChange, first_epoch: int) 
         del groups[decoded.group_id]
     else:
         group.apply(decoded.change)
+
+
+def _apply_share(groups: dict[str, AnyGroup], decoded: ShareGroupChange, first_epoch: int) -> None:
+    """Applies a change of a share group; a tombstone of the epoch ends the group."""
+    group_id, change = decoded
+    if isinstance(change, ShareEpochSet) and change.epoch is None:
+        if isinstance(groups.get(group_id), ShareGroup):
+            del groups[group_id]
+        return
+    group = groups.get(group_id)
+    if not isinstance(group, ShareGroup):
+        if change[-1] is None or (isinstance(change, AssignmentEpochSet) and change.epoch is None):
+            return
+        group = groups[group_id] = ShareGroup(group_id, first_epoch)
+    group.apply(change)

@@ -1,7 +1,7 @@
 """Detects consumers that look up their group coordinator but never use it: they expect a group protocol that is not
 served.
 
-A client with `group.protocol=streams` (KIP-1071), a share consumer (KIP-932), and in profiles without KIP-848 one with
+A client with `group.protocol=streams` (KIP-1071), and in profiles without KIP-848 one with
 `group.protocol=consumer`, learns from ApiVersions that this broker does not serve its heartbeat API. The Java client
 then fails; librdkafka repeats FindCoordinator and reports nothing. Neither sends a request that the broker could
 refuse. Owns the detection, its limits and the log line.

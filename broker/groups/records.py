@@ -1,8 +1,9 @@
 """Groups and offsets as records of `__consumer_offsets`, in Apache Kafka's format.
 
-A key is its type (int16: 0 and 1 for an offset, 2 for a classic group; `consumer/records.py` has others) and fields; a
-value is its version (int16) and fields; a null value is a tombstone. Writes OffsetCommitValue v3, or v1 with an
-explicit expiry, and GroupMetadataValue v3, like Apache Kafka 2.3 to 4.0. Reads all versions.
+A key is its type (int16: 0 and 1 for an offset, 2 for a classic group; `consumer/records.py` and `share/records.py`
+have others) and fields; a value is its version (int16) and fields; a null value is a tombstone. Writes
+OffsetCommitValue v3, or v1 with an explicit expiry, and GroupMetadataValue v3, like Apache Kafka 2.3 to 4.0. Reads all
+versions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from .classic.state import Group, GroupState, Member
 from .consumer import records as consumer_records
 from .consumer.records import GroupChange
 from .offsets import CommittedOffset, Partition
+from .share import records as share_records
+from .share.records import ShareGroupChange
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 """Key and value."""
@@ -123,7 +126,7 @@ def group_record(group: Group) -> Record:
     return group_tombstone(group.group_id)[0], b"\x00\x03" + build(value, 3)
 
 
-def decode(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | GroupChange | None:
+def decode(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | GroupChange | ShareGroupChange | None:
     """Decodes a record; None for an unknown key type. Raises MalformedMessage."""
     key_type = _leading_int16(key, "key")
     if key_type in OFFSET_KEY_TYPES:
@@ -133,7 +136,7 @@ def decode(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | GroupC
     if key_type == GROUP_KEY_TYPE:
         group_id = parse(GroupMetadataKey, 0, key[2:]).group
         return GroupEntry(group_id, None if value is None else _group(group_id, value))
-    return consumer_records.decode(key_type, key, value)
+    return consumer_records.decode(key_type, key, value) or share_records.decode(key_type, key, value)
 
 
 def _leading_int16(data: bytes, what: str) -> int:

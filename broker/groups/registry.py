@@ -2,7 +2,7 @@
 
 Owns their entries with offsets and timers, the delayed responses, which partitions of `__consumer_offsets` are served,
 and appending to them. Decides nothing: `coordinator` runs the classic groups, `consumer_groups` those of the consumer
-protocol.
+protocol, `share_groups` the share groups.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from .classic.subscription import subscribed_topics
 from .consumer.state import Group as ConsumerGroup
 from .offsets import Expiry, Offsets
 from .settings import CoordinatorSettings
+from .share.state import Group as ShareGroup
 from .topics import TopicLookup
 
-AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 class Append(Protocol):
@@ -68,7 +69,7 @@ class Entry:
     def is_empty(self) -> bool:
         """Whether the group has no members and is not being rebalanced."""
         group = self.group
-        return group.is_empty if isinstance(group, ConsumerGroup) else group.state is ClassicState.EMPTY
+        return group.state is ClassicState.EMPTY if isinstance(group, ClassicGroup) else group.is_empty
 
     def cancel_timers(self) -> None:
         for timer in self.timers.values():
@@ -204,6 +205,8 @@ def expiry(group: AnyGroup) -> Expiry | None:
     Without members the retention of a classic group starts when it became empty; in a Stable consumer group, in one of
     the consumer protocol, and in a group that only stores offsets, at the commit. Offsets of subscribed topics stay.
     """
+    if isinstance(group, ShareGroup):
+        return None
     if isinstance(group, ConsumerGroup):
         return Expiry(group.subscribed_topics)
     if group.protocol_type is None:
@@ -223,7 +226,7 @@ def offset_tombstones(entry: Entry) -> list[records.Record]:
 
 def subscription_of(group: AnyGroup) -> frozenset[str] | None:
     """Returns the topics that the members subscribe to; None if a subscription cannot be read."""
-    return group.subscribed_topics if isinstance(group, ConsumerGroup) else subscribed_topics(group)
+    return subscribed_topics(group) if isinstance(group, ClassicGroup) else group.subscribed_topics
 
 
 def groups_of(entries: Iterable[Entry]) -> Sequence[AnyGroup]:

@@ -13,8 +13,10 @@ from ..releases.behaviour import Behaviour
 from .classic.state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
 from .consumer.events import Settings
 from .consumer.records import Format
+from .share.events import Settings as ShareSettings
 
 CONSUMER_DEFAULTS = Settings()
+SHARE_DEFAULTS = ShareSettings()
 NEWEST_FORMAT = Format()
 # The configs of a group, and the settings that they change.
 _GROUP_CONFIGS = {
@@ -44,6 +46,7 @@ class CoordinatorSettings:
     absent_group_code: int = ErrorCode.ILLEGAL_GENERATION
     consumer: Settings = CONSUMER_DEFAULTS
     consumer_format: Format = NEWEST_FORMAT
+    share: ShareSettings = SHARE_DEFAULTS
 
     @classmethod
     def from_config(cls, config: Any, behaviour: Behaviour) -> CoordinatorSettings:
@@ -66,6 +69,7 @@ class CoordinatorSettings:
             consumer_format=Format(
                 assignment_epochs=behaviour.commits_by_assignment, assignment_time=behaviour.spaces_assignments
             ),
+            share=_share(config, behaviour),
         )
 
     def of_consumer_group(self, configs: Mapping[str, str]) -> Settings:
@@ -101,6 +105,17 @@ def _consumer(config: Any, behaviour: Behaviour) -> Settings:
         rejoins_at_zero=behaviour.rejoins_at_zero,
         resets_epochs=behaviour.commits_by_assignment,
         commits_by_assignment=behaviour.commits_by_assignment,
+    )
+
+
+def _share(config: Any, behaviour: Behaviour) -> ShareSettings:
+    return ShareSettings(
+        session_timeout_ms=config.get("group.share.session.timeout.ms", 45_000),
+        heartbeat_interval_ms=config.get("group.share.heartbeat.interval.ms", 5_000),
+        max_size=config.get("group.share.max.size", 200),
+        assignment_interval_ms=config.get("group.share.assignment.interval.ms", 0),
+        initialize_retry_ms=config.get("group.share.initialize.retry.interval.ms", 30_000),
+        first_epoch=int(behaviour.spaces_assignments),
     )
 
 

@@ -54,8 +54,11 @@ from .security.describe_delegation_token import describe_delegation_token
 from .security.describe_user_scram_credentials import describe_user_scram_credentials
 from .security.expire_delegation_token import expire_delegation_token
 from .security.renew_delegation_token import renew_delegation_token
+from .share.offsets import alter_share_group_offsets, delete_share_group_offsets, describe_share_group_offsets
 from .share.share_acknowledge import share_acknowledge
 from .share.share_fetch import share_fetch
+from .share.share_group_describe import share_group_describe
+from .share.share_group_heartbeat import share_group_heartbeat
 from .share.state import (
     delete_share_group_state,
     initialize_share_group_state,
@@ -141,6 +144,8 @@ HANDLERS = (
     remove_raft_voter,
     get_telemetry_subscriptions,
     push_telemetry,
+    share_group_heartbeat,
+    share_group_describe,
     share_fetch,
     share_acknowledge,
     initialize_share_group_state,
@@ -148,4 +153,7 @@ HANDLERS = (
     write_share_group_state,
     delete_share_group_state,
     read_share_group_state_summary,
+    describe_share_group_offsets,
+    alter_share_group_offsets,
+    delete_share_group_offsets,
 )

@@ -23,11 +23,6 @@ _MISSING = (
     _Missing("between brokers and controllers", INTER_BROKER_KEYS, "clients do not need it"),
     _Missing("SASL, not done yet", frozenset({17, 36}), "set security.protocol=PLAINTEXT in the client"),
     _Missing(
-        "membership of share groups (KIP-932), not done yet",
-        frozenset({76, 77, *range(90, 93)}),
-        "use a consumer group",
-    ),
-    _Missing(
         "streams groups (KIP-1071), not done yet",
         frozenset({88, 89, 93}),
         "set group.protocol=classic in Kafka Streams",

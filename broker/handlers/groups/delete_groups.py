@@ -9,6 +9,7 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ...context import RequestContext, handles
+from ...groups.share.state import Group as ShareGroup
 
 GROUP_ENTRIES = 2  # entries of a cooperative step for each group
 
@@ -27,7 +28,11 @@ async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -
         if not context.allowed(AclOperation.DELETE, ResourceType.GROUP, name):
             refused.append(result(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
             continue
-        error = context.groups.delete(name)
+        _, group = context.groups.describe(name)
+        if isinstance(group, ShareGroup):
+            error = await context.groups.delete_share_group(name)
+        else:
+            error = context.groups.delete(name)
         if error is ErrorCode.NONE:
             error = await context.broker.group_records_durable(name)
         results.append(result(group_id=name, error_code=error))

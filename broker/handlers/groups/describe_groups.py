@@ -1,7 +1,7 @@
 """DescribeGroups v0-v6: state and members of groups. KIP-345, KIP-430, KIP-1043.
 
-A group that does not exist, or that uses the consumer protocol, is Dead, from v6 on with GROUP_ID_NOT_FOUND. Requires
-DESCRIBE on each group.
+A group that does not exist, or that does not use the classic protocol, is Dead, from v6 on with GROUP_ID_NOT_FOUND.
+Requires DESCRIBE on each group.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from ....protocol.limits import INT32_MIN
 from ....protocol.messages.groups.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ...context import RequestContext, handles
 from ...groups.classic.state import Group, GroupState, Member
-from ...groups.consumer.state import Group as ConsumerGroup
 
 NOT_FOUND_SINCE = 6
 NOT_REQUESTED = INT32_MIN
@@ -59,11 +58,11 @@ def _described(group_id: str, context: RequestContext, request: DescribeGroupsRe
     error, group = context.groups.describe(group_id)
     message = None
     state = GroupState.DEAD.value if error is ErrorCode.NONE else ""
-    is_other = isinstance(group, ConsumerGroup)
+    is_other = group is not None and not isinstance(group, Group)
     if error is ErrorCode.NONE and (group is None or is_other) and context.api_version >= NOT_FOUND_SINCE:
         text = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, text
-    if group is None or isinstance(group, ConsumerGroup):
+    if not isinstance(group, Group):
         return _without_members(
             group_id, error, message, state, operations if error is ErrorCode.NONE else NOT_REQUESTED
         )

@@ -1,4 +1,4 @@
-"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848): classic or consumer.
+"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848, KIP-932).
 
 Without DESCRIBE on the cluster a client gets the groups it may describe, or a refusal, as in the release (KIP-231).
 """
@@ -10,8 +10,9 @@ from ....protocol.messages.groups.list_groups import ListGroupsRequest, ListGrou
 from ...context import RequestContext, handles
 from ...groups.classic.state import GroupState
 from ...groups.consumer.state import GroupState as ConsumerState
+from ...groups.share.state import GroupState as ShareState
 
-STATES = frozenset(state.value for state in (*GroupState, *ConsumerState))
+STATES = frozenset(state.value for state in (*GroupState, *ConsumerState, *ShareState))
 
 
 @handles(ListGroupsRequest)

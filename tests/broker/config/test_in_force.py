@@ -126,6 +126,9 @@ DYNAMIC = {synonyms[0]: of_broker(name) for name in OF_TOPIC if (synonyms := fac
     "group.consumer.assignment.interval.ms": Effect(
         "23", lambda broker: broker.state.groups.settings.consumer.assignment_interval_ms, 23
     ),
+    "group.share.assignment.interval.ms": Effect(
+        "24", lambda broker: broker.state.groups.settings.share.assignment_interval_ms, 24
+    ),
     **{name: Effect(text, value(name), text) for name, text in WHEN_NEEDED.items()},
 }
 

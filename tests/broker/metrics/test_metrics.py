@@ -13,6 +13,7 @@ import pytest
 from ottla.broker.metrics.counters import BOUNDS, RequestMetrics
 from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.compression import Codec
@@ -270,11 +271,23 @@ async def test_groups_of_the_consumer_protocol_are_counted_by_state(tmp_path: Pa
             assert (await client.call(request, 1)).error_code == 0
         scrape = await metered_broker.scrape()
         of = "kafka_server_group_coordinator_metrics_"
-        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 1}
+        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 1, ("share",): 0}
         counted = scrape.all(f"{of}consumer_groups")
         assert {state: count for (state,), count in counted.items() if count} == {"assigning": 1}
         assert scrape.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
         assert scrape.value("kafka_consumergroup_members", consumergroup="g") == 2
+
+
+async def test_share_groups_are_counted_by_state(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        joining = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
+        assert (await client.call(joining, 1)).error_code == 0
+        scrape = await metered_broker.scrape()
+        of = "kafka_server_group_coordinator_metrics_"
+        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 0, ("share",): 1}
+        assert scrape.all(f"{of}share_groups") == {("empty",): 0, ("stable",): 1, ("dead",): 0}
+        assert scrape.value("kafka_consumergroup_members", consumergroup="g") == 1
 
 
 async def test_consumer_lag(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ VALID = """
     ConsumerGroupDescribe     69  -     -     0     0-1   0-1   0-1      0-1
     GetTelemetrySubscriptions 71  -     -     0     0     0     0        0
     PushTelemetry             72  -     -     0     0     0     0        0
+    ShareGroupHeartbeat       76  -     -     -     -     1     1        1
+    ShareGroupDescribe        77  -     -     -     -     1     1        1
     ShareFetch                78  -     -     -     -     1     1-2      1-2
     ShareAcknowledge          79  -     -     -     -     1     1-2      1-2
     InitializeShareGroupState 83  -     -     -     -     0     0        0
@@ -104,6 +106,9 @@ VALID = """
     WriteShareGroupState      85  -     -     -     -     0     0-1      0-1
     DeleteShareGroupState     86  -     -     -     -     0     0        0
     ReadShareGroupStateSummary 87 -     -     -     -     0     0-1      0-1
+    DescribeShareGroupOffsets 90  -     -     -     -     0     0-1      0-1
+    AlterShareGroupOffsets    91  -     -     -     -     0     0        0
+    DeleteShareGroupOffsets   92  -     -     -     -     0     0        0
     AddRaftVoter              80  -     -     0     0     0     0-1      0-1
     RemoveRaftVoter           81  -     -     0     0     0     0        0
     UnregisterController      94  -     -     -     -     -     -     0

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.broker.groups.share.events import Heartbeat, Leave
 from ottla.broker.share.sessions import SessionKey
 from ottla.protocol.acls import AclOperation as Op
+from ottla.protocol.messages.share.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from ottla.protocol.messages.share.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from ottla.protocol.messages.share.delete_share_group_state import DeleteShareGroupStateRequest
+from ottla.protocol.messages.share.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from ottla.protocol.messages.share.initialize_share_group_state import InitializeShareGroupStateRequest
 from ottla.protocol.messages.share.read_share_group_state import ReadShareGroupStateRequest
 from ottla.protocol.messages.share.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 from ottla.protocol.messages.share.share_acknowledge import ShareAcknowledgeRequest
 from ottla.protocol.messages.share.share_fetch import ShareFetchRequest
+from ottla.protocol.messages.share.share_group_describe import ShareGroupDescribeRequest
+from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.messages.share.write_share_group_state import WriteShareGroupStateRequest
 from ottla_testing.broker.authorization_cases import (
     CLUSTER,
@@ -78,9 +84,105 @@ def of_state(request: type, data: str, **fields: Any) -> Callable[[World], Any]:
     return made
 
 
+def joining(world: World) -> ShareGroupHeartbeatRequest:
+    return ShareGroupHeartbeatRequest(group_id="n", member_id="a", member_epoch=0, subscribed_topic_names=["t", "u"])
+
+
+def describing_offsets(world: World) -> DescribeShareGroupOffsetsRequest:
+    made = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    topic_of = made.DescribeShareGroupOffsetsRequestTopic
+    topics = [topic_of(topic_name=name, partitions=[0]) for name in "tu"]
+    return DescribeShareGroupOffsetsRequest(groups=[made(group_id="s", topics=topics)])
+
+
+def described_offsets(response: Any) -> Any:
+    (found,) = response.groups
+    return found.error_code, [(one.topic_name, one.partitions[0].error_code) for one in found.topics]
+
+
+def share_group(world: World) -> None:
+    """Makes an empty share group s with topic t."""
+    groups = world.broker.state.groups
+    groups.share_heartbeat("s", Heartbeat("a", 0, topics=frozenset("t")))
+    groups.share_heartbeat("s", Leave("a"))
+
+
+def altering_offsets(world: World) -> AlterShareGroupOffsetsRequest:
+    share_group(world)
+    made = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+    one = made.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+    return AlterShareGroupOffsetsRequest(group_id="s", topics=[made(topic_name="t", partitions=[one])])
+
+
+def deleting_offsets(world: World) -> DeleteShareGroupOffsetsRequest:
+    share_group(world)
+    made = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
+    return DeleteShareGroupOffsetsRequest(group_id="s", topics=[made(topic_name="t")])
+
+
+def offsets_results(response: Any) -> Any:
+    results = [one for topic in response.responses for one in getattr(topic, "partitions", [topic])]
+    return response.error_code, [one.error_code for one in results]
+
+
+def code(response: Any) -> int:
+    return response.error_code
+
+
 DENIED: Mapping[Right | tuple[Right, ...], Any] = {cluster(Op.CLUSTER_ACTION): [CLUSTER]}
 
 EVERY_SHARE: dict[type, list[Case]] = {
+    ShareGroupHeartbeatRequest: [
+        Case(
+            1,
+            joining,
+            0,
+            {group(Op.READ, "n"): GROUP, topic(Op.DESCRIBE): TOPIC, topic(Op.DESCRIBE, "u"): TOPIC},
+            code,
+        ),
+    ],
+    ShareGroupDescribeRequest: [
+        Case(
+            1,
+            lambda world: ShareGroupDescribeRequest(group_ids=["x", "y"], include_authorized_operations=False),
+            [("x", 69), ("y", 69)],
+            {
+                group(Op.DESCRIBE, "x"): [("x", GROUP), ("y", 69)],
+                group(Op.DESCRIBE, "y"): [("y", GROUP), ("x", 69)],
+            },
+        ),
+    ],
+    DescribeShareGroupOffsetsRequest: [
+        Case(
+            1,
+            describing_offsets,
+            (0, [("t", 0), ("u", 0)]),
+            {
+                group(Op.DESCRIBE, "s"): (GROUP, []),
+                topic(Op.DESCRIBE): (0, [("u", 0), ("t", TOPIC)]),
+                topic(Op.DESCRIBE, "u"): (0, [("t", 0), ("u", TOPIC)]),
+            },
+            described_offsets,
+        ),
+    ],
+    AlterShareGroupOffsetsRequest: [
+        Case(
+            0,
+            altering_offsets,
+            (0, [0]),
+            {group(Op.READ, "s"): (GROUP, []), topic(Op.READ): (0, [TOPIC])},
+            offsets_results,
+        ),
+    ],
+    DeleteShareGroupOffsetsRequest: [
+        Case(
+            0,
+            deleting_offsets,
+            (0, [0]),
+            {group(Op.DELETE, "s"): (GROUP, []), topic(Op.READ): (0, [TOPIC])},
+            offsets_results,
+        ),
+    ],
     ShareFetchRequest: [
         Case(
             2,

@@ -18,7 +18,7 @@ from unittest import mock
 
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
-from ottla.broker.groups.classic.state import GroupState, JoinRequest
+from ottla.broker.groups.classic.state import Group, GroupState, JoinRequest
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metadata.topics import Topic
 from ottla.broker.metrics import client_ledger
@@ -324,7 +324,7 @@ class World:
         for name in [f"g{number}" for number in range(4)]:
             group = state.groups.group(name)
             self.notes.append((self.clock.now_ms(), name, group, state.groups.offsets(name)))
-            if group is not None and group.state is GroupState.EMPTY and group.generation_id > 1:
+            if isinstance(group, Group) and group.state is GroupState.EMPTY and group.generation_id > 1:
                 self.done.add("emptied")
         for number in range(3):
             self.notes.append(state.transactions.describe(f"tx{number}"))

@@ -1,0 +1,420 @@
+"""The share group protocol as a table: event -> decision (KIP-932).
+
+Owns every decision about members, epochs, assignments and the initialization of share partitions. Uses no clock, socket
+or log. A decision does not change the group: its changes are written first, and then applied. There is no revocation: a
+member has its new assignment at once, and a partition may belong to several members. Rules: Kafka 4.3's
+`GroupMetadataManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ....protocol.errors import ErrorCode
+from .assignor import Partitions, assign
+from .events import (
+    AlterOffsets,
+    CancelTimer,
+    Decision,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteState,
+    Effect,
+    Event,
+    Heartbeat,
+    HeartbeatReply,
+    Initialize,
+    Leave,
+    Loaded,
+    Metadata,
+    OffsetsDeleted,
+    OffsetsReply,
+    Reply,
+    SessionExpired,
+    Settings,
+    StartTimer,
+    StateInitialized,
+    TopicDeleted,
+)
+from .state import (
+    JOIN,
+    AssignmentEpochSet,
+    Change,
+    Checked,
+    Current,
+    CurrentSet,
+    EpochSet,
+    Group,
+    Info,
+    InfoSet,
+    Initialization,
+    InitializationSet,
+    Initialized,
+    Member,
+    TargetSet,
+)
+
+UNKNOWN_TOPIC = "This server does not host this topic-partition."
+NOTHING_TO_DELETE = "There is no offset information to delete."
+NOT_EMPTY = "The group is not empty."
+
+
+class Refusal(Exception):
+    """Ends a heartbeat with an error response."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, metadata: Metadata) -> Decision:
+    """Returns the changes of the group that `event` leads to, and the effects after them, in order."""
+    step = _Step(group, now_ms, settings, metadata)
+    try:
+        _TABLE[type(event)](step, event)
+    except Refusal as refusal:
+        return Decision((), (Reply(HeartbeatReply(refusal.code, refusal.message)),))
+    return Decision(tuple(step.changes), tuple(step.effects))
+
+
+class _Step:
+    """A decision in progress: the group before it, with the changes so far applied to a copy of what they change."""
+
+    def __init__(self, group: Group, now_ms: int, settings: Settings, metadata: Metadata) -> None:
+        self.group = group
+        self.now_ms = now_ms
+        self.settings = settings
+        self.metadata = metadata
+        self.epoch = group.epoch
+        self.members = dict(group.members)
+        self.initialization = group.initialization
+        self.changes: list[Change] = []
+        self.effects: list[Effect] = []
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        return frozenset[str]().union(*(member.info.topics for member in self.members.values()))
+
+    def set_info(self, member: Member, info: Info) -> Member:
+        changed = replace(member, info=info)
+        self.members[member.member_id] = changed
+        self.changes.append(InfoSet(member.member_id, info))
+        return changed
+
+    def bump(self, metadata_hash: int) -> None:
+        self.epoch += 1
+        self.changes.append(EpochSet(self.epoch, metadata_hash))
+
+    def initialize(self, initialization: Initialization) -> None:
+        self.initialization = initialization
+        self.changes.append(InitializationSet(initialization))
+
+
+# --- members ---------------------------------------------------------------------------------------------------------
+
+
+def _heartbeat(step: _Step, event: Heartbeat) -> None:
+    group, settings = step.group, step.settings
+    before = _known_member(step, event)
+    info = Info(
+        rack_id=before.info.rack_id if event.rack_id is None else event.rack_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        topics=before.info.topics if event.topics is None else event.topics,
+    )
+    member = before
+    if info != before.info or before.member_id not in group.members:
+        member = step.set_info(before, info)
+    changed = info.topics != before.info.topics
+    if group.assignment_epoch >= group.epoch and _has_unassigned(group):
+        changed = True
+    version = step.metadata.version()
+    if changed or group.checked != version:
+        found = step.metadata.hash_of(step.subscribed_topics)
+        changed = changed or found != group.metadata_hash
+        if changed:
+            step.bump(found)
+        step.changes.append(Checked(version))
+    target_epoch, target = _target(step, member)
+    current = _reconciled(step, member, target_epoch, target, changed=changed)
+    if current is not None:
+        step.changes.append(CurrentSet(member.member_id, current))
+    else:
+        current = member.current
+    is_shown = event.epoch == JOIN or event.topics is not None or current.assigned != before.current.assigned
+    step.effects.append(StartTimer(SessionExpired(event.member_id), settings.session_timeout_ms))
+    reply = HeartbeatReply(
+        ErrorCode.NONE,
+        None,
+        event.member_id,
+        current.epoch,
+        settings.heartbeat_interval_ms,
+        current.assigned if is_shown else None,
+    )
+    step.effects.append(Reply(reply))
+    _initialize_missing(step)
+
+
+def _known_member(step: _Step, event: Heartbeat) -> Member:
+    """Returns the member, or a new one that joins. Raises Refusal."""
+    group, limit = step.group, step.settings.max_size
+    member = group.members.get(event.member_id)
+    if member is None and len(group.members) >= limit:
+        raise Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum capacity of {limit} members."
+        )
+    if member is None and event.epoch != JOIN:
+        raise _unknown(event.member_id, group)
+    if member is None:
+        return Member(event.member_id)
+    epoch, previous = member.current.epoch, member.current.previous_epoch
+    must = "The member must abandon all its partitions and rejoin."
+    if event.epoch > epoch:
+        raise Refusal(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The share group member has a greater member epoch ({event.epoch}) than the one known by the group "
+            f"coordinator ({epoch}). {must}",
+        )
+    if event.epoch != JOIN and event.epoch < epoch and event.epoch != previous:
+        raise Refusal(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The share group member has a smaller member epoch ({event.epoch}) than the one known by the group "
+            f"coordinator ({epoch}), and it does not match the previous member epoch ({previous}). {must}",
+        )
+    return member
+
+
+def _unknown(member_id: str, group: Group) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+
+
+def _has_unassigned(group: Group) -> bool:
+    """Whether partitions of subscribed topics can be assigned, but are not all in the target assignment."""
+    topics = group.subscribed_topics
+    for topic_id, topic in group.initialization.initialized.items():
+        if topic.name in topics:
+            assigned = frozenset[int]().union(*(target.get(topic_id, ()) for target in group.target.values()))
+            if assigned != topic.partitions:
+                return True
+    return False
+
+
+def _target(step: _Step, member: Member) -> tuple[int, Partitions]:
+    """Returns the epoch of the target assignment and that of the member, after computing a new one if it is time."""
+    group, interval_ms = step.group, step.settings.assignment_interval_ms
+    is_early = group.assigned_ms > 0 and step.now_ms - group.assigned_ms < interval_ms
+    if group.assignment_epoch >= step.epoch or is_early:
+        return group.assignment_epoch, group.target.get(member.member_id, {})
+    subscriptions = {
+        one.member_id: frozenset(shape.topic_id for name in one.info.topics if (shape := step.metadata.shape_of(name)))
+        for one in step.members.values()
+    }
+    target = assign(subscriptions, group.target, step.initialization.assignable)
+    for member_id, partitions in target.items():
+        if partitions != group.target.get(member_id):
+            step.changes.append(TargetSet(member_id, partitions))
+    step.changes.append(AssignmentEpochSet(step.epoch, step.now_ms))
+    return step.epoch, target.get(member.member_id, {})
+
+
+def _reconciled(step: _Step, member: Member, target_epoch: int, target: Partitions, *, changed: bool) -> Current | None:
+    """The new epoch and partitions of a member; None if they stay."""
+    current = member.current
+    if not changed and current.epoch == target_epoch and member.member_id in step.group.members:
+        return None
+    known = {shape.topic_id for name in member.info.topics if (shape := step.metadata.shape_of(name))}
+    assigned = {id: partitions for id, partitions in target.items() if id in known}
+    made = Current(current.epoch, current.previous_epoch, assigned)
+    if target_epoch != current.epoch:
+        made = Current(target_epoch, current.epoch, assigned)
+    return None if made == current else made
+
+
+def _initialize_missing(step: _Step) -> None:
+    """Begins the state of partitions of subscribed topics that have none; what was begun long ago is begun again."""
+    present, retry_ms = step.initialization, step.settings.initialize_retry_ms
+    recent = {id: topic for id, topic in present.initializing.items() if step.now_ms - topic.at_ms < retry_ms}
+    begun = _combined(present.initialized, recent)
+    missing: dict[bytes, Initialized] = {}
+    for name in sorted(step.subscribed_topics):
+        shape = step.metadata.shape_of(name)
+        if shape is not None:
+            have = begun[shape.topic_id].partitions if shape.topic_id in begun else frozenset[int]()
+            if len(have) < shape.partitions:
+                missing[shape.topic_id] = Initialized(name, frozenset(range(shape.partitions)) - have, step.now_ms)
+    if missing:
+        _begin(step, missing)
+        starts = {id: dict.fromkeys(sorted(topic.partitions), -1) for id, topic in missing.items()}
+        step.effects.append(Initialize(step.epoch, starts))
+
+
+def _begin(step: _Step, topics: Mapping[bytes, Initialized]) -> None:
+    present = step.initialization
+    deleting = {id: name for id, name in present.deleting.items() if id not in topics}
+    step.initialize(replace(present, initializing=_combined(present.initializing, topics), deleting=deleting))
+
+
+def _combined(first: Mapping[bytes, Initialized], second: Mapping[bytes, Initialized]) -> dict[bytes, Initialized]:
+    """The partitions of both; name and time of the second where both have a topic."""
+    made = dict(first)
+    for id, topic in second.items():
+        have = first[id].partitions if id in first else frozenset[int]()
+        made[id] = topic._replace(partitions=topic.partitions | have)
+    return made
+
+
+def _without(topics: Mapping[bytes, Initialized], removed: Partitions) -> dict[bytes, Initialized]:
+    made: dict[bytes, Initialized] = {}
+    for id, topic in topics.items():
+        left = topic.partitions - removed.get(id, frozenset())
+        if left:
+            made[id] = topic._replace(partitions=left)
+    return made
+
+
+def _leave(step: _Step, event: Leave) -> None:
+    if event.member_id not in step.group.members:
+        raise _unknown(event.member_id, step.group)
+    _remove(step, event.member_id)
+    step.effects.append(CancelTimer(SessionExpired(event.member_id)))
+    step.effects.append(Reply(HeartbeatReply(ErrorCode.NONE, None, event.member_id, -1)))
+
+
+def _expired(step: _Step, event: SessionExpired) -> None:
+    if event.member_id in step.group.members:
+        _remove(step, event.member_id)
+
+
+def _remove(step: _Step, member_id: str) -> None:
+    del step.members[member_id]
+    step.changes += [CurrentSet(member_id, None), TargetSet(member_id, None), InfoSet(member_id, None)]
+    step.bump(step.metadata.hash_of(step.subscribed_topics))
+
+
+def _loaded(step: _Step, _: Loaded) -> None:
+    step.effects += [
+        StartTimer(SessionExpired(member_id), step.settings.session_timeout_ms) for member_id in step.group.members
+    ]
+
+
+# --- state of share partitions ---------------------------------------------------------------------------------------
+
+
+def _initialized(step: _Step, event: StateInitialized) -> None:
+    present = step.initialization
+    initializing = _without(present.initializing, event.partitions)
+    if event.failed:
+        if present.initializing and event.partitions:
+            step.initialize(replace(present, initializing=initializing))
+        return
+    names = {id: topic.name for id, topic in (*present.initialized.items(), *present.initializing.items())}
+    done = {id: Initialized(names.get(id, ""), found) for id, found in event.partitions.items() if id in names}
+    if done:
+        initialized = _combined(present.initialized, done)
+        step.initialize(replace(present, initializing=initializing, initialized=initialized))
+
+
+def _alter_offsets(step: _Step, event: AlterOffsets) -> None:
+    if step.group.members:
+        step.effects.append(Reply(OffsetsReply(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY)))
+        return
+    results: dict[tuple[str, int], tuple[ErrorCode, str | None]] = {}
+    starts: dict[bytes, dict[int, int]] = {}
+    topics: dict[bytes, Initialized] = {}
+    for name, offsets in event.offsets.items():
+        shape = step.metadata.shape_of(name)
+        for index, offset in offsets.items():
+            if shape is None or not 0 <= index < shape.partitions:
+                results[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC
+                continue
+            results[name, index] = ErrorCode.NONE, None
+            starts.setdefault(shape.topic_id, {})[index] = offset
+        if shape is not None and shape.topic_id in starts:
+            topics[shape.topic_id] = Initialized(name, frozenset(starts[shape.topic_id]), step.now_ms)
+    if topics:
+        _begin(step, topics)
+        step.effects.append(Initialize(step.epoch, starts))
+    step.effects.append(Reply(OffsetsReply(ErrorCode.NONE, None, results)))
+
+
+def _delete_offsets(step: _Step, event: DeleteOffsets) -> None:
+    if step.group.members:
+        step.effects.append(Reply(OffsetsReply(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY)))
+        return
+    present = step.initialization
+    results: dict[tuple[str, int], tuple[ErrorCode, str | None]] = {}
+    deleted: dict[bytes, frozenset[int]] = {}
+    deleting = dict(present.deleting)
+    for name in event.topics:
+        shape = step.metadata.shape_of(name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if shape is None:
+            results[name, -1] = unknown, UNKNOWN_TOPIC
+        elif shape.topic_id in present.initialized:
+            deleted[shape.topic_id] = present.initialized[shape.topic_id].partitions
+            deleting[shape.topic_id] = name
+            results[name, -1] = ErrorCode.NONE, None
+        elif shape.topic_id in present.deleting:
+            deleted[shape.topic_id] = frozenset(range(shape.partitions))
+            results[name, -1] = ErrorCode.NONE, None
+        else:
+            results[name, -1] = unknown, NOTHING_TO_DELETE
+    if deleted:
+        initialized = {id: topic for id, topic in present.initialized.items() if id not in deleted}
+        step.initialize(replace(present, initialized=initialized, deleting=deleting))
+        step.effects.append(DeleteState(deleted))
+    step.effects.append(Reply(OffsetsReply(ErrorCode.NONE, None, results)))
+
+
+def _offsets_deleted(step: _Step, event: OffsetsDeleted) -> None:
+    present = step.initialization
+    deleting = {id: name for id, name in present.deleting.items() if id not in event.topic_ids}
+    if deleting != present.deleting:
+        step.initialize(replace(present, deleting=deleting))
+
+
+def _topic_deleted(step: _Step, event: TopicDeleted) -> None:
+    present, id = step.initialization, event.topic_id
+    if id in present.initialized or id in present.initializing or id in present.deleting:
+        step.initialize(
+            Initialization(
+                {one: topic for one, topic in present.initializing.items() if one != id},
+                {one: topic for one, topic in present.initialized.items() if one != id},
+                {one: name for one, name in present.deleting.items() if one != id},
+            )
+        )
+
+
+def _delete_group(step: _Step, _: DeleteGroup) -> None:
+    if step.group.members:
+        step.effects.append(Reply(OffsetsReply(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY)))
+        return
+    present = step.initialization
+    topics = _combined(present.initialized, present.initializing)
+    deleted = {id: topic.partitions for id, topic in topics.items()}
+    for id, name in present.deleting.items():
+        shape = step.metadata.shape_of(name)
+        if shape is not None and shape.topic_id == id:
+            deleted[id] = frozenset(range(shape.partitions))
+    if deleted:
+        names = {id: topic.name for id, topic in topics.items()} | dict(present.deleting)
+        step.initialize(Initialization({}, {}, {id: names[id] for id in deleted}))
+        step.effects.append(DeleteState(deleted))
+    step.effects.append(Reply(OffsetsReply(ErrorCode.NONE)))
+
+
+_TABLE: dict[type, Callable[[_Step, Any], None]] = {
+    Heartbeat: _heartbeat,
+    Leave: _leave,
+    SessionExpired: _expired,
+    StateInitialized: _initialized,
+    AlterOffsets: _alter_offsets,
+    DeleteOffsets: _delete_offsets,
+    OffsetsDeleted: _offsets_deleted,
+    TopicDeleted: _topic_deleted,
+    DeleteGroup: _delete_group,
+    Loaded: _loaded,
+}
