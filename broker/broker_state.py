@@ -454,7 +454,7 @@ class BrokerState:
             return
         if is_groups:
             code = self.groups.load(partition.index, stored_entries(partition.log))
-        elif coordinator is self.share_state:
+        elif partition.topic == SHARE_STATE_TOPIC:
             code = self.share_state.load(partition.index, read_all(partition.log))
         else:
             entries = ((record.key or b"", record.value) for record in read_all(partition.log))

@@ -89,10 +89,10 @@ _OF_BROKER = {
     "group.consumer.assignors": "The assignors that consumer groups may use, the default first: uniform, range.",
     "group.consumer.heartbeat.interval.ms": "The interval at which members of consumer groups send heartbeats.",
     "group.consumer.max.size": "The maximum number of members of a consumer group.",
-    "group.consumer.migration.policy": "Whether groups move between the classic and the consumer protocol with members "
-    "of both: bidirectional, upgrade, downgrade, or disabled.",
+    "group.consumer.migration.policy": "Whether groups with members change their protocol: bidirectional, upgrade, "
+    "downgrade, or disabled.",
     "group.consumer.regex.refresh.interval.ms": "The interval at which consumer groups search for topics that match "
-    "their regular expressions, besides when topics are created.",
+    "their regular expressions.",
     "group.consumer.session.timeout.ms": "The session timeout of members of consumer groups.",
     "group.coordinator.rebalance.protocols": "The group protocols that the broker serves: classic, consumer.",
     "group.initial.rebalance.delay.ms": "The time that a new group waits for more members before its first assignment.",

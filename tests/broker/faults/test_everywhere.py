@@ -35,7 +35,9 @@ TEXTS = {
     "transactional_id": "x",
     "key": "g",
 }
-TEXTS |= dict.fromkeys(("topic_names", "groups", "groups_names", "coordinator_keys", "transactional_ids"), "t")
+TEXTS |= dict.fromkeys(
+    ("topic_names", "groups", "group_ids", "groups_names", "coordinator_keys", "transactional_ids"), "t"
+)
 NUMBERS = {"num_partitions": 1, "replication_factor": 1, "count": 3, "resource_type": 2, "acks": -1}
 NUMBERS |= {"resource_type_filter": 2, "operation": 3, "permission_type": 3}
 ONLY_AT_THE_TOP = {"AddOffsetsToTxn", "ApiVersions", "DescribeCluster", "EndTxn", "Heartbeat", "InitProducerId"}
@@ -49,12 +51,17 @@ ONLY_AT_THE_TOP |= {
     "GetTelemetrySubscriptions",
     "PushTelemetry",
 }
+ONLY_AT_THE_TOP |= {"ConsumerGroupHeartbeat", "ShareGroupHeartbeat"}
 ONLY_AT_THE_TOP |= {"JoinGroup", "ListGroups", "ListPartitionReassignments", "ListTransactions", "SyncGroup"}
 
 NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "CreateTopics"}
 NAME_TOPICS |= {"DeleteTopics", "DeleteRecords", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "TxnOffsetCommit"}
 NAME_TOPICS |= {"DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "DescribeLogDirs", "CreatePartitions"}
 NAME_TOPICS |= {"AlterPartitionReassignments", "AlterReplicaLogDirs", "ElectLeaders", "ListPartitionReassignments"}
+NAME_TOPICS |= {"ConsumerGroupHeartbeat", "ShareAcknowledge", "ShareFetch"}
+NAME_TOPICS |= {"AlterShareGroupOffsets", "DeleteShareGroupOffsets", "DescribeShareGroupOffsets"}
+NAME_TOPICS |= {"DeleteShareGroupState", "InitializeShareGroupState", "ReadShareGroupState"}
+NAME_TOPICS |= {"ReadShareGroupStateSummary", "WriteShareGroupState"}
 NAME_TOPICS |= {"OffsetDelete", "DescribeProducers", "DescribeTopicPartitions", "WriteTxnMarkers", "DescribeQuorum"}
 
 
@@ -158,6 +165,7 @@ async def test_error_of_one_topic_leaves_the_other_intact(tmp_path: Path) -> Non
             of_u = [code for about, code in found.items() if name in about and code]
             others = [code for about, code in found.items() if name not in about]
             if route.name in (
+                "ConsumerGroupHeartbeat",
                 "DescribeLogDirs",
                 "ListPartitionReassignments",
             ):  # errors of other things
@@ -240,7 +248,9 @@ def test_places_of_a_request_are_its_topics_and_partitions() -> None:
     assert places("DescribeTopicPartitions", 0, topics=[]) == everything
     assert places("Metadata", 1, topics=[]) == []
     assert places("ListPartitionReassignments", 0) == [t0]  # its responses still have an error of the whole
-    for name in ONLY_AT_THE_TOP - {"ListPartitionReassignments"}:
+    assert places("ConsumerGroupHeartbeat", 0) == [t0]
+    assert places("ShareGroupHeartbeat", 1) == []
+    for name in ONLY_AT_THE_TOP - {"ListPartitionReassignments", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"}:
         assert places(name, 0) == [], name
 
 

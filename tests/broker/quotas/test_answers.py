@@ -15,6 +15,8 @@ from ottla_testing.broker.quota_cases import set_quotas
 
 # APIs whose responses have no such field.
 WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
+WITHOUT |= {"DeleteShareGroupState", "InitializeShareGroupState", "ReadShareGroupState", "ReadShareGroupStateSummary"}
+WITHOUT |= {"WriteShareGroupState"}
 
 
 async def test_every_response_version_has_the_throttle_time(tmp_path: Path) -> None:

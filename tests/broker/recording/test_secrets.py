@@ -39,6 +39,7 @@ SECRET = {
 HARMLESS_BYTES = {
     "ProduceRequest.topic_data.partition_data.records",
     "FetchResponse.responses.partitions.records",
+    "ShareFetchResponse.responses.partitions.records",
     "JoinGroupRequest.protocols.metadata",
     "JoinGroupResponse.members.metadata",
     "SyncGroupRequest.assignments.assignment",

@@ -336,6 +336,8 @@ async def test_checkpoint_is_written_again_after_a_failure(tmp_path: Path, monke
 
 def test_metadata_records_of_a_topic_are_replayed() -> None:
     """A topic that is created again has nothing of its predecessor."""
+    from types import SimpleNamespace
+
     from ottla.broker.config.values import Config
     from ottla.broker.metadata.nodes import Nodes
     from ottla.broker.metadata.topics import Topics
@@ -343,7 +345,7 @@ def test_metadata_records_of_a_topic_are_replayed() -> None:
 
     first, second = b"1" * 16, b"2" * 16
     partition = {"replicas": [1], "isr": [1], "removing_replicas": [], "adding_replicas": []}
-    found = Topics(None, None, Config(), Nodes(1), lambda: b"", None).replay(  # type: ignore[arg-type]
+    found = Topics(None, SimpleNamespace(end_offset=0), Config(), Nodes(1), lambda: b"", None).replay(  # type: ignore[arg-type]
         [
             TopicRecord(name="t", topic_id=first),
             ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="9"),

@@ -391,12 +391,12 @@ async def test_txn_offset_commit_requires_group_membership(tmp_path: Path) -> No
         for version in (3, 4, 5):
 
             async def send(version: int = version, **more: Any) -> int:
-                consumer = {"generation_id": 1, "member_id": member_id, **more}
+                consumer = {"generation_id_or_member_epoch": 1, "member_id": member_id, **more}
                 return await owner.commit_offset(5, version=version, **consumer)
 
             assert await send(member_id="stranger") == ErrorCode.UNKNOWN_MEMBER_ID
-            assert await send(generation_id=0) == ErrorCode.ILLEGAL_GENERATION
-            assert await send(generation_id=2) == ErrorCode.ILLEGAL_GENERATION
+            assert await send(generation_id_or_member_epoch=0) == ErrorCode.ILLEGAL_GENERATION
+            assert await send(generation_id_or_member_epoch=2) == ErrorCode.ILLEGAL_GENERATION
             assert await send(member_id="stranger", group_instance_id="static") == ErrorCode.FENCED_INSTANCE_ID
             assert await send(group_instance_id="other") == ErrorCode.UNKNOWN_MEMBER_ID
             assert await send(group="gone") == ErrorCode.ILLEGAL_GENERATION
