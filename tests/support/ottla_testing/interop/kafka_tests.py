@@ -33,7 +33,6 @@ class Reason(NamedTuple):
 FAILS_ON_KAFKA = "fails on Kafka"
 NO_BROKER = "no broker"
 REASONS = (  # the first that matches
-    Reason("KIP-932", r"Share(?!d)|share group|SHARE_"),
     Reason(
         "KIP-1071",
         r"groupProtocol=streams|STREAMS protocol|useNewProtocol=true|streamsProtocolEnabled=true"
@@ -67,7 +66,7 @@ REASONS = (  # the first that matches
     Reason(
         "internals",
         r"NeedsInternals|Thread leak detected: Http|unexpected threads during|getMemoryPoolAvailable"
-        r"|Unable to find metric|NoClassDefFound|CONTROLLER:PLAINTEXT> but was"
+        r"|Unable to find metric|metric not found @lambda.verifyYammer|NoClassDefFound|CONTROLLER:PLAINTEXT> but was"
         r"|DescribeConfigsForLog4jLogLevels.*clusterReplica"
         # the files of one broker, the configs of one broker
         r"|WhenUncleanShutdown|LastKnownLeaderShouldBeElectedIfEmptyElr|DescribeWithUnstableFeatureVersions",
