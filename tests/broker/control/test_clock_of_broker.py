@@ -16,7 +16,7 @@ from ottla.broker.admin_api.clock import LATEST_MS, ClockControl, ClockState
 from ottla.broker.admin_api.views import OperationError
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
-from ottla.broker.groups.classic.state import GroupState, JoinReply, JoinRequest
+from ottla.broker.groups.classic.state import Group, GroupState, JoinReply, JoinRequest
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.network import server
@@ -203,7 +203,7 @@ async def test_sessions_offsets_and_groups_expire_in_virtual_time() -> None:
         assert groups.group("g").state is GroupState.STABLE  # type: ignore[union-attr]
         await broker.advance(1)
         found = groups.group("g")
-        assert found is not None and (found.state, found.state_changed_ms) == (GroupState.EMPTY, T0 + 45_000)
+        assert isinstance(found, Group) and (found.state, found.state_changed_ms) == (GroupState.EMPTY, T0 + 45_000)
         await broker.advance(60 * MINUTE_MS - 1)
         assert groups.offsets("g")
         await broker.advance(10 * MINUTE_MS)

@@ -14,7 +14,6 @@ from ottla.broker.groups.coordinator import GroupCoordinator, TopicLookup
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import LogEntry, TransactionalRecord, TransactionEnd
 from ottla.broker.groups.settings import CoordinatorSettings
-from ottla.broker.groups.share.state import Group as ShareGroup
 from ottla.protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -82,7 +81,7 @@ class Harness:
 
     def group(self, group_id: str = "g") -> Group:
         group = self.coordinator.group(group_id)
-        assert group is not None and not isinstance(group, ShareGroup)
+        assert isinstance(group, Group)
         return group
 
     async def advance(self, ms: int) -> None:

@@ -191,7 +191,7 @@ def commit(world: LoggedGroups, offset: int, member_id: str, epoch: int, **more:
         instance_id=None,
         generation_id=epoch,
         commits=[(("t", 0), CommittedOffset(offset, commit_timestamp_ms=world.h.clock.now_ms()))],
-        **({"api_version": 9} | more),
+        **{"api_version": 9, **more},
     )
 
 

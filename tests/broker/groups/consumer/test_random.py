@@ -39,7 +39,7 @@ def live(world: World, clients: list[Client], happening: tuple[str, int, int]) -
     elif kind == "pause" and client.instance_id is not None:
         world.leave_for_a_while(client)
     elif kind == "crash":  # a new process: it has a new member id
-        world.clients_made = getattr(world, "clients_made", 0) + 1
+        world.clients_made += 1
         clients[clients.index(client)] = Client(
             f"{client.member_id[:2]}{world.clients_made}", client.topics, client.instance_id, client.regex
         )

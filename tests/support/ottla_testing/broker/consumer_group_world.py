@@ -90,6 +90,7 @@ class World:
 
     def __init__(self, topics: Topics, settings: Settings | None = None) -> None:
         self.topics = topics
+        self.clients_made = 0
         self.settings = settings or Settings(assignment_interval_ms=0)
         self.group = Group("g", self.settings.first_epoch)
         self.classic: ClassicGroup | None = None
