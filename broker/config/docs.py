@@ -151,8 +151,8 @@ _OF_BROKER = {
     "quota.producer.default": "The produce quota of clients without a quota, in bytes per second.",
     "quota.window.num": "The number of samples of quotas.",
     "quota.window.size.seconds": "The time span of each sample of quotas.",
-    "leader.replication.throttled.rate": "The rate at which the throttled replicas that the broker leads let new "
-    "replicas of a reassignment catch up, in bytes per second.",
+    "leader.replication.throttled.rate": "The rate at which throttled replicas that the broker leads are copied in a "
+    "reassignment, in bytes per second.",
     "follower.replication.throttled.rate": "The rate at which the throttled replicas of the broker catch up during a "
     "reassignment, in bytes per second.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "The maximum rate of copying between log directories; 0 stops "

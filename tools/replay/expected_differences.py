@@ -212,6 +212,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
         "consumer_groups hashes_topics rejoins_at_zero spaces_assignments commits_by_assignment".split(),
         _CONSUMER_GROUPS,
     ),
+    "shrinks_deliveries": _signs(ApiKey.SHARE_FETCH),
     "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
     "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),
     "scram_once_a_user": _signs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),

@@ -128,7 +128,8 @@ async def test_log_changed_after_a_close_by_another_program_is_recovered(tmp_pat
         client = await broker.client()
         for _ in range(2):
             assert only(await client.call(produce(records(b"c")), 9)).error_code == 56
-        assert only(await client.call(fetch(("t", 0, 0)), 11)).error_code == 56
+        refused = {"cut": 2, "torn": 2}.get(change, 56)  # a batch whose header is not whole is damaged
+        assert only(await client.call(fetch(("t", 0, 0)), 11)).error_code == refused
         with pytest.raises(Exception, match="does not end where it was closed"):
             await broker.stop()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
