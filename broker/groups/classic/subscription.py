@@ -1,8 +1,9 @@
 """Topics in the join metadata of a consumer (ConsumerProtocolSubscription), and partitions in its assignment
 (ConsumerProtocolAssignment).
 
-The only code that reads these bytes, which otherwise only clients interpret. All versions begin with a version (int16)
-and an array of topic names, or of topic names with partitions; later fields are ignored.
+Reads the topics only; a group that changes its protocol reads whole subscriptions (`consumer/embedded.py`). All
+versions begin with a version (int16) and an array of topic names, or of topic names with partitions; later fields are
+ignored.
 """
 
 from __future__ import annotations

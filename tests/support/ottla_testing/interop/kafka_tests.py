@@ -40,14 +40,6 @@ REASONS = (  # the first that matches
         r"|streams rebalance protocol|StreamsRebalance|without.*streams",
     ),
     Reason(
-        "KIP-848",
-        r"Re2[jJ]|ListConsumerGroupTest.*ConsumerProtocol|AsyncConsumerMulti|FetchOffsetWithRecreatedTopic"
-        r"|CommittedOffsetsDeletedWhenTopicDeleted|new CONSUMER group protocol|CONSUMER_GROUP_(HEARTBEAT|DESCRIBE)"
-        r"|NewConsumerGroupProtocol|\.test\w*Async(?!Commit|Send|hronous)|groupProtocol=consumer"
-        r"|[cC]onsumerGroup(Heartbeat|Describe)|GroupProtocolConsumer|ConsumerProtocolMigration|GroupMemberWithMigration"
-        r"|group\.protocol=consumer|DescribeGroupWithoutDynamicConfigs",
-    ),
-    Reason(
         "plug-ins",
         r"KraftTestAuthorizer|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration|TestPrincipalBuilder"
         r"|Class \S+ could not be found",
