@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....protocol.errors import ErrorCode
+from ....protocol.consumer_protocol import ConsumerProtocolSubscription, read_subscription, version_of
+from ....protocol.errors import ErrorCode, MalformedMessage
 from ..classic.state import (
     CONSUMER_PROTOCOL_TYPE,
     ErrorReply,
@@ -24,7 +25,6 @@ from ..classic.state import (
     SyncReply,
 )
 from .conversion import Joining, downgraded, downgrades, downgrades_with, embedded
-from .embedded import MalformedProtocol, MemberSubscription, read_subscription
 from .events import BecomeClassic, CancelTimer, Event, JoinOverdue, StartTimer, SyncOverdue
 from .moves import Refusal, Step, Subscriptions, check_room, known_member, known_static
 from .reconciliation import Owned
@@ -82,7 +82,7 @@ def classic_join(step: Step, event: Join) -> None:
         rack_id=subscription.rack_id or member.info.rack_id,
         client_id=request.client_id,
         client_host=request.client_host,
-        topics=subscription.topics,
+        topics=frozenset(subscription.topics),
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         assignor=member.info.assignor,
         classic=ClassicMember(request.session_timeout_ms, request.protocols),
@@ -145,16 +145,16 @@ def _downgrade(step: Step, member: Member, holder: Member, epoch: int, owned: Ow
     return member
 
 
-def _subscription(metadata: bytes) -> MemberSubscription:
+def _subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     try:
         return read_subscription(metadata)
-    except MalformedProtocol:
+    except MalformedMessage:
         text = "Malformed embedded consumer protocol in subscription deserialization."
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, text) from None
 
 
-def _owned(subscription: MemberSubscription, step: Step) -> Owned:
-    found = ((step.topics.id_of(topic), indexes) for topic, indexes in subscription.owned)
+def _owned(subscription: ConsumerProtocolSubscription, step: Step) -> Owned:
+    found = ((step.topics.id_of(one.topic), one.partitions) for one in subscription.owned_partitions)
     return {topic_id: frozenset(indexes) for topic_id, indexes in found if topic_id is not None}
 
 
@@ -191,7 +191,7 @@ def classic_sync(step: Step, event: Sync) -> None:
     step.effects.append(CancelTimer(SyncOverdue(member.member_id)))
     step.start_session(member.member_id, member.info)
     assigned = {topic_id: frozenset(epochs) for topic_id, epochs in member.current.assigned.items()}
-    assignment = embedded(assigned, step.topics, _subscription(metadata).version)
+    assignment = embedded(assigned, step.topics, version_of(metadata))
     step.reply(event.token, SyncReply(ErrorCode.NONE, event.protocol_type, event.protocol_name, assignment))
 
 

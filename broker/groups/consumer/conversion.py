@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ....protocol.errors import ErrorCode
+from ....protocol.consumer_protocol import assignment_bytes, read_assignment, read_subscription, version_of
+from ....protocol.errors import ErrorCode, MalformedMessage
 from ..classic.moves import select_protocol
 from ..classic.state import CONSUMER_PROTOCOL_TYPE
 from ..classic.state import Group as ClassicGroup
 from ..classic.state import GroupState as ClassicState
 from ..classic.state import Member as ClassicGroupMember
 from ..topics import TopicLookup
-from .embedded import MalformedProtocol, assignment_bytes, read_assignment, read_subscription
 from .events import Settings
 from .metadata_hash import group_hash
 from .moves import Refusal
@@ -81,24 +81,23 @@ def _not_upgraded(group: ClassicGroup, reason: str, more: str = "") -> Refusal:
 def _upgraded_member(group: ClassicGroup, member: ClassicGroupMember, topics: TopicLookup) -> Member:
     try:
         subscription = read_subscription(member.metadata(group.protocol_name))
-        # A member that has never synced has no assignment.
-        partitions, has_user_data = read_assignment(member.assignment) if member.assignment else ([], False)
-    except MalformedProtocol:
+        assignment = read_assignment(member.assignment)
+    except MalformedMessage:
         raise _not_upgraded(group, "the embedded consumer protocol is malformed") from None
-    if has_user_data:
+    if assignment.user_data:
         advice = " Please refer to the documentation or switch to a default assignor before re-attempting the upgrade."
         raise _not_upgraded(group, "an unsupported custom assignor is in use", advice)
     assigned: dict[bytes, dict[int, int]] = {}
-    for topic, indexes in partitions:
-        topic_id = topics.id_of(topic)
-        if topic_id is not None and indexes:
-            assigned[topic_id] = dict.fromkeys(indexes, group.generation_id)
+    for topic in assignment.assigned_partitions:
+        topic_id = topics.id_of(topic.topic)
+        if topic_id is not None and topic.partitions:
+            assigned[topic_id] = dict.fromkeys(topic.partitions, group.generation_id)
     info = Info(
         instance_id=member.instance_id,
-        rack_id=subscription.rack_id,
+        rack_id=subscription.rack_id or None,
         client_id=member.client_id,
         client_host=member.client_host,
-        topics=subscription.topics,
+        topics=frozenset(subscription.topics),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=ClassicMember(member.session_timeout_ms, member.protocols),
     )
@@ -141,8 +140,8 @@ def downgraded(
     for name, member in members.items():
         holder_id = joining.replaced_id if joining is not None and name == joining.member.member_id else name
         try:
-            version = read_subscription(member.metadata(protocol_name)).version
-        except MalformedProtocol as error:
+            version = version_of(member.metadata(protocol_name))
+        except MalformedMessage as error:
             text = f"Cannot downgrade the classic group {group.group_id}: {error}."
             raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, text) from None
         target = group.target.get(holder_id, NOTHING)

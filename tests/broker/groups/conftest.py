@@ -98,7 +98,7 @@ class Harness:
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 60_000,
             "protocol_type": "consumer",
-            "protocols": (("range", b"\0\0\0\0\0\x01\0\x01t"),),
+            "protocols": (("range", b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff"),),
         }
         fields |= changes
         request = JoinRequest(**{**fields, "protocols": tuple(fields["protocols"])})

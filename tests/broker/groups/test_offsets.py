@@ -293,8 +293,9 @@ def test_an_assignor_of_a_plug_in_is_refused() -> None:
 @pytest.mark.parametrize(
     ("metadata", "topics"),
     [
-        (b"\0\0\0\0\0\0", set()),
-        (b"\0\x03\0\0\0\x02\0\x01a\0\x02bcuserdata", {"a", "bc"}),
+        (b"\0\0\0\0\0\0\xff\xff\xff\xff", set()),
+        (b"\0\0\0\0\0\0", None),
+        (b"\0\x03\0\0\0\x02\0\x01a\0\x02bc\0\0\0\4datamore", {"a", "bc"}),
         (b"", None),
         (b"\0\0\0\0\0", None),
         (b"\xff\xff\0\0\0\0", None),

@@ -26,7 +26,7 @@ async def test_first_generation_waits_for_members_and_its_leader_receives_all(h:
     assert {reply.generation_id for reply in replies} == {1}
     assert {reply.leader for reply in replies} == {"one-0001"}
     assert [member.member_id for member in replies[0].members] == ["one-0001", "two-0002", "three-0003"]
-    assert replies[0].members[0].metadata == b"\0\0\0\0\0\x01\0\x01t"
+    assert replies[0].members[0].metadata == b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff"
     assert replies[1].members == replies[2].members == ()
     assert (replies[1].protocol_type, replies[1].protocol_name) == ("consumer", "range")
 

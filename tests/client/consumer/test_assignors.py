@@ -100,9 +100,9 @@ def test_malformed_bytes_raise_client_error(data: bytes, read: Any) -> None:
 
 
 def test_huge_count_allocates_no_memory() -> None:
-    with pytest.raises(ClientError, match="elements in the remaining"):
+    with pytest.raises(ClientError, match=r"2147483647 (items|bytes) announced"):
         read_subscription(bytes.fromhex("0000 7fffffff 0000"))
-    with pytest.raises(ClientError, match="elements in the remaining"):
+    with pytest.raises(ClientError, match=r"2147483647 (items|bytes) announced"):
         read_assignment(bytes.fromhex("0000 00000001 0001 61 7fffffff 0000"))
     with pytest.raises(ClientError):
         read_subscription(bytes.fromhex("0000 00000001 0002 61"))

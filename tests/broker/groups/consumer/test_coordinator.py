@@ -247,7 +247,7 @@ async def test_a_classic_group_becomes_one_of_the_consumer_protocol_and_back(wor
 
 
 async def test_members_of_a_classic_group_stay_when_it_is_upgraded(world: LoggedGroups, settle: Any, soon: Any) -> None:
-    from ottla.broker.groups.consumer.embedded import assignment_bytes, read_assignment
+    from ottla.protocol.consumer_protocol import assignment_bytes, read_assignment
 
     join = world.h.join(protocols=[("range", METADATA)])
     await world.h.advance(3000)
@@ -268,7 +268,7 @@ async def test_members_of_a_classic_group_stay_when_it_is_upgraded(world: Logged
     again = await soon(world.h.join(joined.member_id, protocols=[("range", owned)]))
     assert again.generation_id == 1, "it has to revoke first"
     synced = await soon(world.h.sync(joined.member_id, 1))
-    ((_, kept),) = read_assignment(synced.assignment)[0]
+    (kept,) = (one.partitions for one in read_assignment(synced.assignment).assigned_partitions)
     assert len(kept) == 2
     again = await soon(world.h.join(joined.member_id, protocols=[("range", METADATA)]))
     assert again.generation_id == 2

@@ -8,7 +8,6 @@ import pytest
 
 from ottla.broker.groups.classic import state as classic
 from ottla.broker.groups.consumer import events
-from ottla.broker.groups.consumer.embedded import assignment_bytes
 from ottla.broker.groups.consumer.events import (
     Caller,
     Delete,
@@ -32,6 +31,7 @@ from ottla.broker.groups.consumer.state import (
     MemberState,
     TargetSet,
 )
+from ottla.protocol.consumer_protocol import assignment_bytes
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.broker.consumer_group_world import Client, Topics, World, topic_id
 
@@ -349,9 +349,9 @@ def test_a_classic_member_joins_a_group_of_the_consumer_protocol() -> None:
 
 
 def read(assignment: bytes) -> list[tuple[str, list[int]]]:
-    from ottla.broker.groups.consumer.embedded import read_assignment
+    from ottla.protocol.consumer_protocol import read_assignment
 
-    return read_assignment(assignment)[0]
+    return [(one.topic, one.partitions) for one in read_assignment(assignment).assigned_partitions]
 
 
 @pytest.mark.parametrize(
