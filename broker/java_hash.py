@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 
 
 def string_hash(text: str) -> int:
@@ -12,3 +13,17 @@ def string_hash(text: str) -> int:
     for unit in text.encode() if text.isascii() else memoryview(text.encode(wide, "surrogatepass")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
     return value
+
+
+def hash_ordered(names: Collection[str], buckets: int = 1) -> list[str]:
+    """Returns names in the iteration order of a Java HashMap. `buckets` is a power of two, the least number: 16 for
+    `new HashMap<>()`, 1 for one made with its final size.
+    """
+    while buckets < len(names) or len(names) > 0.75 * buckets:
+        buckets *= 2
+
+    def bucket(name: str) -> int:
+        hashed = string_hash(name)
+        return (hashed ^ hashed >> 16) & (buckets - 1)
+
+    return sorted(names, key=bucket)

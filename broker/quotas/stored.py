@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ from ...protocol.internal_records.metadata_records import ClientQuotaRecord
 from ...protocol.limits import INT32_MAX
 from ...protocol.records.steps import Steps
 from ..errors import Refused
-from ..java_hash import string_hash
+from ..java_hash import hash_ordered
 from ..metadata.log import CHANGES_MAX, TOO_MANY_CHANGES
 from .limits import ABSENT, AddressLimits, ClientEntity, ClientLimits
 
@@ -256,28 +256,15 @@ def _record(entity: Entity, key: str, value: float | None) -> ClientQuotaRecord:
 
 def _shown(entity: Mapping[str, str | None]) -> str:
     """Formats the entity like Java's toString."""
-    pairs = ((kind, entity[kind]) for kind in _in_javas_order(entity))
+    pairs = ((kind, entity[kind]) for kind in hash_ordered(entity))
     names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in pairs)
     return f"ClientQuotaEntity(entries={{{names}}})"
-
-
-def _in_javas_order(names: Collection[str]) -> list[str]:
-    """Returns names in the iteration order of a Java HashMap with that capacity: only the first error is returned."""
-    buckets = 1
-    while buckets < len(names) or len(names) > 0.75 * buckets:
-        buckets *= 2
-
-    def bucket(name: str) -> int:
-        hashed = string_hash(name)
-        return (hashed ^ hashed >> 16) & (buckets - 1)
-
-    return sorted(names, key=bucket)
 
 
 def _check_types(requested: Mapping[str, str | None]) -> None:
     if not requested:
         raise _invalid("Invalid empty client quota entity")
-    for kind in _in_javas_order(requested):
+    for kind in hash_ordered(requested):
         name = requested[kind]
         if kind not in _TYPES:
             raise _invalid(f"Unhandled client quota entity type: {kind}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
@@ -81,3 +82,14 @@ class TasksTuple(NamedTuple):
 
 
 NOTHING = TasksTuple()
+
+
+class Status(IntEnum):
+    """What a heartbeat reports about the group beside the assignment."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
