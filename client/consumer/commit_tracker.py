@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ...protocol.errors import ErrorCode
 from ..net.errors import ClientError, KafkaError
@@ -72,12 +72,12 @@ class Progress:
         """Implements `Reader.is_absent`."""
         return bool(self.held) and self._loop.time() - self._handed_at_s > self._options.max_poll_interval_ms / 1000
 
-    async def revoke(self, is_lost: bool) -> None:
+    async def revoke(self, is_lost: bool, kept: Collection[TopicPartition] = ()) -> None:
         """Implements `Reader.revoke`."""
         if not is_lost and self._task is not None:
             # No heartbeats are sent during a commit; one as long as the session timeout would end the membership.
             await self.commit_done(self._options.session_timeout_ms / 2000)
-        self._fetcher.assign([])
+        self._fetcher.assign(kept)
         self.held.clear()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -120,17 +120,20 @@ class Progress:
         if self._offsets is None:
             raise ClientError("a commit needs a group: none is set")
         group = self.group
-        generation = group.membership.generation if group is not None else None
+        membership = group.membership if group is not None else NOT_A_MEMBER
         async with self._committing:
-            if group is not None and (group.is_joining or group.membership.generation != generation):
-                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the partitions may be assigned to other members now")
-            try:
+            is_sent = False
+            while not is_sent:
+                if group is not None and not group.is_current(membership.generation):
+                    text = "the partitions may be assigned to other members now"
+                    raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, text)
                 membership = group.membership if group is not None else NOT_A_MEMBER
-                await self._offsets.commit(offsets, membership, timeout_s)
-            except KafkaError as error:
-                if group is not None:
-                    group.lost(error.code)
-                raise
+                try:
+                    await self._offsets.commit(offsets, membership, timeout_s)
+                    is_sent = True
+                except KafkaError as error:
+                    if group is None or not await group.lost(error.code, membership.generation):
+                        raise
         for where, committed in offsets.items():
             if where in self._fetcher.states:
                 self._fetcher.states[where].committed = committed.offset

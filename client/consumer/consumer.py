@@ -15,7 +15,9 @@ from typing import Any
 from ..net.cluster import Cluster
 from ..net.errors import ClientClosed, ClientError, ConfigError
 from ..net.options import field_values
+from .classic_group import ClassicGroup
 from .commit_tracker import Progress
+from .consumer_group import ConsumerGroup
 from .fetcher import Fetcher
 from .group import Group
 from .group_offsets import NOT_A_MEMBER, GroupMetadata, GroupOffsets, OffsetAndMetadata, read_offsets
@@ -102,7 +104,8 @@ class Consumer:
             fetcher.follow(frozenset(self.topics))
             self._cluster.add_listener(self._follow)
         else:
-            self._group = progress.group = Group(self._cluster, options, self.topics, progress)
+            kind = ClassicGroup if options.group_protocol == "classic" else ConsumerGroup
+            self._group = progress.group = kind(self._cluster, options, self.topics, progress)
             self._group.start()
 
     async def stop(self) -> None:

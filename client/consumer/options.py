@@ -16,7 +16,10 @@ _CHOICES = {
     "isolation": ("read_uncommitted", "read_committed"),
     "offset_reset": ("latest", "earliest", "none"),
     "assignor": ("range", "roundrobin"),
+    "group_protocol": ("classic", "consumer"),
 }
+# Options of a member that the coordinator has in the consumer protocol (KIP-848).
+_OF_CLASSIC = ("assignor", "session_timeout_ms", "heartbeat_interval_ms")
 # Kafka's names (as fields) of options with a shorter name here.
 CONSUMER_ALIASES = {
     "group_id": "group",
@@ -32,6 +35,8 @@ class ConsumerOptions(ClientOptions):
 
     group: str | None = None
     group_instance_id: str | None = None
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    group_remote_assignor: str | None = None
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     offset_reset: Literal["latest", "earliest", "none"] = "latest"
     assignor: Literal["range", "roundrobin"] = "range"
@@ -52,7 +57,7 @@ class ConsumerOptions(ClientOptions):
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        for name in ("group", "group_instance_id"):
+        for name in ("group", "group_instance_id", "group_remote_assignor"):
             if getattr(self, name) is not None:
                 check_name(name, getattr(self, name))
         for name in ("enable_auto_commit", "check_crcs"):
@@ -67,11 +72,21 @@ class ConsumerOptions(ClientOptions):
         check_range("max_poll_interval_ms", self.max_poll_interval_ms, 1, INT32_MAX)
         if self.group_instance_id is not None and self.group is None:
             raise ConfigError("group.instance.id needs a group.id")
+        self._check_protocol()
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be below"
                 f" session.timeout.ms ({self.session_timeout_ms})"
             )
+
+    def _check_protocol(self) -> None:
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise ConfigError("group_remote_assignor needs group_protocol=consumer")
+            return
+        for name in _OF_CLASSIC:
+            if getattr(self, name) != ConsumerOptions.__dataclass_fields__[name].default:
+                raise ConfigError(f"{name} has no effect with group_protocol=consumer: it is a config of the broker")
 
 
 def with_own_names(names: Mapping[str, Any]) -> dict[str, Any]:
