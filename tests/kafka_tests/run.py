@@ -50,11 +50,13 @@ _writing = threading.Lock()
 
 def packages(version: str) -> Path:
     """Returns the folder of the jars; Maven fetches them if they are missing."""
-    folder = CACHE / version
+    pom = HERE / "pom.xml"
+    folder = CACHE / f"{version}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), f"-Dkafka={version}", "dependency:copy-dependencies"]
-        fetched = subprocess.run([*command, f"-DoutputDirectory={folder}"], check=False, capture_output=True, text=True)
+        command = ["mvn", "-q", "-B", "-f", str(pom), f"-Dkafka={version}", "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+        fetched = subprocess.run(command, check=False, capture_output=True, text=True)
         if fetched.returncode:
             errors = [line for line in fetched.stdout.splitlines() if "ERROR" in line]
             raise SystemExit(f"kafka-tests: not run: {version} is missing: {errors[0] if errors else fetched.stderr}")
