@@ -17,7 +17,7 @@ _EXPORTS = {
     "consumer.group_offsets": "GroupMetadata",
     "consumer.records": "ConsumerRecord",
     "net.errors": """
-        BufferFull ClientClosed ClientError ConfigError ConnectionLost DeliveryTimeout IdempotenceUnsupported
+        BufferFull ClientClosed ClientError ConfigError ConnectionLost DeliveryTimeout ErrorKind IdempotenceUnsupported
         InvalidRequest InvalidTransactionState KafkaError MessageTooLarge NoSuchTopic OutOfOrderSequence
         ProducerFailed ProducerFenced RequestTimedOut TransactionAborted TransactionFailed TransactionUnsettled
         TransactionsUnsupported UnknownProducer UnsupportedVersion
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .net.errors import ConfigError as ConfigError
     from .net.errors import ConnectionLost as ConnectionLost
     from .net.errors import DeliveryTimeout as DeliveryTimeout
+    from .net.errors import ErrorKind as ErrorKind
     from .net.errors import IdempotenceUnsupported as IdempotenceUnsupported
     from .net.errors import InvalidRequest as InvalidRequest
     from .net.errors import InvalidTransactionState as InvalidTransactionState

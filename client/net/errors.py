@@ -1,10 +1,12 @@
-"""The errors of the clients, and the properties of Kafka's error codes: retriable, caused by stale metadata.
+"""The errors of the clients, and the properties of Kafka's error codes: their kind, caused by stale metadata.
 
 Every error of this package is a `ClientError`. An error code of a broker is a `KafkaError`; its properties are those of
-Apache Kafka's own clients (RetriableException, InvalidMetadataException).
+Apache Kafka's own clients (the exception classes of KIP-1050, InvalidMetadataException).
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from ...protocol.errors import ErrorCode
 
@@ -48,6 +50,65 @@ _RETRIABLE = _STALE_METADATA | {
 }
 
 
+class ErrorKind(Enum):
+    """What an application does about an error (KIP-1050)."""
+
+    RETRIABLE = "retriable"
+    """Call again: the client sends the request again."""
+    REFRESH_RETRIABLE = "refresh retriable"
+    """The same, after the client has found the leader or the coordinator again."""
+    ABORTABLE = "abortable"
+    """Abort the transaction, then begin it again."""
+    APPLICATION_RECOVERABLE = "application recoverable"
+    """Close the client and use a new one."""
+    INVALID_CONFIGURATION = "invalid configuration"
+    """Correct a config, a permission or the data."""
+    OTHER = "other"
+    """None of these."""
+
+
+_CONFIGURATION = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        ErrorCode.ILLEGAL_SASL_STATE,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+_RECOVERABLE = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+_OF_COORDINATORS = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_KINDS: dict[ErrorCode, ErrorKind] = {
+    **dict.fromkeys(_RETRIABLE, ErrorKind.RETRIABLE),
+    **dict.fromkeys(
+        (_STALE_METADATA | _OF_COORDINATORS) - {ErrorCode.UNKNOWN_LEADER_EPOCH}, ErrorKind.REFRESH_RETRIABLE
+    ),
+    ErrorCode.TRANSACTION_ABORTABLE: ErrorKind.ABORTABLE,
+    **dict.fromkeys(_RECOVERABLE, ErrorKind.APPLICATION_RECOVERABLE),
+    **dict.fromkeys(_CONFIGURATION, ErrorKind.INVALID_CONFIGURATION),
+}
+
+
 def error_code(number: int) -> ErrorCode:
     """Returns the code of a number; UNKNOWN_SERVER_ERROR for one that is newer than this client."""
     try:
@@ -69,7 +130,11 @@ def is_stale_metadata(code: int) -> bool:
 class ClientError(Exception):
     """Base class of all errors of the clients. `retriable`: the same call may succeed later."""
 
-    retriable: bool = False
+    kind: ErrorKind = ErrorKind.OTHER
+
+    @property
+    def retriable(self) -> bool:
+        return self.kind in (ErrorKind.RETRIABLE, ErrorKind.REFRESH_RETRIABLE)
 
 
 class ClientClosed(ClientError):
@@ -79,6 +144,8 @@ class ClientClosed(ClientError):
 class ConfigError(ClientError, ValueError):
     """An unknown option, or an invalid value of an option."""
 
+    kind = ErrorKind.INVALID_CONFIGURATION
+
 
 class InvalidRequest(ClientError, ValueError):
     """A value that the request cannot express in this version; the text names the field."""
@@ -87,11 +154,13 @@ class InvalidRequest(ClientError, ValueError):
 class UnsupportedVersion(ClientError):
     """The broker and this client have no version of that API in common."""
 
+    kind = ErrorKind.INVALID_CONFIGURATION
+
 
 class ConnectionLost(ClientError):
     """The connection failed or ended before the response: the broker may have processed the request or not."""
 
-    retriable = True
+    kind = ErrorKind.REFRESH_RETRIABLE
 
 
 class RequestTimedOut(ConnectionLost):
@@ -109,7 +178,7 @@ class KafkaError(ClientError):
         self.number = int(code)
         self.code = error_code(self.number)
         self.message = message
-        self.retriable = self.number in _RETRIABLE
+        self.kind = _KINDS.get(self.code, ErrorKind.OTHER)
         self.stale_metadata = self.number in _STALE_METADATA
         name = self.code.name if self.code == self.number else "UNKNOWN"
         super().__init__(f"{name} ({self.number})" + (f": {message}" if message else ""))
@@ -133,7 +202,7 @@ class MessageTooLarge(KafkaError):
 class BufferFull(ClientError):
     """`buffer_memory` had no room for the record within `max_block_ms`."""
 
-    retriable = True
+    kind = ErrorKind.RETRIABLE
 
 
 class DeliveryTimeout(ClientError):
@@ -187,9 +256,13 @@ class UnknownProducer(ProducerFailed):
 class ProducerFenced(ProducerFailed):
     """A newer producer with the same id has fenced this one, or its transaction has timed out."""
 
+    kind = ErrorKind.APPLICATION_RECOVERABLE
+
 
 class TransactionsUnsupported(ProducerFailed):
     """The brokers have no transactions (before Kafka 0.11), or no version in common with this client."""
+
+    kind = ErrorKind.INVALID_CONFIGURATION
 
 
 class InvalidTransactionState(ClientError):
@@ -198,6 +271,8 @@ class InvalidTransactionState(ClientError):
 
 class TransactionFailed(ClientError):
     """The transaction cannot be committed, only aborted; then another may begin. `__cause__` is the first error."""
+
+    kind = ErrorKind.ABORTABLE
 
 
 class TransactionAborted(ClientError):
@@ -210,11 +285,13 @@ class TransactionUnsettled(ClientError):
     The producer repeats the request in the background. The same call may be made again, and waits for its result.
     """
 
-    retriable = True
+    kind = ErrorKind.RETRIABLE
 
 
 class IdempotenceUnsupported(ClientError):
     """Idempotence is required, but the topic's message format is below v2. `message_format` is None if unknown."""
+
+    kind = ErrorKind.INVALID_CONFIGURATION
 
     def __init__(self, topic: str, message_format: int | None) -> None:
         self.topic = topic

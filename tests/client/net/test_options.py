@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +76,14 @@ def test_error_table_equals_that_of_kafka_python() -> None:
     differ = {code.name for code in codes if bool(other[code].retriable) != is_retriable(code)}
     assert differ == {ErrorCode.CORRUPT_MESSAGE.name}
     assert all(is_retriable(code) for code in ErrorCode if is_stale_metadata(code))
+
+
+def test_kinds_of_errors_equal_the_exception_classes_of_kafka() -> None:
+    """The table is printed by ErrorKinds.java with the classes of Kafka 4.4.0."""
+    table: dict[str, str] = json.loads((Path(__file__).parent / "error_kinds.json").read_text())
+    assert len(table) > 130
+    ours = {name: KafkaError(ErrorCode[name]).kind.value for name in table}
+    assert ours == table
 
 
 def test_broker_errors_have_their_code() -> None:
