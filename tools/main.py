@@ -24,7 +24,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Administer a cluster": {
         "topics": "create, list, describe, alter and delete topics",
         "configs": "describe and alter configs, quotas and SCRAM credentials",
-        "groups": "list and describe consumer groups, reset and delete their offsets",
+        "groups": "list and describe groups, reset and delete their offsets",
         "records": "delete records before an offset, and look offsets up",
         "acls": "add, list and remove access control lists",
     },

@@ -28,6 +28,9 @@ from .topics import TopicCalls
 from .transactions import TransactionCalls
 from .types import (
     ANY_NAME,
+    CLASSIC,
+    CONSUMER,
+    SHARE,
     AclBinding,
     AclFilter,
     AclOperation,
@@ -66,6 +69,7 @@ from .types import (
     ScramDeletion,
     ScramMechanism,
     ScramUpsertion,
+    ShareOffset,
     TopicDescription,
     TopicListing,
     TransactionDescription,
@@ -77,12 +81,15 @@ from .users import UserCalls
 
 __all__ = [
     "ANY_NAME",
+    "CLASSIC",
+    "CONSUMER",
     "EARLIEST",
     "EARLIEST_LOCAL",
     "HIGH_WATERMARK",
     "LATEST",
     "LATEST_TIERED",
     "MAX_TIMESTAMP",
+    "SHARE",
     "AclBinding",
     "AclFilter",
     "AclOperation",
@@ -125,6 +132,7 @@ __all__ = [
     "ScramDeletion",
     "ScramMechanism",
     "ScramUpsertion",
+    "ShareOffset",
     "TopicDescription",
     "TopicListing",
     "TransactionDescription",

@@ -11,24 +11,24 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups.delete_groups import DeleteGroupsRequest
-from ...protocol.messages.groups.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ...protocol.messages.groups.list_groups import ListGroupsRequest
 from ...protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ...protocol.messages.groups.offset_delete import OffsetDeleteRequest
 from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ...protocol.messages.share.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from ..consumer.group_offsets import OffsetAndMetadata
-from ..consumer.group_protocol import read_assignment
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
 from .calls import COORDINATOR_RETRIES, Calls, checked, failure, of_one
+from .described_groups import describe_at
 from .logs import by_topic
-from .types import GroupDescription, GroupListing, MemberDescription, TopicPartition
+from .types import GroupDescription, GroupListing, ShareOffset, TopicPartition
 
 LIST_BY_STATE, LIST_BY_TYPE = 4, 5
 FETCH_FROM_KAFKA, FETCH_ALL, FETCH_STABLE, FETCH_OF_GROUPS = 1, 2, 7, 8  # v0 reads from ZooKeeper
 COMMIT_TO_KAFKA = 1
 WITHOUT_IDS = 9  # v10 of both only replaces topic names by ids
-DEAD = "Dead"  # the state of a group that does not exist, before DescribeGroups v6 had an error for it
+ShareOffsets = dict[TopicPartition, ShareOffset | ClientError | None]
 PartitionOffsets = dict[TopicPartition, OffsetAndMetadata | ClientError | None]
 Outcomes = dict[TopicPartition, ClientError | None]
 
@@ -66,12 +66,13 @@ class GroupCalls:
     async def describe_groups(
         self, groups: Iterable[str], *, timeout_s: float | None = None
     ) -> dict[str, GroupDescription | ClientError]:
-        """Describes groups with their members (0.9 and later); the error is GROUP_ID_NOT_FOUND in all releases."""
+        """Describes groups of every type with their members (0.9 and later).
+
+        The error of a group that does not exist is GROUP_ID_NOT_FOUND in all releases.
+        """
 
         async def send(connection: Connection, left: list[str]) -> dict[str, GroupDescription | ClientError]:
-            response = await connection.request(DescribeGroupsRequest(groups=left))
-            node_id = self._node_of(connection)
-            return {result.group_id: _described(result, node_id) for result in response.groups}
+            return await describe_at(connection, left, self._node_of(connection))
 
         return await self._calls.at_coordinators(groups, send, timeout_s)
 
@@ -155,42 +156,39 @@ class GroupCalls:
             return {}
         return of_one(await self._calls.at_coordinators([group], send, timeout_s))
 
+    async def list_share_group_offsets(self, group: str, *, timeout_s: float | None = None) -> ShareOffsets:
+        """Returns the start offsets of a share group, None without one (Kafka 4.1 and later).
+
+        Raises ClientError for the group.
+        """
+
+        async def send(connection: Connection, keys: list[str]) -> dict[str, ShareOffsets | ClientError]:
+            cls = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+            request = DescribeShareGroupOffsetsRequest(groups=[cls(group_id=group, topics=None)])
+            response = await connection.request(request)
+            (found,) = response.groups[:1] or (None,)
+            if found is None:
+                return {}
+            return {group: failure(found.error_code, found.error_message) or _share_offsets(found)}
+
+        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+
     def _node_of(self, connection: Connection) -> int:
         """Returns the node id of a connection's broker, or -1."""
         address = connection.host, connection.port
         return next((n.node_id for n in self._calls.cluster.nodes.values() if (n.host, n.port) == address), -1)
 
 
-def _described(result: DescribeGroupsResponse.DescribedGroup, node_id: int) -> GroupDescription | ClientError:
-    if result.error_code:
-        return KafkaError(result.error_code, result.error_message or None)
-    if result.group_state == DEAD:
-        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {result.group_id!r} does not exist")
-    members = tuple(
-        MemberDescription(
-            member.member_id,
-            member.group_instance_id,
-            member.client_id,
-            member.client_host,
-            _assigned(bytes(member.member_assignment), result.protocol_type),
-            bytes(member.member_assignment),
-            bytes(member.member_metadata),
-        )
-        for member in result.members
-    )
-    return GroupDescription(
-        result.group_id, result.group_state, result.protocol_type, result.protocol_data, node_id, members
-    )
-
-
-def _assigned(data: bytes, protocol_type: str) -> tuple[TopicPartition, ...]:
-    """Returns the partitions of a consumer's assignment; none for other protocols and malformed assignments."""
-    if protocol_type != "consumer":
-        return ()
-    try:
-        return tuple(read_assignment(data))
-    except ClientError:
-        return ()
+def _share_offsets(group: Any) -> ShareOffsets:
+    found: ShareOffsets = {}
+    for topic in group.topics:
+        for one in topic.partitions:
+            offset = None
+            if one.start_offset >= 0:
+                epoch, lag = one.leader_epoch, one.lag
+                offset = ShareOffset(one.start_offset, epoch if epoch >= 0 else None, lag if lag >= 0 else None)
+            found[topic.topic_name, one.partition_index] = failure(one.error_code, one.error_message) or offset
+    return found
 
 
 def _fetch_request(

@@ -222,6 +222,10 @@ class LogDir(NamedTuple):
 # Groups
 
 
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+"""Types of groups."""
+
+
 class GroupListing(NamedTuple):
     """A group in a list. `state` is empty before Kafka 2.6, `type` before 3.8."""
 
@@ -234,8 +238,10 @@ class GroupListing(NamedTuple):
 class MemberDescription(NamedTuple):
     """A member of a group.
 
-    `partitions` are the assigned ones, parsed from `assignment` in a consumer group. `metadata` is the subscription of
-    the member, empty unless the group is stable.
+    `partitions` are the assigned ones. In a classic group of consumers they are parsed from `assignment`, and
+    `metadata` is the subscription, empty unless the group is stable; other groups have `epoch`, `topics` and `regex`
+    instead. Of consumer groups (KIP-848), `target` is the target assignment, and `upgraded` whether the member uses
+    that protocol, None before Kafka 4.0 (KIP-1099).
     """
 
     member_id: str
@@ -245,10 +251,18 @@ class MemberDescription(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     assignment: bytes
     metadata: bytes
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
+    upgraded: bool | None = None
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
 
 
 class GroupDescription(NamedTuple):
-    """A group. `protocol` is the chosen assignor, `state` Kafka's name (Stable, ...), `coordinator` a node id."""
+    """A group. `protocol` is the chosen assignor, `state` Kafka's name (Stable, ...), `coordinator` a node id.
+
+    `type` is `classic`, `consumer` or `share`. Classic groups have no epochs.
+    """
 
     group: str
     state: str
@@ -256,6 +270,17 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: int
     members: tuple[MemberDescription, ...]
+    type: str = CLASSIC
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+class ShareOffset(NamedTuple):
+    """The start offset of a share partition (KIP-932). The leader epoch may be None, before Kafka 4.2 the lag is."""
+
+    start_offset: int
+    leader_epoch: int | None = None
+    lag: int | None = None
 
 
 # Transactions

@@ -1,11 +1,14 @@
-"""`ottla groups`: lists, describes, deletes and resets consumer groups, with the flags of kafka-consumer-groups.
+"""`ottla groups`: lists, describes, deletes and resets consumer groups, with the flags of kafka-consumer-groups; lists,
+describes and deletes share groups (`share_groups.py`).
 
 Owns the flags and the layout of that tool; resets are in `group_resets.py`. `--json` prints
-`{"groups": [...]}`. With --list an entry has `group, type, state, protocol_type`; with --describe `group, state,
-coordinator` (`id, host, port`), `assignor`, `members` (`member_id, instance_id, client_id, host, partitions`) and
-`offsets` (`topic, partition, leader_epoch, current_offset, log_end_offset, lag, member_id, client_id, host`), with
-any flags; with --delete `group, error`; with --delete-offsets `group, error, offsets` (`topic, partition, error`);
-with --reset-offsets `group, executed, offsets` (`topic, partition, offset`). Unknown values are null.
+`{"groups": [...]}`. With --list an entry has `group, type, state, protocol_type`; with --describe `group, type, state,
+coordinator` (`id, host, port`), `assignor, group_epoch, assignment_epoch`, `members` (`member_id, instance_id,
+client_id, host, member_epoch, partitions, target, upgraded`) and `offsets` (`topic, partition, leader_epoch,
+current_offset, log_end_offset, lag, member_id, client_id, host`; of a share group `topic, partition, leader_epoch,
+start_offset, lag`), with any flags; with --delete `group, error`; with --delete-offsets `group, error, offsets`
+(`topic, partition, error`); with --reset-offsets `group, executed, offsets` (`topic, partition, offset`). Unknown
+values are null.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ...client.admin.admin import (
     LATEST,
+    SHARE,
     Admin,
     FoundOffset,
     GroupDescription,
@@ -30,6 +34,7 @@ from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ..command_line import number
+from . import share_groups
 from .admin_command import (
     Out,
     add_actions,
@@ -53,7 +58,7 @@ ACTIONS = {
     "delete-offsets": "delete offsets of a group",
 }
 STATES = ("Stable", "Reconciling", "CompletingRebalance", "Dead", "Assigning", "PreparingRebalance", "Empty")
-TYPES = ("Classic", "Consumer")
+TYPES = ("Classic", "Consumer", "Share")
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 PROTOCOLS = frozenset({"", "consumer"})  # of consumer groups; Kafka Connect, for example, has another
 NONE = "-"
@@ -83,7 +88,7 @@ class Row(NamedTuple):
 
 def groups(arguments: Sequence[str]) -> int:
     """`ottla groups`: runs the command and returns the exit code."""
-    parser = admin_parser(PROGRAM, "List, describe, delete and reset consumer groups.")
+    parser = admin_parser(PROGRAM, "List, describe and delete groups; reset the offsets of consumer groups.")
     add_actions(parser, ACTIONS)
     parser.add_argument("--group", action="append", default=[], metavar="G", help="may repeat")
     parser.add_argument("--all-groups", action="store_true")
@@ -166,9 +171,10 @@ async def _act(admin: Admin, args: argparse.Namespace, out: Out) -> None:
 
 
 async def consumer_groups(admin: Admin, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-    """Returns the consumer groups, sorted by name. Raises ClientError."""
-    listed = await admin.list_groups(states=states, types=[kind.lower() for kind in types])
-    return [one for one in listed if one.protocol_type in PROTOCOLS]
+    """Returns the consumer groups, sorted by name; with `types` groups of these. Raises ClientError."""
+    kinds = [kind.lower() for kind in types]
+    listed = await admin.list_groups(states=states, types=kinds)
+    return [one for one in listed if one.protocol_type in PROTOCOLS or one.type in kinds]
 
 
 async def _list(admin: Admin, args: argparse.Namespace, out: Out) -> None:
@@ -205,19 +211,36 @@ async def _describe(admin: Admin, args: argparse.Namespace, names: Sequence[str]
         group = described[name]
         node = nodes.get(group.coordinator)
         address = (node.host, node.port) if node is not None else (NONE, -1)
-        rows: list[Row] = []
-        if out.as_json or not (args.members or args.state is not None):
-            rows = await _rows(admin, group)
+        coordinator = f"{address[0]}:{address[1]}  ({group.coordinator})"
+        has_offsets = out.as_json or not (args.members or args.state is not None)
         if not out.as_json:
             _note_state(group, out)
+        if group.type == SHARE:
+            offsets: share_groups.Offsets = {}
+            if has_offsets:
+                offsets = await share_groups.share_offsets(admin, name)
+            lines += _share_lines(group, args, coordinator, offsets)
+            documents.append({**_document(group, address, ()), "offsets": share_groups.documents(offsets)})
+            continue
+        rows = await _rows(admin, group) if has_offsets else []
         if args.members:
-            lines += _member_lines(group, args.verbose)
+            lines += member_lines(group, verbose=args.verbose)
         elif args.state is not None:
-            lines += _state_lines(group, f"{address[0]}:{address[1]}  ({group.coordinator})", args.verbose)
+            lines += _state_lines(group, coordinator, args.verbose)
         elif rows:
             lines += _offset_lines(name, rows, args.verbose)
         documents.append(_document(group, address, rows))
     out.show({"groups": documents}, lines)
+
+
+def _share_lines(
+    group: GroupDescription, args: argparse.Namespace, coordinator: str, offsets: share_groups.Offsets
+) -> Iterator[str]:
+    if args.members:
+        return share_groups.member_lines(group, verbose=args.verbose, assignment_of=_assignment)
+    if args.state is not None:
+        return share_groups.state_lines(group, coordinator, verbose=args.verbose)
+    return share_groups.offset_lines(group.group, offsets, verbose=args.verbose)
 
 
 async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
@@ -243,7 +266,8 @@ async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
 
 def _note_state(group: GroupDescription, out: Out) -> None:
     if group.state == "Empty":
-        out.note(f"\nConsumer group '{group.group}' has no active members.")
+        kind = "Share" if group.type == SHARE else "Consumer"
+        out.note(f"\n{kind} group '{group.group}' has no active members.")
     elif group.state in REBALANCING:
         out.note(f"\nWarning: Consumer group '{group.group}' is rebalancing.")
 
@@ -271,17 +295,22 @@ def _offset_lines(group: str, rows: Sequence[Row], verbose: bool) -> Iterator[st
     yield "\n"
 
 
-def _member_lines(group: GroupDescription, verbose: bool) -> Iterator[str]:
+def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
+    """Formats the members of a consumer group; `UPGRADED` is shown while a group migrates (KIP-1099)."""
     members = group.members
     has_instances = any(member.instance_id for member in members)
+    is_migrating = len({member.upgraded for member in members} - {None}) > 1
     rows: list[list[object]] = [["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]]
-    more: list[list[object]] = [["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]]
+    more = [["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]]
+    if is_migrating:
+        more[0].append("UPGRADED")
     for m in members:
         rows.append([group.group, m.member_id, m.instance_id or "", m.host, m.client_id, len(m.partitions)])
-        more.append([NONE, _assignment(m.partitions), NONE, NONE])
+        epochs = [_cell(m.epoch), _assignment(m.partitions), _cell(group.assignment_epoch), _assignment(m.target or ())]
+        more.append([*epochs, _cell(m.upgraded).lower()] if is_migrating else epochs)
     widths = [width(COLUMN, (row[column] for row in rows)) for column in range(6)]
     widths[2] = width(17, (row[2] for row in rows))
-    sizes = [COLUMN, width(WIDE, (row[1] for row in more)), COLUMN, WIDE]
+    sizes = [COLUMN, width(WIDE, (row[1] for row in more)), COLUMN, width(WIDE, (row[3] for row in more))]
     kept = [column for column in range(6) if column != 2 or has_instances]
     for index, row in enumerate(rows):
         line = padded([row[column] for column in kept], [widths[column] for column in kept]) + " "
@@ -300,7 +329,8 @@ def _assignment(partitions: Iterable[Partition]) -> str:
 
 def _state_lines(group: GroupDescription, coordinator: str, verbose: bool) -> Iterator[str]:
     head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-    values = [group.group, coordinator, group.protocol or NONE, group.state, NONE, NONE]
+    epochs = [_cell(group.group_epoch), _cell(group.assignment_epoch)]
+    values = [group.group, coordinator, group.protocol or NONE, group.state, *epochs]
     sizes = [COLUMN, 25, WIDE, WIDE, COLUMN, 25]
     sizes = [width(size, [value]) for size, value in zip(sizes, values, strict=True)]
     count = 6 if verbose else 4
@@ -315,7 +345,10 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
             "instance_id": member.instance_id,
             "client_id": member.client_id,
             "host": member.host,
-            "partitions": [{"topic": topic, "partition": partition} for topic, partition in sorted(member.partitions)],
+            "member_epoch": member.epoch,
+            "partitions": _places(member.partitions),
+            "target": None if member.target is None else _places(member.target),
+            "upgraded": member.upgraded,
         }
         for member in group.members
     ]
@@ -335,12 +368,19 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
     ]
     return {
         "group": group.group,
+        "type": group.type,
         "state": group.state,
         "coordinator": {"id": group.coordinator, "host": address[0], "port": address[1]},
         "assignor": group.protocol or None,
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
         "members": members,
         "offsets": offsets,
     }
+
+
+def _places(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": partition} for topic, partition in sorted(partitions)]
 
 
 # Delete

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from ottla.client.admin.admin import GroupDescription, OffsetAndMetadata
+from ottla.client.admin.admin import GroupDescription, OffsetAndMetadata, checked
 from ottla.client.net.errors import KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.beating import QUICK as BEATING
+from ottla_testing.broker.beating import consumer_beat, share_joined
 from ottla_testing.broker.harness import running
 from ottla_testing.client.administering import RELEASES, administering, since, time_going_on
 from ottla_testing.client.reading import consumer_of, read, write
@@ -106,6 +108,46 @@ async def test_list_groups_filters_by_state_and_type(release: str, tmp_path: Pat
                 await admin.list_groups(types=["classic"])
 
 
+@pytest.mark.parametrize("release", ["4.0", "4.3", "ottla"])
+async def test_consumer_group_is_described_with_epochs_and_target(release: str, tmp_path: Path) -> None:
+    overrides = BEATING if release != "4.0" else {}
+    async with running(tmp_path, release=release, overrides=overrides) as broker, administering(broker) as admin:
+        await broker.topic("t", 2)
+        broker.state.internal_topic("__consumer_offsets", broker.clock.now_ms())
+        client = await broker.client()
+        await consumer_beat(client, "a", ["t"])
+        await consumer_beat(client, "b", ["t"], instance_id="i")
+        found = checked(await admin.describe_groups(["g"]))["g"]
+        assert found[:2] + found[4:5] == ("g", "Reconciling", 1) and (found.type, found.protocol) == (
+            "consumer",
+            "uniform",
+        )
+        assert found.group_epoch == found.assignment_epoch is not None
+        first, second = found.members
+        assert (first.partitions, first.target) == ((("t", 0), ("t", 1)), (("t", 0),))
+        assert (second.partitions, second.target, second.instance_id) == ((), (("t", 1),), "i")
+        assert first.epoch is not None and first.epoch < found.group_epoch == second.epoch
+        assert first.topics == ("t",) and (first.upgraded, second.upgraded) == (True, True)
+
+
+async def test_share_group_is_described_with_its_start_offsets(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=BEATING) as broker, administering(broker) as admin:
+        await broker.topic("t", 2)
+        client = await broker.client()
+        await share_joined(client, "a", "t")
+        await admin.alter_group_offsets("classic", {("t", 0): 1})
+        described = checked(await admin.describe_groups(["s", "classic"]))
+        found = described["s"]
+        assert found[:5] == ("s", "Stable", "share", "simple", 1)
+        assert (found.type, described["classic"].type) == ("share", "classic")
+        (member,) = found.members
+        assert (member.partitions, member.target, member.topics) == ((("t", 0), ("t", 1)), None, ("t",))
+        assert member.epoch == found.group_epoch == found.assignment_epoch
+        offsets = await admin.list_share_group_offsets("s")
+        assert offsets == {("t", 0): None, ("t", 1): None}
+        assert await admin.list_share_group_offsets("absent") == {}
+
+
 async def test_delete_group_offsets_fails_for_a_subscribed_topic(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=QUICK) as broker, administering(broker) as admin:
         await broker.topic("t")
@@ -119,7 +161,7 @@ async def test_delete_group_offsets_fails_for_a_subscribed_topic(tmp_path: Path)
 
 
 async def test_assignment_of_another_protocol_is_not_decoded(tmp_path: Path) -> None:
-    from ottla.client.admin.groups import _assigned
+    from ottla.client.admin.described_groups import _assigned
 
     assert _assigned(b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\xff\xff\xff\xff", "consumer") == (("t", 5),)
     assert _assigned(b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\xff\xff\xff\xff", "connect") == ()

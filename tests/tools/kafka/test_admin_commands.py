@@ -23,17 +23,21 @@ import pytest
 
 from ottla.broker.metadata.topology import REASSIGNMENT_MS
 from ottla.client import Admin
+from ottla.client.admin.admin import GroupDescription, MemberDescription
 from ottla.client.net.errors import KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.tools import main as cli
 from ottla.tools.kafka.acls import acls
 from ottla.tools.kafka.admin_command import message, pattern_of
 from ottla.tools.kafka.config_quotas import java_double
 from ottla.tools.kafka.configs import added_of, configs
 from ottla.tools.kafka.group_resets import CannotDo, duration_of, moment_of, plan_of
-from ottla.tools.kafka.groups import groups
+from ottla.tools.kafka.groups import groups, member_lines
 from ottla.tools.kafka.records import offsets_of
 from ottla.tools.kafka.records import records as records_command
 from ottla.tools.kafka.topics import assignment_of, topics
+from ottla_testing.broker.beating import QUICK as BEATING
+from ottla_testing.broker.beating import altering_share_offset, consumer_beat, share_beat, share_joined
 from ottla_testing.broker.harness import Broker, produce, records, running
 from ottla_testing.broker.replica_cases import reassigning
 from ottla_testing.patience import PATIENCE_S
@@ -188,9 +192,10 @@ async def test_groups_are_listed_and_described(tmp_path: Path, ottla: Ottla) -> 
         (described,) = (await parsed(ottla, broker, "groups", "--describe", "--all-groups", "--members"))["groups"]
         assert described == {
             "group": "g",
+            "type": "classic",
             "state": "Empty",
             "coordinator": {"id": 1, "host": "127.0.0.1", "port": broker.ports[0]},
-            "assignor": None,
+            **dict.fromkeys(["assignor", "group_epoch", "assignment_epoch"]),
             "members": [],
             "offsets": [
                 {
@@ -201,6 +206,81 @@ async def test_groups_are_listed_and_described(tmp_path: Path, ottla: Ottla) -> 
         }
         code, out, err = await ottla(broker, "groups", "--describe", "--group", "x")
         assert (code, out, err) == (1, "", "ottla groups: Group x not found.\n")
+
+
+def cells(text: str) -> list[list[str]]:
+    """The cells of a printed table."""
+    return [line.split() for line in text.split("\n") if line]
+
+
+async def test_consumer_group_is_described_with_epochs_and_target(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3", overrides=BEATING) as broker:
+        await broker.topic("t", 2)
+        client = await broker.client()
+        await consumer_beat(client, "a", ["t"])
+        await consumer_beat(client, "b", ["t"])
+        describe = ("groups", "--describe", "--group", "g", "--verbose")
+        code, out, err = await ottla(broker, *describe, "--members")
+        assert (code, err) == (0, "\nWarning: Consumer group 'g' is rebalancing.\n")
+        head, first, second = cells(out)
+        assert head[-4:] == ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+        assert (first[-4:], second[-4:]) == (["2", "t:0,1", "3", "t:0"], ["3", "-", "3", "t:1"])
+        _, out, _ = await ottla(broker, *describe, "--state")
+        assert cells(out)[1][-5:] == ["uniform", "Reconciling", "3", "3", "2"]
+        (described,) = (await parsed(ottla, broker, *describe))["groups"]
+        assert [described[key] for key in ("type", "group_epoch", "assignment_epoch")] == ["consumer", 3, 3]
+        member = described["members"][1]
+        assert (member["member_epoch"], member["partitions"], member["upgraded"]) == (3, [], True)
+        assert member["target"] == [{"topic": "t", "partition": 1}]
+        _, out, _ = await ottla(broker, "groups", "--list", "--type")
+        assert cells(out)[1] == ["g", "Consumer"]
+
+
+async def test_members_of_a_group_that_migrates_have_the_column_upgraded(tmp_path: Path, ottla: Ottla) -> None:
+    members = [
+        MemberDescription(name, None, "c", "/h", (("t", 0),), b"", b"", 2, (("t", 0),), upgraded)
+        for name, upgraded in (("a", True), ("b", False))
+    ]
+    group = GroupDescription("g", "Stable", "consumer", "range", 1, tuple(members), "consumer", 2, 2)
+    head, *rows = cells("".join(member_lines(group, verbose=True)))
+    assert (head[-1], [row[-1] for row in rows]) == ("UPGRADED", ["true", "false"])
+
+
+async def test_share_group_is_listed_described_and_deleted(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3", overrides=BEATING) as broker:
+        await broker.topic("t", 2)
+        await fill(broker, 1, 4)
+        client = await broker.client()
+        joined = await share_joined(client, "a", "t")
+        assert await ottla(broker, "groups", "--list") == (0, "", "")
+        _, out, _ = await ottla(broker, "groups", "--list", "--type", "share", "--state", "stable")
+        assert cells(out) == [["GROUP", "TYPE", "STATE"], ["s", "Share", "Stable"]]
+        describe = ("groups", "--describe", "--group", "s")
+        _, out, _ = await ottla(broker, *describe)
+        assert cells(out) == [
+            ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
+            *(["s", "t", n, "-", "-"] for n in "01"),
+        ]
+        _, out, _ = await ottla(broker, *describe, "--members", "--verbose")
+        epoch = str(joined.member_epoch)
+        assert cells(out)[1] == ["s", "a", "/127.0.0.1", "test", "2", epoch, "t:0,1"]
+        _, out, _ = await ottla(broker, *describe, "--members")
+        assert cells(out)[0][-2:] == ["#PARTITIONS", "ASSIGNMENT"] and cells(out)[1][-2:] == ["2", "t:0,1"]
+        _, out, _ = await ottla(broker, *describe, "--state", "--verbose")
+        assert cells(out)[1] == ["s", f"127.0.0.1:{broker.ports[0]}", "(1)", "Stable", epoch, epoch, "1"]
+        assert (await client.call(altering_share_offset("s", "t", 1, 3), 0)).error_code == ErrorCode.NON_EMPTY_GROUP
+        await share_beat(client, "a", epoch=-1)
+        assert (await client.call(altering_share_offset("s", "t", 1, 3), 0)).error_code == 0
+        code, out, err = await ottla(broker, *describe, "--verbose")
+        assert (code, err) == (0, "\nShare group 's' has no active members.\n")
+        assert cells(out)[0][3:] == ["LEADER-EPOCH", "START-OFFSET", "LAG"]
+        assert cells(out)[2] == ["s", "t", "1", "0", "3", "1"]
+        (described,) = (await parsed(ottla, broker, *describe))["groups"]
+        assert (described["type"], described["members"]) == ("share", [])
+        last = {"topic": "t", "partition": 1, "leader_epoch": 0, "start_offset": 3, "lag": 1}
+        assert described["offsets"][1] == last
+        assert (await ottla(broker, "groups", "--delete", "--group", "s"))[0] == 0
+        assert await parsed(ottla, broker, "groups", "--list", "--type", "share") == {"groups": []}
 
 
 async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:

@@ -1,0 +1,139 @@
+"""Descriptions of groups of every kind: consumer groups (KIP-848), share groups (KIP-932), and groups of the classic
+protocol. A request for each kind that the broker serves is sent until every group is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
+from ...protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from ...protocol.messages.share.share_group_describe import ShareGroupDescribeRequest
+from ..consumer.group_protocol import read_assignment
+from ..net.connection import Connection
+from ..net.errors import ClientError, KafkaError, UnsupportedVersion
+from .types import CLASSIC, CONSUMER, SHARE, GroupDescription, MemberDescription, TopicPartition
+
+DEAD = "Dead"  # the state of a group that does not exist, before DescribeGroups v6 had an error for it
+OTHER_KIND = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+"""Errors after which the next request may find the group."""
+UPGRADED = {0: False, 1: True}
+Described: TypeAlias = dict[str, GroupDescription | ClientError]
+
+
+async def describe_at(connection: Connection, groups: Sequence[str], node_id: int) -> Described:
+    """Describes groups of the coordinator at the connection, whose node id is `node_id`."""
+    found: Described = {}
+    left: list[str] = list(groups)
+    for request_class, read in KINDS:
+        try:
+            version = connection.version_of(request_class)
+        except UnsupportedVersion:
+            continue
+        if not left:
+            break
+        response = await connection.request(request_class(group_ids=left, include_authorized_operations=False), version)
+        for result in response.groups:
+            if result.error_code not in OTHER_KIND:
+                failed = KafkaError(result.error_code, result.error_message or None) if result.error_code else None
+                found[result.group_id] = failed or read(result, node_id)
+        left = [name for name in groups if name not in found]
+    if left:
+        response = await connection.request(DescribeGroupsRequest(groups=left))
+        found |= {result.group_id: _classic(result, node_id) for result in response.groups}
+    return found
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        (topic.topic_name, index) for topic in assignment.topic_partitions for index in sorted(topic.partitions)
+    )
+
+
+def _modern(kind: str, member_of: Callable[[Any], MemberDescription]) -> Callable[[Any, int], GroupDescription]:
+    def read(result: Any, node_id: int) -> GroupDescription:
+        return GroupDescription(
+            result.group_id,
+            result.group_state,
+            kind,
+            result.assignor_name,
+            node_id,
+            tuple(member_of(member) for member in result.members),
+            kind,
+            result.group_epoch,
+            result.assignment_epoch,
+        )
+
+    return read
+
+
+def _consumer_member(member: Any) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        _partitions(member.assignment),
+        b"",
+        b"",
+        member.member_epoch,
+        _partitions(member.target_assignment),
+        UPGRADED.get(member.member_type),
+        tuple(member.subscribed_topic_names),
+        member.subscribed_topic_regex,
+    )
+
+
+def _share_member(member: Any) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        None,
+        member.client_id,
+        member.client_host,
+        _partitions(member.assignment),
+        b"",
+        b"",
+        member.member_epoch,
+        topics=tuple(member.subscribed_topic_names),
+    )
+
+
+Kind: TypeAlias = type[ConsumerGroupDescribeRequest] | type[ShareGroupDescribeRequest]
+KINDS: tuple[tuple[Kind, Callable[[Any, int], GroupDescription]], ...] = (
+    (ConsumerGroupDescribeRequest, _modern(CONSUMER, _consumer_member)),
+    (ShareGroupDescribeRequest, _modern(SHARE, _share_member)),
+)
+
+
+def _classic(result: Any, node_id: int) -> GroupDescription | ClientError:
+    if result.error_code:
+        return KafkaError(result.error_code, result.error_message or None)
+    if result.group_state == DEAD:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {result.group_id!r} does not exist")
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            _assigned(bytes(member.member_assignment), result.protocol_type),
+            bytes(member.member_assignment),
+            bytes(member.member_metadata),
+        )
+        for member in result.members
+    )
+    return GroupDescription(
+        result.group_id, result.group_state, result.protocol_type, result.protocol_data, node_id, members, CLASSIC
+    )
+
+
+def _assigned(data: bytes, protocol_type: str) -> tuple[TopicPartition, ...]:
+    """Returns the partitions of a consumer's assignment; none for other protocols and malformed assignments."""
+    if protocol_type != CONSUMER:
+        return ()
+    try:
+        return tuple(read_assignment(data))
+    except ClientError:
+        return ()
