@@ -13,7 +13,7 @@ import pytest
 from ottla_testing.each import each
 from ottla_testing.history import facts
 from ottla_testing.history.checker import check, check_events
-from ottla_testing.history.facts import KINDS, Report
+from ottla_testing.history.facts import LOG_KINDS, Report
 from ottla_testing.history.history import BadHistory, Event, Recorder, dump, read
 from ottla_testing.history.log_model import ALL, Model, Receiver, Sender
 from ottla_testing.patience import PATIENCE_S
@@ -321,7 +321,7 @@ def test_each_violation_found(forgery: Forgery, kinds: set[str]) -> None:
 
 
 def test_every_kind_has_forgery() -> None:
-    assert {kind for _, kinds in FORGERIES for kind in kinds} == set(KINDS)
+    assert {kind for _, kinds in FORGERIES for kind in kinds} == set(LOG_KINDS)
 
 
 # -- unusual but valid

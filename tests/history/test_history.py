@@ -19,9 +19,14 @@ from ottla_testing.history.facts import Report
 from ottla_testing.history.workload import (
     FAULTS,
     LINES,
+    Client,
     Workload,
     members,
+    next_crew,
+    next_terrain,
     sender,
+    share_crew,
+    share_terrain,
     small_crew,
     terrain,
     whole_crew,
@@ -73,6 +78,41 @@ def test_run_with_all_faults_has_clean_history(tmp_path: Path, scaled: Callable[
         assert report.counts["sends: ok"] and report.counts["transactions: committed"], report.counts
         shutil.rmtree(load.folder)
     assert set(FAULTS) == {"kill", "pause", "cut", "crash", "zombie"}
+
+
+def run(folder: Path, seed: int, crew: list[Client], around: dict[str, Any], scaled: Callable[[int], int]) -> Report:
+    """Runs a crew of groups under all faults, for a short time, or for a long one in a soak."""
+    print(f"seed {seed}: {around}")
+    load = Workload(folder, seed, crew, pace=0.5, **around)
+    try:
+        load.begin()
+        load.disturb(SHORT_S if scaled(RUNS) == 1 else LONG_S)
+        load.finish()
+    finally:
+        try:
+            load.close()
+        finally:
+            report = looked_through(load)
+    assert not report.kinds, report
+    assert not load.broken, load.broken[0]
+    assert report.counts["crashes"] and report.counts["faults: start"], report.counts
+    return report
+
+
+def test_consumer_groups_hold_under_all_faults(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """Groups of KIP-848, and one whose members change between both group protocols."""
+    seed = random.randrange(1 << 32)
+    report = run(tmp_path, seed, next_crew(), next_terrain(seed), scaled)
+    assert report.counts["records polled"] and report.counts["commits of offsets: ok"], report.counts
+    assert report.counts["transactions: committed"], report.counts
+
+
+def test_share_groups_hold_under_all_faults(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    seed = random.randrange(1 << 32)
+    report = run(tmp_path, seed, share_crew(), share_terrain(seed), scaled)
+    assert report.counts["records delivered again"] and report.counts["records acknowledged: ok"], report.counts
+    unsure = report.counts["records that may have reached the limit"]
+    assert unsure <= report.counts["records read"] // 20, report.counts
 
 
 def test_wrong_isolation_and_lost_records_found(tmp_path: Path) -> None:

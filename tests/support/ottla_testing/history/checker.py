@@ -19,6 +19,16 @@
     ZOMBIE          a fenced producer had a transaction committed, or a record acknowledged
     TWICE           two committed records of a topic were made from one
     UNPROCESSED     no record was made from this one, but the history claims that all were processed
+Of share groups (KIP-932):
+    HELD_TWICE      a record was delivered while a member certainly held it
+    ACKED_TWICE     a record was accepted or rejected by two members that certainly held it
+    REDELIVERED     a record was delivered after it had been accepted or rejected
+    STOLEN          a member acknowledged a record that another one certainly held
+    WRONGLY_REFUSED  a member certainly held records and could not acknowledge them
+    BEYOND_LIMIT    a delivery count is larger than the group's limit
+    LOW_COUNT       a delivery count is not larger than that of an earlier delivery, which cannot have been lost
+    HIGH_COUNT      a delivery count is larger than the number of deliveries that may have been
+    UNSHARED        a record was not acknowledged, and cannot have reached the limit, but all were processed
 """
 
 from __future__ import annotations
@@ -29,6 +39,7 @@ from pathlib import Path
 from ottla_testing.history.facts import Report
 from ottla_testing.history.follower import Follower
 from ottla_testing.history.history import BadHistory, Event, read
+from ottla_testing.history.share_verdicts import judge_shares
 from ottla_testing.history.verdicts import judge
 
 
@@ -46,4 +57,5 @@ def check_events(events: Iterable[tuple[int, Event]]) -> Report:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BadHistory(f"line {line}: {type(error).__name__} {error}") from error
     judge(follower)
+    judge_shares(follower)
     return follower.report

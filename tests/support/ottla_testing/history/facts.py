@@ -43,10 +43,23 @@ TORN = "torn transaction"
 ZOMBIE = "zombie"
 TWICE = "processed twice"
 UNPROCESSED = "not processed"
-KINDS = (
+HELD_TWICE = "held by two members"
+ACKED_TWICE = "acknowledged twice"
+REDELIVERED = "delivered after its acknowledgement"
+STOLEN = "acknowledged while another member held it"
+WRONGLY_REFUSED = "acknowledgement wrongly refused"
+BEYOND_LIMIT = "delivered beyond the limit"
+LOW_COUNT = "delivery count too low"
+HIGH_COUNT = "delivery count too high"
+UNSHARED = "lost by a share group"
+LOG_KINDS = (
     *(TWO_VALUES, DUPLICATE, LOST, UNSEEN, ABORTED_READ, OWN_READ, EARLY_READ, FAILED_READ, PHANTOM, SKIPPED_POLL),
     *(BACKWARD_POLL, BACKWARD_SEND, COMMIT_BEYOND, RESUMED_BELOW, LOST_COMMIT, TORN, ZOMBIE, TWICE, UNPROCESSED),
 )
+SHARE_KINDS = (
+    *(HELD_TWICE, ACKED_TWICE, REDELIVERED, STOLEN, WRONGLY_REFUSED, BEYOND_LIMIT, LOW_COUNT, HIGH_COUNT, UNSHARED),
+)
+KINDS = LOG_KINDS + SHARE_KINDS
 
 PER_KIND = 100  # violations kept per kind; the rest is only counted
 

@@ -32,6 +32,7 @@ from ottla_testing.history.facts import (
     Violation,
 )
 from ottla_testing.history.history import Event
+from ottla_testing.history.shares import Shares
 
 RESUMES = -1  # as a position: the group's committed offset
 COMMITTED_ONLY = "read_committed"
@@ -94,9 +95,11 @@ class Follower:
         self.early: dict[int, tuple[int, str]] = {}  # by value number: line and process of a poll before the commit
         self.drained: list[tuple[str, str, int]] = []
         self._conflicts: set[tuple[int, int]] = set()
+        self.shares = Shares(self.place, self._shared, self.report.counts)
         self._handlers = {
             name.removeprefix("_on_"): getattr(self, name) for name in dir(self) if name.startswith("_on_")
         }
+        self._handlers |= self.shares.handlers
 
     def take(self, line: int, event: Event) -> None:
         op = event["op"]
@@ -137,18 +140,20 @@ class Follower:
         one.group = event.get("group", one.group)
         one.committed_only = event.get("isolation", COMMITTED_ONLY if one.committed_only else "") == COMMITTED_ONLY
         self.report.counts["processes"] += 1
+        self.shares.started(event)
 
     def _on_crash(self, line: int, type: str, event: Event) -> None:
         self.report.counts["crashes"] += 1
-        self._leave(event)
+        self._leave(line, event)
 
     def _on_exit(self, line: int, type: str, event: Event) -> None:
         self.report.counts[f"exits: {'by itself' if event.get('error') else 'requested'}"] += 1
-        self._leave(event)
+        self._leave(line, event)
 
-    def _leave(self, event: Event) -> None:
+    def _leave(self, line: int, event: Event) -> None:
         """Its unfinished requests take effect soon, or never."""
         process = event["process"]
+        self.shares.ended(process, line)
         for _, commit in self.consumer(process).pending:
             commit.unknown_at = event["at"]
         txn = self.current.get(process)
@@ -158,6 +163,7 @@ class Follower:
 
     def _on_fault(self, line: int, type: str, event: Event) -> None:
         self.report.counts[f"faults: {event['fault']}"] += 1
+        self.shares.fault(line, event["fault"])
 
     # -- sending
 
@@ -270,6 +276,13 @@ class Follower:
             self.violate(RESUMED_BELOW, evidence, place, [known.lowest, offset], [commits.newest_line, line])
         # It is at most this; offsets skipped after it are checked at the end.
         return min(max(known.own, *commits.offsets()), offset)
+
+    def _shared(self, place: int, offset: int, value: int, committed_only: bool, line: int) -> None:
+        """Notes that a member of a share group got a record."""
+        number = self._find(place, offset, value, SEEN if committed_only else GLIMPSED, line)
+        txn = self.values.txn[number] if number != NOWHERE and committed_only else NOWHERE
+        if txn != NOWHERE and self.txns[txn].state == OPEN:
+            self.early.setdefault(number, (line, "a share group"))
 
     def _on_read(self, line: int, type: str, event: Event) -> None:
         flag = READ if event["isolation"] == COMMITTED_ONLY else GLIMPSED

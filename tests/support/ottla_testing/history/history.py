@@ -9,7 +9,8 @@ A process is one life of a client: after a crash a client is another process. Ty
 unless it is certain). Events without duration are `ok`. An invocation without an outcome is the same as `info`.
 A partition is "topic-index"; an offset is a number; a value is a number that no other record of the run has (a resend
 after an unknown outcome has its own `invoke`). Other fields, by `op`:
-    start       ok                  client, role, isolation (of its polls), group, transactional_id (each if known)
+    start       ok                  client, role, isolation (of its polls), group, transactional_id (each if known);
+                                    share: configs of a share group (`shares.configs_of`)
     crash       ok                  the process was killed; written by the process that killed it
     exit        ok                  the process has ended; error: the reason, if it could not continue
     fault       ok                  fault: what was done to the broker (kill, pause, cut, ...)
@@ -30,6 +31,14 @@ after an unknown outcome has its own `invoke`). Other fields, by `op`:
     read        ok                  isolation, records: part of a last read of all logs, after all faults
     read_end    ok                  isolation, ends: {partition: offset where the read ended, at the end of the log}
     committed   ok                  group, offsets: what a group has committed, after all faults
+    share_fetch invoke              group, session (of the connection; none: the client does not show it)
+                ok                  records: {partition: [[offset, value, delivery count], ...]}
+                fail, info
+    share_ack   invoke              group, session, acks: {partition: [[offset, type of acknowledgement], ...]}
+                ok                  partitions: {partition: null or the name of an error}
+                fail, info
+    share_close invoke, ok, ...     group, session
+    share_drained   ok              group, topic; all records of the topic were processed
     drained     ok                  source, target: topics; all records of the source were processed
 """
 

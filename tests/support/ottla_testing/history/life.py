@@ -1,10 +1,12 @@
 """One life of a client: `python life.py CONFIG` works in its role until SIGTERM, and records what it does.
 CONFIG is JSON: history, process, number (unique in the run), address, library, role, seed, hung_s, and depending on the
-role topics, group and transactional_id; `in_truth` is the actual isolation of a client that records read_committed.
+role topics, group and transactional_id; `in_truth` is the actual isolation of a client that records read_committed,
+`protocol` the group protocol: "classic", "consumer" (KIP-848), or "either", which is chosen for each life.
 Roles:
     sender      sends plainly (idempotent) to `partitions`
     group       a member of `group`: polls, sometimes commits
     writer      sends to `partitions` in transactions; commits or aborts
+    sharer      a member of the share group `group` with the configs `share`: acknowledges in all ways, or not
     loop        a member of `group` that makes one record in `target` from each record, in transactions with the offsets
 The exit code is not 0 if its client can do nothing more; the next life starts again.
 """
@@ -16,12 +18,26 @@ import json
 import random
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 from ottla_testing.history.history import Recorder
-from ottla_testing.history.ports import Abortable, Final, NotSent, OnSent, Receiving, Sending, split
+from ottla_testing.history.ports import (
+    Abortable,
+    Acks,
+    Final,
+    Joining,
+    Lost,
+    NotSent,
+    OnSent,
+    Receiving,
+    Sending,
+    Sharing,
+    split,
+)
+from ottla_testing.history.shares import ACCEPT, REJECT, RELEASE, RENEW
 
 VALUES_PER_LIFE = 10_000_000
 TRANSACTION_TIMEOUT_MS = 6000
@@ -55,6 +71,8 @@ class Life:
     def run(self) -> int:
         known = {name: self.config[name] for name in ("group", "transactional_id") if self.config.get(name)}
         isolation = {"isolation": "read_committed"} if "group" in known else {}
+        if "share" in self.config:
+            isolation = {"share": self.config["share"]}
         self.recorder.ok("start", client=self.config["library"], role=self.config["role"], **isolation, **known)
         try:
             getattr(self, f"_{self.config['role']}")()
@@ -167,15 +185,11 @@ class Life:
 
     def receiving(self) -> tuple[Receiving, Polled]:
         polled = Polled(self.recorder, self.config["group"])
-        receiving = self.library.Receiving(
-            self.config["address"],
-            self.config["group"],
-            self.config["topics"],
-            self.config.get("in_truth", "read_committed"),
-            polled.took,
-            polled.assigned,
-            polled.revoked,
-        )
+        isolation, protocol = self.config.get("in_truth", "read_committed"), self.config.get("protocol", "classic")
+        protocol = self.choose.choice(("classic", "consumer")) if protocol == "either" else protocol
+        joining = Joining(self.config["group"], self.config["topics"], isolation, protocol)
+        make = self.library.Receiving
+        receiving = make(self.config["address"], joining, polled.took, polled.assigned, polled.revoked)
         return receiving, polled
 
     def _member(self) -> None:
@@ -236,6 +250,95 @@ class Life:
             self.recorder.info("send_offsets", error, **what)
             raise
         self.recorder.ok("send_offsets", **what)
+
+    # -- sharing
+
+    def _sharer(self) -> None:
+        joining = Joining(self.config["group"], self.config["topics"], self.config["share"]["isolation"])
+        sharing: Sharing = self.library.Sharing(self.config["address"], joining)
+        while not self.stopped:
+            self.lives()
+            try:
+                self._share(sharing)
+            except Lost:  # its operation is recorded
+                sharing.break_off()
+                time.sleep(self.choose.random() * 0.2)
+        self.lives()
+        sharing.close()
+
+    def _share(self, sharing: Sharing) -> None:
+        """One round: fetches, perhaps waits for longer than the lock, acknowledges in one or two requests."""
+        sharing.ready()
+        held = self._fetch(sharing)
+        chance = self.choose.random
+        if not held or (sharing.session is not None and chance() < 0.02):
+            return
+        if chance() < 0.05:
+            time.sleep(chance() * 1.2 * self.config["share"]["lock_s"])
+        if sharing.session is not None and chance() < 0.15:
+            some = {partition: offsets for partition, offsets in held.items() if chance() < 0.7}
+            self._acknowledge(sharing, {p: dict.fromkeys(offsets, RENEW) for p, offsets in some.items()})
+            time.sleep(chance() * 0.6 * self.config["share"]["lock_s"])
+        if sharing.session is not None and chance() < 0.05:
+            self._leave_session(sharing)
+            return
+        acks = {p: {offset: self._kind() for offset in offsets} for p, offsets in held.items()}
+        if sharing.session is not None and chance() < 0.3:
+            self._fetch(sharing, acks)
+        else:
+            self._acknowledge(sharing, acks)
+
+    def _kind(self) -> int:
+        return self.choose.choices((ACCEPT, RELEASE, REJECT), (90, 8, 2))[0]
+
+    def _leave_session(self, sharing: Sharing) -> None:
+        known = {"group": self.config["group"], "session": sharing.session}
+        how = self.choose.choice((sharing.reopen, sharing.end, sharing.break_off))
+        self.recorder.invoke("share_close", **known, how=how.__name__)
+        try:
+            how()
+        except Lost as error:
+            self.recorder.info("share_close", error, **known)
+            raise
+        self.recorder.ok("share_close", **known)
+
+    def _fetch(self, sharing: Sharing, acks: Acks | None = None) -> dict[str, list[int]]:
+        """Returns the offsets that were delivered."""
+        known = {"group": self.config["group"], "session": sharing.session}
+        if acks:
+            self.recorder.invoke("share_ack", **known, acks=_pairs(acks))
+        self.recorder.invoke("share_fetch", **known)
+        try:
+            found, results = sharing.fetch(0.2, acks)
+        except Lost as error:
+            self.recorder.info("share_fetch", error)
+            if acks:
+                self.recorder.info("share_ack", error)
+            raise
+        records = {
+            partition: [(offset, int(data.partition(b":")[0]), count) for offset, data, count in rows]
+            for partition, rows in found.items()
+        }
+        self.recorder.ok("share_fetch", records=records)
+        if acks:
+            self.recorder.ok("share_ack", partitions=results)
+        return {partition: [offset for offset, _, _ in rows] for partition, rows in found.items()}
+
+    def _acknowledge(self, sharing: Sharing, acks: Acks) -> None:
+        if not acks:
+            return
+        known = {"group": self.config["group"], "session": sharing.session}
+        self.recorder.invoke("share_ack", **known, acks=_pairs(acks))
+        try:
+            results = sharing.acknowledge(acks)
+        except Lost as error:
+            self.recorder.info("share_ack", error)
+            raise
+        self.recorder.ok("share_ack", partitions=results)
+
+
+def _pairs(acks: Acks) -> dict[str, list[tuple[int, int]]]:
+    return {partition: list(kinds.items()) for partition, kinds in acks.items()}
 
 
 class Polled:

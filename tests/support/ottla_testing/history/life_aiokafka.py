@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, OnSent, Took, split
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Joining, Moved, OnSent, Took, split
 
 LOOP = asyncio.new_event_loop()
 FATAL = ("ProducerFenced", "InvalidProducerEpoch", "OutOfOrderSequenceNumber", "IllegalOperation")
@@ -130,9 +130,8 @@ class _Listener(ConsumerRebalanceListener):
 
 
 class Receiving:
-    def __init__(
-        self, address: str, group: str, topics: list[str], isolation: str, took: Took, assigned: Moved, revoked: Moved
-    ) -> None:
+    def __init__(self, address: str, joining: Joining, took: Took, assigned: Moved, revoked: Moved) -> None:
+        group, topics, isolation, _ = joining
         self.group, self._took = group, took
 
         async def start() -> AIOKafkaConsumer:

@@ -6,9 +6,31 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, NotSent, OnSent, Took, split
+from ottla_testing.history.ports import (
+    PATIENCE_S,
+    Abortable,
+    Acks,
+    Final,
+    Joining,
+    Lost,
+    Moved,
+    NotSent,
+    OnSent,
+    Results,
+    SharedRecords,
+    Took,
+    split,
+)
 
 QUICK: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
@@ -90,21 +112,70 @@ class Sending:
         pass
 
 
+class Sharing:
+    """A member of a share group. librdkafka has the sessions, which begin and end unseen."""
+
+    session = None
+
+    def __init__(self, address: str, joining: Joining) -> None:
+        config = {"bootstrap.servers": address, "group.id": joining.group, "share.acknowledgement.mode": "explicit"}
+        self._consumer = ShareConsumer({**config, **QUICK, "max.poll.records": MOST_RECORDS})
+        self._consumer.subscribe(joining.topics)
+
+    def ready(self) -> None:
+        pass
+
+    def fetch(self, seconds: float, acks: Acks | None = None) -> tuple[SharedRecords, Results]:
+        records: SharedRecords = {}
+        try:
+            for message in self._consumer.poll(seconds):
+                if message.error():
+                    continue
+                partition = f"{message.topic()}-{message.partition()}"
+                count = message.delivery_count()
+                records.setdefault(partition, []).append((message.offset() or 0, message.value() or b"", count or 0))
+        except KafkaException as error:
+            raise Lost(error) from None
+        return records, {}
+
+    def acknowledge(self, acks: Acks) -> Results:
+        for partition, kinds in acks.items():
+            for offset, kind in kinds.items():
+                self._consumer.acknowledge_offset(*split(partition), offset, AcknowledgeType(kind))
+        try:
+            found = self._consumer.commit_sync(CALL_S)
+        except KafkaException as error:
+            raise Lost(error) from None
+        return {f"{one.topic}-{one.partition}": error and error.args[0].name() for one, error in found.items()}
+
+    def reopen(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def break_off(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 class Receiving:
-    def __init__(
-        self, address: str, group: str, topics: list[str], isolation: str, took: Took, assigned: Moved, revoked: Moved
-    ) -> None:
+    def __init__(self, address: str, joining: Joining, took: Took, assigned: Moved, revoked: Moved) -> None:
         self._took = took
+        protocol: dict[str, Any] = {"group.protocol": joining.protocol}
+        if joining.protocol == "classic":  # in the other one, the broker has these configs
+            protocol |= {"session.timeout.ms": 4000, "heartbeat.interval.ms": 500}
         self.consumer = Consumer(
             {
                 "bootstrap.servers": address,
-                "group.id": group,
-                "isolation.level": isolation,
+                "group.id": joining.group,
+                "isolation.level": joining.isolation,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 4000,
-                "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 100,
+                **protocol,
                 **QUICK,
             }
         )
@@ -113,7 +184,7 @@ class Receiving:
             return [f"{one.topic}-{one.partition}" for one in partitions]
 
         self.consumer.subscribe(
-            topics,
+            joining.topics,
             on_assign=lambda _, partitions: assigned(names(partitions)),
             on_revoke=lambda _, partitions: revoked(names(partitions)),
             on_lost=lambda _, partitions: revoked(names(partitions)),

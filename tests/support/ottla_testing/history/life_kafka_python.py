@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError
     from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, OnSent, Took, split
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Joining, Moved, OnSent, Took, split
 
 QUICK: dict[str, Any] = {
     "reconnect_backoff_ms": 20,
@@ -101,9 +101,8 @@ class _Listener(ConsumerRebalanceListener):
 
 
 class Receiving:
-    def __init__(
-        self, address: str, group: str, topics: list[str], isolation: str, took: Took, assigned: Moved, revoked: Moved
-    ) -> None:
+    def __init__(self, address: str, joining: Joining, took: Took, assigned: Moved, revoked: Moved) -> None:
+        group, topics, isolation, _ = joining
         self._took = took
         quick: dict[str, Any] = {"isolation_level": isolation, **QUICK}
         self.consumer = KafkaConsumer(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ottla.client import ClientError, Consumer, Producer
 from ottla.client.net.errors import InvalidTransactionState, ProducerFailed, TransactionUnsettled
-from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, NotSent, OnSent, Took, split
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Joining, Moved, NotSent, OnSent, Took, split
 
 LOOP = asyncio.new_event_loop()
 T = TypeVar("T")
@@ -91,9 +91,8 @@ class Sending:
 
 
 class Receiving:
-    def __init__(
-        self, address: str, group: str, topics: list[str], isolation: str, took: Took, assigned: Moved, revoked: Moved
-    ) -> None:
+    def __init__(self, address: str, joining: Joining, took: Took, assigned: Moved, revoked: Moved) -> None:
+        group, topics, isolation, _ = joining
         self._took, self._assigned, self._revoked = took, assigned, revoked
         self.generation: Any = None
         self._partitions: list[str] = []

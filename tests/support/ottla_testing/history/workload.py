@@ -27,7 +27,9 @@ from confluent_kafka.cimpl import NewTopic
 from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.history.cutting_proxy import CuttingProxy
 from ottla_testing.history.history import Recorder
+from ottla_testing.history.life_wire import configure_sharing
 from ottla_testing.history.ports import split
+from ottla_testing.history.shares import configs_of
 from ottla_testing.patience import PATIENCE_S
 
 LINES, PARTITIONS = "lines", 3  # the topic that all consumers read
@@ -39,10 +41,13 @@ FIRST_DEEDS = {  # no faults before these
     "member": '"type":"ok","op":"poll"',
     "writer": '"type":"ok","op":"commit"',
     "loop": '"type":"ok","op":"send_offsets"',
+    "sharer": '"type":"ok","op":"share_ack"',
 }
 FAULTS = ("kill", "pause", "cut", "crash", "zombie")
 RETURN_S = 1.0  # a dead client restarts within this time
 CHUNK = 500
+SHARE_LIMIT, SHARE_LOCKS, SHARE_LOCK_S = 8, 100, 2.0
+QUIET_S = 2 * SHARE_LOCK_S  # a share group without deliveries for so long has nothing left
 
 
 @dataclass
@@ -71,7 +76,8 @@ def sender(library: str, *partitions: str) -> list[Client]:
 def members(library: str, count: int = 1, **more: Any) -> list[Client]:
     """Returns a group of members."""
     more = {"group": f"{library} members", "topics": [LINES], **more}
-    return [Client(f"{library} member {number}", "member", library, more) for number in range(count)]
+    name = more["group"].removesuffix("s")
+    return [Client(f"{name} {number}", "member", library, more) for number in range(count)]
 
 
 def writer(library: str, *partitions: str) -> list[Client]:
@@ -80,14 +86,15 @@ def writer(library: str, *partitions: str) -> list[Client]:
     return [Client(name, "writer", library, more)]
 
 
-def loops(library: str) -> list[Client]:
+def loops(library: str, **more: Any) -> list[Client]:
     """Returns a group of consume-transform-produce loops, with their own target topic."""
+    given = more
     clients: list[Client] = []
     # aiokafka commits offsets for a group without a member id: of two members, the old one is not fenced.
     for number in range(1 if library == "aiokafka" else 2):
         name = f"{library} loop {number}"
         more = {"group": f"{library} loops", "topics": [LINES], "transactional_id": name}
-        more |= {"target": f"made_by_{library}", "target_partitions": MADE_PARTITIONS}
+        more |= {"target": f"made_by_{library}", "target_partitions": MADE_PARTITIONS, **given}
         clients.append(Client(name, "loop", library, more))
     return clients
 
@@ -103,6 +110,43 @@ def small_crew(seed: int) -> list[Client]:
     choose = random.Random(seed)
     plain, transactional = choose.sample(LIBRARIES, 2), choose.sample(LIBRARIES, 2)
     return [*sender(plain[0]), *members(plain[1], 2), *writer(transactional[0]), *loops(transactional[1])]
+
+
+def sharers(library: str, count: int, isolation: str = ALL) -> list[Client]:
+    """Returns a share group of members. Groups of different isolation have different names."""
+    group = f"{library} sharers of {isolation}"
+    more = {"group": group, "topics": [LINES], "share": configs_of(SHARE_LIMIT, SHARE_LOCKS, SHARE_LOCK_S, isolation)}
+    return [Client(f"{library} sharer {number} of {isolation}", "sharer", library, more) for number in range(count)]
+
+
+def share_crew() -> list[Client]:
+    """Returns a crew with share groups (KIP-932): of both isolations, of a real client, and of the wire."""
+    clients = [*sender("confluent"), *writer("confluent", f"{LINES}-0"), *sharers("wire", 3)]
+    return [*clients, *sharers("wire", 2, COMMITTED_ONLY), *sharers("confluent", 2)]
+
+
+def share_terrain(seed: int) -> dict[str, str]:
+    """Returns a release that has share groups, and configs for a run."""
+    choose = random.Random(seed)
+    around = terrain(seed) | {"release": choose.choice(("", "4.2", "4.3", "4.4"))}
+    if choose.random() < 0.5:
+        around["share_coordinator_snapshot_update_records_per_snapshot"] = "5"
+    return around
+
+
+def next_crew() -> list[Client]:
+    """Returns a crew with groups of the consumer protocol (KIP-848): one of it alone, one of a loop, and one whose
+    members change between both protocols from life to life.
+    """
+    clients = [*sender("confluent"), *sender("ottla"), *writer("confluent"), *loops("confluent", protocol="consumer")]
+    clients += members("confluent", 2, protocol="consumer")
+    return clients + members("confluent", 3, protocol="either", group="migrating members")
+
+
+def next_terrain(seed: int) -> dict[str, str]:
+    """Returns a release that has the consumer protocol, and configs for a run."""
+    around = terrain(seed)
+    return around | {"release": random.Random(seed).choice(("", "4.0", "4.3", "4.4"))}
 
 
 def terrain(seed: int) -> dict[str, str]:
@@ -150,6 +194,14 @@ class Workload:
             auto_create_topics_enable="false",
             offsets_topic_num_partitions="3",
             transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+            group_consumer_session_timeout_ms="4000",
+            group_consumer_heartbeat_interval_ms="300",
+            group_share_session_timeout_ms="4000",
+            group_share_heartbeat_interval_ms="300",
+            group_share_record_lock_duration_ms=str(int(1000 * SHARE_LOCK_S)),
+            group_share_delivery_count_limit=str(SHARE_LIMIT),
+            group_share_partition_max_record_locks=str(SHARE_LOCKS),
+            share_coordinator_state_topic_num_partitions="3",
             **overrides,
         )
         self.proxy.target = self.broker.port
@@ -166,6 +218,8 @@ class Workload:
         for made in admin.create_topics([NewTopic(*topic) for topic in self.topics.items()]).values():
             made.result(PATIENCE_S)
         for client in self.clients:
+            if client.role == "sharer":
+                configure_sharing(self.proxy.address, client.more["group"], client.more["share"]["isolation"])
             self.live(client)
         roles = {client.role for client in self.clients}
         wanted = [line for role, line in FIRST_DEEDS.items() if role in roles]
@@ -301,7 +355,7 @@ class Workload:
 
     def _zombie(self) -> None:
         """Stops a client, starts another in its place, and lets it continue."""
-        if not (living := self._living("writer", "loop") or self._living("member")):
+        if not (living := self._living("writer", "loop") or self._living("member", "sharer")):
             return
         client = self.choose.choice(living)
         assert client.process
@@ -325,6 +379,11 @@ class Workload:
             client.zombies = []
         self.end("sender", "writer")
         last = self.read(LINE_PARTITIONS, COMMITTED_ONLY, note=False)
+        sharing = sorted({client.more["group"] for client in self.clients if client.role == "sharer"})
+        if sharing:
+            self._drain()
+            for group in sharing:
+                self.recorder.ok("share_drained", group=group, topic=LINES)
         groups = sorted({client.more["group"] for client in self.clients if "group" in client.more})
         self.until(lambda: self._is_done(groups, last), lambda: f"not all is read: {last}, {self._committed(groups)}")
         self.end("member", "loop")
@@ -335,6 +394,21 @@ class Workload:
             self.recorder.ok("committed", group=group, offsets=offsets)
         for topic in sorted(self.topics.keys() - {LINES}):
             self.recorder.ok("drained", source=LINES, target=topic)
+
+    def _drain(self) -> None:
+        """Waits until share groups deliver nothing more, and ends their members."""
+        quiet_since = time.monotonic()
+        with self.path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+
+            def is_quiet() -> bool:
+                nonlocal quiet_since
+                if b'"op":"share_fetch","records":{"' in file.read():
+                    quiet_since = time.monotonic()
+                return time.monotonic() - quiet_since > QUIET_S
+
+            self.until(is_quiet, lambda: "share groups still deliver records")
+        self.end("sharer")
 
     def until(self, done: Callable[[], bool], complaint: Callable[[], str]) -> None:
         end = time.monotonic() + PATIENCE_S
