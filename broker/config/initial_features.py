@@ -6,9 +6,10 @@ import re
 
 from ...protocol.names import meant, near
 from ..errors import ConfigError
+from .definitions import INITIAL_FEATURES
 from .values import Config
 
-NAME = "ottla.features"
+NAME = INITIAL_FEATURES
 _ENTRY = re.compile(r"([a-z.]+)=([0-9]{1,5})")
 
 

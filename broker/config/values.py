@@ -28,6 +28,7 @@ from .assignors import NAME as ASSIGNORS
 from .assignors import check_assignors
 from .authorizer import authorizer_settings
 from .definitions import (
+    INITIAL_FEATURES,
     BEHAVIOUR_PREFIX,
     ONLY_IF_SET,
     OWN_SYNONYMS,
@@ -439,11 +440,12 @@ class Config:
 
     def names(self) -> list[str]:
         """Returns the configs that DescribeConfigs lists by default: those of the release, and internal or unknown ones
-        that are set.
+        that are set. Levels of features are not listed: in Kafka they are given when a directory is formatted.
         """
         known = self.facts("broker")
         layers = (*self._dynamic.values(), self._static)
         listed = [name for name, fact in known.items() if not fact.internal or any(name in layer for layer in layers)]
+        listed = [name for name in listed if name != INITIAL_FEATURES]
         return listed + sorted({name for layer in layers for name in layer if name not in known})
 
     def describe(self, name: str) -> ConfigEntry:

@@ -128,7 +128,7 @@ class ShareGroups:
             if isinstance(event, Leave) or event.epoch != JOIN:
                 what = "Group" if isinstance(event, Leave) else "Share group"
                 return HeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id} not found.")
-            entry = registry.add(Group(group_id, registry.settings.share.first_epoch))
+            entry = registry.add(self._new(group_id))
         elif not isinstance(entry.group, Group):
             return HeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, _no_share_group(group_id))
         reply, work = self._fed(entry, event)
@@ -139,12 +139,16 @@ class ShareGroups:
         return reply
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
-        """AlterShareGroupOffsets: new start offsets, by topic and partition."""
-        entry = self._entry(group_id)
+        """AlterShareGroupOffsets: new start offsets, by topic and partition. Creates the group, unless all are refused."""
+        registry = self._registry
+        is_new = group_id not in registry.entries
+        entry = registry.add(self._new(group_id)) if is_new else self._entry(group_id)
         if isinstance(entry, OffsetsReply):
             return entry
         reply, work = self._fed(entry, AlterOffsets(offsets))
         assert isinstance(reply, OffsetsReply)
+        if is_new and not work:
+            registry.forget(group_id)
         results = dict(reply.results)
         for (topic_id, index), error in (await self._done(entry, work)).errors.items():
             name = self._registry.topics.name_of(topic_id)
@@ -185,6 +189,9 @@ class ShareGroups:
         if error is ErrorCode.NONE:
             self._registry.forget(group_id)
         return WRITE_ERRORS.get(error, error)
+
+    def _new(self, group_id: str) -> Group:
+        return Group(group_id, self._registry.settings.share.first_epoch)
 
     def _entry(self, group_id: str) -> Entry | OffsetsReply:
         entry = self._registry.entries.get(group_id)

@@ -163,6 +163,7 @@ async def test_new_directory_has_the_chosen_levels(tmp_path: Path) -> None:
         client = await broker.client()
         levels = {MV: 22, "group.version": 1, "share.version": 1, "streams.version": 1}
         assert (await listed(client))[1] == levels
+        assert "ottla.features" not in broker.state.config.names()
         depends = "could not be set to 1 because it depends on metadata.version level 23"
         assert await update(client, ELR, 1, UP) == f"Invalid update version 1 for feature {ELR}. {ELR} {depends}"
         assert await update(client, ELR, 1, UP, also={MV: 23}) == ""

@@ -164,13 +164,31 @@ def test_group_with_its_assignment_and_offsets_survives_a_restart(tmp_path: Path
     asyncio.run(scenario())
 
 
+def test_altered_offsets_create_a_group_that_survives_a_restart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, overrides=SMALL) as broker:
+            await broker.topic("t", 1)
+            await written(broker, b"0", b"1", b"2")
+            client = await broker.client()
+            refused = await alter(client, 1, "u")
+            assert refused.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (await described(client)).error_code == NOT_FOUND
+            assert (await alter(client, 1)).responses[0].partitions[0].error_code == 0
+            assert await offsets(client) == {("t", 0): (1, 2)}
+        async with running(tmp_path, overrides=SMALL) as broker:
+            client = await broker.client()
+            assert await offsets(client) == {("t", 0): (1, 2)}
+            assert (await described(client)).group_state == "Empty"
+
+    asyncio.run(scenario())
+
+
 def test_offsets_are_changed_and_deleted_only_without_members(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, overrides=SMALL) as broker:
             await broker.topic("t", 1)
             await written(broker, b"0", b"1", b"2")
             client = await broker.client()
-            assert (await alter(client, 1)).error_code == NOT_FOUND
             await joined(client)
             assert (await alter(client, 1)).error_code == ErrorCode.NON_EMPTY_GROUP
             assert (await forget(client)).error_code == ErrorCode.NON_EMPTY_GROUP
