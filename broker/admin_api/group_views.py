@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ...storage.errors import StorageError
@@ -10,13 +10,14 @@ from ..errors import Refused
 from ..groups.classic.state import CONSUMER_PROTOCOL_TYPE
 from ..groups.classic.state import Group as ClassicGroup
 from ..groups.classic.subscription import partitions_of, topics_of
+from ..groups.consumer.state import NOTHING
 from ..groups.consumer.state import Group as ConsumerGroup
 from ..groups.listing import group_type
 from ..groups.offsets import CommittedOffset
 from ..groups.share.state import ASSIGNOR
 from ..groups.share.state import Group as ShareGroup
-from ..share.values import SharePartitionKey
-from .views import Group, GroupOffset, Member
+from ..share.values import RecordState, SharePartitionKey
+from .views import Group, GroupOffset, Member, SharePartitionView
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -42,8 +43,10 @@ def group_view(state: BrokerState, group_id: str) -> Group:
         members=_members(state, group),
         offsets=tuple(_offset(state, place, one) for place, one in sorted(committed.items()))
         if not isinstance(group, ShareGroup)
-        else _start_offsets(state, group),
+        else start_offsets(state, group),
         type=group_type(group),
+        assignment_epoch=None if isinstance(group, ClassicGroup) else group.assignment_epoch,
+        share_partitions=_share_partitions(state, group) if isinstance(group, ShareGroup) else (),
     )
 
 
@@ -109,16 +112,12 @@ def _consumer_member(state: BrokerState, group: ConsumerGroup, member: ConsumerM
         assignment=tuple(sorted((name, index) for name, index in named if name is not None)),
         epoch=member.current.epoch,
         regex=info.regex,
+        target=_places(state, group.target.get(member.member_id, NOTHING)),
     )
 
 
 def _share_member(state: BrokerState, group: ShareGroup, member: ShareMember) -> Member:
     info = member.info
-    named = (
-        (state.groups.topics.name_of(topic_id), index)
-        for topic_id, indexes in member.current.assigned.items()
-        for index in indexes
-    )
     return Member(
         member_id=member.member_id,
         instance_id=None,
@@ -126,33 +125,77 @@ def _share_member(state: BrokerState, group: ShareGroup, member: ShareMember) ->
         client_host=info.client_host,
         session_timeout_ms=state.groups.share_groups.settings_of(group.group_id).session_timeout_ms,
         topics=tuple(sorted(info.topics)),
-        assignment=tuple(sorted((name, index) for name, index in named if name is not None)),
+        assignment=_places(state, member.current.assigned),
         epoch=member.current.epoch,
     )
 
 
-def _start_offsets(state: BrokerState, group: ShareGroup) -> tuple[GroupOffset, ...]:
-    """The start offsets of share partitions that have one; the records before them are done."""
+def _places(state: BrokerState, partitions: Mapping[bytes, Iterable[int]]) -> tuple[tuple[str, int], ...]:
+    named = ((state.groups.topics.name_of(topic_id), indexes) for topic_id, indexes in partitions.items())
+    return tuple(sorted((name, index) for name, indexes in named if name is not None for index in indexes))
+
+
+def start_offsets(state: BrokerState, group: ShareGroup) -> tuple[GroupOffset, ...]:
+    """Returns the start offsets of the share partitions that have one; the records below are done. Of those above, the
+    lag counts the ones that are not (KIP-1226)."""
     found: list[GroupOffset] = []
-    for topic_id, topic in group.initialization.initialized.items():
-        name = state.groups.topics.name_of(topic_id)
-        for index in sorted(topic.partitions) if name is not None else ():
-            try:
-                stored = state.share_state.summary(SharePartitionKey(group.group_id, topic_id, index))
-            except Refused:  # its log is offline
-                continue
-            if stored is not None and stored.start_offset >= 0:
-                start = CommittedOffset(stored.start_offset, stored.leader_epoch, "", 0)
-                found.append(_offset(state, (name or "", index), start))
-    return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
+    for topic, index, key in share_places(state, group):
+        try:
+            stored = state.share_state.summary(key)
+        except Refused:  # its log is offline
+            continue
+        if stored is not None and stored.start_offset >= 0:
+            start = CommittedOffset(stored.start_offset, stored.leader_epoch, "", 0)
+            found.append(_offset(state, (topic, index), start, done=max(0, stored.complete_count)))
+    return tuple(found)
 
 
-def _offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset) -> GroupOffset:
+def share_places(state: BrokerState, group: ShareGroup) -> list[tuple[str, int, SharePartitionKey]]:
+    """Returns (topic, partition, key) of the share partitions that have state, in order."""
+    return sorted(
+        (name, index, SharePartitionKey(group.group_id, topic_id, index))
+        for topic_id, topic in group.initialization.initialized.items()
+        if (name := state.groups.topics.name_of(topic_id)) is not None
+        for index in topic.partitions
+    )
+
+
+def _share_partitions(state: BrokerState, group: ShareGroup) -> tuple[SharePartitionView, ...]:
+    found: list[SharePartitionView] = []
+    for topic, index, key in share_places(state, group):
+        led = state.share_partitions.get(key)
+        if led is None:
+            found.append(SharePartitionView(topic, index))
+            continue
+        counts = dict.fromkeys(RecordState, 0)
+        deliveries = 0
+        for batch in led.machine.batches:
+            record_state = RecordState(batch.state)
+            counts[record_state] += batch.last - max(batch.first, led.machine.start_offset) + 1
+            if not record_state.is_terminal:
+                deliveries = max(deliveries, batch.count)
+        found.append(
+            SharePartitionView(
+                topic,
+                index,
+                led.machine.start_offset,
+                led.machine.start_offset + led.machine.in_flight - 1 if led.machine.in_flight else None,
+                counts[RecordState.AVAILABLE],
+                counts[RecordState.ACQUIRED],
+                counts[RecordState.ACKNOWLEDGED],
+                counts[RecordState.ARCHIVED],
+                deliveries,
+            )
+        )
+    return tuple(found)
+
+
+def _offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset, done: int = 0) -> GroupOffset:
     topic, index = place
     plain = topic, index, one.offset, one.leader_epoch, one.metadata
     try:
         log = state.topics.partition(topic, index).log
         start, end = log.log_start_offset, log.high_watermark
-        return GroupOffset(*plain, max(0, end - one.offset), start, end)
+        return GroupOffset(*plain, max(0, end - one.offset - done), start, end)
     except (Refused, StorageError):
         return GroupOffset(*plain, None)

@@ -20,13 +20,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...storage.errors import StorageError
+from ..groups.consumer.state import Group as ConsumerGroup
+from ..groups.listing import group_type
+from ..groups.share.state import Group as ShareGroup
 from ..releases.profiles import api_names
 from ..replica.assignment import NO_LEADER
 from ..transactions.state import Transaction, TransactionState
 from ..version import own_version
 from ..virtual_clock import VirtualClock
 from .activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
-from .group_views import generation_of, protocol_of
+from .group_views import generation_of, protocol_of, share_places, start_offsets
 from .operations import consumer_lag
 
 if TYPE_CHECKING:
@@ -354,20 +357,36 @@ def _add_producer(look: _Gathering, one: dict[str, Any]) -> None:
 
 
 def _group(state: BrokerState, group: AnyGroup) -> dict[str, Any]:
-    committed = state.groups.offsets(group.group_id)
-    lags = [consumer_lag(state, topic, index, one.offset) for (topic, index), one in committed.items()]
+    places, lags, in_flight = _progress(state, group)
     return {
         "id": group.group_id,
+        "type": group_type(group),
         "state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "protocol": protocol_of(state, group),
         "generation": generation_of(group),
         "members": len(group.members),
-        "topics": sorted({topic for topic, _ in committed})[:NAMES_MAX],
-        "partitions": len(committed),
-        "committed": sum(max(0, one.offset) for one in committed.values()),
-        "lag": sum(lag or 0 for lag in lags),
+        "unreconciled": sum(not one.is_reconciled(group.assignment_epoch) for one in group.members.values())
+        if isinstance(group, ConsumerGroup)
+        else 0,
+        "topics": sorted({topic for topic, _ in places})[:NAMES_MAX],
+        "partitions": len(places),
+        "committed": sum(max(0, offset) for offset in places.values()),
+        "lag": lags,
+        "in_flight": in_flight,
     }
+
+
+def _progress(state: BrokerState, group: AnyGroup) -> tuple[dict[tuple[str, int], int], int, int]:
+    """Returns the offsets by partition, the lag, and the number of records in flight."""
+    if isinstance(group, ShareGroup):
+        starts = start_offsets(state, group)
+        led = [state.share_partitions.get(key) for _, _, key in share_places(state, group)]
+        places = {(one.topic, one.partition): one.offset for one in starts}
+        return places, sum(one.lag or 0 for one in starts), sum(one.machine.in_flight for one in led if one)
+    places = {place: one.offset for place, one in state.groups.offsets(group.group_id).items()}
+    lags = (consumer_lag(state, topic, index, offset) for (topic, index), offset in places.items())
+    return places, sum(lag or 0 for lag in lags), 0
 
 
 def _client(client: ClientActivity, waiting: int, names: dict[int, str], now_ns: int) -> dict[str, Any]:

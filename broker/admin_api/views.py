@@ -131,8 +131,9 @@ class TopicInfo:
 @dataclass(frozen=True, slots=True)
 class Member:
     """A member of a group. `assignment` has its (topic, partition)s, `topics` its subscription; both are empty if the
-    protocol is not a consumer's. A member of the consumer protocol (KIP-848) has an `epoch`, and a `regex` if it
-    subscribes to the topics that match one."""
+    protocol is not a consumer's. A member of the consumer protocol (KIP-848) or a share group (KIP-932) has an `epoch`.
+    In the former it has the partitions of its `target` assignment, and a `regex` if it subscribes to the topics that
+    match one."""
 
     member_id: str
     instance_id: str | None
@@ -143,6 +144,24 @@ class Member:
     assignment: tuple[tuple[str, int], ...]
     epoch: int | None = None
     regex: str = ""
+    target: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionView:
+    """The records in flight of a share partition (KIP-932): the offsets from `start_offset` to `end_offset`, by state.
+    `deliveries` is the highest delivery count among those that may be delivered again. The offsets are None while no
+    member fetches from the share partition."""
+
+    topic: str
+    partition: int
+    start_offset: int | None = None
+    end_offset: int | None = None
+    available: int = 0
+    acquired: int = 0
+    acknowledged: int = 0
+    archived: int = 0
+    deliveries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +181,9 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The present state of a group. A group that does not exist is in state Dead, as in DescribeGroups. With the type
-    "consumer" (KIP-848) `protocol` is the assignor and `generation` the epoch."""
+    """The present state of a group. A group that does not exist is in state Dead, as in DescribeGroups. With the types
+    "consumer" (KIP-848) and "share" (KIP-932) `protocol` is the assignor and `generation` the epoch. `offsets` of a
+    share group are its start offsets."""
 
     id: str
     state: str
@@ -174,6 +194,8 @@ class Group:
     members: tuple[Member, ...]
     offsets: tuple[GroupOffset, ...]
     type: str = "classic"
+    assignment_epoch: int | None = None
+    share_partitions: tuple[SharePartitionView, ...] = ()
 
     @property
     def lag(self) -> int:

@@ -112,6 +112,11 @@ def _partitions(row: Row) -> str:
     return f"{row['partitions']} ({offline} off)" if offline else str(row["partitions"])
 
 
+def _members(row: Row) -> str:
+    unreconciled = row["unreconciled"]
+    return f"{row['members']} ({unreconciled} to reconcile)" if unreconciled else count(row["members"])
+
+
 TOPICS = Tab(
     "topics",
     "Topics",
@@ -137,13 +142,15 @@ GROUPS = Tab(
     "no groups",
     (
         _words("GROUP", "id", is_flexible=True),
+        _words("TYPE", "type", 2),
         _words("STATE", "state"),
-        _number("MEMBERS", _of("members"), count, 1),
+        Column("MEMBERS", _of("members"), _members, 1, warns=lambda row: row["unreconciled"] > 0),
         _number("LAG", _of("lag"), count),
         _number("TREND", _per_second("lag"), trend, warns=lambda row: (row["per_second"]["lag"] or 0) >= 0.05),
         _number("READ/S", _per_second("committed"), rate),
         _number("PARTS", _of("partitions"), count, 3),
-        _number("GEN", _of("generation"), _known, 4),
+        _number("IN FLIGHT", _of("in_flight"), count, 3),
+        _number("EPOCH", _of("generation"), _known, 4),
         _words("PROTOCOL", "protocol", 5),
         Column(
             "TOPICS", lambda row: row["topics"], lambda row: text(", ".join(row["topics"])), 6, False, is_flexible=True

@@ -54,15 +54,18 @@ class OverviewTopic(Model):
 
 class OverviewGroup(Model):
     id: str
+    type: Annotated[str, doc("classic, consumer or share")]
     state: str
     protocol_type: str
     protocol: str
     generation: Epoch
     members: Count
+    unreconciled: Annotated[Count, doc("members that do not have their target assignment, in a consumer group")]
     topics: Annotated[list[str], doc("some of those with committed offsets")]
     partitions: Annotated[Count, doc("those with committed offsets")]
-    committed: Annotated[Count, doc("the sum of the committed offsets")]
+    committed: Annotated[Count, doc("the sum of the committed offsets, or of the start offsets of a share group")]
     lag: Count
+    in_flight: Annotated[Count, doc("records of a share group that are delivered or wait for it again")]
 
 
 class OverviewProducer(Model):

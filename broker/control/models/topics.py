@@ -125,8 +125,23 @@ class Member(Model):
     session_timeout_ms: Annotated[int, whole(INT32_MIN, INT32_MAX)]
     topics: list[str]
     assignment: list[TopicPartition]
-    epoch: Annotated[Epoch | None, doc("of a member of the consumer protocol; null otherwise")]
+    epoch: Annotated[Epoch | None, doc("of a member of the consumer protocol or a share group; null otherwise")]
     regex: Annotated[str, doc("the regular expression of topics that a member subscribes to; empty without one")]
+    target: Annotated[list[TopicPartition] | None, doc("the target assignment in a group of the consumer protocol")]
+
+
+class SharePartition(Model):
+    """The records in flight of a share partition, by state."""
+
+    topic: str
+    partition: PartitionIndex
+    start_offset: Annotated[int | None, doc("the first offset that is not done; null while no member fetches")]
+    end_offset: Annotated[int | None, doc("the last offset in flight; null without one")]
+    available: Count
+    acquired: Count
+    acknowledged: Count
+    archived: Count
+    deliveries: Annotated[Count, doc("the highest delivery count of records that may be delivered again")]
 
 
 class Offset(Model):
@@ -151,7 +166,9 @@ class Group(Model):
     leader: str | None
     members: list[Member]
     offsets: list[Offset]
-    type: Annotated[str, doc("classic, or consumer: then generation is the epoch and protocol the assignor")]
+    type: Annotated[str, doc("classic; or consumer or share: then generation is the epoch and protocol the assignor")]
+    assignment_epoch: Annotated[Epoch | None, doc("the epoch of the assignment; null in a classic group")]
+    share_partitions: Annotated[list[SharePartition], doc("of a share group")]
     lag: Annotated[Count, doc("the sum over all partitions")]
 
 

@@ -48,6 +48,7 @@ async def groups(request: PageRequest) -> Page:
         {
             "id": lambda group: group.id,
             "state": lambda group: (group.state, group.id),
+            "type": lambda group: (group.type, group.id),
             "members": lambda group: (len(group.members), group.id),
             "lag": lambda group: (group.lag, group.id),
         },

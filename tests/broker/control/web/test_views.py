@@ -13,7 +13,11 @@ from ottla.broker import Embedded
 from ottla.broker.control.web import site
 from ottla.broker.control.web.render import Renderer
 from ottla.client import Admin
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.beating import QUICK, altering_share_offset, consumer_beat, share_beat, share_joined
+from ottla_testing.broker.harness import Client, produce, records
 from ottla_testing.broker.paged import HURTFUL, NAMED, SECURE, START_MS, Visitor, full
+from ottla_testing.broker.sharing import Member
 
 PARTS = "/ /topics /messages /groups /producers /transactions /requests /broker /acls /faults /clock".split()
 
@@ -256,7 +260,7 @@ def test_records_of_internal_topics_are_decoded(visitor: Visitor) -> None:
 
 def test_groups(visitor: Visitor) -> None:
     page = visitor.page("/groups")
-    assert page.row("readers")[1:] == ["Stable", "consumer range", "1", "1", "1", "11"]
+    assert page.row("readers")[1:] == ["Stable", "classic", "consumer range", "1", "1", "1", "11"]
     assert len(list(page.one("tbody").all("tr"))) == 4
     assert len(list(visitor.page("/groups?state=Stable").one("tbody").all("tr"))) == 1
     assert "matches" in visitor.page("/groups?q=zzz").one("main").text
@@ -267,6 +271,33 @@ def test_groups(visitor: Visitor) -> None:
     assert readers.row("orders-0")[1:5] == ["3", "0", "14", "11"] and "orders-1" in readers.one("main").text
     assert "partition=0&offset=3" in " ".join(readers.links)
     visitor.page("/groups/none", 404)
+
+
+async def test_consumer_and_share_groups_have_epochs_targets_and_records_in_flight() -> None:
+    with Embedded(release="4.3", control="127.0.0.1:0", configs=QUICK) as broker:
+        assert broker.control_url
+        visitor = Visitor(broker.control_url)
+        broker.create_topic("t", 2)
+        client = await Client.connect(int(broker.bootstrap.rpartition(":")[2]))
+        await consumer_beat(client, "first", ["t"])
+        await consumer_beat(client, "second", ["t"])
+        await share_joined(client, "sharer", "t")
+        await share_beat(client, "sharer", epoch=-1)
+        assert (await client.call(altering_share_offset("s", "t", 0, 0), 0)).error_code == 0
+        await client.call(produce(records(b"a", b"b")), 9)
+        topic = (await client.call(MetadataRequest(topics=None), 12)).topics[0]
+        await Member(client, "sharer", "s").fetch((topic.topic_id, 0))
+        page = await asyncio.to_thread(visitor.page, "/groups?sort=type")
+        assert page.row("g")[1:4] == ["Reconciling", "consumer", "consumer uniform"]
+        assert page.row("s")[1:4] == ["Empty", "share", "share simple"]
+        consumers = await asyncio.to_thread(visitor.page, "/groups/g")
+        assert "Assignment epoch3" in normalized(consumers.one("main").text)
+        assert consumers.row("first")[4:] == ["2", "t", "t-0 t-1", "t-0"]
+        assert consumers.row("second")[4:] == ["3", "t", "nothing", "t-1"]
+        sharers = await asyncio.to_thread(visitor.page, "/groups/s")
+        assert sharers.row("t-0")[1:] == ["0", "1", "0", "2", "0", "0", "1"]
+        assert "Start offsets" in sharers.one("main").text and "not read" in sharers.one("main").text
+        client.close()
 
 
 def test_producers_are_shown_with_the_verdict_on_the_next_batch(visitor: Visitor, broker: Embedded) -> None:

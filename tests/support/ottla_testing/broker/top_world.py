@@ -35,7 +35,8 @@ def topic(name: str, **more: Any) -> dict[str, Any]:
 
 def group(id: str, **more: Any) -> dict[str, Any]:
     result = dict.fromkeys(models.OverviewGroup.__struct_fields__, 0)
-    result |= {"id": id, "state": "Stable", "protocol_type": "consumer", "protocol": "range", "topics": ["orders"]}
+    result |= {"id": id, "type": "classic", "state": "Stable", "protocol_type": "consumer", "protocol": "range"}
+    result |= {"topics": ["orders"]}
     return result | more
 
 
