@@ -219,11 +219,11 @@ def configs() -> str:
     parts: list[str] = []
     for scope, title in (("broker", "Broker"), ("topic", "Topic")):
         rows = [
-            (name_of(f.name), f.type.lower(), _default(f), _changed(f), cell(documentation(f.name) or ""))
+            (name_of(f.name), f.type.lower(), _default(f), _changed(f), cell(documentation(f.name)))
             for f in _listed(scope, True)
         ]
         parts += [f"## {title} configs", table(("name", "type", "default", "change", "effect"), rows)]
-    own = [(name_of(f.name), f.type.lower(), _default(f), cell(documentation(f.name) or "")) for f in OWN_FACTS]
+    own = [(name_of(f.name), f.type.lower(), _default(f), cell(documentation(f.name))) for f in OWN_FACTS]
     parts += [
         "## Ottla's own configs",
         "Besides these, each [behaviour](behaviours.md) of a release can be set by `ottla.behaviour.NAME`.",

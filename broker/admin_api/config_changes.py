@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config.definitions import format_value, read_value
+from ..config.definitions import ConfigType, format_value, read_value
 from ..config.docs import documentation
 from ..config.resource_types import BROKER, TOPIC
 from ..connection_info import ConnectionInfo
@@ -51,7 +51,7 @@ def _info(entry: ConfigEntry, fact: Fact | None) -> ConfigInfo:
         is_read_only=entry.read_only,
         is_sensitive=entry.sensitive,
         type=entry.type.name,
-        documentation=documentation(entry.name),
+        documentation=None if entry.type is ConfigType.UNKNOWN else documentation(entry.name),
         synonyms=tuple((one.name, one.value, f"{one.source.name}_CONFIG") for one in entry.synonyms),
     )
 

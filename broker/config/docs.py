@@ -1,6 +1,6 @@
 """Documentation of configs, one line each: the text that DescribeConfigs returns from v3 on.
 
-Owns the lines, one for each config that Ottla acts on and none for others; the topic config and the broker config of
+Owns the lines, one for each config that Ottla acts on and one for all others; the topic config and the broker config of
 the same setting share a line. Behaviours are documented in docs/reference/behaviours.md.
 """
 
@@ -221,8 +221,11 @@ _OF_BROKER = {
 DOCS: dict[str, str] = _OF_BROKER | {name: text for names, text in _BOTH.items() for name in names}
 
 
-def documentation(name: str) -> str | None:
-    """Returns the documentation of a config; None for one that Ottla does not act on."""
+NO_EFFECT = "Accepted as in Kafka, without an effect in Ottla."
+
+
+def documentation(name: str) -> str:
+    """Returns the documentation of a config."""
     if name.startswith(BEHAVIOUR_PREFIX):
         return "A difference between Kafka releases; see docs/reference/behaviours.md."
-    return DOCS.get(name)
+    return DOCS.get(name, NO_EFFECT)

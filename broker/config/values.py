@@ -28,8 +28,8 @@ from .assignors import NAME as ASSIGNORS
 from .assignors import check_assignors
 from .authorizer import authorizer_settings
 from .definitions import (
-    INITIAL_FEATURES,
     BEHAVIOUR_PREFIX,
+    INITIAL_FEATURES,
     ONLY_IF_SET,
     OWN_SYNONYMS,
     ConfigType,

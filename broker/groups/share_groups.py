@@ -139,7 +139,7 @@ class ShareGroups:
         return reply
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
-        """AlterShareGroupOffsets: new start offsets, by topic and partition. Creates the group, unless all are refused."""
+        """AlterShareGroupOffsets: new start offsets by topic and partition; creates the group, unless refused."""
         registry = self._registry
         is_new = group_id not in registry.entries
         entry = registry.add(self._new(group_id)) if is_new else self._entry(group_id)

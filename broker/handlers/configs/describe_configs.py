@@ -90,7 +90,7 @@ def _describe(
         if configs is None:
             context.is_due(RESOURCE_ENTRIES)
             entries = _entries(resource, context, keys)
-            configs = Shared(_entry(entry, resource.resource_type, request, context.api_version) for entry in entries)
+            configs = Shared(_entry(entry, request, context.api_version) for entry in entries)
             if same is not None:
                 described[same] = configs
     except Exception as error:
@@ -170,7 +170,8 @@ def _of_node(entry: ConfigEntry, node_id: int) -> ConfigEntry:
     return dataclasses.replace(entry, value=str(node_id), source=source, synonyms=(synonym, *defaults))
 
 
-def _entry(entry: ConfigEntry, kind: int, request: DescribeConfigsRequest, version: int) -> Entry:
+def _entry(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> Entry:
+    is_documented = request.include_documentation and entry.type is not ConfigType.UNKNOWN
     described_entry = Entry(
         name=entry.name,
         value=entry.value,
@@ -178,7 +179,7 @@ def _entry(entry: ConfigEntry, kind: int, request: DescribeConfigsRequest, versi
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         config_type=entry.type,
-        documentation=documentation(entry.name) if request.include_documentation and kind != BROKER_LOGGER else None,
+        documentation=documentation(entry.name) if is_documented else None,
     )
     if version == 0:
         described_entry.is_default = entry.source == ConfigSource.DEFAULT

@@ -1,9 +1,9 @@
-"""Documentation in DescribeConfigs: Ottla's own, for exactly the configs that it acts on."""
+"""Documentation in DescribeConfigs: Ottla's own, one line for each config that it acts on and one for all others."""
 
 from __future__ import annotations
 
 from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
-from ottla.broker.config.docs import DOCS, documentation
+from ottla.broker.config.docs import DOCS, NO_EFFECT, documentation
 from ottla.broker.config.values import ACTED_ON
 from ottla_testing.each import each
 
@@ -11,7 +11,7 @@ from ottla_testing.each import each
 def test_exactly_the_configs_acted_on_are_documented() -> None:
     named = {name for name in ACTED_ON if not name.startswith(BEHAVIOUR_PREFIX)}
     assert set(DOCS) == named, "broker/config/docs.py must have exactly the configs acted on"
-    assert documentation(f"{BEHAVIOUR_PREFIX}old_formats") and documentation("num.io.threads") is None
+    assert documentation(f"{BEHAVIOUR_PREFIX}old_formats") and documentation("num.io.threads") == NO_EFFECT
 
 
 @each("name", sorted(DOCS))

@@ -91,13 +91,27 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
             }
             Ottla.asKafka(passed);
             Ottla.withFeatures(passed, controllerServer.bootstrapMetadata());
-            // The harness deletes the directories early. Only tests that move logs between directories need them.
-            java.util.List<String> disks = first.logDirs().size() > 1 ? new java.util.ArrayList<>(first.logDirs()) : java.util.List.of();
+            // Only tests that move logs between directories need them.
+            java.util.List<String> disks = first.logDirs().size() > 1 ? linked(first.logDirs()) : java.util.List.of();
             Ottla made = new Ottla(java.util.List.copyOf(configs.keySet()), disks, listener, passed);
             made.start();
             ottla = made;
         }
         return ottla;
+    }
+
+    /** Puts links in place of the directories: the harness deletes them while the process of the brokers still runs. */
+    private static java.util.List<String> linked(java.util.List<String> dirs) {
+        try {
+            for (String dir : dirs) {
+                java.nio.file.Path link = java.nio.file.Path.of(dir);
+                java.nio.file.Files.deleteIfExists(link);
+                java.nio.file.Files.createSymbolicLink(link, java.nio.file.Files.createTempDirectory("ottla-disk"));
+            }
+        } catch (java.io.IOException e) {
+            throw new java.io.UncheckedIOException(e);
+        }
+        return java.util.List.copyOf(dirs);
     }
 
     @Override
