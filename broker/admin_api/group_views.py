@@ -17,7 +17,7 @@ from ..groups.offsets import CommittedOffset
 from ..groups.share.state import ASSIGNOR
 from ..groups.share.state import Group as ShareGroup
 from ..share.values import RecordState, SharePartitionKey
-from .views import Group, GroupOffset, Member, SharePartitionView
+from .views import Group, GroupOffset, Member, NotFound, SharePartitionView, ShareRecords, ShareRecordsInFlight
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -158,6 +158,32 @@ def share_places(state: BrokerState, group: ShareGroup) -> list[tuple[str, int, 
         if (name := state.groups.topics.name_of(topic_id)) is not None
         for index in topic.partitions
     )
+
+
+def share_records(state: BrokerState, group_id: str, topic: str, partition: int) -> ShareRecordsInFlight:
+    """Returns the records of a share partition in flight. Raises NotFound for the group, Refused for the partition."""
+    _, group = state.groups.describe(group_id)
+    if not isinstance(group, ShareGroup):
+        raise NotFound(f"there is no share group {group_id}")
+    state.topics.partition(topic, partition)
+    topic_id = state.topics.named(topic).id
+    limit = state.share_configs.rules(group_id).delivery_limit
+    led = state.share_partitions.get(SharePartitionKey(group_id, topic_id, partition))
+    if led is None:
+        return ShareRecordsInFlight(None, limit, ())
+    found = tuple(
+        ShareRecords(
+            one.first,
+            one.last,
+            one.state.name.lower(),
+            one.count,
+            one.ended.value if one.ended is not None else None,
+            one.member or None,
+            one.deadline_ms,
+        )
+        for one in led.machine.records()
+    )
+    return ShareRecordsInFlight(led.machine.start_offset, limit, found)
 
 
 def _share_partitions(state: BrokerState, group: ShareGroup) -> tuple[SharePartitionView, ...]:

@@ -28,7 +28,7 @@ from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ..replica.assignment import NO_LEADER
 from . import acl_entries, config_changes, group_offsets, snapshots
 from .clock import ClockControl
-from .group_views import group_view
+from .group_views import group_view, share_records
 from .snapshots import Snapshot
 from .views import (
     AclEntry,
@@ -46,6 +46,7 @@ from .views import (
     PartitionInfo,
     ProducerInfo,
     Record,
+    ShareRecordsInFlight,
     TopicInfo,
     Value,
     checked_text,
@@ -364,6 +365,11 @@ class Operations:
     async def group(self, id: str) -> Group:
         """Returns one group: its members, its committed offsets and its lag."""
         return group_view(self._state, id)
+
+    async def share_records(self, id: str, topic: str, partition: int) -> ShareRecordsInFlight:
+        """Returns the records in flight of a share group in a partition. Raises NotFound."""
+        with _as_operation_errors(topic, partition):
+            return share_records(self._state, id, topic, partition)
 
     async def delete_group(self, id: str) -> None:
         """Deletes a group with its committed offsets. Refused while it has members; raises NotFound."""

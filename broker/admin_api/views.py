@@ -165,6 +165,31 @@ class SharePartitionView:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareRecords:
+    """Records of a share partition in flight with equal states, from offset `first` to `last`: the number of their
+    `deliveries`, how the last one ended (None if it has not, or before a restart), and with a lock its member and the
+    time of its expiry."""
+
+    first: int
+    last: int
+    state: str
+    deliveries: int
+    ended: str | None
+    member: str | None
+    lock_expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRecordsInFlight:
+    """The records of a share partition that are in flight. Those below `start_offset` are done. It is None while no
+    member fetches from the share partition. A record is archived after `delivery_limit` deliveries."""
+
+    start_offset: int | None
+    delivery_limit: int
+    records: tuple[ShareRecords, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupOffset:
     """A committed offset with the log start offset and the high watermark of its partition. `lag` is the number of
     offsets that the group has not read yet. These three are None if the partition does not exist or cannot be read."""

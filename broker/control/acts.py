@@ -77,6 +77,12 @@ async def get_group(plane: Plane, call: Call) -> Any:
     return _group(group)
 
 
+async def list_share_records(plane: Plane, call: Call) -> Any:
+    """Returns the records in flight of a share partition."""
+    query: models.ShareRecordsQuery = call.query
+    return asdict(await plane.operations.share_records(call.path["group"], query.topic, query.partition))
+
+
 async def list_producers(plane: Plane, call: Call) -> Any:
     """Returns the producer state entries of partitions."""
     query: models.ProducersQuery = call.query
@@ -123,8 +129,15 @@ def _record(record: Record) -> dict[str, Any]:
 
 
 def _group(group: Group) -> dict[str, Any]:
+    def places(some: tuple[tuple[str, int], ...]) -> list[dict[str, Any]]:
+        return [{"topic": topic, "partition": index} for topic, index in some]
+
     members = [
-        asdict(member) | {"assignment": [{"topic": topic, "partition": index} for topic, index in member.assignment]}
+        asdict(member)
+        | {
+            "assignment": places(member.assignment),
+            "target": None if member.target is None else places(member.target),
+        }
         for member in group.members
     ]
     return asdict(group) | {"members": members, "lag": group.lag}

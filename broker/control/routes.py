@@ -70,6 +70,11 @@ _CLIENTS = (
     Route("GET", "/groups", "listGroups", "All groups", topic_models.Groups, acts.list_groups),
     Route("GET", "/groups/{group}", "getGroup", "One group", topic_models.Group, acts.get_group, refusals=(404, 409)),
     Route(
+        "GET", "/groups/{group}/records", "listShareRecords", "The records in flight of a share partition",
+        topic_models.ShareRecordsInFlight, acts.list_share_records, query=topic_models.ShareRecordsQuery,
+        refusals=(404, 409),
+    ),
+    Route(
         "GET", "/producers", "listProducers", "The producer state entries of partitions", topic_models.Producers,
         acts.list_producers, query=topic_models.ProducersQuery, refusals=(404, 409),
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .values import RecordState, StateBatch
+from .values import DeliveryEnd, RecordState, StateBatch
 
 NO_MEMBER = ""
 
@@ -24,16 +24,17 @@ class Transition:
 
 class Held:
     """The state of one offset, or of all offsets of a batch: its delivery count, the member that has acquired it, and
-    the time at which its lock expires.
+    the time at which its lock expires. `ended` is how the last delivery ended, None before and after a restart.
     """
 
-    __slots__ = ("_before", "count", "deadline_ms", "member", "pending", "state")
+    __slots__ = ("_before", "count", "deadline_ms", "ended", "member", "pending", "state")
 
     def __init__(self, state: RecordState, count: int, member: str = NO_MEMBER, deadline_ms: int | None = None) -> None:
         self.state = state
         self.count = count
         self.member = member
         self.deadline_ms = deadline_ms
+        self.ended: DeliveryEnd | None = None
         self.pending: Transition | None = None
         """The transition under way, which either completes or is taken back."""
         self._before = NO_MEMBER  # the member before the transition
@@ -41,7 +42,7 @@ class Held:
     def copy(self) -> Held:
         """Returns a state of its own with the same values, in the same transition."""
         copied = Held(self.state, self.count, self.member, self.deadline_ms)
-        copied.pending, copied._before = self.pending, self._before
+        copied.pending, copied._before, copied.ended = self.pending, self._before, self.ended
         return copied
 
     @property
@@ -63,15 +64,15 @@ class Held:
         """Ends the lock: AVAILABLE again, or ARCHIVED after the last delivery or below the start offset."""
         is_last = is_below_start or self.count >= limit
         self.state = RecordState.ARCHIVED if is_last else RecordState.AVAILABLE
-        self.member, self.deadline_ms = NO_MEMBER, None
+        self.member, self.deadline_ms, self.ended = NO_MEMBER, None, DeliveryEnd.LOCK_EXPIRED
 
-    def begin(self, transition: Transition, state: RecordState, limit: int) -> None:
+    def begin(self, transition: Transition, state: RecordState, limit: int, end: DeliveryEnd) -> None:
         """Begins a transition from ACQUIRED to `state`; after the last delivery AVAILABLE becomes ARCHIVED. The lock
         stays until the transition ends.
         """
         if state is RecordState.AVAILABLE and self.count >= limit:
             state = RecordState.ARCHIVED
-        self.pending, self._before = transition, self.member
+        self.pending, self._before, self.ended = transition, self.member, end
         self.state, self.member = state, NO_MEMBER
 
     def end(self, *, committed: bool, limit: int, now_ms: int) -> None:

@@ -21,15 +21,25 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode
 from ..errors import Refused
 from .in_flight import NO_MEMBER, Held, InFlightBatch, Transition
-from .values import Acknowledgement, AcknowledgeType, Acquired, FetchedBatch, RecordState, StateBatch, StoredState
+from .values import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    DeliveryEnd,
+    FetchedBatch,
+    InFlight,
+    RecordState,
+    StateBatch,
+    StoredState,
+)
 
 LEAST_SHRINKING_COUNT = 2  # a smaller delivery count does not shrink deliveries
 
 _STATES = {
-    AcknowledgeType.GAP: RecordState.ARCHIVED,
-    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
-    AcknowledgeType.RELEASE: RecordState.AVAILABLE,
-    AcknowledgeType.REJECT: RecordState.ARCHIVED,
+    AcknowledgeType.GAP: (RecordState.ARCHIVED, DeliveryEnd.GAP),
+    AcknowledgeType.ACCEPT: (RecordState.ACKNOWLEDGED, DeliveryEnd.ACCEPTED),
+    AcknowledgeType.RELEASE: (RecordState.AVAILABLE, DeliveryEnd.RELEASED),
+    AcknowledgeType.REJECT: (RecordState.ARCHIVED, DeliveryEnd.REJECTED),
 }
 
 
@@ -115,6 +125,20 @@ class SharePartition:
             for batch in self._batches
             for first, last, held in batch.parts()
         ]
+
+    def records(self) -> list[InFlight]:
+        """Returns the offsets in flight from the start offset on, in order; those with equal states in one range."""
+        found: list[InFlight] = []
+        for batch in self._batches:
+            for first, last, held in batch.parts():
+                if last < self.start_offset:
+                    continue
+                values = held.state, held.count, held.ended, held.member, held.deadline_ms
+                if found and found[-1].last + 1 == first and found[-1][2:] == values:
+                    found[-1] = found[-1]._replace(last=last)
+                else:
+                    found.append(InFlight(max(first, self.start_offset), last, *values))
+        return found
 
     def next_fetch_offset(self) -> int:
         """Returns the offset from which the group reads next: the first available one, or the one after the end."""
@@ -267,7 +291,8 @@ class SharePartition:
                 raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
             held.deadline_ms = now_ms + rules.lock_ms
             return
-        held.begin(transition, _STATES[AcknowledgeType(kind)], rules.delivery_limit)
+        state, end = _STATES[AcknowledgeType(kind)]
+        held.begin(transition, state, rules.delivery_limit, end)
         transition.batches.append(StateBatch(first, last, held.state, held.count))
 
     def release(self, member: str) -> Transition:
@@ -282,7 +307,8 @@ class SharePartition:
             for first, last, held in batch.parts():
                 if held.state is RecordState.ACQUIRED and held.member == member:
                     is_below = last < self.start_offset
-                    held.begin(transition, RecordState.ARCHIVED if is_below else RecordState.AVAILABLE, limit)
+                    state = RecordState.ARCHIVED if is_below else RecordState.AVAILABLE
+                    held.begin(transition, state, limit, DeliveryEnd.SESSION_CLOSED)
                     transition.batches.append(StateBatch(first, last, held.state, held.count))
         return transition
 

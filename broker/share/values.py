@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 
@@ -31,6 +31,17 @@ class AcknowledgeType(IntEnum):
     RENEW = 4
 
 
+class DeliveryEnd(Enum):
+    """How the last delivery of a record ended. It is not stored."""
+
+    ACCEPTED = "accepted"
+    RELEASED = "released"
+    REJECTED = "rejected"
+    GAP = "no record for consumers"
+    LOCK_EXPIRED = "its lock expired"
+    SESSION_CLOSED = "the share session of its member ended"
+
+
 class Acknowledgement(NamedTuple):
     """An acknowledgement of the offsets from `first` to `last`: one type for all of them, or one for each offset."""
 
@@ -45,6 +56,18 @@ class Acquired(NamedTuple):
     first: int
     last: int
     count: int
+
+
+class InFlight(NamedTuple):
+    """Offsets in flight with one state, `first` to `last`. Acquired ones have a member and the expiry of its lock."""
+
+    first: int
+    last: int
+    state: RecordState
+    count: int
+    ended: DeliveryEnd | None
+    member: str
+    deadline_ms: int | None
 
 
 class StateBatch(NamedTuple):

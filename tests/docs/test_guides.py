@@ -13,7 +13,11 @@ import pytest
 from ottla.broker import Embedded
 from ottla.broker.metrics.client_ledger import FILE_NAME, CallUse, Seen, SeenClient, Use, to_bytes
 from ottla.client import Consumer, Producer
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.beating import QUICK, altering_share_offset, share_beat, share_joined
+from ottla_testing.broker.harness import Client, produce, records
 from ottla_testing.broker.producer_logs import CoordinatorLog, Log
+from ottla_testing.broker.sharing import ACCEPT, RELEASE, Member
 from ottla_testing.sessions import ADDRESS, Session
 from ottla_testing.snippets import SNIPPETS, snippet
 
@@ -192,6 +196,31 @@ def _kafka_tools(folder: Path) -> Iterator[Replaced]:
         filled = {reset: f"{sys.executable} fill.py {broker.bootstrap} && {reset}"}
         commands = ("topics", "configs", "groups", "records", "acls")
         yield filled | {f"ottla {name}": f"ottla {name} --bootstrap-server {broker.bootstrap}" for name in commands}
+
+
+@prepares("explain_share")
+def _explain_share(folder: Path) -> Iterator[Replaced]:
+    with Embedded(control="127.0.0.1:0", configs=QUICK) as broker, asyncio.Runner() as runner:
+        broker.create_topic("tasks", partitions=1)
+        client = runner.run(_released_twice(int(broker.bootstrap.rpartition(":")[2])))
+        yield {"$OTTLA_CONTROL": str(broker.control_url)}
+        client.close()
+
+
+async def _released_twice(port: int) -> Client:
+    """A member that has accepted the first of two records, and released the other one twice. Its session is open."""
+    client = await Client.connect(port)
+    await share_joined(client, "worker", "tasks", group="jobs")
+    await share_beat(client, "worker", group="jobs", epoch=-1)
+    assert (await client.call(altering_share_offset("jobs", "tasks", 0, 0), 0)).error_code == 0
+    await client.call(produce(records(b"first", b"second"), "tasks"), 9)
+    topic = (await client.call(MetadataRequest(topics=None), 12)).topics[0]
+    place, worker = (topic.topic_id, 0), Member(client, "worker", "jobs")
+    await worker.fetch(place)
+    await worker.acknowledge({place: [(0, 0, [ACCEPT]), (1, 1, [RELEASE])]})
+    await worker.fetch(place)
+    await worker.acknowledge({place: [(1, 1, [RELEASE])]})
+    return client
 
 
 def test_every_session_is_run() -> None:

@@ -37,6 +37,10 @@ def explain(arguments: Sequence[str]) -> int:
     _check(parser, parsed)
     if parsed.transactions:
         return explain_transactions(parsed)
+    if parsed.group is not None:
+        from .groups_command import explain_group  # the analysis of a directory does not import the client
+
+        return explain_group(parsed)
     try:
         config = Config.load(profile=profile(parsed.judge or OWN))
         (files,) = find(parsed.directory, parsed.topic, parsed.partition)
@@ -53,6 +57,11 @@ def explain(arguments: Sequence[str]) -> int:
 
 def _check(parser: Parser, parsed: Namespace) -> None:
     """Refuses flags that cannot be combined."""
+    if parsed.group is not None:
+        _check_group(parser, parsed)
+        return
+    if (parsed.member, parsed.offset, parsed.control) != (None,) * 3:
+        parser.error("--member, --offset and --control need --group")
     if parsed.transactions:
         if (parsed.directory is None) is (parsed.bootstrap_server is None):
             parser.error("expected either DIR or --bootstrap-server ADDRESS")
@@ -77,18 +86,36 @@ def _check(parser: Parser, parsed: Namespace) -> None:
         parser.error("--epoch and --count need --next-sequence")
 
 
+def _check_group(parser: Parser, parsed: Namespace) -> None:
+    others = parsed.directory, parsed.producer_id, parsed.transactional_id, parsed.next_sequence, parsed.epoch
+    if parsed.transactions or parsed.batches or (*others, parsed.count, parsed.judge) != (None,) * 7:
+        parser.error("--group can only be combined with --member, or --topic, --partition and --offset")
+    place = parsed.topic, parsed.partition, parsed.offset
+    if place == (None,) * 3:
+        if parsed.bootstrap_server is None or parsed.control is not None:
+            parser.error("--group needs --bootstrap-server: its members are described by the cluster")
+        return
+    if None in place or parsed.member is not None:
+        parser.error("expected --topic, --partition and --offset with --group, without --member")
+    if parsed.control is None or parsed.bootstrap_server is not None:
+        parser.error("--offset needs --control: Kafka's protocol does not have the deliveries of a record")
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla explain",
         description=(
             "Show what the idempotent producers of a partition wrote and how a broker responds to their next batch; or"
-            " list transactions, and those that hold back the last stable offset."
+            " list transactions, and those that hold back the last stable offset; or show why members of a group have"
+            " no partitions, or why a record was delivered again to a share group."
         ),
         usage=(
             "%(prog)s [-h] --topic T --partition P [--producer-id N] [--next-sequence S [--epoch E] [--count C]]"
             " [--release X] [--batches] [--json] DIR\n"
             "       %(prog)s --transactions [--topic T] [--partition P] [--producer-id N] [--transactional-id ID]"
-            " [--json] (DIR | --bootstrap-server ADDRESS)"
+            " [--json] (DIR | --bootstrap-server ADDRESS)\n"
+            "       %(prog)s --group G [--member M] [--json] --bootstrap-server ADDRESS\n"
+            "       %(prog)s --group G --topic T --partition P --offset N [--json] --control URL"
         ),
         allow_abbrev=False,
     )
@@ -106,6 +133,10 @@ def _parser() -> Parser:
     parser.add_argument("--transactions", action="store_true", help="show transactions, by default of all partitions")
     parser.add_argument("--transactional-id", metavar="ID", help="only this transactional id")
     add_bootstrap(parser, metavar="ADDRESS", help="query the cluster of this broker instead")
+    parser.add_argument("--group", metavar="G", help="explain the members of a group, or a delivery to a share group")
+    parser.add_argument("--member", metavar="M", help="only this member")
+    parser.add_argument("--offset", metavar="N", type=number("offset", INT64_MAX), help="a record of a share group")
+    parser.add_argument("--control", metavar="URL", help="address of the control plane, for --offset")
     parser.add_argument("--batches", action="store_true", help="a line for each batch, also for consecutive ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -172,6 +172,31 @@ class Group(Model):
     lag: Annotated[Count, doc("the sum over all partitions")]
 
 
+class ShareRecords(Model):
+    """Records in flight with equal states, from offset `first` to `last`."""
+
+    first: Annotated[int, whole(0, INT64_MAX)]
+    last: Annotated[int, whole(0, INT64_MAX)]
+    state: Annotated[str, doc("available, acquired, acknowledged or archived")]
+    deliveries: Count
+    ended: Annotated[str | None, doc("how the last delivery ended; null if it has not, or before a restart")]
+    member: Annotated[str | None, doc("the member that has acquired them")]
+    lock_expires_ms: Annotated[TimeMs | None, doc("when its lock expires")]
+
+
+class ShareRecordsInFlight(Model):
+    """The records of a share partition in flight."""
+
+    start_offset: Annotated[int | None, doc("the records below are done; null while no member fetches")]
+    delivery_limit: Annotated[Count, doc("after as many deliveries a record is archived")]
+    records: list[ShareRecords]
+
+
+class ShareRecordsQuery(Model):
+    topic: TopicName
+    partition: PartitionIndex
+
+
 class Groups(Model):
     groups: list[Group]
 

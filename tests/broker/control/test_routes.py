@@ -407,6 +407,7 @@ async def test_every_route_is_called(tmp_path: Path) -> None:
         assert await api.call("GET", "/groups") == {"groups": []}
         assert await api.call("GET", "/producers?topic=orders") == {"producers": []}
         await api.call("GET", "/groups/none", status=404)
+        await api.call("GET", "/groups/none/records?topic=orders&partition=0", status=404)
         for level in ("DEBUG", None):
             found = await api.call("PUT", "/log-levels", {"logger": "broker_state", "level": level})
             assert found == await api.call("GET", "/log-levels")
