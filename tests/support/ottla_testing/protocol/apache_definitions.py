@@ -19,6 +19,7 @@ APIS = [
     "ShareFetch", "ShareAcknowledge", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
     "DeleteShareGroupState", "ReadShareGroupStateSummary", "ShareGroupHeartbeat", "ShareGroupDescribe",
     "DescribeShareGroupOffsets", "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
+    "StreamsGroupHeartbeat", "StreamsGroupDescribe", "StreamsGroupTopologyDescriptionUpdate",
 ]  # fmt: skip
 RECORDS = [
     "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue", "ConsumerGroupPartitionMetadataKey",
@@ -38,6 +39,12 @@ RECORDS = [
     "ShareGroupTargetAssignmentMemberKey", "ShareGroupTargetAssignmentMemberValue",
     "ShareGroupCurrentMemberAssignmentKey", "ShareGroupCurrentMemberAssignmentValue",
     "ShareGroupStatePartitionMetadataKey", "ShareGroupStatePartitionMetadataValue",
+    "StreamsGroupMetadataKey", "StreamsGroupMetadataValue",
+    "StreamsGroupMemberMetadataKey", "StreamsGroupMemberMetadataValue",
+    "StreamsGroupTargetAssignmentMetadataKey", "StreamsGroupTargetAssignmentMetadataValue",
+    "StreamsGroupTargetAssignmentMemberKey", "StreamsGroupTargetAssignmentMemberValue",
+    "StreamsGroupCurrentMemberAssignmentKey", "StreamsGroupCurrentMemberAssignmentValue",
+    "StreamsGroupTopologyKey", "StreamsGroupTopologyValue",
 ]  # fmt: skip
 KRAFT_RECORDS = [
     "AbortTransactionRecord", "BeginTransactionRecord", "BrokerRegistrationChangeRecord", "ClearElrRecord",

@@ -1,0 +1,1 @@
+"""Streams groups. KIP-1071, KIP-1331, KIP-1357."""
