@@ -41,13 +41,15 @@ from .config.serve_options import ServeOptions
 from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler
-from .errors import ConfigError, Refused, code_of
+from .errors import ConfigError, Refused, code_of, message_of
 from .groups.at_node import GroupsAtNode
 from .groups.consumer.events import Caller
 from .groups.coordinator import GroupCoordinator
-from .groups.lookups import Lookups
+from .groups.lookups import WITH_CONSUMER_GROUPS, WITHOUT_NEW_GROUPS, Lookups
 from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
+from .groups.streams.internal_topics import InternalTopics
+from .groups.streams.values import InternalTopic
 from .groups.topics import TopicLookup, TopicShape
 from .logs import get_logger, levels
 from .metadata.adoption import adopt, mark_others
@@ -58,7 +60,9 @@ from .metadata.nodes import Nodes
 from .metadata.producer_ids import ComparingProducers, ProducerIds
 from .metadata.topics import (
     GROUP_OFFSETS_TOPIC,
+    PARTITIONS_AT_ONCE_MAX,
     SHARE_STATE_TOPIC,
+    TOO_MANY_PARTITIONS,
     TRANSACTION_STATE_TOPIC,
     Topic,
     Topics,
@@ -164,7 +168,7 @@ class BrokerState:
             self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
         self._random = random.SystemRandom()
         self.scheduler = CooperativeScheduler(loop)
-        self.lookups = Lookups(self.waits, serves_consumer_groups=lambda: self.serves_consumer_groups)
+        self.lookups = Lookups(self.waits, unserved=self._unserved_groups)
         """Clients that looked up the coordinator of a group and have not used it since."""
         self.faults: Faults | None = None
         """The rules of fault injection, or None where they are not available."""
@@ -338,6 +342,8 @@ class BrokerState:
         )
         self.groups.configs = lambda group_id: self.named_configs.of(GROUP).get(group_id, {})
         self.groups.may_describe = self._may_describe
+        self.internal_topics = InternalTopics(self._create_all, self.clock)
+        """Creates the internal topics of streams applications."""
         for partition in offsets_topic.partitions if offsets_topic else ():
             self._load_coordinator(partition)
         self.groups.start()
@@ -364,6 +370,17 @@ class BrokerState:
         if enabled == "none" or "consumer" not in self.config["group.coordinator.rebalance.protocols"]:
             return False
         return enabled == "config" or self.features.group_version >= 1
+
+    @property
+    def serves_streams_groups(self) -> bool:
+        """Whether the streams group protocol is enabled (KIP-1071)."""
+        return self.features.streams_groups and "streams" in self.config["group.coordinator.rebalance.protocols"]
+
+    def _unserved_groups(self) -> str | None:
+        """Returns the reason to log for a client whose group protocol is not served."""
+        if not self.serves_consumer_groups:
+            return WITHOUT_NEW_GROUPS
+        return None if self.serves_streams_groups else WITH_CONSUMER_GROUPS
 
     def reconfigure_groups(self) -> None:
         """Applies changed broker configs to the group coordinator."""
@@ -533,6 +550,26 @@ class BrokerState:
         if is_internal(name, self.config):
             configs = internal_configs(name, self.config)
         return await self.topics.changes.make(name, self.topics.creating(name, partitions, configs, now_ms))
+
+    async def _create_all(self, wanted: Sequence[InternalTopic]) -> dict[str, str]:
+        """Creates topics, each on its own, and returns the texts of those that failed by name."""
+        failed: dict[str, str] = {}
+        if sum(topic.partitions for topic in wanted) > PARTITIONS_AT_ONCE_MAX:
+            return dict.fromkeys((topic.name for topic in wanted), TOO_MANY_PARTITIONS)
+        for topic in wanted:
+            try:
+                if self.topics.get(topic.name) is not None:
+                    continue
+                factor = topic.replication_factor
+                checked = self.topics.check_factor(factor) if factor else self.topics.replication_factor(topic.name)
+                replicas = self.topics.place(topic.partitions, checked)
+                now_ms = self.clock.now_ms()
+                creating = self.topics.creating(topic.name, topic.partitions, dict(topic.configs), now_ms, replicas)
+                await self.topics.changes.make(topic.name, creating)
+            except Exception as error:
+                code = code_of(error)
+                failed[topic.name] = message_of(error) or code.name
+        return failed
 
     def partitions_of_new(self, name: str) -> int:
         """Returns the number of partitions that `auto_create` gives a topic."""

@@ -16,6 +16,9 @@ from ..groups.listing import group_type
 from ..groups.offsets import CommittedOffset
 from ..groups.share.state import ASSIGNOR
 from ..groups.share.state import Group as ShareGroup
+from ..groups.streams.assignor import STICKY
+from ..groups.streams.state import Group as StreamsGroup
+from ..groups.streams.state import target_of
 from ..share.values import RecordState, SharePartitionKey
 from .views import Group, GroupOffset, Member, NotFound, SharePartitionView, ShareRecords, ShareRecordsInFlight
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from ..groups.consumer.state import Member as ConsumerMember
     from ..groups.registry import AnyGroup
     from ..groups.share.state import Member as ShareMember
+    from ..groups.streams.state import Member as StreamsMember
 
 
 def group_view(state: BrokerState, group_id: str) -> Group:
@@ -51,11 +55,13 @@ def group_view(state: BrokerState, group_id: str) -> Group:
 
 
 def protocol_of(state: BrokerState, group: AnyGroup) -> str:
-    """Returns the name of the protocol that the members have selected; of the assignor in a group of the consumer
-    protocol or a share group.
+    """Returns the name of the protocol that the members have selected; of the assignor in a group of another
+    kind than classic.
     """
     if isinstance(group, ShareGroup):
         return ASSIGNOR
+    if isinstance(group, StreamsGroup):
+        return STICKY
     if not isinstance(group, ConsumerGroup):
         return group.protocol_name or ""
     default = state.groups.settings.consumer.assignors[:1]
@@ -63,7 +69,7 @@ def protocol_of(state: BrokerState, group: AnyGroup) -> str:
 
 
 def generation_of(group: AnyGroup) -> int:
-    """Returns the generation; the epoch of a group of the consumer protocol or a share group."""
+    """Returns the generation; the epoch of a group of another kind than classic."""
     return group.generation_id if isinstance(group, ClassicGroup) else group.epoch
 
 
@@ -72,6 +78,8 @@ def _members(state: BrokerState, group: AnyGroup) -> tuple[Member, ...]:
         return tuple(_consumer_member(state, group, member) for member in group.members.values())
     if isinstance(group, ShareGroup):
         return tuple(_share_member(state, group, member) for member in group.members.values())
+    if isinstance(group, StreamsGroup):
+        return tuple(_streams_member(state, group, member) for member in group.members.values())
     return tuple(_classic_member(group, member) for member in group.members.values())
 
 
@@ -133,6 +141,28 @@ def _share_member(state: BrokerState, group: ShareGroup, member: ShareMember) ->
 def _places(state: BrokerState, partitions: Mapping[bytes, Iterable[int]]) -> tuple[tuple[str, int], ...]:
     named = ((state.groups.topics.name_of(topic_id), indexes) for topic_id, indexes in partitions.items())
     return tuple(sorted((name, index) for name, indexes in named if name is not None for index in indexes))
+
+
+def _streams_member(state: BrokerState, group: StreamsGroup, member: StreamsMember) -> Member:
+    """A member, with the partitions that its active tasks read."""
+    info, sources = member.info, group.source_topics
+    current = member.current
+
+    def read(*roles: Mapping[str, Iterable[int]]) -> tuple[tuple[str, int], ...]:
+        found = {(topic, index) for topic, id in sources.items() for tasks in roles for index in tasks.get(id, ())}
+        return tuple(sorted(one for one in found if state.groups.topics.has_partition(*one)))
+
+    return Member(
+        member_id=member.member_id,
+        instance_id=info.instance_id,
+        client_id=info.client_id,
+        client_host=info.client_host,
+        session_timeout_ms=state.groups.streams_groups.settings_of(group.group_id).session_timeout_ms,
+        topics=tuple(sorted(sources)),
+        assignment=read(current.assigned.active, current.revoking.active),
+        epoch=current.epoch,
+        target=read(target_of(group, member.member_id).active),
+    )
 
 
 def start_offsets(state: BrokerState, group: ShareGroup) -> tuple[GroupOffset, ...]:

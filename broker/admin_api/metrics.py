@@ -17,6 +17,7 @@ from ..errors import Refused
 from ..groups.classic.state import GroupState
 from ..groups.consumer.state import GroupState as ConsumerState
 from ..groups.share.state import GroupState as ShareState
+from ..groups.streams.state import GroupState as StreamsState
 from ..metrics.errors import name_of
 from ..metrics.families import BY_NAME
 from ..replica.assignment import NO_LEADER
@@ -226,10 +227,11 @@ async def _groups(rows: Rows, running: Running) -> None:
     states = Counter(dict.fromkeys((one.value for one in GroupState), 0))
     offsets = 0
     _, listed = groups.list_groups()
-    types: Counter[str] = Counter(dict.fromkeys(("classic", "consumer", "share"), 0))
+    types: Counter[str] = Counter(dict.fromkeys(("classic", "consumer", "share", "streams"), 0))
     consumer_states = Counter(dict.fromkeys((one.value for one in ConsumerState), 0))
     share_states = Counter(dict.fromkeys((one.value for one in ShareState), 0))
-    by_type: dict[str, Counter[str]] = {"classic": states, "consumer": consumer_states, "share": share_states}
+    streams_states = Counter(dict.fromkeys((one.value for one in StreamsState), 0))
+    by_type = {"classic": states, "consumer": consumer_states, "share": share_states, "streams": streams_states}
     for one in listed:
         types[one.group_type] += 1
         by_type[one.group_type][one.state] += 1
@@ -245,6 +247,8 @@ async def _groups(rows: Rows, running: Running) -> None:
         rows.add("kafka_server_group_coordinator_metrics_consumer_groups", count, name.lower())
     for name, count in share_states.items():
         rows.add("kafka_server_group_coordinator_metrics_share_groups", count, name.lower())
+    for name, count in streams_states.items():
+        rows.add("kafka_server_group_coordinator_metrics_streams_groups", count, name.lower())
 
 
 async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_id: str) -> int:

@@ -131,9 +131,9 @@ class TopicInfo:
 @dataclass(frozen=True, slots=True)
 class Member:
     """A member of a group. `assignment` has its (topic, partition)s, `topics` its subscription; both are empty if the
-    protocol is not a consumer's. A member of the consumer protocol (KIP-848) or a share group (KIP-932) has an `epoch`.
-    In the former it has the partitions of its `target` assignment, and a `regex` if it subscribes to the topics that
-    match one."""
+    protocol is not a consumer's. A member of the consumer protocol (KIP-848), a share group (KIP-932) or a streams
+    group (KIP-1071) has an `epoch`. In a group of the first and the last kind it has the partitions of its `target`
+    assignment, and a `regex` if it subscribes to the topics that match one."""
 
     member_id: str
     instance_id: str | None
@@ -207,8 +207,8 @@ class GroupOffset:
 @dataclass(frozen=True, slots=True)
 class Group:
     """The present state of a group. A group that does not exist is in state Dead, as in DescribeGroups. With the types
-    "consumer" (KIP-848) and "share" (KIP-932) `protocol` is the assignor and `generation` the epoch. `offsets` of a
-    share group are its start offsets."""
+    "consumer" (KIP-848), "share" (KIP-932) and "streams" (KIP-1071) `protocol` is the assignor and `generation` the
+    epoch. `offsets` of a share group are its start offsets."""
 
     id: str
     state: str

@@ -115,6 +115,12 @@ ACTED_ON = frozenset(
     transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
     group.share.assignment.interval.ms group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
     group.share.max.size group.share.session.timeout.ms
+    group.streams.acceptable.recovery.lag group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
+    group.streams.initial.rebalance.delay.ms group.streams.max.size group.streams.num.standby.replicas
+    group.streams.rack.aware.assignment.tags group.streams.session.timeout.ms group.streams.task.offset.interval.ms
+    streams.acceptable.recovery.lag streams.assignment.interval.ms streams.heartbeat.interval.ms
+    streams.initial.rebalance.delay.ms streams.num.standby.replicas streams.rack.aware.assignment.tags
+    streams.session.timeout.ms streams.task.offset.interval.ms
     consumer.assignment.interval.ms consumer.heartbeat.interval.ms consumer.session.timeout.ms
     share.assignment.interval.ms share.heartbeat.interval.ms share.session.timeout.ms
     group.share.delivery.count.limit group.share.max.share.sessions group.share.partition.max.record.locks

@@ -21,6 +21,9 @@ from .share.events import Heartbeat as ShareHeartbeat
 from .share.events import HeartbeatReply as ShareHeartbeatReply
 from .share.events import Leave as ShareLeave
 from .share.events import OffsetsReply
+from .streams.events import Heartbeat as StreamsHeartbeat
+from .streams.events import HeartbeatReply as StreamsHeartbeatReply
+from .streams.events import MemberLeave as StreamsLeave
 from .topics import TopicLookup
 
 
@@ -79,6 +82,12 @@ class GroupsAtNode:
         if self._elsewhere(group_id):
             return ShareHeartbeatReply(ErrorCode.NOT_COORDINATOR)
         return self._groups.share_heartbeat(group_id, event)
+
+    def streams_heartbeat(self, group_id: str, event: StreamsHeartbeat | StreamsLeave) -> StreamsHeartbeatReply:
+        """StreamsGroupHeartbeat. See `GroupCoordinator.streams_heartbeat`."""
+        if self._elsewhere(group_id):
+            return StreamsHeartbeatReply(ErrorCode.NOT_COORDINATOR)
+        return self._groups.streams_heartbeat(group_id, event)
 
     async def alter_share_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
         """AlterShareGroupOffsets. See `GroupCoordinator.alter_share_offsets`."""

@@ -46,7 +46,6 @@ from .consumer.removal import tombstones
 from .consumer.state import LEAVE, STATIC_LEAVE, Group, Resolved
 from .registry import Entry, Registry, offset_tombstones
 from .settings import WRITE_ERRORS
-from .share.state import Group as ShareGroup
 
 MatchTopics: TypeAlias = Callable[[str, Caller], bool]
 """Whether a caller may describe a topic."""
@@ -97,7 +96,7 @@ class ConsumerGroups:
         event = MemberHeartbeat(registry.token(), self._new_id(), request)
         if entry is not None and isinstance(entry.group, Group):
             return self.request(entry, event)
-        if request.epoch != 0 or (entry is not None and isinstance(entry.group, ShareGroup)):
+        if request.epoch != 0 or not (entry is None or isinstance(entry.group, ClassicGroup)):
             if entry is None:
                 return HeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
             return _not_found(group_id, entry)

@@ -1,9 +1,9 @@
 """The group coordinator: runs the state machine of the classic protocol with timers, delayed requests and the log.
 
-Owns the offsets of all groups, and what requests about groups of any kind have in common; `consumer_groups` runs those
-of the consumer protocol. Uses no sockets, topics or files: these are arguments. All methods run on the event loop and
-return without waiting, except `join` and `sync`, which may await a future. State is appended to the log before it takes
-effect in memory.
+Owns the offsets of all groups, and what requests about groups of any kind have in common; `consumer_groups`,
+`share_groups` and `streams_groups` run the groups of these kinds. Uses no sockets, topics or files: these are
+arguments. All methods run on the event loop and return without waiting, except `join` and `sync`, which may await a
+future. State is appended to the log before it takes effect in memory.
 """
 
 from __future__ import annotations
@@ -72,6 +72,12 @@ from .share.events import Leave as ShareLeave
 from .share.events import OffsetsReply
 from .share.state import Group as ShareGroup
 from .share_groups import ShareGroups
+from .streams import commits as streams_commits
+from .streams.events import Heartbeat as StreamsHeartbeat
+from .streams.events import HeartbeatReply as StreamsHeartbeatReply
+from .streams.events import MemberLeave as StreamsLeave
+from .streams.state import Group as StreamsGroup
+from .streams_groups import StreamsGroups
 from .topics import TopicLookup
 
 UNKNOWN_GROUP_SINCE = 9
@@ -125,6 +131,7 @@ class GroupCoordinator:
             become_classic=self._become_classic,
         )
         self.share_groups = ShareGroups(self._registry, lambda group_id: self.configs(group_id))
+        self.streams_groups = StreamsGroups(self._registry, lambda group_id: self.configs(group_id))
         self._append_transactional = append_transactional
         self._clock = clock
         self._new_uuid = new_uuid
@@ -186,7 +193,7 @@ class GroupCoordinator:
         for group_id in self._registry.of_partition(partition_index):
             self._registry.forget(group_id)
         try:
-            loaded = load_groups(log, self._order, self.settings.consumer.first_epoch, self.settings.share.first_epoch)
+            loaded = load_groups(log, self._order, self.settings.consumer.first_epoch)
         except Exception as error:
             self._registry.readiness[partition_index] = Readiness.FAILED
             return self._registry.error_code(error)
@@ -201,6 +208,8 @@ class GroupCoordinator:
                 self._consumer_groups.loaded(entry)
             elif isinstance(entry.group, ShareGroup):
                 self.share_groups.loaded(entry)
+            elif isinstance(entry.group, StreamsGroup):
+                self.streams_groups.loaded(entry)
             else:
                 self._feed(group_id, Loaded())
         return ErrorCode.NONE
@@ -238,15 +247,16 @@ class GroupCoordinator:
             return JoinReply(error, member_id)
         is_new = group_id not in self._entries
         entry = self._find_or_create(group_id)
-        if isinstance(entry.group, ShareGroup):
-            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
-        if isinstance(entry.group, ConsumerGroup):
+        if isinstance(entry.group, ShareGroup) or (isinstance(entry.group, StreamsGroup) and not entry.is_empty):
+            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+        if isinstance(entry.group, ConsumerGroup | StreamsGroup):
             if not entry.is_empty:
                 new_id = "" if member_id else self._consumer_groups.new_id()
                 return self._consumer_groups.request(entry, Join(self._registry.token(), new_id, request))
             if member_id:
                 return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
-            error = self._consumer_groups.make_classic(entry)
+            kind = self._consumer_groups if isinstance(entry.group, ConsumerGroup) else self.streams_groups
+            error = kind.make_classic(entry)
             if error is not ErrorCode.NONE:
                 return JoinReply(error, member_id)
             is_new = True
@@ -320,6 +330,11 @@ class GroupCoordinator:
         error = self.unavailable(group_id)
         return ShareHeartbeatReply(error) if error else self.share_groups.heartbeat(group_id, event)
 
+    def streams_heartbeat(self, group_id: str, event: StreamsHeartbeat | StreamsLeave) -> StreamsHeartbeatReply:
+        """StreamsGroupHeartbeat; the request was checked."""
+        error = self.unavailable(group_id)
+        return StreamsHeartbeatReply(error) if error else self.streams_groups.heartbeat(group_id, event)
+
     async def alter_share_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
         """AlterShareGroupOffsets: new start offsets, by topic and partition."""
         error = self.unavailable(group_id)
@@ -337,7 +352,7 @@ class GroupCoordinator:
     def _has_members_of_classic(self, group_id: str) -> bool:
         """Returns whether the group exists and may have members with the classic protocol."""
         entry = self._entries.get(group_id)
-        return entry is not None and not isinstance(entry.group, ShareGroup)
+        return entry is not None and not isinstance(entry.group, ShareGroup | StreamsGroup)
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
         """LeaveGroup; `members` are pairs (member id, instance id)."""
@@ -369,6 +384,8 @@ class GroupCoordinator:
                 fire = self._consumer_groups.feed
             elif isinstance(entry.group, ShareGroup):
                 left, fire = self.share_groups.time_left(entry), self.share_groups.feed
+            elif isinstance(entry.group, StreamsGroup):
+                left, fire = self.streams_groups.time_left(entry), self.streams_groups.fire
             else:
                 left, fire = time_left(entry.group, entry.timers, self.settings.group), self._fire
             for name, delay_ms in left.items():
@@ -413,6 +430,16 @@ class GroupCoordinator:
                 transactional=producer is not None,
                 api_version=api_version,
                 partitions=[(self.topics.id_of(topic), index) for (topic, index), _ in commits],
+            )
+        elif isinstance(entry.group, StreamsGroup):
+            error = streams_commits.commit_error(
+                entry.group,
+                member_id=member_id,
+                epoch=generation_id,
+                unnamed=not member_id and instance_id is None,
+                transactional=producer is not None,
+                api_version=api_version,
+                partitions=[partition for partition, _ in commits],
             )
         else:
             token, transactional = self._registry.token(), producer is not None
@@ -484,6 +511,10 @@ class GroupCoordinator:
             error = fetch_error(entry.group, member_id, epoch)
             if error is not ErrorCode.NONE:
                 return error, []
+        if entry is not None and isinstance(entry.group, StreamsGroup):
+            error = streams_commits.fetch_error(entry.group, member_id, epoch)
+            if error is not ErrorCode.NONE:
+                return error, []
         if entry is not None and isinstance(entry.group, ShareGroup):
             return ErrorCode.GROUP_ID_NOT_FOUND, []
         offsets = entry.offsets if entry is not None else Offsets()
@@ -506,7 +537,7 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
         results = dict.fromkeys(partitions, ErrorCode.NONE)
         if not entry.is_empty:
-            if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            if entry.group.protocol_type not in (CONSUMER_PROTOCOL_TYPE, StreamsGroup.protocol_type):
                 return ErrorCode.NON_EMPTY_GROUP, {}
             topics = subscription_of(entry.group)
             for partition in results:
@@ -551,6 +582,8 @@ class GroupCoordinator:
             return  # a share group stays until it is deleted
         if isinstance(entry.group, ConsumerGroup):
             self._consumer_groups.delete_if_unused(entry)
+        elif isinstance(entry.group, StreamsGroup):
+            self.streams_groups.delete_if_unused(entry)
         elif entry.is_empty and entry.offsets.unused:
             self._feed(entry.group.group_id, Delete(None, only_if_unused=True))
 
@@ -590,6 +623,8 @@ class GroupCoordinator:
         entry = self._entries[group_id]
         if isinstance(entry.group, ConsumerGroup):
             return self._consumer_groups.request(entry, DeleteConsumerGroup(self._registry.token())).error
+        if isinstance(entry.group, StreamsGroup):
+            return self.streams_groups.delete(entry)
         return self._request(group_id, Delete(self._registry.token())).error
 
     # --- running the machine -------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from .consumer.state import Group as ConsumerGroup
 from .registry import AnyGroup
 from .share.state import Group as ShareGroup
+from .streams.state import Group as StreamsGroup
+from .streams.state import GroupState as StreamsState
 
 
 class ListedGroup(NamedTuple):
@@ -21,9 +23,14 @@ class ListedGroup(NamedTuple):
 
 def group_type(group: AnyGroup) -> str:
     """Returns Kafka's name of the kind of a group."""
-    if isinstance(group, ShareGroup):
-        return "share"
+    if isinstance(group, ShareGroup | StreamsGroup):
+        return group.kind
     return "consumer" if isinstance(group, ConsumerGroup) else "classic"
+
+
+def _filtered_by(group: AnyGroup) -> str:
+    """Returns the name of a group's state in filters, which for NotReady is not that of the response."""
+    return "not_ready" if group.state is StreamsState.NOT_READY else group.state.value.lower()
 
 
 def listed(groups: Iterable[AnyGroup], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
@@ -35,6 +42,6 @@ def listed(groups: Iterable[AnyGroup], states: Collection[str], types: Collectio
     return [
         ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group_type(group))
         for group in groups
-        if (not wanted_states or group.state.value.lower() in wanted_states)
+        if (not wanted_states or _filtered_by(group) in wanted_states)
         and (not wanted_types or group_type(group) in wanted_types)
     ]

@@ -15,14 +15,16 @@ from .share.records import ShareGroupChange
 from .share.state import AssignmentEpochSet
 from .share.state import EpochSet as ShareEpochSet
 from .share.state import Group as ShareGroup
+from .streams.records import StreamsGroupChange
+from .streams.state import EpochSet as StreamsEpochSet
+from .streams.state import Group as StreamsGroup
 
 
 def load_groups(
-    log: Iterable[LogEntry], order: Iterator[int], first_epoch: int = 0, first_share_epoch: int = 0
+    log: Iterable[LogEntry], order: Iterator[int], first_epoch: int = 0
 ) -> dict[str, tuple[AnyGroup, Offsets]]:
     """Returns the groups of the log with their offsets; later records override, tombstones remove. `order` numbers the
-    commits, `first_epoch` is that of a group of the consumer protocol, `first_share_epoch` that of a
-    share group.
+    commits, `first_epoch` is that of a group without members of any kind but classic.
 
     A group with offsets but without a group record only stores offsets. Raises MalformedMessage for an invalid record.
     """
@@ -48,7 +50,9 @@ def load_groups(
         elif isinstance(decoded, GroupChange):
             _apply(groups, decoded, first_epoch)
         elif isinstance(decoded, ShareGroupChange):
-            _apply_share(groups, decoded, first_share_epoch)
+            _apply_share(groups, decoded, first_epoch)
+        elif isinstance(decoded, StreamsGroupChange):
+            _apply_streams(groups, decoded, first_epoch)
         elif isinstance(decoded, OffsetEntry):
             table = offsets.setdefault(decoded.group_id, Offsets())
             if decoded.committed is None:
@@ -89,3 +93,16 @@ def _apply_share(groups: dict[str, AnyGroup], decoded: ShareGroupChange, first_e
             return
         group = groups[group_id] = ShareGroup(group_id, first_epoch)
     group.apply(change)
+
+
+def _apply_streams(groups: dict[str, AnyGroup], decoded: StreamsGroupChange, first_epoch: int) -> None:
+    """Applies a change of a streams group; a tombstone does not create the group."""
+    group = groups.get(decoded.group_id)
+    if not isinstance(group, StreamsGroup):
+        if decoded.is_tombstone:
+            return
+        group = groups[decoded.group_id] = StreamsGroup(decoded.group_id, first_epoch)
+    if isinstance(decoded.change, StreamsEpochSet) and decoded.is_tombstone:
+        del groups[decoded.group_id]
+    else:
+        group.apply(decoded.change)

@@ -1,7 +1,7 @@
 """Detects consumers that look up their group coordinator but never use it: they expect a group protocol that is not
 served.
 
-A client with `group.protocol=streams` (KIP-1071), and in profiles without KIP-848 one with
+In profiles without KIP-1071 a client with `group.protocol=streams`, and without KIP-848 one with
 `group.protocol=consumer`, learns from ApiVersions that this broker does not serve its heartbeat API. The Java client
 then fails; librdkafka repeats FindCoordinator and reports nothing. Neither sends a request that the broker could
 refuse. Owns the detection, its limits and the log line.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WAIT_MS = 20_000  # more than the longest interval between the heartbeats of a member that owns no partitions
 MAX_CLIENTS = 1_000  # bounds the memory
 # Client libraries with these protocols, by their names under KIP-511.
-WITHOUT = (
+WITHOUT_NEW_GROUPS = (
     "ConsumerGroupHeartbeat (KIP-848), ShareGroupHeartbeat and StreamsGroupHeartbeat are not served: if the client has "
     "group.protocol=consumer or streams, set group.protocol=classic"
 )
@@ -44,16 +44,17 @@ class _Client(NamedTuple):
 class Lookups:
     """Clients that looked up a coordinator and have since sent neither a group request nor a Fetch."""
 
-    def __init__(self, waits: Clock, *, serves_consumer_groups: Callable[[], bool]) -> None:
+    def __init__(self, waits: Clock, *, unserved: Callable[[], str | None]) -> None:
+        """`unserved` returns the reason to log, one of those above; None if all protocols are served."""
         self._waits = waits
-        self._serves_consumer_groups = serves_consumer_groups
+        self._unserved = unserved
         self.waiting: dict[_Client, str] = {}
         """The group that each client looked up."""
         self._logged: set[tuple[_Client, str]] = set()
 
     def looked_up(self, connection_info: ConnectionInfo, client_id: str, group: str) -> None:
         """Records a successful FindCoordinator for a group."""
-        if not _knows_new_protocols(connection_info) or len(self.waiting) >= MAX_CLIENTS:
+        if len(self.waiting) >= MAX_CLIENTS or not _knows_new_protocols(connection_info) or self._unserved() is None:
             return
         client = _client(connection_info, client_id)
         if client not in self.waiting and (client, group) not in self._logged:
@@ -74,7 +75,7 @@ class Lookups:
         get_logger().warning(
             "coordinator looked up and not used",
             group=group,
-            reason=WITH_CONSUMER_GROUPS if self._serves_consumer_groups() else WITHOUT,
+            reason=self._unserved(),
             **connection_info.log_fields(),
         )
 

@@ -1,6 +1,6 @@
 """Groups and offsets as records of `__consumer_offsets`, in Apache Kafka's format.
 
-A key is its type (int16: 0 and 1 for an offset, 2 for a classic group; `consumer/records.py` and `share/records.py`
+A key is its type (int16: 0 and 1 for an offset, 2 for a classic group; `consumer/`, `share/` and `streams/records.py`
 have others) and fields; a value is its version (int16) and fields; a null value is a tombstone. Writes
 OffsetCommitValue v3, or v1 with an explicit expiry, and GroupMetadataValue v3, like Apache Kafka 2.3 to 4.0. Reads all
 versions.
@@ -27,6 +27,8 @@ from .consumer.records import GroupChange
 from .offsets import CommittedOffset, Partition
 from .share import records as share_records
 from .share.records import ShareGroupChange
+from .streams import records as streams_records
+from .streams.records import StreamsGroupChange
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 """Key and value."""
@@ -126,7 +128,10 @@ def group_record(group: Group) -> Record:
     return group_tombstone(group.group_id)[0], b"\x00\x03" + build(value, 3)
 
 
-def decode(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | GroupChange | ShareGroupChange | None:
+Decoded: TypeAlias = OffsetEntry | GroupEntry | GroupChange | ShareGroupChange | StreamsGroupChange
+
+
+def decode(key: bytes, value: bytes | None) -> Decoded | None:
     """Decodes a record; None for an unknown key type. Raises MalformedMessage."""
     key_type = _leading_int16(key, "key")
     if key_type in OFFSET_KEY_TYPES:
@@ -136,7 +141,11 @@ def decode(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | GroupC
     if key_type == GROUP_KEY_TYPE:
         group_id = parse(GroupMetadataKey, 0, key[2:]).group
         return GroupEntry(group_id, None if value is None else _group(group_id, value))
-    return consumer_records.decode(key_type, key, value) or share_records.decode(key_type, key, value)
+    return (
+        consumer_records.decode(key_type, key, value)
+        or share_records.decode(key_type, key, value)
+        or streams_records.decode(key_type, key, value)
+    )
 
 
 def _leading_int16(data: bytes, what: str) -> int:

@@ -2,7 +2,7 @@
 
 Owns their entries with offsets and timers, the delayed responses, which partitions of `__consumer_offsets` are served,
 and appending to them. Decides nothing: `coordinator` runs the classic groups, `consumer_groups` those of the consumer
-protocol, `share_groups` the share groups.
+protocol, `share_groups` and `streams_groups` those of their kinds.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from .consumer.state import Group as ConsumerGroup
 from .offsets import Expiry, Offsets
 from .settings import CoordinatorSettings
 from .share.state import Group as ShareGroup
+from .streams.state import Group as StreamsGroup
 from .topics import TopicLookup
 
-AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
 
 class Append(Protocol):
@@ -203,11 +204,12 @@ def expiry(group: AnyGroup) -> Expiry | None:
     """Returns which offsets of a group expire, and from when on; None: none at all.
 
     Without members the retention of a classic group starts when it became empty; in a Stable consumer group, in one of
-    the consumer protocol, and in a group that only stores offsets, at the commit. Offsets of subscribed topics stay.
+    the consumer or the streams protocol, and in a group that only stores offsets, at the commit. Offsets of subscribed
+    topics stay.
     """
     if isinstance(group, ShareGroup):
         return None
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | StreamsGroup):
         return Expiry(group.subscribed_topics)
     if group.protocol_type is None:
         return Expiry()

@@ -14,9 +14,11 @@ from .classic.state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChec
 from .consumer.events import Settings
 from .consumer.records import Format
 from .share.events import Settings as ShareSettings
+from .streams.events import Settings as StreamsSettings
 
 CONSUMER_DEFAULTS = Settings()
 SHARE_DEFAULTS = ShareSettings()
+STREAMS_DEFAULTS = StreamsSettings()
 NEWEST_FORMAT = Format()
 # The configs of a group, and the settings that they change.
 _GROUP_CONFIGS = {
@@ -47,6 +49,7 @@ class CoordinatorSettings:
     consumer: Settings = CONSUMER_DEFAULTS
     consumer_format: Format = NEWEST_FORMAT
     share: ShareSettings = SHARE_DEFAULTS
+    streams: StreamsSettings = STREAMS_DEFAULTS
 
     @classmethod
     def from_config(cls, config: Any, behaviour: Behaviour) -> CoordinatorSettings:
@@ -70,6 +73,7 @@ class CoordinatorSettings:
                 assignment_epochs=behaviour.commits_by_assignment, assignment_time=behaviour.spaces_assignments
             ),
             share=_share(config, behaviour),
+            streams=_streams(config, behaviour),
         )
 
     def of_consumer_group(self, configs: Mapping[str, str]) -> Settings:
@@ -116,6 +120,24 @@ def _share(config: Any, behaviour: Behaviour) -> ShareSettings:
         assignment_interval_ms=config.get("group.share.assignment.interval.ms", 0),
         initialize_retry_ms=config.get("group.share.initialize.retry.interval.ms", 30_000),
         first_epoch=int(behaviour.spaces_assignments),
+    )
+
+
+def _streams(config: Any, behaviour: Behaviour) -> StreamsSettings:
+    return StreamsSettings(
+        session_timeout_ms=config.get("group.streams.session.timeout.ms", 45_000),
+        heartbeat_interval_ms=config.get("group.streams.heartbeat.interval.ms", 5_000),
+        max_size=config.get("group.streams.max.size", INT32_MAX),
+        assignment_interval_ms=(
+            config.get("group.streams.assignment.interval.ms", 1_000) if behaviour.spaces_assignments else 0
+        ),
+        initial_delay_ms=config.get("group.streams.initial.rebalance.delay.ms", 3_000),
+        standby_replicas=config.get("group.streams.num.standby.replicas", 0),
+        rack_tags=tuple(config.get("group.streams.rack.aware.assignment.tags") or ()),
+        task_offset_interval_ms=config.get("group.streams.task.offset.interval.ms", 60_000),
+        acceptable_recovery_lag=config.get("group.streams.acceptable.recovery.lag", 10_000),
+        first_epoch=int(behaviour.spaces_assignments),
+        has_static_members=behaviour.static_streams_members,
     )
 
 

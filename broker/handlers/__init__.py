@@ -66,6 +66,9 @@ from .share.state import (
     read_share_group_state_summary,
     write_share_group_state,
 )
+from .streams.streams_group_describe import streams_group_describe
+from .streams.streams_group_heartbeat import streams_group_heartbeat
+from .streams.streams_group_topology_description_update import streams_group_topology_description_update
 from .topics.create_partitions import create_partitions
 from .topics.create_topics import create_topics
 from .topics.delete_topics import delete_topics
@@ -145,6 +148,9 @@ HANDLERS = (
     get_telemetry_subscriptions,
     push_telemetry,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
+    streams_group_topology_description_update,
     share_group_describe,
     share_fetch,
     share_acknowledge,

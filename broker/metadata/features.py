@@ -5,7 +5,8 @@ FeatureLevelRecord, durable before it is visible. A feature without a record has
 release, so a directory can be used as one release and as another.
 
 `transaction.version` (KIP-890), `group.version` (KIP-848), `eligible.leader.replicas.version` (KIP-966),
-`share.version` (KIP-932) and `metadata.version` have effects; the levels of the others are stored and reported.
+`share.version` (KIP-932), `streams.version` (KIP-1071) and `metadata.version` have effects; the level of
+`kraft.version` is stored and reported.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..releases.profiles import (
     KRAFT_VERSION,
     METADATA_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     TRANSACTION_VERSION,
 )
 
@@ -118,6 +120,11 @@ class Features:
     def share_groups(self) -> bool:
         """Whether share groups are enabled (KIP-932)."""
         return self.finalized.get(SHARE_VERSION, 0) > 0
+
+    @property
+    def streams_groups(self) -> bool:
+        """Whether streams groups are enabled (KIP-1071)."""
+        return self.finalized.get(STREAMS_VERSION, 0) > 0
 
     @property
     def eligible_leaders(self) -> bool:

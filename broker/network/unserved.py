@@ -22,11 +22,6 @@ class _Missing(NamedTuple):
 _MISSING = (
     _Missing("between brokers and controllers", INTER_BROKER_KEYS, "clients do not need it"),
     _Missing("SASL, not done yet", frozenset({17, 36}), "set security.protocol=PLAINTEXT in the client"),
-    _Missing(
-        "streams groups (KIP-1071), not done yet",
-        frozenset({88, 89, 93}),
-        "set group.protocol=classic in Kafka Streams",
-    ),
 )
 
 

@@ -230,6 +230,10 @@ class Behaviour:
     """Groups of the consumer protocol begin with epoch 1, in which members wait for an assignment: one is computed at
     most every group.consumer.assignment.interval.ms (KIP-1263).
     """
+    static_streams_members: bool = True
+    """Streams groups have static members, report changelog offsets, require client tags, and let a task change its role
+    on a member (KIP-1071).
+    """
     commits_by_assignment: bool = True
     """A member of the consumer protocol may commit with an earlier epoch, for partitions that it was assigned in that
     epoch or before (KIP-1251).
@@ -378,6 +382,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "hashes_topics": (("0.8.2", False), ("4.1", True)),
     "rejoins_at_zero": (("0.8.2", False), ("4.2", True)),
     "spaces_assignments": (("0.8.2", False), ("4.3", True)),
+    "static_streams_members": (("0.8.2", False), ("4.4", True)),
     "commits_by_assignment": (("0.8.2", False), ("4.3", True)),
     "group_states_in_any_case": (("0.8.2", False), ("3.8", True)),
     "producers_in_words": (("0.8.2", False), ("3.0", True)),

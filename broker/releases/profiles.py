@@ -140,6 +140,7 @@ KRAFT_VERSION = "kraft.version"
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 
 
@@ -179,10 +180,17 @@ _FEATURES: dict[str, Moves] = {
         ("4.2", FeatureLevels(0, 1, 1, 1)),
         ("4.4", FeatureLevels(0, 2, 2, 2)),
     ),
-    "streams.version": (("4.1", FeatureLevels(0, 0, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
+    STREAMS_VERSION: (("4.1", FeatureLevels(0, 0, 1, 0)), ("4.2", FeatureLevels(0, 1, 1, 1))),
 }
 # Ottla's own profile has only those that have an effect.
-_OWN_FEATURES = (METADATA_VERSION, TRANSACTION_VERSION, GROUP_VERSION, ELIGIBLE_LEADERS, SHARE_VERSION)
+_OWN_FEATURES = (
+    METADATA_VERSION,
+    TRANSACTION_VERSION,
+    GROUP_VERSION,
+    ELIGIBLE_LEADERS,
+    SHARE_VERSION,
+    STREAMS_VERSION,
+)
 
 
 class UnknownRelease(ValueError):

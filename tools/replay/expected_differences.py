@@ -119,7 +119,9 @@ _ACLS = (
     Sign(ANY, r"authorized_operations$"),
 )
 
-_CONSUMER_GROUPS = _signs(
+_NEW_GROUPS = _signs(
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    ApiKey.STREAMS_GROUP_DESCRIBE,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     ApiKey.OFFSET_COMMIT,
@@ -210,8 +212,9 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     ),
     **dict.fromkeys(
         "consumer_groups hashes_topics rejoins_at_zero spaces_assignments commits_by_assignment".split(),
-        _CONSUMER_GROUPS,
+        _NEW_GROUPS,
     ),
+    "static_streams_members": _signs(ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE),
     "shrinks_deliveries": _signs(ApiKey.SHARE_FETCH),
     "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
     "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),

@@ -1,4 +1,4 @@
-"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848, KIP-932).
+"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848, KIP-932, KIP-1071).
 
 Without DESCRIBE on the cluster a client gets the groups it may describe, or a refusal, as in the release (KIP-231).
 """
@@ -11,8 +11,9 @@ from ...context import RequestContext, handles
 from ...groups.classic.state import GroupState
 from ...groups.consumer.state import GroupState as ConsumerState
 from ...groups.share.state import GroupState as ShareState
+from ...groups.streams.state import GroupState as StreamsState
 
-STATES = frozenset(state.value for state in (*GroupState, *ConsumerState, *ShareState))
+STATES = frozenset(state.value for state in (*GroupState, *ConsumerState, *ShareState, *StreamsState))
 
 
 @handles(ListGroupsRequest)

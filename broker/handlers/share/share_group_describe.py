@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.acls import ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.share.share_group_describe import (
     Assignment,
@@ -18,9 +18,7 @@ from ....protocol.messages.share.share_group_describe import (
 )
 from ...context import RequestContext, handles
 from ...groups.share.state import ASSIGNOR, Group, Member
-
-GROUP_ENTRIES = 2  # entries of a cooperative step for each group
-HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
+from ..groups.describing import HIDDEN_TOPICS, check_visible, describe_each, described_group
 
 Described = ShareGroupDescribeResponse.DescribedGroup
 
@@ -30,21 +28,18 @@ async def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext
 ) -> ShareGroupDescribeResponse:
     """Describes groups. As in Kafka, groups without permission come first."""
-    names = request.group_ids
-    if not context.broker.features.share_groups:
-        groups = await context.mapped(lambda name: _failed(name, ErrorCode.UNSUPPORTED_VERSION), names)
-        return ShareGroupDescribeResponse(groups=groups)
-    allowed = {name: context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, name) for name in names}
-    refused = [_failed(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in names if not allowed[name]]
-    visible = [name for name in names if allowed[name]]
     with_operations = request.include_authorized_operations
-    described = await context.mapped(
-        lambda name: _described(name, context, with_operations=with_operations), visible, GROUP_ENTRIES
+    groups = await describe_each(
+        request.group_ids,
+        context,
+        is_enabled=context.broker.features.share_groups,
+        failed=_failed,
+        described=lambda name: _described(name, context, with_operations=with_operations),
     )
-    return ShareGroupDescribeResponse(groups=refused + described)
+    return ShareGroupDescribeResponse(groups=groups)
 
 
-def _failed(group_id: str, error: ErrorCode, message: str | None = None) -> Described:
+def _failed(group_id: str, error: ErrorCode, message: str | None) -> Described:
     return Described(
         error_code=error,
         error_message=message,
@@ -58,21 +53,11 @@ def _failed(group_id: str, error: ErrorCode, message: str | None = None) -> Desc
 
 
 def _described(group_id: str, context: RequestContext, *, with_operations: bool) -> Described:
-    if not group_id:
-        return _failed(group_id, ErrorCode.INVALID_GROUP_ID)
-    error, group = context.groups.describe(group_id)
-    if error is not ErrorCode.NONE:
-        return _failed(group_id, error)
-    if not isinstance(group, Group):
-        text = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
-        return _failed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, text)
+    group = described_group(group_id, Group, context)
     name_of = context.groups.topics.name_of
     members = [_member(member, name_of) for member in group.members.values()]
     topics = {one.topic_name for member in members for one in member.assignment.topic_partitions}
-    if context.broker.authorizer is not None and not all(
-        context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics
-    ):
-        return _failed(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
+    check_visible(topics, context, HIDDEN_TOPICS)
     described = Described(
         error_code=ErrorCode.NONE,
         group_id=group_id,

@@ -14,7 +14,7 @@ from ...config.values import TopicConfig
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from ...metadata.log import TOPIC as METADATA_TOPIC
-from ...metadata.topics import PARTITIONS_AT_ONCE_MAX
+from ...metadata.topics import PARTITIONS_AT_ONCE_MAX, TOO_MANY_PARTITIONS
 from ...replica.assignment import NO_LEADER
 from .assignments import check_new
 
@@ -37,7 +37,7 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     results: list[Result] = []
     denied: list[Result] = []
     if _partitions(request, context) > PARTITIONS_AT_ONCE_MAX:
-        code, problem = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        code, problem = ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS
 
         def refused(requested: RequestedTopic) -> Result:
             return Result(name=requested.name, error_code=code, error_message=problem)

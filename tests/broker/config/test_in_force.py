@@ -129,6 +129,9 @@ DYNAMIC = {synonyms[0]: of_broker(name) for name in OF_TOPIC if (synonyms := fac
     "group.share.assignment.interval.ms": Effect(
         "24", lambda broker: broker.state.groups.settings.share.assignment_interval_ms, 24
     ),
+    "group.streams.assignment.interval.ms": Effect(
+        "25", lambda broker: broker.state.groups.settings.streams.assignment_interval_ms, 25
+    ),
     **{name: Effect(text, value(name), text) for name, text in WHEN_NEEDED.items()},
 }
 

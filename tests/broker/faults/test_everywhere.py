@@ -51,7 +51,8 @@ ONLY_AT_THE_TOP |= {
     "GetTelemetrySubscriptions",
     "PushTelemetry",
 }
-ONLY_AT_THE_TOP |= {"ConsumerGroupHeartbeat", "ShareGroupHeartbeat"}
+ONLY_AT_THE_TOP |= {"ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"}
+ONLY_AT_THE_TOP |= {"StreamsGroupTopologyDescriptionUpdate"}
 ONLY_AT_THE_TOP |= {"JoinGroup", "ListGroups", "ListPartitionReassignments", "ListTransactions", "SyncGroup"}
 
 NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "CreateTopics"}

@@ -60,7 +60,7 @@ class Wire:
             awaits_topic=lambda name: False, apis=SimpleNamespace(served={}),
             endpoint=lambda info, node_id: (f"host-of-{info.listener}", 9092), group_records_durable=durable,
             clock=self.harness.clock, authorizer=None, profile=self.profile,
-            lookups=Lookups(self.harness.clock, serves_consumer_groups=lambda: True),
+            lookups=Lookups(self.harness.clock, unserved=lambda: None),
         )  # fmt: skip
         library = SimpleNamespace(software_name=None, software_version=None)
         connection_info = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1, library=library)

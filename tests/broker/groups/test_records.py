@@ -102,7 +102,7 @@ def test_every_value_version_is_decoded(version: int) -> None:
     assert read.group.members["m"].instance_id == ("i" if version >= 3 else None)
 
 
-@pytest.mark.parametrize("key_type", [9, 17, 300, -1])
+@pytest.mark.parametrize("key_type", [9, 18, 300, -1])
 def test_records_of_other_group_types_are_ignored(key_type: int) -> None:
     assert records.decode(key_type.to_bytes(2, "big", signed=True) + b"\0\x01g", b"\0\0") is None
 

@@ -26,6 +26,7 @@ from ottla_testing.broker import (
     quota_cases,
     replica_cases,
     share_cases,
+    streams_cases,
     transaction_cases,
 )
 from ottla_testing.broker.api_cases import CASES, World
@@ -68,7 +69,7 @@ async def test_trailing_bytes_of_a_request_are_ignored(route: router.Route, tmp_
 
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
     elsewhere = acl_cases.KEYS | transaction_cases.KEYS | quota_cases.KEYS | replica_cases.KEYS | cluster_cases.KEYS
-    elsewhere |= config_cases.KEYS | share_cases.KEYS
+    elsewhere |= config_cases.KEYS | share_cases.KEYS | streams_cases.KEYS
     assert {spec(request_class).api_key for request_class in CASES} >= elsewhere
     assert {route.request_class for route in ROUTES.values()} == set(CASES)
 

@@ -63,7 +63,8 @@ OTHER_FEATURES = {
         "share.version": (1, 1, 1),
         "streams.version": (1, 1, 1),
     },
-    "ottla": {TV: (2, 2, 2), "group.version": (1, 1, 1), ELR: (1, 1, 0), "share.version": (2, 2, 2)},
+    "ottla": {TV: (2, 2, 2), "group.version": (1, 1, 1), ELR: (1, 1, 0), "share.version": (2, 2, 2)}
+    | {"streams.version": (1, 1, 1)},
 }
 OTHER_FEATURES["4.0"], OTHER_FEATURES["4.3"] = OTHER_FEATURES["4.0.0"], OTHER_FEATURES["4.2"]
 OTHER_FEATURES["4.4"] = OTHER_FEATURES["4.3"] | {"share.version": (2, 2, 2)}

@@ -58,8 +58,13 @@ async def test_lookup_without_group_requests_is_logged_once(tmp_path: Path, libr
 
 
 async def test_reason_leaves_out_consumer_groups_where_they_are_served(tmp_path: Path) -> None:
-    (line,) = await lines(tmp_path, JAVA, release="ottla")
+    (line,) = await lines(tmp_path, JAVA, release="4.1")
     assert "ConsumerGroupHeartbeat" not in line["reason"] and "ShareGroupHeartbeat" in line["reason"]
+
+
+@pytest.mark.parametrize("release", ["4.2", "ottla"])
+async def test_lookup_is_not_logged_where_all_group_protocols_are_served(tmp_path: Path, release: str) -> None:
+    assert await lines(tmp_path, JAVA, release=release) == []
 
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None)

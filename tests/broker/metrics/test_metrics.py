@@ -20,6 +20,7 @@ from ottla.protocol.records.compression import Codec
 from ottla_testing.broker.controlling import Api, controlled
 from ottla_testing.broker.harness import Broker, Client, fetch, frame, ping, produce, records
 from ottla_testing.broker.metering import OPENMETRICS, Scrape, scraped
+from ottla_testing.broker.streaming import joining
 
 REQUESTS = "kafka_network_requestmetrics_requests_total"
 ERRORS = "kafka_network_requestmetrics_errors_total"
@@ -271,7 +272,7 @@ async def test_groups_of_the_consumer_protocol_are_counted_by_state(tmp_path: Pa
             assert (await client.call(request, 1)).error_code == 0
         scrape = await metered_broker.scrape()
         of = "kafka_server_group_coordinator_metrics_"
-        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 1, ("share",): 0}
+        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 1, ("share",): 0, ("streams",): 0}
         counted = scrape.all(f"{of}consumer_groups")
         assert {state: count for (state,), count in counted.items() if count} == {"assigning": 1}
         assert scrape.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
@@ -285,9 +286,22 @@ async def test_share_groups_are_counted_by_state(tmp_path: Path) -> None:
         assert (await client.call(joining, 1)).error_code == 0
         scrape = await metered_broker.scrape()
         of = "kafka_server_group_coordinator_metrics_"
-        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 0, ("share",): 1}
+        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 0, ("share",): 1, ("streams",): 0}
         assert scrape.all(f"{of}share_groups") == {("empty",): 0, ("stable",): 1, ("dead",): 0}
         assert scrape.value("kafka_consumergroup_members", consumergroup="g") == 1
+
+
+async def test_streams_groups_are_counted_by_state(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("t")
+        assert (await client.call(joining(), 1)).error_code == 0
+        scrape = await metered_broker.scrape()
+        of = "kafka_server_group_coordinator_metrics_"
+        assert scrape.all(f"{of}groups") == {("classic",): 0, ("consumer",): 0, ("share",): 0, ("streams",): 1}
+        counted = scrape.all(f"{of}streams_groups")
+        assert {state: count for (state,), count in counted.items() if count} == {"assigning": 1}
+        assert scrape.value("kafka_consumergroup_members", consumergroup="k") == 1
 
 
 async def test_consumer_lag(tmp_path: Path) -> None:

@@ -106,6 +106,9 @@ VALID = """
     WriteShareGroupState      85  -     -     -     -     0     0-1      0-1
     DeleteShareGroupState     86  -     -     -     -     0     0        0
     ReadShareGroupStateSummary 87 -     -     -     -     0     0-1      0-1
+    StreamsGroupHeartbeat     88  -     -     -     -     -     0        0-1
+    StreamsGroupDescribe      89  -     -     -     -     -     0        0-1
+    StreamsGroupTopologyDescriptionUpdate 93 - -    -     -     -     -        0
     DescribeShareGroupOffsets 90  -     -     -     -     0     0-1      0-1
     AlterShareGroupOffsets    91  -     -     -     -     0     0        0
     DeleteShareGroupOffsets   92  -     -     -     -     0     0        0

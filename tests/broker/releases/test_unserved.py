@@ -25,13 +25,7 @@ from ottla.broker.releases.profiles import OWN, profile
             2,
             "ConsumerGroupHeartbeat v2 is not served, but v0 to v1",
         ),
-        (
-            OWN,
-            88,
-            0,
-            "StreamsGroupHeartbeat (API key 88) is not served: streams groups (KIP-1071), not done yet; "
-            "set group.protocol=classic in Kafka Streams",
-        ),
+        ("4.3", 88, 1, "StreamsGroupHeartbeat v1 is not served, but v0"),
         (
             OWN,
             17,

@@ -17,6 +17,7 @@ from ottla_testing.broker.authorization_admin_cases import EVERY_ADMIN
 from ottla_testing.broker.authorization_cases import Case, Right, World, shown, world_of
 from ottla_testing.broker.authorization_group_cases import EVERY_GROUP
 from ottla_testing.broker.authorization_share_cases import EVERY_SHARE
+from ottla_testing.broker.authorization_streams_cases import EVERY_STREAMS
 from ottla_testing.broker.authorization_topic_cases import EVERY_TOPIC
 from ottla_testing.broker.denying_authorizer import Denying
 from ottla_testing.broker.harness import running
@@ -27,12 +28,13 @@ CONFIGS = {
     "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
 }
-TABLE = {**EVERY_TOPIC, **EVERY_GROUP, **EVERY_ADMIN, **EVERY_SHARE}
+EVERY = (EVERY_TOPIC, EVERY_GROUP, EVERY_ADMIN, EVERY_SHARE, EVERY_STREAMS)
+TABLE = {request_class: cases for part in EVERY for request_class, cases in part.items()}
 
 
 def test_every_api_has_authorization_cases() -> None:
     assert {route.request_class for route in ROUTES.values()} == set(TABLE)
-    assert len(TABLE) == len(EVERY_TOPIC) + len(EVERY_GROUP) + len(EVERY_ADMIN) + len(EVERY_SHARE)
+    assert len(TABLE) == sum(map(len, EVERY))
 
 
 async def response_to(case: Case, world: World, denied: Collection[Right]) -> tuple[object, set[Right]]:

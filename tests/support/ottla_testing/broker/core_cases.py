@@ -45,6 +45,7 @@ from ottla_testing.broker import (  # noqa: F401
     quota_cases,
     replica_cases,
     share_cases,
+    streams_cases,
     transaction_cases,
 )
 from ottla_testing.broker.api_cases import World, case, committing

@@ -400,6 +400,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("4.3 4.4", True),
         ("ottla", True),
     ],
+    "static_streams_members": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2 4.3", False),
+        ("4.4", True),
+        ("ottla", True),
+    ],
     "commits_by_assignment": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
         ("4.3 4.4", True),

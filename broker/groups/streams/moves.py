@@ -1,0 +1,360 @@
+"""Elementary changes of a streams group, from which `machine` composes its decisions.
+
+Owns how a member is put, replaced and removed, how the topology is configured, how the epochs of the group follow, and
+when a target assignment is computed. Nothing here changes the group: changes and effects are collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ....protocol.errors import ErrorCode
+from ...errors import Refused
+from .assignor import Assignee, Configs, assign
+from .endpoints import EndpointPartitions, endpoint_partitions
+from .events import (
+    CancelTimer,
+    Decision,
+    DelayOver,
+    Effect,
+    Heartbeat,
+    Metadata,
+    RevocationOverdue,
+    SessionExpired,
+    Settings,
+    StartTimer,
+)
+from .reconciliation import Goal, reconciled
+from .state import (
+    NO_OFFSETS,
+    NOT_VALIDATED,
+    RECORDED,
+    AssignmentEpochSet,
+    Change,
+    Checked,
+    ConfiguredSet,
+    CurrentSet,
+    DelaySet,
+    Endpoint,
+    EpochSet,
+    Group,
+    Info,
+    InfoSet,
+    Member,
+    MemberOffsets,
+    MemberState,
+    OffsetsReported,
+    TargetSet,
+    TopologySet,
+)
+from .topology import Configured, configure
+from .values import NOTHING, TaskOffsets, TasksTuple, Topology
+
+FIRST_EPOCH = 2
+"""The epoch of a group with its first member: epoch 1 is that of members without an assignment."""
+INITIAL_DELAY = "Assignment delayed due to the configured initial rebalance delay."
+INTERVAL = "Assignment delayed due to the configured assignment interval."
+
+
+class Step:
+    """A decision in progress: changes and effects so far. Its methods are the elementary changes."""
+
+    def __init__(self, group: Group, now_ms: int, settings: Settings, metadata: Metadata) -> None:
+        self.group = group
+        self.now_ms = now_ms
+        self.settings = settings
+        self.metadata = metadata
+        self.epoch = group.epoch
+        self.is_delayed = group.is_delayed
+        self.replaced: Member | None = None
+        """The static member whose place another one takes."""
+        self.changes: list[Change] = []
+        self.effects: list[Effect] = []
+
+    def decision(self) -> Decision:
+        """Returns the collected changes and effects."""
+        changes = self.changes
+        if not self.group.is_stored:
+            # Kafka makes such a group from its records, which drops the rest; only timers remain.
+            changes = [change for change in changes if isinstance(change, (*RECORDED, DelaySet))]
+        return Decision(tuple(changes), tuple(self.effects))
+
+    # --- members -------------------------------------------------------------------------------------------------
+
+    def put_info(self, member: Member, info: Info) -> bool:
+        """Changes what a member has sent; returns whether it is other than before."""
+        if info == member.info:
+            return False
+        self.changes.append(InfoSet(member.member_id, info))
+        return True
+
+    def replace_member(self, old: Member, new_id: str) -> Member:
+        """Gives the place of a static member to a new member id, which starts in epoch 0."""
+        self.replaced = old
+        member = Member(new_id, old.info, replace(old.current, epoch=0, previous_epoch=0))
+        self._drop(old.member_id)
+        self.changes += [
+            InfoSet(new_id, member.info),
+            TargetSet(new_id, self.group.target.get(old.member_id, NOTHING)),
+            CurrentSet(new_id, member.current),
+        ]
+        return member
+
+    def _drop(self, member_id: str) -> None:
+        self.changes += [CurrentSet(member_id, None), TargetSet(member_id, None), InfoSet(member_id, None)]
+        self.effects += [CancelTimer(SessionExpired(member_id)), CancelTimer(RevocationOverdue(member_id))]
+
+    def remove(self, member: Member) -> None:
+        """Removes a member, and begins a new epoch of the group."""
+        group = self.group
+        self._drop(member.member_id)
+        self.advance_epoch(group.metadata_hash, group.validated_epoch, group.configs)
+        if len(group.members) == 1 and self.settings.has_static_members:
+            # The next first member need not wait for the interval between assignments.
+            self.changes.append(AssignmentEpochSet(self.epoch, 0))
+
+    def report_offsets(self, event: Heartbeat) -> None:
+        """Stores the changelog offsets of a heartbeat."""
+        offsets, end_offsets = event.offsets, event.end_offsets
+        if not self.settings.has_static_members or (offsets is None and end_offsets is None):
+            return
+        before = self.group.offsets.get(event.member_id, NO_OFFSETS)
+        after = MemberOffsets(
+            before.offsets if offsets is None else offsets,
+            before.end_offsets if end_offsets is None else end_offsets,
+        )
+        self.changes.append(OffsetsReported(event.member_id, after))
+
+    # --- topology ------------------------------------------------------------------------------------------------
+
+    def topology(self, sent: Topology | None) -> Topology:
+        """Returns the topology of the group, which the first member initializes. Raises Refused."""
+        known = self.group.topology
+        if known is None:
+            if sent is None:
+                raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self.changes.append(TopologySet(sent))
+            return sent
+        if sent is not None and sent.epoch >= known.epoch and sent != known:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+        return known
+
+    def configure(self, topology: Topology) -> tuple[Configured, int]:
+        """Returns the configured topology and the hash of its topics, both for the topics that exist now. Raises
+        Refused.
+        """
+        group, version = self.group, self.metadata.version()
+        if group.configured is not None and group.topology is not None and group.checked == version:
+            return group.configured, group.metadata_hash
+        found_hash = self.metadata.hash_of(topology.required_topics)
+        configured = group.configured
+        if configured is None or group.topology is None or found_hash != group.metadata_hash:
+            configured = configure(topology, self.metadata.shape_of)
+            self.changes.append(ConfiguredSet(configured))
+        self.changes.append(Checked(version))
+        return configured, found_hash
+
+    @staticmethod
+    def validated_epoch(configured: Configured, owned: TasksTuple | None) -> int:
+        """Returns the epoch of the topology if tasks can be assigned, else NOT_VALIDATED. Raises Refused if the member
+        reports tasks that do not exist.
+        """
+        if not configured.is_ready:
+            return NOT_VALIDATED
+        tasks = configured.tasks
+        for reported in owned or ():
+            for id, partitions in reported.items():
+                if id not in tasks:
+                    raise Refused(ErrorCode.INVALID_REQUEST, f"Subtopology {id} does not exist in the topology.")
+                for partition in sorted(partitions):
+                    if not 0 <= partition < tasks[id]:
+                        text = f"Task {partition} for subtopology {id} is invalid. Number of tasks for this subtopology"
+                        raise Refused(ErrorCode.INVALID_REQUEST, f"{text}: {tasks[id]}")
+        return configured.epoch
+
+    # --- epochs --------------------------------------------------------------------------------------------------
+
+    def advance_epoch(self, metadata_hash: int, validated: int, configs: Mapping[str, str] | None = None) -> None:
+        """Begins a new epoch of the group."""
+        self.epoch = max(self.group.epoch + 1, FIRST_EPOCH)
+        configs = self.settings.assignment_configs if configs is None else configs
+        self.changes.append(EpochSet(self.epoch, metadata_hash, validated, configs, self.group.description))
+
+    def begin_delay(self) -> None:
+        """Delays the first assignment of a group without members, so that more members can join."""
+        delay_ms = self.settings.initial_delay_ms
+        if self.group.is_empty and delay_ms > 0 and not self.is_delayed:
+            self.is_delayed = True
+            self.changes.append(DelaySet(True))
+            self.effects.append(StartTimer(DelayOver(), delay_ms))
+
+    def end_delay(self) -> None:
+        self.is_delayed = False
+        self.changes.append(DelaySet(False))
+
+    def target(self, member: Member | None, configured: Configured) -> tuple[int, Mapping[str, TasksTuple], str | None]:
+        """Returns the epoch and the target assignment to reconcile a member with, and why none was computed; computes
+        one if it is due. `member` is as it will be, None where no member sends a heartbeat.
+        """
+        group, interval_ms = self.group, self.settings.assignment_interval_ms
+        if self.is_delayed:
+            return max(group.assignment_epoch, 1), {}, INITIAL_DELAY
+        previous = dict(group.target)
+        members = dict(group.members)
+        if self.replaced is not None and member is not None:
+            del members[self.replaced.member_id]
+            previous[member.member_id] = previous.pop(self.replaced.member_id, NOTHING)
+        if member is not None:
+            members[member.member_id] = member
+        if group.assignment_epoch >= self.epoch:
+            return group.assignment_epoch, previous, None
+        is_early = group.assigned_ms > 0 and self.now_ms - group.assigned_ms < interval_ms
+        if is_early:
+            return group.assignment_epoch, previous, INTERVAL
+        computed = self._assigned(members, previous, configured)
+        stored = {one.member_id: one.tasks for one in self.changes if isinstance(one, TargetSet)}
+        for name, tasks in computed.items():
+            if stored.get(name, group.target.get(name)) != tasks:
+                self.changes.append(TargetSet(name, tasks))
+        self.changes.append(AssignmentEpochSet(self.epoch, self.now_ms))
+        return self.epoch, computed, None
+
+    def _assigned(
+        self, members: Mapping[str, Member], previous: Mapping[str, TasksTuple], configured: Configured
+    ) -> dict[str, TasksTuple]:
+        if not configured.is_ready:
+            return dict.fromkeys(members, NOTHING)
+        ranks = self.settings.has_static_members
+        none: TaskOffsets = {}
+        assignees = {
+            name: Assignee(
+                member.info.process_id,
+                previous.get(name, NOTHING),
+                self._offsets_of(name) if ranks else none,
+            )
+            for name, member in members.items()
+        }
+        configs = Configs(self.settings.standby_replicas, ranks)
+        return assign(assignees, configured.tasks, configured.stateful, configs)
+
+    def _offsets_of(self, member_id: str) -> TaskOffsets:
+        for change in self.changes:
+            if isinstance(change, OffsetsReported) and change.member_id == member_id:
+                return change.offsets.offsets
+        return self.group.offsets.get(member_id, NO_OFFSETS).offsets
+
+    # --- reconciliation ------------------------------------------------------------------------------------------
+
+    def reconcile(self, member: Member, epoch: int, target: TasksTuple | None, owned: TasksTuple | None) -> Member:
+        """Moves a member towards the target assignment of an epoch, as far as possible now. Raises Refused."""
+        if member.is_reconciled(epoch):
+            return member
+        goal = Goal(epoch, target or NOTHING, owned, self.group, self.settings.has_static_members)
+        after = reconciled(member, goal)
+        if after is None:
+            raise Refused(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                "The streams group member is in a unknown state. The member must abandon all its tasks and rejoin.",
+            )
+        if after == member.current:
+            return member
+        self.changes.append(CurrentSet(member.member_id, after))
+        overdue = RevocationOverdue(member.member_id)
+        if after.state is MemberState.UNREVOKED_TASKS:
+            self.effects.append(StartTimer(overdue, member.info.rebalance_timeout_ms))
+        else:
+            self.effects.append(CancelTimer(overdue))
+        return Member(member.member_id, member.info, after)
+
+    # --- endpoints -----------------------------------------------------------------------------------------------
+
+    def endpoints(self, member: Member, configured: Configured) -> tuple[tuple[Endpoint, EndpointPartitions], ...]:
+        """Returns the endpoints of the members with the partitions that their tasks read; the given member is last."""
+        replaced = self.replaced or member
+        gone = (member.member_id, replaced.member_id)
+        members = [*(one for name, one in self.group.members.items() if name not in gone), member]
+        return tuple(
+            (
+                one.info.endpoint,
+                endpoint_partitions(
+                    one.current.assigned.tasks,
+                    configured.subtopologies or {},
+                    self.metadata.shape_of,
+                    existing_only=self.settings.has_static_members,
+                ),
+            )
+            for one in members
+            if one.info.endpoint is not None
+        )
+
+
+def tombstones(group: Group) -> list[Change]:
+    """Returns the changes that remove a group, in the order in which Kafka writes them."""
+    return [
+        *(CurrentSet(name, None) for name in group.members),
+        *(TargetSet(name, None) for name in group.members),
+        AssignmentEpochSet(None),
+        *(InfoSet(name, None) for name in group.members),
+        EpochSet(None),
+        TopologySet(None),
+    ]
+
+
+# --- checks of a request ---------------------------------------------------------------------------------------------
+
+
+def check_room(group: Group, event: Heartbeat, settings: Settings) -> None:
+    """Raises Refused if the group is full. Before 4.4 a member that joins again counts as one more."""
+    if len(group.members) < settings.max_size:
+        return
+    if settings.has_static_members and (event.member_id in group.members or event.instance_id in group.static):
+        return
+    text = f"The streams group has reached its maximum capacity of {settings.max_size} members."
+    raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+
+def known_member(group: Group, member_id: str) -> Member:
+    """Returns a member by its id. Raises Refused."""
+    member = group.members.get(member_id)
+    if member is None:
+        text = f"Member {member_id} is not a member of group {group.group_id}."
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, text)
+    return member
+
+
+def known_static(group: Group, member_id: str, instance_id: str) -> Member:
+    """Returns a static member, which must have this id. Raises Refused."""
+    member = group.static_member(instance_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        text = f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+        raise Refused(ErrorCode.FENCED_INSTANCE_ID, text)
+    return member
+
+
+def check_epoch(member: Member, event: Heartbeat) -> None:
+    """Raises Refused unless a heartbeat has the epoch of the member, or the previous one with no tasks but those of its
+    assignment: then the response with the new epoch may be lost.
+    """
+    current = member.current
+    if event.epoch == current.epoch:
+        return
+    compared = "greater" if event.epoch > current.epoch else "smaller"
+    if compared == "smaller" and event.epoch == current.previous_epoch and _is_part(event.owned, member):
+        return
+    raise Refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The streams group member has a {compared} member epoch ({event.epoch}) than the one known by the group "
+        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_part(owned: TasksTuple | None, member: Member) -> bool:
+    """Whether a member has no tasks but those of its assignment."""
+    return owned is not None and all(
+        id in assigned and partitions <= assigned[id]
+        for mine, assigned in zip(owned, member.current.assigned.tasks, strict=True)
+        for id, partitions in mine.items()
+    )
