@@ -21,6 +21,7 @@ from ..groups.streams.state import GroupState as StreamsState
 from ..metrics.errors import name_of
 from ..metrics.families import BY_NAME
 from ..replica.assignment import NO_LEADER
+from ..share.values import AcknowledgeType
 from ..version import own_version
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ TOPIC_COUNTERS = {
     "failedfetchrequests": "fetch_failures",
     "producemessageconversions": "produce_conversions",
     "fetchmessageconversions": "fetch_conversions",
+    "totalsharefetchrequests": "share_fetch_requests",
+    "failedsharefetchrequests": "share_fetch_failures",
+    "totalshareacknowledgementrequests": "share_acknowledgement_requests",
+    "failedshareacknowledgementrequests": "share_acknowledgement_failures",
+}
+ACKNOWLEDGEMENTS = {
+    AcknowledgeType.ACCEPT: "Accept",
+    AcknowledgeType.RELEASE: "Release",
+    AcknowledgeType.REJECT: "Reject",
+    AcknowledgeType.RENEW: "Renew",
 }
 _LOG_ROWS = ("size", "logstartoffset", "logendoffset", "numlogsegments")
 _NODE_ROWS = (
@@ -109,6 +120,7 @@ async def gather(running: Running, metrics: RequestMetrics, lag: LoopLag) -> Row
     await _partitions(rows, running)
     await _connections(rows, running, metrics)
     await _groups(rows, running)
+    await _share_partitions(rows, running)
     _others(rows, running, lag)
     for name, count in rows.left_out.items():
         rows.add("ottla_metrics_left_out", count, BY_NAME[name].shown)
@@ -249,6 +261,24 @@ async def _groups(rows: Rows, running: Running) -> None:
         rows.add("kafka_server_group_coordinator_metrics_share_groups", count, name.lower())
     for name, count in streams_states.items():
         rows.add("kafka_server_group_coordinator_metrics_streams_groups", count, name.lower())
+
+
+async def _share_partitions(rows: Rows, running: Running) -> None:
+    state = running.state
+    for kind, name in ACKNOWLEDGEMENTS.items():
+        rows.add(
+            "kafka_server_sharegroupmetrics_recordacknowledgements", state.share_partitions.acknowledged[kind], name
+        )
+    rows.add("kafka_server_sharesessioncache_sharesessionscount", len(state.share_sessions))
+    rows.add("kafka_server_sharesessioncache_sharepartitionscount", state.share_sessions.partition_count)
+    rows.add("kafka_server_share_coordinator_metrics_write", state.share_state.writes)
+    of = "kafka_server_sharepartitionmetrics_"
+    for led in state.share_partitions:
+        labels = led.key.group_id, led.partition.topic, str(led.key.partition)
+        rows.add(of + "inflightmessagecount", led.machine.in_flight, *labels)
+        rows.add(of + "inflightbatchcount", led.machine.batches_in_flight, *labels)
+        rows.add(of + "acquisitionlocktimeout", led.machine.lock_timeouts, *labels)
+        await rows.pause()
 
 
 async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_id: str) -> int:

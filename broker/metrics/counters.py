@@ -113,12 +113,18 @@ class TopicCounters:
         "produce_conversions",
         "produce_failures",
         "produce_requests",
+        "share_acknowledgement_failures",
+        "share_acknowledgement_requests",
+        "share_fetch_failures",
+        "share_fetch_requests",
     )
 
     def __init__(self) -> None:
         self.messages_in = self.bytes_in = self.bytes_out = self.bytes_rejected = 0
         self.produce_requests = self.produce_failures = self.produce_conversions = 0
         self.fetch_requests = self.fetch_failures = self.fetch_conversions = 0
+        self.share_fetch_requests = self.share_fetch_failures = 0
+        self.share_acknowledgement_requests = self.share_acknowledgement_failures = 0
 
     def appended(self, size: int, appended: Appended, is_converted: bool) -> None:
         """Counts an append of `size` bytes; a duplicate batch counts again, as in Kafka."""
@@ -225,6 +231,20 @@ class TopicMetrics:
                 counters.bytes_out += len(data.records)
             if data.error_code not in _EXPECTED_IN_FETCH:
                 counters.fetch_failures += 1
+
+    def share_fetched(self, names: Iterable[str], failed: Iterable[str]) -> None:
+        """Counts a ShareFetch, once for each existing topic that it reads, and the topics with an error."""
+        for name in names:
+            self.of(name).share_fetch_requests += 1
+        for name in failed:
+            self.of(name).share_fetch_failures += 1
+
+    def share_acknowledged(self, names: Iterable[str], failed: Iterable[str]) -> None:
+        """Counts acknowledgements of a request, once for each existing topic, and the topics with an error."""
+        for name in names:
+            self.of(name).share_acknowledgement_requests += 1
+        for name in failed:
+            self.of(name).share_acknowledgement_failures += 1
 
     def converted_down(self, name: str, records: bytes) -> None:
         """Counts record batches converted to an older format for Fetch."""

@@ -37,6 +37,10 @@ _LOG = "kafka_log_log_"
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 _GROUPS = "kafka_coordinator_group_groupmetadatamanager_"
 _COORDINATOR = "kafka_server_group_coordinator_metrics_"
+_SHARE_GROUPS = "kafka_server_sharegroupmetrics_"
+_SHARE_PARTITIONS = "kafka_server_sharepartitionmetrics_"
+_SHARE_SESSIONS = "kafka_server_sharesessioncache_"
+_SHARE = ("group", "topic", "partition")
 _SOCKETS = "kafka_server_socket_server_metrics_"
 
 FAMILIES = (
@@ -88,6 +92,17 @@ FAMILIES = (
         "Records converted to another format or codec by Produce.",
     ),
     Family(_TOPICS + "fetchmessageconversions", COUNTER, ("topic",), "Batches converted to an older format for Fetch."),
+    Family(_TOPICS + "totalsharefetchrequests", COUNTER, ("topic",), "ShareFetch requests that read the topic."),
+    Family(_TOPICS + "failedsharefetchrequests", COUNTER, ("topic",), "ShareFetch requests that failed in the topic."),
+    Family(
+        _TOPICS + "totalshareacknowledgementrequests", COUNTER, ("topic",), "Requests that acknowledge in the topic."
+    ),
+    Family(
+        _TOPICS + "failedshareacknowledgementrequests",
+        COUNTER,
+        ("topic",),
+        "Requests whose acknowledgements in the topic failed.",
+    ),
     Family(_LOG + "size", GAUGE, _PARTITION, "Bytes of a partition's segments."),
     Family(_LOG + "logstartoffset", GAUGE, _PARTITION, "Log start offset of a partition."),
     Family(_LOG + "logendoffset", GAUGE, _PARTITION, "Log end offset of a partition."),
@@ -142,6 +157,21 @@ FAMILIES = (
     Family(_COORDINATOR + "consumer_groups", GAUGE, ("state",), "Groups of the consumer protocol by state."),
     Family(_COORDINATOR + "share_groups", GAUGE, ("state",), "Share groups by state."),
     Family(_COORDINATOR + "streams_groups", GAUGE, ("state",), "Streams groups by state."),
+    Family(
+        _SHARE_GROUPS + "recordacknowledgements", COUNTER, ("acktype",), "Acknowledged records by type, such as Accept."
+    ),
+    Family(
+        _SHARE_PARTITIONS + "inflightmessagecount", GAUGE, _SHARE, "Records of a share partition that are in flight."
+    ),
+    Family(_SHARE_PARTITIONS + "inflightbatchcount", GAUGE, _SHARE, "Batches of a share partition that are in flight."),
+    Family(
+        _SHARE_PARTITIONS + "acquisitionlocktimeout", COUNTER, _SHARE, "Records whose acquisition lock has expired."
+    ),
+    Family(_SHARE_SESSIONS + "sharesessionscount", GAUGE, (), "Share sessions."),
+    Family(_SHARE_SESSIONS + "sharepartitionscount", GAUGE, (), "Partitions in all share sessions."),
+    Family(
+        "kafka_server_share_coordinator_metrics_write", COUNTER, (), "Calls that store the state of a share partition."
+    ),
     Family(_GROUPS + "numgroupsempty", GAUGE, (), "Classic groups in state Empty."),
     Family(_GROUPS + "numgroupspreparingrebalance", GAUGE, (), "Classic groups in state PreparingRebalance."),
     Family(_GROUPS + "numgroupscompletingrebalance", GAUGE, (), "Classic groups in state CompletingRebalance."),

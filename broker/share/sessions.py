@@ -115,6 +115,11 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions in all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def fetching(
         self,
         key: SessionKey,

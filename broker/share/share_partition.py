@@ -84,6 +84,8 @@ class SharePartition:
         self.start_offset = stored.start_offset
         """The first offset that is not done."""
         self._batches: list[InFlightBatch] = []  # in order of their offsets
+        self.lock_timeouts = 0
+        """The number of records whose lock has expired."""
         self._looks_for_free = False  # whether some offset at or below the end may be available
         self._gap: tuple[int, int] | None = None  # (end offset of the stored state, first offset of the rest of gaps)
         end = stored.start_offset - 1
@@ -106,6 +108,11 @@ class SharePartition:
     def in_flight(self) -> int:
         """The number of offsets in flight."""
         return self.end_offset - self.start_offset + 1 if self._batches else 0
+
+    @property
+    def batches_in_flight(self) -> int:
+        """The number of batches in flight."""
+        return len(self._batches)
 
     @property
     def delivery_complete_count(self) -> int:
@@ -351,6 +358,7 @@ class SharePartition:
             for first, last, held in batch.parts():
                 if held.state is RecordState.ACQUIRED and _is_due(held, now_ms):
                     held.expire(limit, is_below_start=last < self.start_offset)
+                    self.lock_timeouts += last - first + 1
                     self._looks_for_free |= held.state is RecordState.AVAILABLE
                     changed.append(StateBatch(first, last, held.state, held.count))
         return changed

@@ -8,7 +8,8 @@ session left; the next fetch creates it again from stored state. Rules: Kafka 4.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ from .in_flight import Transition
 from .settings import BY_DURATION, ShareConfigs, reset_duration_ms
 from .share_partition import Acquisition, Fetched, SharePartition
 from .state_coordinator import StateWrite
-from .values import Acknowledgement, Acquired, SharePartitionKey, StateBatch, StoredState
+from .values import Acknowledgement, AcknowledgeType, Acquired, SharePartitionKey, StateBatch, StoredState
 
 Submitted = Appended | asyncio.Future[Appended]
 Outcome = Refused | None
@@ -113,9 +114,14 @@ class SharePartitions:
         self._clock = clock
         self._loop = loop
         self._led: dict[SharePartitionKey, Led] = {}
+        self.acknowledged: Counter[AcknowledgeType] = Counter()
+        """The numbers of acknowledged records by type."""
 
     def __len__(self) -> int:
         return len(self._led)
+
+    def __iter__(self) -> Iterator[Led]:
+        return iter(list(self._led.values()))
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +216,19 @@ class SharePartitions:
         except Refused as refused:
             led.wake()
             return refused
-        return self._store(led, transition)
+        outcome = self._store(led, transition)
+        if outcome is None:
+            self._count(acknowledgements)
+        elif isinstance(outcome, asyncio.Future):
+            outcome.add_done_callback(lambda done: done.result() is None and self._count(acknowledgements))
+        return outcome
+
+    def _count(self, acknowledgements: Iterable[Acknowledgement]) -> None:
+        for first, last, types in acknowledgements:
+            if len(types) == 1:
+                self.acknowledged[AcknowledgeType(types[0])] += last - first + 1
+            else:
+                self.acknowledged.update(AcknowledgeType(kind) for kind in types)
 
     def release(self, led: Led, member: str) -> Outcome | asyncio.Future[Outcome]:
         """Releases all records of a member. A future is done when that is stored."""

@@ -134,6 +134,8 @@ class StateCoordinator:
         self._prune = prune
         self._has_partition = has_partition
         self._clock = clock
+        self.writes = 0
+        """The number of calls that store a change."""
         self._shards: dict[int, Shard] = {}
         self._readiness: dict[int, Readiness] = {}
         self._timers: list[Timer] = []
@@ -227,6 +229,7 @@ class StateCoordinator:
 
     def write(self, key: SharePartitionKey, change: StateWrite) -> Submitted:
         """Stores a change. Raises Refused."""
+        self.writes += 1
         stored = self._shard(key).states.get(key)
         if stored is None:
             raise Refused(ErrorCode.INVALID_REQUEST, WRITE_UNINITIALIZED)

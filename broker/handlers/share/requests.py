@@ -116,9 +116,20 @@ def _checked(batches: list[Any], newest: AcknowledgeType, is_renewal: bool) -> l
     return given
 
 
-async def acknowledged(pending: Pending) -> dict[TopicPartition, Outcome]:
-    """Waits for the results of `acknowledging`."""
-    return {of: await settled(outcome) for of, outcome in pending.items()}
+async def acknowledged(pending: Pending, broker: BrokerState) -> dict[TopicPartition, Outcome]:
+    """Waits for the results of `acknowledging`, and counts them."""
+    outcomes = {of: await settled(outcome) for of, outcome in pending.items()}
+    if broker.topic_metrics is not None and outcomes:
+        failed = {of.topic_id for of, outcome in outcomes.items() if outcome is not None}
+        broker.topic_metrics.share_acknowledged(
+            names_of({of.topic_id for of in outcomes}, broker), names_of(failed, broker)
+        )
+    return outcomes
+
+
+def names_of(topic_ids: Iterable[bytes], broker: BrokerState) -> list[str]:
+    """Returns the names of the topics that exist."""
+    return [name for topic_id in topic_ids if (name := topic_name(broker, topic_id)) is not None]
 
 
 def text_of(refused: Outcome) -> str | None:

@@ -26,7 +26,7 @@ async def share_acknowledge(request: ShareAcknowledgeRequest, context: RequestCo
     except Refused as refused:
         return ShareAcknowledgeResponse(error_code=refused.code, error_message=None, responses=[])
     pending = await acknowledging(request.topics, key, request.is_renew_ack, context)
-    outcomes = await acknowledged(pending)
+    outcomes = await acknowledged(pending, broker)
     if request.share_session_epoch == FINAL_EPOCH:
         release(key, context)
     results: list[tuple[TopicPartition, PartitionData]] = []

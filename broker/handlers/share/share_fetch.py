@@ -19,6 +19,7 @@ from ....protocol.errors import ErrorCode
 from ....protocol.messages.share.share_fetch import ShareFetchRequest, ShareFetchResponse
 from ....protocol.primitives import Records
 from ....storage.errors import OffsetOutOfRange
+from ...broker_state import BrokerState
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...share.fetched import fetched, overlapping
@@ -34,6 +35,7 @@ from .requests import (
     by_topic,
     endpoints_of,
     found_partition,
+    names_of,
     release,
     session_of,
     set_leader,
@@ -67,7 +69,8 @@ async def share_fetch(request: ShareFetchRequest, context: RequestContext) -> Sh
         return ShareFetchResponse(error_code=refused.code, responses=[])
     pending = await acknowledging(_with_acknowledgements(request), key, request.is_renew_ack, context)
     results: Results = {} if renews else await _Fetching(request, key, plan, context).results()
-    outcomes = await acknowledged(pending)
+    outcomes = await acknowledged(pending, broker)
+    _count(plan, results, broker)
     response = _responded(plan, results, context)
     _add_outcomes(response, outcomes)
     if request.share_session_epoch == FINAL_EPOCH:
@@ -75,6 +78,14 @@ async def share_fetch(request: ShareFetchRequest, context: RequestContext) -> Sh
     response.acquisition_lock_timeout_ms = broker.share_configs.lock_ms(key.group_id)
     response.node_endpoints = endpoints_of(ShareFetchResponse.NodeEndpoint, results.values(), context)
     return response
+
+
+def _count(plan: ShareFetchPlan, results: Results, broker: BrokerState) -> None:
+    if broker.topic_metrics is not None and plan.partitions:
+        failed = {of.topic_id for of, data in results.items() if data.error_code}
+        broker.topic_metrics.share_fetched(
+            names_of({of.topic_id for of in plan.partitions}, broker), names_of(failed, broker)
+        )
 
 
 def _check_renewal(request: ShareFetchRequest) -> None:

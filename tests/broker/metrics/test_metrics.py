@@ -20,6 +20,7 @@ from ottla.protocol.records.compression import Codec
 from ottla_testing.broker.controlling import Api, controlled
 from ottla_testing.broker.harness import Broker, Client, fetch, frame, ping, produce, records
 from ottla_testing.broker.metering import OPENMETRICS, Scrape, scraped
+from ottla_testing.broker.sharing import ACCEPT, RELEASE, Member, initialize
 from ottla_testing.broker.streaming import joining
 
 REQUESTS = "kafka_network_requestmetrics_requests_total"
@@ -302,6 +303,43 @@ async def test_streams_groups_are_counted_by_state(tmp_path: Path) -> None:
         counted = scrape.all(f"{of}streams_groups")
         assert {state: count for (state,), count in counted.items() if count} == {"assigning": 1}
         assert scrape.value("kafka_consumergroup_members", consumergroup="k") == 1
+
+
+async def test_share_partitions_sessions_and_acknowledgements_are_counted(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        broker = metered_broker.broker
+        topic_id = await broker.topic("t", partitions=2)
+        client = await broker.client()
+        await client.call(produce(records(b"a", b"b", b"c", b"d")), 9)
+        await initialize(client, (topic_id, 0))
+        place, member = (topic_id, 0), await Member.join(broker)
+        await member.fetch(place, (topic_id, 9))
+        await member.acknowledge({place: [(0, 1, [ACCEPT]), (2, 2, [RELEASE])]})
+        await member.acknowledge({place: [(0, 1, [ACCEPT])]})
+        clock: Any = broker.clock
+        await clock.advance(30_000)
+        scrape = await metered_broker.scrape()
+        acknowledged = scrape.all("kafka_server_sharegroupmetrics_recordacknowledgements_total")
+        assert acknowledged == {("Accept",): 4, ("Release",): 1, ("Reject",): 0, ("Renew",): 0}
+        labels = {"group": "g", "topic": "t", "partition": "0"}
+        of = "kafka_server_sharepartitionmetrics_"
+        assert scrape.value(f"{of}inflightmessagecount", **labels) == 2
+        assert scrape.value(f"{of}inflightbatchcount", **labels) == 1
+        assert scrape.value(f"{of}acquisitionlocktimeout_total", **labels) == 1
+        assert scrape.value("kafka_server_sharesessioncache_sharesessionscount") == 1
+        assert scrape.value("kafka_server_sharesessioncache_sharepartitionscount") == 2
+        assert (scrape.value("kafka_server_share_coordinator_metrics_write_total") or 0) >= 2
+        of = "kafka_server_brokertopicmetrics_"
+        counted = {
+            name: scrape.value(f"{of}{name}requests_total", topic="t")
+            for name in (
+                "totalsharefetch",
+                "failedsharefetch",
+                "totalshareacknowledgement",
+                "failedshareacknowledgement",
+            )
+        }
+        assert list(counted.values()) == [1, 1, 2, 0]
 
 
 async def test_consumer_lag(tmp_path: Path) -> None:
