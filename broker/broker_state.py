@@ -59,6 +59,7 @@ from .metadata.named_configs import NamedConfigs, is_broker
 from .metadata.nodes import Nodes
 from .metadata.producer_ids import ComparingProducers, ProducerIds
 from .metadata.topics import (
+    BROKER_DEFAULT,
     GROUP_OFFSETS_TOPIC,
     PARTITIONS_AT_ONCE_MAX,
     SHARE_STATE_TOPIC,
@@ -561,8 +562,9 @@ class BrokerState:
                 if self.topics.get(topic.name) is not None:
                     continue
                 factor = topic.replication_factor
-                checked = self.topics.check_factor(factor) if factor else self.topics.replication_factor(topic.name)
-                replicas = self.topics.place(topic.partitions, checked)
+                if factor in (0, BROKER_DEFAULT):
+                    factor = self.topics.replication_factor(topic.name)
+                replicas = self.topics.place(topic.partitions, self.topics.check_factor(factor))
                 now_ms = self.clock.now_ms()
                 creating = self.topics.creating(topic.name, topic.partitions, dict(topic.configs), now_ms, replicas)
                 await self.topics.changes.make(topic.name, creating)

@@ -52,6 +52,7 @@ _PREFIXES = {
 }
 INTERNAL_TOPICS = frozenset(_PREFIXES)
 NAME_LENGTH_MAX = 249
+BROKER_DEFAULT = -1  # of the counts, since KIP-464
 PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
 TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."
 STEP_PARTITIONS = 10  # opened or deleted in one cooperative step; each takes up to a millisecond

@@ -14,7 +14,7 @@ from ...config.values import TopicConfig
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from ...metadata.log import TOPIC as METADATA_TOPIC
-from ...metadata.topics import PARTITIONS_AT_ONCE_MAX, TOO_MANY_PARTITIONS
+from ...metadata.topics import BROKER_DEFAULT, PARTITIONS_AT_ONCE_MAX, TOO_MANY_PARTITIONS
 from ...replica.assignment import NO_LEADER
 from .assignments import check_new
 
@@ -24,7 +24,6 @@ Config = Result.CreatableTopicConfigs
 
 CONFIGS_FROM = 5  # the first version with configs in the response
 TOPIC_ENTRIES = 50  # entries of a cooperative step for each topic
-BROKER_DEFAULT = -1  # of the counts, since KIP-464
 STRICT_FROM = 6  # the first version that a controller mutation quota refuses (KIP-599)
 
 

@@ -207,13 +207,14 @@ async def test_members_share_the_tasks_and_are_described(tmp_path: Path) -> None
         assert (old.assignor_name, old.topology_description_status) == (None, 0)
 
 
-async def test_internal_topics_are_created_for_the_group(tmp_path: Path) -> None:
+@pytest.mark.parametrize("factor", [-1, 0, 1])
+async def test_internal_topics_are_created_for_the_group(factor: int, tmp_path: Path) -> None:
     parts = (
         subtopology("0", repartition_sink_topics=["rep"]),
         subtopology(
             "1",
             source_topics=[],
-            repartition_source_topics=[internal("rep")],
+            repartition_source_topics=[internal("rep", factor=factor)],
             state_changelog_topics=[internal("log", policy="compact")],
         ),
     )

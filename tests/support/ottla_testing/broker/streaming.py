@@ -17,10 +17,10 @@ Topology = StreamsGroupHeartbeatRequest.Topology
 Subtopology = Topology.Subtopology
 
 
-def internal(name: str, partitions: int = 0, policy: str | None = None) -> TopicInfo:
-    """An internal topic, with a cleanup policy or without."""
+def internal(name: str, partitions: int = 0, policy: str | None = None, factor: int = -1) -> TopicInfo:
+    """An internal topic, with a cleanup policy or without. Kafka Streams sends the replication factor -1."""
     pairs = [] if policy is None else [KeyValue(key="cleanup.policy", value=policy)]
-    return TopicInfo(name=name, partitions=partitions, replication_factor=0, topic_configs=pairs)
+    return TopicInfo(name=name, partitions=partitions, replication_factor=factor, topic_configs=pairs)
 
 
 def subtopology(id: str = "0", source: str = "t", changelog: str | None = None, **more: Any) -> Subtopology:
