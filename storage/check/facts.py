@@ -20,7 +20,7 @@ class Finding(NamedTuple):
     """A finding of a verification. `file` is relative to the data directory; `byte` and `offset` are None if unknown.
 
     `wrong` is False for a note: leftovers, or an end that is being written. `part` is the kind of file: log, index,
-    snapshot, transactions, epochs, checkpoint, identity, leftover.
+    snapshot, transactions, epochs, checkpoint, identity, leftover, or the records of an internal topic.
     """
 
     file: str

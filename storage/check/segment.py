@@ -17,6 +17,7 @@ from .. import inspect
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..segments.entry_check import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, record_problem
+from . import internal_records
 from .facts import Bad, End, EpochStretch, Events, Finding, First, SegmentTask, SnapshotDue
 from .index import OffsetEntries, TimeEntries
 from .producer_runs import OpenRuns
@@ -45,6 +46,8 @@ def segment_events(task: SegmentTask, files: Files = inspect.INSPECTION_FILES, o
 
     Raises StorageError if a file cannot be read.
     """
+    if task.deep:
+        yield from internal_records.findings(task, files)
     stem = task.segment.path.removesuffix(".log")
     with contextlib.ExitStack() as stack:
         # The indexes first: records appended in the meantime may be in the log and not in the indexes, never the
