@@ -9,7 +9,7 @@ import org.apache.kafka.streams.kstream.*;
 /**
  * A word count of Kafka Streams, exactly once: each word that comes in goes out with how often it came so far.
  *
- * Arguments: bootstrap servers, the folder of its state. Reads the topic lines, writes counts; ends when it is killed.
+ * Arguments: bootstrap servers, the folder of its state, the group protocol. Reads the topic lines, writes counts; ends when it is killed.
  */
 public class WordCount {
     public static void main(String[] args) throws Exception {
@@ -23,8 +23,12 @@ public class WordCount {
         p.put("statestore.cache.max.bytes", "0"); // so that each count is seen
         p.put("topology.optimization", "none");
         p.put("consumer.auto.offset.reset", "earliest");
-        p.put("consumer.session.timeout.ms", "2000");
-        p.put("consumer.heartbeat.interval.ms", "500");
+        if (args[2].equals("classic")) {
+            p.put("consumer.session.timeout.ms", "2000");
+            p.put("consumer.heartbeat.interval.ms", "500");
+        } else { // the broker has the timeouts
+            p.put("group.protocol", args[2]);
+        }
         p.put("consumer.max.poll.records", "50");
         p.put("producer.transaction.timeout.ms", "3000");
         StreamsBuilder builder = new StreamsBuilder();

@@ -34,10 +34,10 @@ PATIENCE_SECONDS = 90
 
 
 @contextmanager
-def running(profile: str) -> Iterator[RunningBroker]:
+def running(profile: str, **overrides: str) -> Iterator[RunningBroker]:
     with tempfile.TemporaryDirectory(prefix="transactions-") as place:
         quickly = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "200"}
-        broker = RunningBroker(Path(place), None if profile == "ottla" else profile, **quickly)
+        broker = RunningBroker(Path(place), None if profile == "ottla" else profile, **quickly, **overrides)
         try:
             yield broker
         finally:

@@ -28,7 +28,19 @@ from ottla_testing.interop.checks import Check, Failed, jars, java
 PARTITIONS = 2
 LINES, WORDS_OF_LINE, VOCABULARY = 2400, 3, 40
 WORDS = LINES * WORDS_OF_LINE
-RUNS = (("3.9.1", "3.9"), ("4.3.1", "4.3"), ("4.3.1", "ottla"))
+RUNS = (
+    ("3.9.1", "3.9", "classic"),
+    ("4.3.1", "4.3", "classic"),
+    ("4.3.1", "ottla", "classic"),
+    ("4.3.1", "4.3", "streams"),  # KIP-1071
+    ("4.4.0", "4.4", "streams"),
+)
+TIMEOUTS = {
+    "group_streams_session_timeout_ms": "2000",
+    "group_streams_min_session_timeout_ms": "2000",
+    "group_streams_heartbeat_interval_ms": "500",
+    "group_streams_min_heartbeat_interval_ms": "500",
+}
 INTERNAL = {"repartition": "delete", "changelog": "compact"}  # kind of topic -> its cleanup.policy
 # (share of the words that are counted by then, what is done)
 KILLS = ((0.15, "application"), (0.35, "broker"), (0.55, "application and its state"))
@@ -54,9 +66,10 @@ def write(address: str, written: list[str]) -> None:
 class Application:
     """The word count as a process; `log` has its output."""
 
-    def __init__(self, release: str, address: str, state: Path, log: Path) -> None:
+    def __init__(self, release: str, address: str, place: Path, protocol: str) -> None:
+        state, log = place / "state", place / "application.log"
         folder = jars(f"kafka-streams-{release}", [f"org.apache.kafka:kafka-streams:{release}"])
-        command = java(folder, Path(__file__).with_name("WordCount.java"), address, str(state))
+        command = java(folder, Path(__file__).with_name("WordCount.java"), address, str(state), protocol)
         command.insert(1, "-Xmx256m")
         with log.open("a") as sink:
             self.process = subprocess.Popen(command, stdout=sink, stderr=sink)
@@ -86,12 +99,12 @@ def counts(address: str) -> Iterator[Iterator[tuple[str, int]]]:
         consumer.close()
 
 
-def follow(release: str, broker: RunningBroker, place: Path) -> tuple[dict[str, list[int]], list[str]]:
+def follow(release: str, broker: RunningBroker, place: Path, protocol: str) -> tuple[dict[str, list[int]], list[str]]:
     """Returns the counts of each word in order, when there are as many as words; and what was killed."""
     found: dict[str, list[int]] = {}
     done: list[str] = []
     state, log = place / "state", place / "application.log"
-    application = Application(release, broker.address, state, log)
+    application = Application(release, broker.address, place, protocol)
     end = time.monotonic() + PATIENCE_SECONDS
     last = None
     try:
@@ -108,7 +121,7 @@ def follow(release: str, broker: RunningBroker, place: Path) -> tuple[dict[str, 
                         application.kill()
                         if "state" in victim:
                             shutil.rmtree(state)
-                        application = Application(release, broker.address, state, log)
+                        application = Application(release, broker.address, place, protocol)
                     done.append(victim)
                 # A little longer, for what comes twice.
                 if total >= WORDS and not word:
@@ -122,11 +135,12 @@ def follow(release: str, broker: RunningBroker, place: Path) -> tuple[dict[str, 
     raise AssertionError("the counts have no end")
 
 
-def run(release: str, profile: str) -> str:
+def run(release: str, profile: str, protocol: str) -> str:
     written = lines(release + profile)
-    with tempfile.TemporaryDirectory(prefix="streams-") as place, running(profile) as broker:
+    timeouts = TIMEOUTS if protocol == "streams" else {}
+    with tempfile.TemporaryDirectory(prefix="streams-") as place, running(profile, **timeouts) as broker:
         write(broker.address, written)
-        found, done = follow(release, broker, Path(place))
+        found, done = follow(release, broker, Path(place), protocol)
         stored = sum(broker_records(broker, "counts"))
         made = policies(broker.address)
     if made != INTERNAL:
@@ -163,8 +177,8 @@ def broker_records(broker: RunningBroker, topic: str) -> Iterator[int]:
 
 CHECKS = [
     Check(
-        f"Kafka Streams {release}, exactly once, profile {profile}",
-        lambda release=release, profile=profile: run(release, profile),
+        f"Kafka Streams {release}, exactly once, profile {profile}, protocol {protocol}",
+        lambda release=release, profile=profile, protocol=protocol: run(release, profile, protocol),
     )
-    for release, profile in RUNS
+    for release, profile, protocol in RUNS
 ]

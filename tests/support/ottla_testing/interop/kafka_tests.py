@@ -34,12 +34,6 @@ FAILS_ON_KAFKA = "fails on Kafka"
 NO_BROKER = "no broker"
 REASONS = (  # the first that matches
     Reason(
-        "KIP-1071",
-        r"groupProtocol=streams|STREAMS protocol|useNewProtocol=true|streamsProtocolEnabled=true"
-        r"|RebalanceProtocolEnabled=true|Streams app did not reach|StreamsGroup|StreamsProtocol|STREAMS_GROUP"
-        r"|streams rebalance protocol|StreamsRebalance|without.*streams",
-    ),
-    Reason(
         "plug-ins",
         r"KraftTestAuthorizer|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration|TestPrincipalBuilder"
         r"|Class \S+ could not be found",
