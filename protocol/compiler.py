@@ -289,7 +289,7 @@ class _ParserSource(_Source):
         elif isinstance(codec, Nullable):
             marker = self.name("n")
             self.add(depth, f"{marker}, = {self.unpack('b')}(buf, pos); pos += 1")
-            self.add(depth, f"if {marker} < 0: {v} = None")
+            self.add(depth, f"if {marker} <= {codec.null}: {v} = None")
             self.add(depth, "else:")
             self.value(depth + 1, codec.inner, v)
         elif isinstance(codec, Mark):
@@ -453,7 +453,7 @@ class _BuilderSource(_Source):
         elif isinstance(codec, Array):
             self.array(depth, codec, x)
         elif isinstance(codec, Nullable):
-            self.add(depth, f"if {x} is None: add(b'\\xff')")
+            self.add(depth, f"if {x} is None: add({codec.null.to_bytes(1, 'big', signed=True)!r})")
             self.add(depth, "else:")
             self.add(depth + 1, "add(b'\\x01')")
             self.group(depth + 1, codec.inner, x)

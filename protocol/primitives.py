@@ -267,19 +267,22 @@ class Array(Construct):
 
 
 class Nullable(Construct):
-    """A struct that may be null: one byte, -1 for null or 1 before a value."""
+    """A struct that may be null: one byte, 1 before a value, or -1 for null; in a tagged field 0 for null, where Apache
+    Kafka writes it even if null is the default.
+    """
 
-    def __init__(self, inner: Construct) -> None:
+    def __init__(self, inner: Construct, *, is_tagged: bool = False) -> None:
         super().__init__()
         self.inner = inner
+        self.null = 0 if is_tagged else -1
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        if parse_value(int8, stream, context, path) < 0:
+        if parse_value(int8, stream, context, path) <= self.null:
             return None
         return parse_value(self.inner, stream, context, path)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
-        build_value(int8, -1 if obj is None else 1, stream, context, path)
+        build_value(int8, self.null if obj is None else 1, stream, context, path)
         if obj is not None:
             build_value(self.inner, obj, stream, context, path)
         return obj

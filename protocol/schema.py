@@ -335,6 +335,8 @@ def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
                 absent.append(name)
             continue
         codec = _codec(hints[name], version, flexible, declared.nullable)
+        if isinstance(codec, Nullable) and declared.tag is not None:
+            codec = Nullable(codec.inner, is_tagged=True)
         if declared.tag is None:
             plan.append((name, codec))
         elif flexible:

@@ -68,6 +68,7 @@ HOLES_MAX = 10_000  # limit of empty partitions created because a higher partiti
 # Producer ids that were allocated but never used in a write leave no trace; brokers allocate blocks of a thousand.
 PRODUCER_IDS_SKIPPED = 1_000_000
 RECORDS_AT_ONCE = 1_000  # records in a batch of the metadata log
+RETENTION_OFF = {"retention.ms": "-1"}
 _RETENTION_CONFIGS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _METADATA_ASIDE = re.compile(re.escape(METADATA_TOPIC) + r"-0\.[0-9a-f]{32}-stray")
 _TRANSACTION_VALUE = struct.Struct(">hq")  # version, producer id; the key is the transactional id
@@ -234,7 +235,7 @@ def _log_summary(adopted: Adopted) -> None:
         logger.warning("partition found in no data directory, starts empty", partition=f"{topic}-{index}")
     if adopted.left_out:
         logger.warning("unsupported records not taken over", kinds=adopted.left_out)
-    kept = sorted(topic.name for topic in adopted.topics if topic.configs.get("retention.ms") == "-1")
+    kept = sorted(topic.name for topic in adopted.topics if topic.configs == RETENTION_OFF)
     if kept:
         logger.warning("topic configs unknown, retention turned off", topics=kept)
     logger.info(
@@ -372,7 +373,7 @@ def configs_unknown(topic: str, config: Config, *, is_cleaned: bool) -> dict[str
     if is_cleaned:
         return {"cleanup.policy": "compact"}
     is_configured = any(config.is_set(name) for name in _RETENTION_CONFIGS if config.fact(name))
-    return {} if is_configured else {"retention.ms": "-1"}
+    return {} if is_configured else dict(RETENTION_OFF)
 
 
 def cleaned_topics(files: Files, path: str) -> set[str]:

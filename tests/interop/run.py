@@ -38,6 +38,7 @@ MODULES = [
     "java_transactions",
     "streams",
     "transaction_directories",
+    "group_directories",
     "other_transactions",
     "own_transactions",
     "pages",

@@ -348,6 +348,16 @@ def test_golden_bytes_of_records(change: Any, key: str, value: str | None) -> No
     assert read is not None and read.change == change
 
 
+def test_member_as_kafka_writes_it_is_read() -> None:
+    """Bytes of a record that Kafka 4.3.1 wrote: the metadata of a classic member are null, in a field with tag 0."""
+    key = b"\0\x05\0\1g\0\x167lYVMhX8TlW3d2YDHBw6-w"
+    value = "000006666972737400066f74746c610b2f3132372e302e302e3102027401000493e00001000100"
+    read = decode(5, key, bytes.fromhex(value))
+    assert read is not None and isinstance(read.change, InfoSet) and read.change.info is not None
+    assert (read.change.info.instance_id, read.change.info.topics) == ("first", {"t"})
+    assert read.change.info.classic is None
+
+
 def test_records_of_releases_before_4_3_have_no_epochs_and_times() -> None:
     old = Format(assignment_epochs=False, assignment_time=False)
     made = encode("g", AssignmentEpochSet(7, 258), old)
