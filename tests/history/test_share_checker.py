@@ -142,10 +142,12 @@ def beyond_limit(scene: Scene) -> None:
 
 
 def low_count(scene: Scene) -> None:
+    """A session is open all the time, so that the group cannot have lost its state."""
     scene.one.fetch("a-0", 1)
     scene.model.wait(LOCK_S)
     scene.model.shared["a-0", 0].count = 0
     scene.other.fetch("a-0", 1)
+    scene.one.fetch("b-0", 1)
 
 
 def low_count_after_a_crash(scene: Scene) -> None:

@@ -284,9 +284,11 @@ class Life:
             return
         acks = {p: {offset: self._kind() for offset in offsets} for p, offsets in held.items()}
         if sharing.session is not None and chance() < 0.3:
-            self._fetch(sharing, acks)
-        else:
-            self._acknowledge(sharing, acks)
+            held = self._fetch(sharing, acks)
+            if not held or chance() < 0.2:
+                return
+            acks = {p: {offset: self._kind() for offset in offsets} for p, offsets in held.items()}
+        self._acknowledge(sharing, acks)
 
     def _kind(self) -> int:
         return self.choose.choices((ACCEPT, RELEASE, REJECT), (90, 8, 2))[0]

@@ -77,7 +77,7 @@ class _Record:
                 is_stored = any(
                     ack.kind == RELEASE and ack.outcome == OK and ack.line < one.invoked for ack in other.acks
                 )
-                is_kept = is_stored or not self._shares.has_lost_state(other.invoked, one.line)
+                is_kept = is_stored or not self._shares.has_lost_state(self._group, other, one)
                 if is_kept and one.count <= other.count:
                     evidence = f"delivery count {one.count} after {other.count}"
                     self._violate(LOW_COUNT, evidence, other.line, one.line)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -89,6 +89,8 @@ class ShareGroup:
     """Fetches of unknown outcome, which may have acquired records: lines of the invocation and of the end."""
     heights: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """By place, the highest offset that was delivered so far: (line, offset), both rising."""
+    opened: dict[str, int] = field(default_factory=dict)
+    """The line at which each session was certainly open for the first time."""
     drained: dict[str, int] = field(default_factory=dict)
     """The topics of which all was processed, with the line that claims it."""
 
@@ -107,6 +109,7 @@ class Shares:
         self._place, self._find, self._counts = place, find, counts
         self._fetching: dict[str, Fetching] = {}
         self._acking: dict[str, Acking] = {}
+        self._spans: dict[int, list[tuple[int, int]]] = {}
         self.handlers: dict[str, Callable[[int, str, Event], None]] = {
             "share_fetch": self._on_fetch,
             "share_ack": self._on_ack,
@@ -150,6 +153,7 @@ class Shares:
             return
         if fetch.session is not None:
             self.alive[fetch.session] = fetch.line
+            group.opened.setdefault(fetch.session, line)
         for partition, records in event["records"].items():
             place = self._place(partition)
             for offset, value, count in records:
@@ -234,10 +238,29 @@ class Shares:
         moved = bisect_right(self.moves, ack.line) != bisect_right(self.moves, delivery.invoked)
         return ack.is_first and is_open and not moved and ack.at <= delivery.locked_until
 
-    def has_lost_state(self, first: int, last: int) -> bool:
-        """Returns whether the broker may have lost the state in memory between two lines."""
-        at = bisect_right(self.losses, first)
-        return at < len(self.losses) and self.losses[at] < last
+    def has_lost_state(self, group: ShareGroup, earlier: Delivery, later: Delivery) -> bool:
+        """Returns whether the broker may have lost the state in memory between two deliveries: by a fault, or because
+        the group had no session. Then, as in Kafka, locks are lost in partitions that the last sessions no longer had.
+        """
+        at = bisect_right(self.losses, earlier.invoked)
+        if at < len(self.losses) and self.losses[at] < later.line:
+            return True
+        spans = self._spans.get(id(group))
+        if spans is None:
+            spans = self._spans[id(group)] = _merged((opened, self.alive[one]) for one, opened in group.opened.items())
+        at = bisect_right(spans, (earlier.line, NEVER)) - 1
+        return at < 0 or spans[at][1] < later.invoked
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Joins spans that overlap."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], last)
+        else:
+            merged.append((first, last))
+    return merged
 
 
 def configs_of(limit: int, locks: int, lock_s: float, isolation: str) -> dict[str, Any]:
