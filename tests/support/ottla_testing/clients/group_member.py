@@ -75,15 +75,17 @@ def kafka_python(address: str, group: str, topic: str, settings: dict[str, str])
 def confluent_kafka(address: str, group: str, topic: str, settings: dict[str, str]) -> None:
     from confluent_kafka import Consumer, KafkaException
 
+    timing = {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
+    if settings.get("group.protocol") == "consumer":  # KIP-848: these are configs of the broker
+        timing = {}
     consumer = Consumer(
         {
             "bootstrap.servers": address,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
             "fetch.wait.max.ms": 100,
+            **timing,
             **settings,
         }
     )
