@@ -224,10 +224,13 @@ class BrokerState:
             raise
         return state
 
+    def _cordoned(self) -> Sequence[str]:
+        """Returns the directories that get no new partitions (KIP-1066)."""
+        return (self.features.cordoned_log_dirs and self.config.get("cordoned.log.dirs")) or ()
+
     def _load(self, files: Files, note: TopologyNote) -> None:
         now_ms = self.clock.now_ms()
         self.logs.on_offline = self._soon_offline
-        self.logs.cordoned = lambda: self.config.get("cordoned.log.dirs") or ()
         for log_dir in self.logs.unusable:
             get_logger().error(
                 "log directory unusable, its partitions are offline",
@@ -250,6 +253,7 @@ class BrokerState:
         self.scram = ScramCredentials(self.metadata_log)
         unstable = self.config.get("unstable.feature.versions.enable", False)
         self.features = Features(self.metadata_log, self.node_id, self.profile, self.apis, unstable=unstable)
+        self.logs.cordoned = self._cordoned
         records = list(self.metadata_log.replay())
         for record in records:
             if isinstance(record, FeatureLevelRecord):

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SET, DELETE, APPEND, SUBTRACT = range(4)  # operations of IncrementalAlterConfigs
 OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
+CORDONED = "cordoned.log.dirs"
+CORDONED_DISABLED = f"The {CORDONED} configuration value cannot be set because it requires metadata.version >= 4.3-IV0"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}")  # the syntax of Java's Integer.parseInt
 _ALWAYS_AS_THEY_ARE = ("Unknown topic config name", "conflict topic config setting")
 
@@ -320,6 +322,8 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         if not kraft:
             raise
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if not broker.features.cordoned_log_dirs and any(change.name == CORDONED for change in changes):
+        raise Refused(ErrorCode.INVALID_CONFIG, CORDONED_DISABLED)
     if broker.features.eligible_leaders:
         _check_in_sync(name, changes)
     if _is_stored_alone(broker, name):

@@ -16,6 +16,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
@@ -187,6 +188,26 @@ async def test_cordoned_directories_receive_no_new_partitions(tmp_path: Path) ->
         assert (refused.error_code, refused.error_message) == (38, nowhere)
         assert await cordon(client, "") == (0, None)
         assert (await client.call(create_topics("none"), 7)).topics[0].error_code == 0
+
+
+async def test_cordoned_directories_need_a_level_of_metadata_version(tmp_path: Path) -> None:
+    """As in CordonedLogDirsIntegrationTest of Kafka 4.3.1: a static config has an effect from the level on."""
+    configs = {"ottla.features": "metadata.version=29", "cordoned.log.dirs": "*"}
+    async with running(tmp_path / "one", tmp_path / "two", release="4.3", overrides=configs) as broker:
+        client = await broker.client()
+        text = "The cordoned.log.dirs configuration value cannot be set because it requires metadata.version >= 4.3-IV0"
+        assert await cordon(client, "") == (40, text)
+        assert (await client.call(create_topics("before"), 7)).topics[0].error_code == 0
+        described = (await client.call(DescribeLogDirsRequest(topics=None), 5)).results
+        assert not any(found.is_cordoned for found in described)
+        update = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature="metadata.version", max_version_level=30, upgrade_type=1
+        )
+        raised = await client.call(UpdateFeaturesRequest(feature_updates=[update], timeout_ms=1000), 1)
+        assert raised.error_code == 0
+        assert (await client.call(create_topics("after"), 7)).topics[0].error_code == 38
+        assert await cordon(client, "") == (0, None)
+        assert (await client.call(create_topics("after"), 7)).topics[0].error_code == 0
 
 
 def test_unknown_cordoned_directory_is_refused_at_startup(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 Members join, send heartbeats, commit offsets, acquire and acknowledge records, and leave, several at once. At every
 step that changes the disk the broker is crashed, by a kill or by a power loss, and started again. Then, of what was
-acknowledged: members continue with their epochs, and no epoch goes back; a partition is given to no member while another
-one may own it; offsets are committed; records of share groups that were accepted or rejected are not delivered, all
-others are, with a delivery count above that of an acknowledged release.
+acknowledged: members continue with their epochs, and no epoch goes back; a partition is given to no member while
+another one may own it; offsets are committed; records of share groups that were accepted or rejected are not
+delivered, all others are, with a delivery count above that of an acknowledged release.
 
 Power losses are only injected if `flush.messages` is 1 for all topics; otherwise only kills are survivable.
 """

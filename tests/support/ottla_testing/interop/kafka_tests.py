@@ -55,7 +55,7 @@ REASONS = (  # the first that matches
         r"|Unable to find metric|metric not found @lambda.verifyYammer|NoClassDefFound|CONTROLLER:PLAINTEXT> but was"
         r"|DescribeConfigsForLog4jLogLevels.*clusterReplica"
         # the files of one broker, the configs of one broker
-        r"|AdminIntegrationTest.testAlterReplicaLogDirs"
+        r"|AdminIntegrationTest.testAlterReplicaLogDirs|CordonedLogDirsIntegrationTest.testDecommissionBroker"
         r"|WhenUncleanShutdown|LastKnownLeaderShouldBeElectedIfEmptyElr|DescribeWithUnstableFeatureVersions",
     ),
 )
