@@ -37,6 +37,7 @@ MODULES = [
     "lost_directory",
     "java_transactions",
     "streams",
+    "streams_groups",
     "transaction_directories",
     "group_directories",
     "other_transactions",
