@@ -1,23 +1,39 @@
-"""Draws the state machines of consumer groups and transactions from their tables.
+"""Draws the state machines of groups and transactions from their tables.
 
     .venv/bin/python docs/machines.py
 
-Feeds events to `advance` of each machine, breadth first from the initial state, and records which state follows which.
-Writes `docs/assets/groups.svg`, `docs/assets/transactions.svg` and their tables in `docs/snippets/machines/`. A test
+Feeds events to `advance` or `decide` of each machine, breadth first from the initial state, and records which state
+follows which. Writes `docs/assets/NAME.svg` for each machine and their tables in `docs/snippets/machines/`. A test
 (`tests/docs/test_machines.py`) fails while the committed files differ from what this script makes.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 from ottla.broker.groups.classic import machine as groups
 from ottla.broker.groups.classic import state as group
+from ottla.broker.groups.consumer import events as consumer
+from ottla.broker.groups.consumer import machine as consumer_machine
+from ottla.broker.groups.consumer.state import Group as ConsumerGroup
+from ottla.broker.groups.consumer.state import GroupState as ConsumerState
+from ottla.broker.groups.share import events as share
+from ottla.broker.groups.share import machine as share_machine
+from ottla.broker.groups.share.state import Group as ShareGroup
+from ottla.broker.groups.share.state import GroupState as ShareState
+from ottla.broker.groups.streams import events as streams
+from ottla.broker.groups.streams import machine as streams_machine
+from ottla.broker.groups.streams.state import Group as StreamsGroup
+from ottla.broker.groups.streams.state import GroupState as StreamsState
+from ottla.broker.groups.streams.values import NOTHING, Subtopology, Topology
+from ottla.broker.groups.topics import TopicLookup, TopicShape
 from ottla.broker.transactions import moves
 from ottla.broker.transactions import state as transaction
 from ottla.broker.transactions import table as transactions
@@ -94,6 +110,159 @@ def group_events(at: group.Group) -> Iterator[Any]:
 def join(new_id: str, *, member_id: str = "", instance_id: str | None = None, **more: Any) -> Any:
     request = group.JoinRequest(member_id, instance_id, "c", "/h", 10_000, 60_000, "consumer", PROTOCOLS, **more)
     return group.Join(1, new_id, request)
+
+
+# --- groups whose assignments the broker computes --------------------------------------------------------------------
+
+LATE_ENOUGH_MS = 100_000  # beyond the interval between two assignments, and every delay
+MAX_GROUP_EPOCH = 4
+TOPIC_ID = bytes(16)
+TOPIC = TopicShape(TOPIC_ID, "t", 2)
+CLASSIC = {consumer.ClassicJoin, consumer.ClassicSync, consumer.ClassicHeartbeat, consumer.ClassicLeave}
+CLASSIC |= {consumer.JoinOverdue, consumer.SyncOverdue}
+"""Events of members of the classic protocol, in a group that migrates."""
+Decide = Callable[[Any, Any, int], Any]
+"""(group, event, time) -> decision."""
+
+
+def decided_edges(
+    start: Any, decide: Decide, events: Callable[[Any], Iterable[Any]], dead: Any, times: str = "assigned_ms"
+) -> Edges:
+    """The transitions of a group that changes by decisions. Each event comes right after the last assignment, and
+    late. Groups differ by all but the attribute `times`, the last check of the metadata, and what they compute.
+    """
+    edges: Edges = defaultdict(set)
+    unlike = {times, "checked", "configured"}
+
+    def key(group: Any) -> str:
+        return repr(sorted((name, value) for name, value in vars(group).items() if name not in unlike))
+
+    seen, waiting = {key(start)}, deque([start])
+    while waiting:
+        at = waiting.popleft()
+        for event in events(at):
+            for now_ms in (at.assigned_ms + 1, at.assigned_ms + LATE_ENOUGH_MS):
+                after = copied(at)
+                decision = decide(after, event, now_ms)
+                for change in decision.changes:
+                    after.apply(change)
+                is_gone = any(type(effect).__name__ in ("Forget", "BecomeClassic") for effect in decision.effects)
+                is_gone |= any(type(one).__name__ == "EpochSet" and one.epoch is None for one in decision.changes)
+                edges[at.state, type(event)].add(dead if is_gone else after.state)
+                if not is_gone and after.epoch <= MAX_GROUP_EPOCH and key(after) not in seen:
+                    seen.add(key(after))
+                    waiting.append(after)
+    return edges
+
+
+def copied(group: Any) -> Any:
+    """A copy of a group. Only its mappings and sets, and those in its mappings, change in place."""
+    made = copy.copy(group)
+    for name, value in vars(made).items():
+        if isinstance(value, dict):
+            inner = {key: copy.copy(one) if isinstance(one, dict | set) else one for key, one in value.items()}
+            setattr(made, name, inner)
+        elif isinstance(value, set):
+            setattr(made, name, set(value))
+    return made
+
+
+def consumer_edges() -> Edges:
+    """The transitions of a consumer group (KIP-848) with at most two members and a topic of two partitions."""
+    lookup = TopicLookup(
+        has_partition=lambda name, index: name == "t" and index < TOPIC.partitions,
+        name_of=lambda topic_id: "t" if topic_id == TOPIC_ID else None,
+        id_of=lambda name: TOPIC_ID if name == "t" else None,
+        shape_of=lambda name: TOPIC if name == "t" else None,
+        names=lambda: ["t"],
+    )
+    settings = consumer.Settings()
+
+    def decide(group: ConsumerGroup, event: Any, now_ms: int) -> Any:
+        return consumer_machine.decide(group, event, now_ms=now_ms, settings=settings, topics=lookup)
+
+    return decided_edges(ConsumerGroup("g", 1), decide, consumer_events, ConsumerState.DEAD)
+
+
+def consumer_events(at: ConsumerGroup) -> Iterator[Any]:
+    if len(at.members) < MAX_MEMBERS:
+        joining = consumer.HeartbeatRequest(
+            f"m{len(at.members)}", 0, rebalance_timeout_ms=1000, topics=frozenset("t"), owned={}
+        )
+        yield consumer.MemberHeartbeat(1, "", joining)
+    for name, member in at.members.items():
+        owned = {topic: frozenset(indexes) for topic, indexes in member.current.assigned.items()}
+        for topics in (None, frozenset[str]()):
+            request = consumer.HeartbeatRequest(name, member.current.epoch, topics=topics, owned=owned)
+            yield consumer.MemberHeartbeat(1, "", request)
+        yield consumer.MemberLeave(1, name, None, -1)
+        yield from (consumer.SessionExpired(name), consumer.RevocationOverdue(name))
+    yield consumer.MemberLeave(1, "stranger", None, -1)
+    yield from (consumer.RegexesResolved({}), consumer.Delete(1), consumer.Delete(None), consumer.Loaded())
+
+
+def share_edges() -> Edges:
+    """The transitions of a share group (KIP-932) with at most two members."""
+    metadata = share.Metadata(lambda name: TOPIC if name == "t" else None, lambda names: len(names), lambda: 1)
+    settings = share.Settings()
+
+    def decide(group: ShareGroup, event: Any, now_ms: int) -> Any:
+        return share_machine.decide(group, event, now_ms=now_ms, settings=settings, metadata=metadata)
+
+    return decided_edges(ShareGroup("g"), decide, share_events, ShareState.DEAD)
+
+
+def share_events(at: ShareGroup) -> Iterator[Any]:
+    if len(at.members) < MAX_MEMBERS:
+        yield share.Heartbeat(f"m{len(at.members)}", 0, topics=frozenset("t"))
+    for name, member in at.members.items():
+        yield share.Heartbeat(name, member.current.epoch)
+        yield from (share.Leave(name), share.SessionExpired(name))
+    yield from (share.Leave("stranger"), share.SessionExpired("stranger"))
+    both = {TOPIC_ID: frozenset(range(TOPIC.partitions))}
+    yield from (share.StateInitialized(both), share.StateInitialized(both, failed=True))
+    yield from (share.AlterOffsets({"t": {0: 3}}), share.DeleteOffsets(("t",)))
+    yield from (share.OffsetsDeleted(frozenset({TOPIC_ID})), share.TopicDeleted(TOPIC_ID))
+    yield from (share.DeleteGroup(), share.Loaded())
+
+
+SHARE_TABLE = {
+    (state, kind): act for state in (ShareState.EMPTY, ShareState.STABLE) for kind, act in share_machine.TABLE.items()
+}
+"""As if it had states: what events lead to does not depend on them."""
+
+
+def streams_edges() -> Edges:
+    """The transitions of a streams group (KIP-1071) with at most two members, whose topic is created and deleted."""
+    settings = streams.Settings()
+    known = {"t": TOPIC}
+
+    def decide(group: StreamsGroup, event: Any, now_ms: int) -> Any:
+        version = len(known)
+        metadata = streams.Metadata(known.get, lambda names: version, lambda: version)
+        return streams_machine.decide(group, event, now_ms=now_ms, settings=settings, metadata=metadata)
+
+    def events(at: StreamsGroup) -> Iterator[Any]:
+        for shape in (None, TOPIC):
+            known.clear()
+            known.update({} if shape is None else {"t": shape})
+            yield from streams_events(at)
+
+    return decided_edges(StreamsGroup("g"), decide, events, StreamsState.DEAD)
+
+
+def streams_events(at: StreamsGroup) -> Iterator[Any]:
+    topology = Topology(0, {"0": Subtopology("0", ("t",))})
+    if len(at.members) < MAX_MEMBERS:
+        name = f"m{len(at.members)}"
+        yield streams.Heartbeat(name, 0, rebalance_timeout_ms=1000, topology=topology, owned=NOTHING, process_id=name)
+    for name, member in at.members.items():
+        yield streams.Heartbeat(name, member.current.epoch)
+        yield streams.Heartbeat(name, member.current.epoch, owned=member.current.assigned.tasks)
+        yield streams.MemberLeave(name, -1)
+        yield from (streams.SessionExpired(name), streams.RevocationOverdue(name))
+    yield streams.MemberLeave("stranger", -1)
+    yield from (streams.Delete(), streams.Loaded(), streams.DelayOver())
 
 
 # --- transactions ----------------------------------------------------------------------------------------------------
@@ -181,12 +350,21 @@ class Machine:
 
     name: str
     title: str
-    edges: Callable[[], Edges]
+    found: Callable[[], Edges]
     table: Mapping[tuple[Any, type], Callable[..., None]]
     size: tuple[int, int]
     places: Mapping[str, tuple[int, int]]
     hidden: tuple[type, ...] = ()
     bends: Mapping[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+
+    def edges(self) -> Edges:
+        """The transitions; explored once."""
+        return _explored(self.found)
+
+
+@cache
+def _explored(found: Callable[[], Edges]) -> Edges:
+    return found()
 
 
 MACHINES = (
@@ -202,6 +380,51 @@ MACHINES = (
             "PreparingRebalance": (480, 60),
             "CompletingRebalance": (480, 540),
             "Stable": (890, 300),
+        },
+    ),
+    Machine(
+        "consumer_groups",
+        "States of a consumer group of KIP-848",
+        consumer_edges,
+        {cell: act for cell, act in consumer_machine.TABLE.items() if cell[1] not in CLASSIC},
+        (1000, 620),
+        {
+            "Empty": (110, 250),
+            "Dead": (110, 560),
+            "Assigning": (480, 60),
+            "Reconciling": (480, 540),
+            "Stable": (890, 300),
+        },
+    ),
+    Machine(
+        "share_groups",
+        "States of a share group",
+        share_edges,
+        SHARE_TABLE,
+        (760, 260),
+        {"Empty": (130, 130), "Stable": (630, 130)},
+    ),
+    Machine(
+        "streams_groups",
+        "States of a streams group",
+        streams_edges,
+        streams_machine.TABLE,
+        (1110, 820),
+        {
+            "Dead": (110, 760),
+            "Empty": (110, 420),
+            "NotReady": (700, 60),
+            "Assigning": (430, 440),
+            "Reconciling": (700, 760),
+            "Stable": (1000, 400),
+        },
+        (),
+        {
+            ("Stable", "Empty"): 0.16,
+            ("NotReady", "Reconciling"): -0.03,
+            ("Reconciling", "NotReady"): 0.12,
+            ("NotReady", "Empty"): 0.16,
+            ("Reconciling", "Empty"): -0.2,
         },
     ),
     Machine(
@@ -309,7 +532,8 @@ def cell(machine: Machine, found: Edges, state: Any, kind: type, states: Iterabl
         return "–"
     after = found[state, kind]
     names = ["stays"] if state in after else []
-    return ", ".join([*names, *(f"**{other.value}**" for other in states if other in after and other is not state)])
+    others = [*states, *sorted(after - set(states), key=lambda other: other.value)]
+    return ", ".join([*names, *(f"**{other.value}**" for other in others if other in after and other is not state)])
 
 
 def files() -> dict[Path, str]:

@@ -74,7 +74,7 @@ def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, metad
     """Returns the changes of the group that `event` leads to, and the effects after them, in order."""
     step = _Step(group, now_ms, settings, metadata)
     try:
-        _TABLE[type(event)](step, event)
+        TABLE[type(event)](step, event)
     except Refusal as refusal:
         return Decision((), (Reply(HeartbeatReply(refusal.code, refusal.message)),))
     return Decision(tuple(step.changes), tuple(step.effects))
@@ -406,7 +406,7 @@ def _delete_group(step: _Step, _: DeleteGroup) -> None:
     step.effects.append(Reply(OffsetsReply(ErrorCode.NONE)))
 
 
-_TABLE: dict[type, Callable[[_Step, Any], None]] = {
+TABLE: dict[type, Callable[[_Step, Any], None]] = {
     Heartbeat: _heartbeat,
     Leave: _leave,
     SessionExpired: _expired,
