@@ -37,8 +37,6 @@ INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 # Longer texts are not valid for any config; they are refused before anything is split or converted.
 MAX_VALUE_CHARS = 1 << 20
 
-INITIAL_FEATURES = "ottla.features"
-
 
 class ConfigType(IntEnum):
     """The type codes of DescribeConfigs v3 and later (KIP-569)."""
@@ -98,7 +96,7 @@ OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
     Fact("ottla.client.telemetry", "broker", "BOOLEAN", "false", None, (), "r", None),
-    Fact(INITIAL_FEATURES, "broker", "LIST", None, None, (), "r", None),
+    Fact("ottla.features", "broker", "LIST", None, None, (), "r", None),
     Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
 )
 # Configs of the authorizer: Kafka passes them on uninterpreted, so it describes them only if set, and without a value.

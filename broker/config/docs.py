@@ -7,6 +7,7 @@ the same setting share a line. Behaviours are documented in docs/reference/behav
 from __future__ import annotations
 
 from .definitions import BEHAVIOUR_PREFIX
+from .group_limits import LIMITS
 
 _BOTH = {
     ("cleanup.policy", "log.cleanup.policy"): "Whether old segments are deleted, compacted to the newest record of "
@@ -235,7 +236,7 @@ _OF_BROKER = {
     "transactional.id.expiration.ms": "The time after its last use at which a transactional id expires.",
 }
 
-DOCS: dict[str, str] = _OF_BROKER | {name: text for names, text in _BOTH.items() for name in names}
+DOCS: dict[str, str] = LIMITS | _OF_BROKER | {name: text for names, text in _BOTH.items() for name in names}
 
 
 NO_EFFECT = "Accepted as in Kafka, without an effect in Ottla."

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ConfigError
 from . import host_limits
 from .definitions import Fact, parse_value
+from .group_limits import check_group_limits
 from .values import Config, ConfigSource, check_codec, check_cordoned
 
 # Without a listener prefix these would change the settings of all listeners.
@@ -105,6 +106,7 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
             raise ConfigError(f"{name} cannot be changed while the broker runs")
     host_limits.check_limits(after(host_limits.PER_IP), after(host_limits.NAME))
     check_cordoned(config, after("cordoned.log.dirs") or [])
+    check_group_limits(after)
     for unit in (_MS, _BYTES):
         _check_local(unit, after(f"log.local.retention.{unit}"), after(f"log.retention.{unit}"))
 

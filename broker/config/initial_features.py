@@ -6,10 +6,9 @@ import re
 
 from ...protocol.names import meant, near
 from ..errors import ConfigError
-from .definitions import INITIAL_FEATURES
 from .values import Config
 
-NAME = INITIAL_FEATURES
+NAME = "ottla.features"
 _ENTRY = re.compile(r"([a-z.]+)=([0-9]{1,5})")
 
 

@@ -13,6 +13,7 @@ from ...protocol.errors import ErrorCode
 from ..errors import ConfigError, Refused
 from ..patterns import BadPattern, Pattern
 from .definitions import ConfigType, Fact, format_value, parse_value
+from .group_limits import limits_of
 from .resource_types import CLIENT_METRICS
 from .values import Config, ConfigEntry, ConfigSource, Synonym
 
@@ -24,11 +25,6 @@ MATCHED = {
     "client_software_version",
     "client_source_address",
     "client_source_port",
-}
-# Group configs whose limits in the broker configs do not have the names group.<prefix>.min.<rest> and .max.<rest>.
-_BOUNDED = {
-    "streams.num.standby.replicas": "streams.{}.standby.replicas",
-    "streams.num.warmup.replicas": "streams.{}.warmup.replicas",
 }
 # The group configs with limits in the order of Kafka's checks, from 4.4 on.
 _IN_ORDER = (
@@ -94,7 +90,7 @@ def _check_group(name: str, configs: Mapping[str, str], broker: Config) -> None:
         return
     values = {key: parse_value(fact, configs.get(key, fact.default or "")) for key, fact in known.items()}
     for key in sorted(known):
-        low, high = _limits_of(key)
+        low, high = limits_of(key)
         if broker.fact(low) and values[key] < broker[low]:
             raise ConfigError(f"{key} must be greater than or equal to {low}")
         if broker.fact(high) and values[key] > broker[high]:
@@ -113,7 +109,7 @@ def _check_ranges(configs: Mapping[str, str], known: Mapping[str, Fact], broker:
     values = {key: parse_value(known[key], text) for key, text in configs.items()}
     for key in _IN_ORDER:
         if key in values:
-            _check_range(key, values[key], *(broker[name] if broker.fact(name) else None for name in _limits_of(key)))
+            _check_range(key, values[key], *(broker[name] if broker.fact(name) else None for name in limits_of(key)))
     assignors: list[str] = broker.get("group.streams.assignors") or []
     if values.get(_ASSIGNOR, assignors[0] if assignors else None) not in (None, *assignors):
         known_ones = f"Registered assignors are: [{', '.join(assignors)}]."
@@ -135,13 +131,6 @@ def _check_range(key: str, value: int, low: int | None, high: int | None) -> Non
         raise ConfigError(f"{key} must be greater than or equal to {low}")
     elif high is not None and value > high:
         raise ConfigError(f"{key} must be less than or equal to {high}")
-
-
-def _limits_of(key: str) -> tuple[str, str]:
-    """Returns the names of the broker configs with the limits of a group config."""
-    prefix, _, rest = key.partition(".")
-    pattern = "group." + _BOUNDED.get(key, f"{prefix}.{{}}.{rest}")
-    return pattern.format("min"), pattern.format("max")
 
 
 def describe_named(kind: int, configs: Mapping[str, str], broker: Config) -> list[ConfigEntry]:

@@ -29,7 +29,6 @@ from .assignors import check_assignors
 from .authorizer import authorizer_settings
 from .definitions import (
     BEHAVIOUR_PREFIX,
-    INITIAL_FEATURES,
     ONLY_IF_SET,
     OWN_SYNONYMS,
     ConfigType,
@@ -41,6 +40,7 @@ from .definitions import (
     read_value,
     unknown_config,
 )
+from .group_limits import LIMITS, check_group_limits
 from .host_limits import NAME as OVERRIDES
 from .host_limits import PER_IP, check_limits
 from .message_format import check_formats, effective_profile
@@ -133,7 +133,7 @@ ACTED_ON = frozenset(
     share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
     ottla.features transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable
     """.split()
-) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
+).union(LIMITS, (BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES))
 
 # Configs that a listener can override with its prefix; for all others it has the broker's value.
 OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
@@ -320,6 +320,7 @@ class Config:
         authorizer_settings(self)
         selects_by_rack(self)
         check_assignors(self.get(ASSIGNORS) or ())
+        check_group_limits(self.get)
 
     def _check_idle(self) -> None:
         delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
@@ -451,7 +452,7 @@ class Config:
         known = self.facts("broker")
         layers = (*self._dynamic.values(), self._static)
         listed = [name for name, fact in known.items() if not fact.internal or any(name in layer for layer in layers)]
-        listed = [name for name in listed if name != INITIAL_FEATURES]
+        listed = [name for name in listed if name != "ottla.features"]
         return listed + sorted({name for layer in layers for name in layer if name not in known})
 
     def describe(self, name: str) -> ConfigEntry:

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
+from ottla.broker.config.group_limits import LIMITS
 from ottla.broker.config.values import ACTED_ON
 from ottla_testing import ROOT
 from ottla_testing.snippets import SNIPPETS
@@ -158,5 +159,6 @@ def test_acted_on_is_what_the_code_reads() -> None:
     read -= carried
     listed = {name for name in ACTED_ON if not name.startswith(BEHAVIOUR_PREFIX)}
     gone = used & facts("broker", OLD).keys() - facts("broker").keys()
+    read |= LIMITS.keys()  # by names that `limits_of` makes; test_group_limits.py has their effects
     assert sorted(listed - read - gone) == [], "listed, but nothing reads them"
     assert sorted(read - ACTED_ON) == [], "read, but not listed"

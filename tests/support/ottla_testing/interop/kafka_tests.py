@@ -56,6 +56,7 @@ REASONS = (  # the first that matches
         r"|DescribeConfigsForLog4jLogLevels.*clusterReplica"
         # the files of one broker, the configs of one broker
         r"|AdminIntegrationTest.testAlterReplicaLogDirs|CordonedLogDirsIntegrationTest.testDecommissionBroker"
+        r"|ClientRebootstrapTest.testProducerRebootstrap "
         r"|WhenUncleanShutdown|LastKnownLeaderShouldBeElectedIfEmptyElr|DescribeWithUnstableFeatureVersions",
     ),
 )
