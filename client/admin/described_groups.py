@@ -1,20 +1,30 @@
-"""Descriptions of groups of every kind: consumer groups (KIP-848), share groups (KIP-932), and groups of the classic
-protocol. A request for each kind that the broker serves is sent until every group is found.
+"""Descriptions of groups of every kind: consumer groups (KIP-848), share groups (KIP-932), streams groups (KIP-1071),
+and groups of the classic protocol. A request for each kind that the broker serves is sent until every group is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
 from ...protocol.messages.groups.describe_groups import DescribeGroupsRequest
 from ...protocol.messages.share.share_group_describe import ShareGroupDescribeRequest
+from ...protocol.messages.streams.streams_group_describe import StreamsGroupDescribeRequest
 from ..consumer.group_protocol import read_assignment
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
-from .types import CLASSIC, CONSUMER, SHARE, GroupDescription, MemberDescription, TopicPartition
+from .types import (
+    CLASSIC,
+    CONSUMER,
+    SHARE,
+    STREAMS,
+    GroupDescription,
+    MemberDescription,
+    MemberTasks,
+    TopicPartition,
+)
 
 DEAD = "Dead"  # the state of a group that does not exist, before DescribeGroups v6 had an error for it
 OTHER_KIND = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
@@ -100,10 +110,67 @@ def _share_member(member: Any) -> MemberDescription:
     )
 
 
-Kind: TypeAlias = type[ConsumerGroupDescribeRequest] | type[ShareGroupDescribeRequest]
+def _streams(result: Any, node_id: int) -> GroupDescription:
+    parts = result.topology.subtopologies or () if result.topology is not None else ()
+    sources = {
+        part.subtopology_id: [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
+        for part in parts
+    }
+    return GroupDescription(
+        result.group_id,
+        result.group_state,
+        STREAMS,
+        result.assignor_name or "",
+        node_id,
+        tuple(_streams_member(member, sources) for member in result.members),
+        STREAMS,
+        result.group_epoch,
+        result.assignment_epoch,
+        result.topology.epoch if result.topology is not None else None,
+    )
+
+
+def _streams_member(member: Any, sources: Mapping[str, Sequence[str]]) -> MemberDescription:
+    tasks, target = _tasks(member.assignment), _tasks(member.target_assignment)
+    return MemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        _read_by(tasks, sources),
+        b"",
+        b"",
+        member.member_epoch,
+        _read_by(target, sources),
+        not member.is_classic,
+        topics=tuple(sorted({topic for topics in sources.values() for topic in topics})),
+        tasks=tasks,
+        target_tasks=target,
+        process=member.process_id,
+    )
+
+
+def _tasks(assignment: Any) -> MemberTasks:
+    return MemberTasks(
+        *(
+            {one.subtopology_id: tuple(sorted(one.partitions)) for one in found}
+            for found in (assignment.active_tasks, assignment.standby_tasks, assignment.warmup_tasks)
+        )
+    )
+
+
+def _read_by(tasks: MemberTasks, sources: Mapping[str, Sequence[str]]) -> tuple[TopicPartition, ...]:
+    read = ((topic, indexes) for id, indexes in tasks.active.items() for topic in sources.get(id, ()))
+    return tuple(sorted({(topic, index) for topic, indexes in read for index in indexes}))
+
+
+Kind: TypeAlias = (
+    type[ConsumerGroupDescribeRequest] | type[ShareGroupDescribeRequest] | type[StreamsGroupDescribeRequest]
+)
 KINDS: tuple[tuple[Kind, Callable[[Any, int], GroupDescription]], ...] = (
     (ConsumerGroupDescribeRequest, _modern(CONSUMER, _consumer_member)),
     (ShareGroupDescribeRequest, _modern(SHARE, _share_member)),
+    (StreamsGroupDescribeRequest, _streams),
 )
 
 

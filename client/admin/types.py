@@ -222,7 +222,7 @@ class LogDir(NamedTuple):
 # Groups
 
 
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 """Types of groups."""
 
 
@@ -235,13 +235,22 @@ class GroupListing(NamedTuple):
     type: str
 
 
+class MemberTasks(NamedTuple):
+    """The tasks of a member of a streams group (KIP-1071): partitions by subtopology id, in order."""
+
+    active: Mapping[str, tuple[int, ...]]
+    standby: Mapping[str, tuple[int, ...]]
+    warmup: Mapping[str, tuple[int, ...]]
+
+
 class MemberDescription(NamedTuple):
     """A member of a group.
 
     `partitions` are the assigned ones. In a classic group of consumers they are parsed from `assignment`, and
     `metadata` is the subscription, empty unless the group is stable; other groups have `epoch`, `topics` and `regex`
     instead. Of consumer groups (KIP-848), `target` is the target assignment, and `upgraded` whether the member uses
-    that protocol, None before Kafka 4.0 (KIP-1099).
+    that protocol, None before Kafka 4.0 (KIP-1099). Of streams groups (KIP-1071) `partitions` are those that the active
+    tasks read, if their topics have them; `tasks` and `target_tasks` are the tasks, `process` is the process id.
     """
 
     member_id: str
@@ -256,12 +265,16 @@ class MemberDescription(NamedTuple):
     upgraded: bool | None = None
     topics: tuple[str, ...] = ()
     regex: str | None = None
+    tasks: MemberTasks | None = None
+    target_tasks: MemberTasks | None = None
+    process: str = ""
 
 
 class GroupDescription(NamedTuple):
     """A group. `protocol` is the chosen assignor, `state` Kafka's name (Stable, ...), `coordinator` a node id.
 
-    `type` is `classic`, `consumer` or `share`. Classic groups have no epochs.
+    `type` is `classic`, `consumer`, `share` or `streams`. Classic groups have no epochs, streams groups alone
+    one of the topology.
     """
 
     group: str
@@ -273,6 +286,7 @@ class GroupDescription(NamedTuple):
     type: str = CLASSIC
     group_epoch: int | None = None
     assignment_epoch: int | None = None
+    topology_epoch: int | None = None
 
 
 class ShareOffset(NamedTuple):

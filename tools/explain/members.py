@@ -1,6 +1,7 @@
 """Why a member of a group has no partitions: rules over the description of the group and the topics that exist.
 
-Pure functions. They hold for classic groups, consumer groups (KIP-848) and share groups (KIP-932) of any broker.
+Pure functions. They hold for classic groups, consumer groups (KIP-848), share groups (KIP-932) and streams groups
+(KIP-1071) of any broker.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...broker.groups.classic.subscription import topics_of
-from ...client.admin.admin import CLASSIC, CONSUMER, SHARE, GroupDescription, MemberDescription
+from ...client.admin.admin import CLASSIC, CONSUMER, SHARE, STREAMS, GroupDescription, MemberDescription
 from ...protocol.text import visible
 
 NAMES_MAX = 5
@@ -38,6 +39,8 @@ def reasons(group: GroupDescription, member: MemberDescription, counts: Mapping[
         found += _to_come(group, member)
     if found:
         return found
+    if group.type == STREAMS:
+        return _streams(group, member)
     return _subscribed(group, member, counts) or _shared(group, member, counts)
 
 
@@ -48,6 +51,16 @@ def _classic(group: GroupDescription, member: MemberDescription, counts: Mapping
         kind = visible(group.protocol_type)
         return [f"the assignments of the protocol type {kind} are not partitions of a consumer"]
     return _subscribed(group, member, counts) or _shared(group, member, counts)
+
+
+def _streams(group: GroupDescription, member: MemberDescription) -> list[str]:
+    if group.state == "NotReady":
+        return ["topics of the topology are missing or incorrectly partitioned: heartbeats have the status"]
+    count = sum(len(found) for one in group.members if one.target_tasks for found in one.target_tasks.active.values())
+    found = [f"the {count} active tasks of the group are those of other members"]
+    if member.tasks is not None and member.tasks.standby:
+        found.append("it has standby tasks")
+    return found
 
 
 def _epochs(group: GroupDescription) -> list[str]:

@@ -1,12 +1,12 @@
 """`ottla groups`: lists, describes, deletes and resets consumer groups, with the flags of kafka-consumer-groups; lists,
-describes and deletes share groups (`share_groups.py`).
+describes and deletes share groups (`share_groups.py`) and streams groups (`streams_groups.py`).
 
 Owns the flags and the layout of that tool; resets are in `group_resets.py`. `--json` prints
 `{"groups": [...]}`. With --list an entry has `group, type, state, protocol_type`; with --describe `group, type, state,
 coordinator` (`id, host, port`), `assignor, group_epoch, assignment_epoch`, `members` (`member_id, instance_id,
-client_id, host, member_epoch, partitions, target, upgraded`) and `offsets` (`topic, partition, leader_epoch,
-current_offset, log_end_offset, lag, member_id, client_id, host`; of a share group `topic, partition, leader_epoch,
-start_offset, lag`), with any flags; with --delete `group, error`; with --delete-offsets `group, error, offsets`
+client_id, host, member_epoch, partitions, target, upgraded, tasks, target_tasks`) and `offsets` (`topic, partition,
+leader_epoch, current_offset, log_end_offset, lag, member_id, client_id, host`; of a share group `topic, partition,
+leader_epoch, start_offset, lag`), with any flags; with --delete `group, error`; with --delete-offsets `group, error, offsets`
 (`topic, partition, error`); with --reset-offsets `group, executed, offsets` (`topic, partition, offset`). Unknown
 values are null.
 """
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ...client.admin.admin import (
     LATEST,
     SHARE,
+    STREAMS,
     Admin,
     FoundOffset,
     GroupDescription,
@@ -34,7 +35,7 @@ from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ..command_line import number
-from . import share_groups
+from . import share_groups, streams_groups
 from .admin_command import (
     Out,
     add_actions,
@@ -58,7 +59,7 @@ ACTIONS = {
     "delete-offsets": "delete offsets of a group",
 }
 STATES = ("Stable", "Reconciling", "CompletingRebalance", "Dead", "Assigning", "PreparingRebalance", "Empty")
-TYPES = ("Classic", "Consumer", "Share")
+TYPES = ("Classic", "Consumer", "Share", "Streams")
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 PROTOCOLS = frozenset({"", "consumer"})  # of consumer groups; Kafka Connect, for example, has another
 NONE = "-"
@@ -223,7 +224,10 @@ async def _describe(admin: Admin, args: argparse.Namespace, names: Sequence[str]
             documents.append({**_document(group, address, ()), "offsets": share_groups.documents(offsets)})
             continue
         rows = await _rows(admin, group) if has_offsets else []
-        if args.members:
+        if group.type == STREAMS:
+            starts = await streams_groups.starts(admin, [(row.topic, row.partition) for row in rows])
+            lines += _streams_lines(group, args, coordinator, [_progress(row, starts) for row in rows])
+        elif args.members:
             lines += member_lines(group, verbose=args.verbose)
         elif args.state is not None:
             lines += _state_lines(group, coordinator, args.verbose)
@@ -241,6 +245,23 @@ def _share_lines(
     if args.state is not None:
         return share_groups.state_lines(group, coordinator, verbose=args.verbose)
     return share_groups.offset_lines(group.group, offsets, verbose=args.verbose)
+
+
+def _streams_lines(
+    group: GroupDescription, args: argparse.Namespace, coordinator: str, rows: Sequence[streams_groups.Progress]
+) -> Iterator[str]:
+    if args.members:
+        return streams_groups.member_lines(group, verbose=args.verbose)
+    if args.state is not None:
+        return streams_groups.state_lines(group, coordinator, verbose=args.verbose)
+    return streams_groups.offset_lines(group.group, rows, verbose=args.verbose)
+
+
+def _progress(row: Row, starts: Mapping[Partition, int]) -> streams_groups.Progress:
+    offset = None if row.committed is None else row.committed.offset
+    start = starts.get((row.topic, row.partition))
+    lag = row.end - start if offset is None and row.end is not None and start is not None else row.lag
+    return streams_groups.Progress(row.topic, row.partition, offset, row.epoch, row.end, lag)
 
 
 async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
@@ -266,9 +287,9 @@ async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
 
 def _note_state(group: GroupDescription, out: Out) -> None:
     if group.state == "Empty":
-        kind = "Share" if group.type == SHARE else "Consumer"
+        kind = {SHARE: "Share", STREAMS: "Streams"}.get(group.type, "Consumer")
         out.note(f"\n{kind} group '{group.group}' has no active members.")
-    elif group.state in REBALANCING:
+    elif group.state in REBALANCING and group.type != STREAMS:
         out.note(f"\nWarning: Consumer group '{group.group}' is rebalancing.")
 
 
@@ -349,6 +370,8 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
             "partitions": _places(member.partitions),
             "target": None if member.target is None else _places(member.target),
             "upgraded": member.upgraded,
+            "tasks": streams_groups.document(member.tasks),
+            "target_tasks": streams_groups.document(member.target_tasks),
         }
         for member in group.members
     ]

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from ottla.client.admin.admin import CLASSIC, CONSUMER, SHARE, GroupDescription, MemberDescription
+from ottla.client.admin.admin import (
+    CLASSIC,
+    CONSUMER,
+    SHARE,
+    STREAMS,
+    GroupDescription,
+    MemberDescription,
+    MemberTasks,
+)
 from ottla.client.consumer.group_protocol import subscription_bytes
 from ottla.tools.explain.command import explain
 from ottla.tools.explain.members import reasons
@@ -17,6 +25,8 @@ from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.harness import Broker, produce, records, running
 from ottla_testing.broker.producer_logs import Run, report, runner
 from ottla_testing.broker.sharing import ACCEPT, REJECT, RELEASE, Member
+
+ACTIVE, STANDBY = MemberTasks({"0": (0, 1)}, {}, {}), MemberTasks({}, {"0": (0,)}, {})
 
 
 @pytest.fixture
@@ -83,6 +93,16 @@ def group(
         pytest.param(
             group(member("m", "", "", "t"), member("n", "01", "01", "t")),
             ["the assignor uniform has given the partitions of its topics to 1 other members"], id="uneven"),
+        pytest.param(
+            group(member("m", "", ""), type=STREAMS, state="NotReady"),
+            ["topics of the topology are missing or incorrectly partitioned: heartbeats have the status"],
+            id="streams group without topics"),
+        pytest.param(
+            group(member("m", "", "", tasks=STANDBY), member("o", "01", "01", target_tasks=ACTIVE), type=STREAMS),
+            ["the 2 active tasks of the group are those of other members", "it has standby tasks"], id="streams group"),
+        pytest.param(
+            group(member("m", "", "1"), member("o", "01", "0", epoch=2), type=STREAMS),
+            ["its target has t-1: it waits until member o, at epoch 2 of 3, has revoked it"], id="streams revocation"),
     ],
 )  # fmt: skip
 def test_reasons_of_a_member_without_partitions(described: GroupDescription, expected: list[str]):
@@ -151,7 +171,8 @@ async def test_deliveries_of_a_record_are_explained(tmp_path: Path, run: Run) ->
         assert await of(0) == ["it is done: the start offset is 1. It is not delivered again"]
         assert await of(1) == ["delivery 1 of at most 5", "it will be delivered again because of delivery 1: released"]
         assert (await of(2))[1] == "it is archived, and not delivered again: rejected"
-        await broker.clock.advance(30_000)
+        clock: Any = broker.clock
+        await clock.advance(30_000)
         assert (await of(3))[1] == "it will be delivered again because of delivery 1: its lock expired"
         await b.fetch(place)
         assert (await of(3))[2] == "it was delivered again because of delivery 1: its lock expired"

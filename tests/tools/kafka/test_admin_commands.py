@@ -40,6 +40,7 @@ from ottla_testing.broker.beating import QUICK as BEATING
 from ottla_testing.broker.beating import altering_share_offset, consumer_beat, share_beat, share_joined
 from ottla_testing.broker.harness import Broker, produce, records, running
 from ottla_testing.broker.replica_cases import reassigning
+from ottla_testing.broker.streaming import joining
 from ottla_testing.patience import PATIENCE_S
 
 COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
@@ -47,6 +48,7 @@ AUTHORIZED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
+STREAMING = BEATING | {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
 Ottla = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
@@ -281,6 +283,39 @@ async def test_share_group_is_listed_described_and_deleted(tmp_path: Path, ottla
         assert described["offsets"][1] == last
         assert (await ottla(broker, "groups", "--delete", "--group", "s"))[0] == 0
         assert await parsed(ottla, broker, "groups", "--list", "--type", "share") == {"groups": []}
+
+
+async def test_streams_group_is_listed_and_described(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3", overrides=STREAMING) as broker:
+        await broker.topic("t", 2)
+        await fill(broker, 1, 4)
+        client = await broker.client()
+        await commit(broker, "k", {("t", 1): 1})
+        joined = await client.call(joining(process_id="p"), 0)
+        assert joined.error_code == 0
+        _, out, _ = await ottla(broker, "groups", "--list", "--type", "streams")
+        assert cells(out) == [["GROUP", "TYPE"], ["k", "Streams"]]
+        describe = ("groups", "--describe", "--group", "k")
+        code, out, err = await ottla(broker, *describe)
+        assert (code, err) == (0, "")
+        assert cells(out) == [
+            ["GROUP", "TOPIC", "PARTITION", "OFFSET-LAG"],
+            ["k", "t", "0", "0"],
+            ["k", "t", "1", "3"],
+        ]
+        _, out, _ = await ottla(broker, *describe, "--verbose")
+        assert cells(out)[1:] == [["k", "t", "0", "-", "-", "0", "0"], ["k", "t", "1", "1", "-", "4", "3"]]
+        _, out, _ = await ottla(broker, *describe, "--members")
+        assert out.splitlines()[1].split(maxsplit=4) == ["k", "a", "p", "test", "ACTIVE: 0:[0,1]; "]
+        _, out, _ = await ottla(broker, *describe, "--members", "--verbose")
+        epoch = str(joined.member_epoch)
+        row = out.splitlines()[1].split(maxsplit=8)
+        assert row == ["k", epoch, "0", "a", "streams", epoch, "p", "test", "ACTIVE: 0:[0,1]; TARGET-ACTIVE: 0:[0,1]; "]
+        _, out, _ = await ottla(broker, *describe, "--state", "--verbose")
+        assert cells(out)[1][-4:] == ["Stable", epoch, epoch, "1"]
+        (described,) = (await parsed(ottla, broker, *describe))["groups"]
+        (one,) = described["members"]
+        assert (described["type"], one["tasks"]) == ("streams", {"active": {"0": [0, 1]}, "standby": {}, "warmup": {}})
 
 
 async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:
