@@ -268,8 +268,10 @@ def test_settings_have_kafkas_names() -> None:
 def test_settings_of_consumer_groups_have_kafkas_names() -> None:
     config = Config(
         {
-            "group.consumer.session.timeout.ms": "1001",
-            "group.consumer.heartbeat.interval.ms": "1002",
+            "group.consumer.min.session.timeout.ms": "1",
+            "group.consumer.session.timeout.ms": "1002",
+            "group.consumer.min.heartbeat.interval.ms": "1",
+            "group.consumer.heartbeat.interval.ms": "1001",
             "group.consumer.max.size": "3",
             "group.consumer.assignors": "range, org.apache.kafka.coordinator.group.assignor.UniformAssignor",
             "group.consumer.assignment.interval.ms": "4",
@@ -279,7 +281,7 @@ def test_settings_of_consumer_groups_have_kafkas_names() -> None:
         }
     )
     made = CoordinatorSettings.from_config(config, Behaviour())
-    assert made.consumer == Settings(1001, 1002, 3, ("range", "uniform"), 4, 10_005, "upgrade", 6)
+    assert made.consumer == Settings(1002, 1001, 3, ("range", "uniform"), 4, 10_005, "upgrade", 6)
     own = {"consumer.session.timeout.ms": "7", "consumer.heartbeat.interval.ms": "8", "share.session.timeout.ms": "1"}
     changed = made.of_consumer_group(own | {"consumer.assignment.interval.ms": "9"})
     assert changed == replace(made.consumer, session_timeout_ms=7, heartbeat_interval_ms=8, assignment_interval_ms=9)

@@ -230,7 +230,8 @@ async def test_session_adds_and_forgets_partitions(tmp_path: Path) -> None:
 
 
 async def test_limit_of_sessions(tmp_path: Path) -> None:
-    async with running(tmp_path, overrides={**SMALL, "group.share.max.share.sessions": "1"}) as broker:
+    one = {"group.share.max.share.sessions": "1", "group.share.max.size": "1"}  # no more members than sessions
+    async with running(tmp_path, overrides=SMALL | one) as broker:
         p = await shared(broker, b"0")
         a, b = await Member.join(broker), await Member.join(broker, "b")
         await a.fetch(p)

@@ -50,8 +50,11 @@ OVERRIDES = {
     "share.coordinator.snapshot.update.records.per.snapshot": "3",
     "group.consumer.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",
-    "group.consumer.session.timeout.ms": "3600000",  # only locks end
-    "group.share.session.timeout.ms": "3600000",
+    **{
+        f"group.{kind}.{limit}session.timeout.ms": "3600000"  # only locks end
+        for kind in ("consumer", "share")
+        for limit in ("", "max.")
+    },
 }
 OPTIONS = options([Path(DATA)], OVERRIDES)
 SYNCED = options([Path(DATA)], {**OVERRIDES, "log.flush.interval.messages": "1"})

@@ -13,8 +13,17 @@ from selectors import EVENT_READ, DefaultSelector
 from ottla.protocol.records import batch, formats
 from ottla_testing.patience import PATIENCE_S
 
-# Kafka has an initial rebalance delay of three seconds and a minimum session of six: both only cost time here.
-OVERRIDES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+# Kafka has an initial rebalance delay of three seconds and minimum times of sessions and locks: they only cost time.
+OVERRIDES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    **{
+        f"group.{kind}.min.{time}.ms": "1"
+        for kind in ("consumer", "share", "streams")
+        for time in ("session.timeout", "heartbeat.interval")
+    },
+}
 
 
 class RunningBroker:
