@@ -6,9 +6,9 @@ Owns the flags and the layout of that tool; resets are in `group_resets.py`. `--
 coordinator` (`id, host, port`), `assignor, group_epoch, assignment_epoch`, `members` (`member_id, instance_id,
 client_id, host, member_epoch, partitions, target, upgraded, tasks, target_tasks`) and `offsets` (`topic, partition,
 leader_epoch, current_offset, log_end_offset, lag, member_id, client_id, host`; of a share group `topic, partition,
-leader_epoch, start_offset, lag`), with any flags; with --delete `group, error`; with --delete-offsets `group, error, offsets`
-(`topic, partition, error`); with --reset-offsets `group, executed, offsets` (`topic, partition, offset`). Unknown
-values are null.
+leader_epoch, start_offset, lag`), with any flags; with --delete `group, error`; with --delete-offsets `group, error,
+offsets` (`topic, partition, error`); with --reset-offsets `group, executed, offsets` (`topic, partition, offset`).
+Unknown values are null.
 """
 
 from __future__ import annotations
