@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
-from ....protocol.compiler import build, parse
-from ....protocol.errors import MalformedMessage
 from ....protocol.internal_records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -26,7 +24,7 @@ from ....protocol.internal_records.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from ....protocol.schema import spec
+from ..record_form import read_record, readers, write_record
 from .state import (
     Assigned,
     AssignmentEpochSet,
@@ -74,12 +72,7 @@ def encode(group_id: str, change: Change, written: Format) -> Record | None:
     if isinstance(change, Checked):
         return None
     key_class, make_key, make_value = _ENCODERS[type(change)]
-    key, key_type = make_key(key_class, group_id, change), spec(key_class).api_key
-    value = make_value(change, written)
-    return (
-        key_type.to_bytes(2, "big") + build(key, 0),
-        None if value is None else b"\x00\x00" + build(value, 0),
-    )
+    return write_record(make_key(key_class, group_id, change), make_value(change, written))
 
 
 def encode_all(group_id: str, changes: Iterable[Change], written: Format) -> list[Record]:
@@ -217,18 +210,8 @@ _ENCODERS: dict[type, tuple[type[Any], Callable[[Any, Any, Any], Any], Callable[
 
 def decode(key_type: int, key: bytes, value: bytes | None) -> GroupChange | None:
     """Decodes a record; None for another key type. Raises MalformedMessage."""
-    reader = _DECODERS.get(key_type)
-    if reader is None:
-        return None
-    key_class, value_class, make = reader
-    read_key = parse(key_class, 0, key[2:])
-    read_value = None
-    if value is not None:
-        version = int.from_bytes(value[:2], "big", signed=True)
-        if len(value) < 2 or version != 0:
-            raise MalformedMessage(f"group record: value version {version}, expected 0")
-        read_value = parse(value_class, 0, value[2:])
-    return GroupChange(read_key.group_id, make(read_key, read_value), value is None)
+    read = read_record(_DECODERS, key_type, key, value)
+    return None if read is None else GroupChange(*read)
 
 
 def _epoch(_: Any, value: ConsumerGroupMetadataValue | None) -> Change:
@@ -328,15 +311,12 @@ def _regex(key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularEx
     return RegexSet(key.regular_expression, Resolved(frozenset(value.topics), value.version, value.timestamp))
 
 
-_DECODERS: dict[int, tuple[type[Any], type[Any], Callable[[Any, Any], Change]]] = {
-    spec(key).api_key: (key, value, make)
-    for key, value, make in (
-        (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, _epoch),
-        (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue, _topics),
-        (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, _info),
-        (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, _assignment_epoch),
-        (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue, _target),
-        (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue, _current),
-        (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue, _regex),
-    )
-}
+_DECODERS = readers(
+    (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, _epoch),
+    (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue, _topics),
+    (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, _info),
+    (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, _assignment_epoch),
+    (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue, _target),
+    (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue, _current),
+    (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue, _regex),
+)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from ....protocol.compiler import build, parse
-from ....protocol.errors import MalformedMessage
 from ....protocol.internal_records import share_group_records as schemas
 from ....protocol.internal_records.share_group_records import TopicInfo, TopicPartitions, TopicPartitionsInfo
+from ..record_form import read_record, readers, write_record
 from .assignor import Partitions
 from .state import (
     AssignmentEpochSet,
@@ -63,9 +63,7 @@ def _encoded(group_id: str, change: Change, has_times: bool) -> Record:
     assert not isinstance(change, Checked)
     kind = _kind(change)
     member = {"member_id": change[0]} if kind in _OF_MEMBER else {}
-    key = kind.to_bytes(2, "big") + build(_KEYS[kind](group_id=group_id, **member), 0)
-    value = _value(change, has_times)
-    return key, None if value is None else b"\0\0" + build(value, 0)
+    return write_record(_KEYS[kind](group_id=group_id, **member), _value(change, has_times))
 
 
 def _kind(change: Change) -> int:
@@ -144,16 +142,8 @@ def decode(kind: int, key: bytes, value: bytes | None) -> ShareGroupChange | Non
     """Decodes a record with a key of this kind; None for another kind of group. An initialization that was not complete
     begins again. Raises MalformedMessage.
     """
-    if kind not in KEY_TYPES:
-        return None
-    read_key = parse(_KEYS[kind], 0, key[2:])
-    read = None
-    if value is not None:
-        version = int.from_bytes(value[:2], "big", signed=True)
-        if len(value) < 2 or version != 0:
-            raise MalformedMessage(f"share group record {kind}: value version {version}, expected 0")
-        read = parse(_VALUES[kind], 0, value[2:])
-    return ShareGroupChange(read_key.group_id, _change(kind, read_key, read))
+    read = read_record(_READERS, kind, key, value)
+    return None if read is None else ShareGroupChange(read.group_id, read.change)
 
 
 def _change(kind: int, key: Any, value: Any) -> Change:
@@ -192,3 +182,6 @@ def _by_id(listed: list[TopicPartitions]) -> Partitions:
 
 def _topics(listed: list[TopicPartitionsInfo]) -> dict[bytes, Initialized]:
     return {one.topic_id: Initialized(one.topic_name, frozenset(one.partitions)) for one in listed}
+
+
+_READERS = readers(*((_KEYS[kind], _VALUES[kind], partial(_change, kind)) for kind in KEY_TYPES))

@@ -200,6 +200,8 @@ class Step:
         group, interval_ms = self.group, self.settings.assignment_interval_ms
         if self.is_delayed:
             return max(group.assignment_epoch, 1), {}, INITIAL_DELAY
+        if group.assignment_epoch >= self.epoch and self.replaced is None:
+            return group.assignment_epoch, group.target, None
         previous = dict(group.target)
         members = dict(group.members)
         if self.replaced is not None and member is not None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ....protocol.compiler import build, parse
-from ....protocol.errors import MalformedMessage
 from ....protocol.internal_records import streams_group_records as schemas
 from ....protocol.internal_records.streams_group_records import CurrentTaskIds, KeyValue, TaskIds
-from ....protocol.schema import spec
+from ..record_form import read_record, readers, write_record
 from .state import (
     RECORDED,
     AssignmentEpochSet,
@@ -58,9 +56,7 @@ def _encoded(group_id: str, change: Change) -> Record:
     key_class, value_of = _ENCODERS[type(change)]
     member_id: str | None = getattr(change, "member_id", None)
     key = key_class(group_id=group_id) if member_id is None else key_class(group_id=group_id, member_id=member_id)
-    encoded_key = spec(key_class).api_key.to_bytes(2, "big") + build(key, 0)
-    value = value_of(change)
-    return encoded_key, None if value is None else b"\0\0" + build(value, 0)
+    return write_record(key, value_of(change))
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------
@@ -207,18 +203,8 @@ _ENCODERS: dict[type, tuple[type[Any], Callable[[Any], Any]]] = {
 
 def decode(key_type: int, key: bytes, value: bytes | None) -> StreamsGroupChange | None:
     """Decodes a record; None for another key type. Raises MalformedMessage."""
-    reader = _DECODERS.get(key_type)
-    if reader is None:
-        return None
-    key_class, value_class, make = reader
-    read_key = parse(key_class, 0, key[2:])
-    read_value = None
-    if value is not None:
-        version = int.from_bytes(value[:2], "big", signed=True)
-        if len(value) < 2 or version != 0:
-            raise MalformedMessage(f"group record: value version {version}, expected 0")
-        read_value = parse(value_class, 0, value[2:])
-    return StreamsGroupChange(read_key.group_id, make(read_key, read_value), value is None)
+    read = read_record(_DECODERS, key_type, key, value)
+    return None if read is None else StreamsGroupChange(*read)
 
 
 def _epoch(_: Any, value: schemas.StreamsGroupMetadataValue | None) -> Change:
@@ -334,18 +320,15 @@ def _internal(topics: Iterable[StoredSubtopology.TopicInfo]) -> tuple[InternalTo
     )
 
 
-_DECODERS: dict[int, tuple[type[Any], type[Any], Callable[[Any, Any], Change]]] = {
-    spec(key).api_key: (key, value, make)
-    for key, value, make in (
-        (schemas.StreamsGroupMetadataKey, schemas.StreamsGroupMetadataValue, _epoch),
-        (schemas.StreamsGroupMemberMetadataKey, schemas.StreamsGroupMemberMetadataValue, _info),
-        (
-            schemas.StreamsGroupTargetAssignmentMetadataKey,
-            schemas.StreamsGroupTargetAssignmentMetadataValue,
-            _assignment_epoch,
-        ),
-        (schemas.StreamsGroupTargetAssignmentMemberKey, schemas.StreamsGroupTargetAssignmentMemberValue, _target),
-        (schemas.StreamsGroupCurrentMemberAssignmentKey, schemas.StreamsGroupCurrentMemberAssignmentValue, _current),
-        (schemas.StreamsGroupTopologyKey, schemas.StreamsGroupTopologyValue, _topology),
-    )
-}
+_DECODERS = readers(
+    (schemas.StreamsGroupMetadataKey, schemas.StreamsGroupMetadataValue, _epoch),
+    (schemas.StreamsGroupMemberMetadataKey, schemas.StreamsGroupMemberMetadataValue, _info),
+    (
+        schemas.StreamsGroupTargetAssignmentMetadataKey,
+        schemas.StreamsGroupTargetAssignmentMetadataValue,
+        _assignment_epoch,
+    ),
+    (schemas.StreamsGroupTargetAssignmentMemberKey, schemas.StreamsGroupTargetAssignmentMemberValue, _target),
+    (schemas.StreamsGroupCurrentMemberAssignmentKey, schemas.StreamsGroupCurrentMemberAssignmentValue, _current),
+    (schemas.StreamsGroupTopologyKey, schemas.StreamsGroupTopologyValue, _topology),
+)

@@ -17,6 +17,7 @@ from ...errors import Refused
 from ...groups.consumer.events import Caller, HeartbeatReply, HeartbeatRequest
 from ...groups.consumer.reconciliation import Owned
 from ...groups.consumer.state import JOIN, LEAVE, STATIC_LEAVE
+from .heartbeat_checks import check_texts
 
 MEMBER_ID_REQUIRED_SINCE = 1
 Assignment = ConsumerGroupHeartbeatResponse.Assignment
@@ -52,10 +53,12 @@ def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> N
     """Checks the request by itself, in Kafka's order. Raises Refused."""
     epoch = request.member_epoch
     needs_id = context.api_version >= MEMBER_ID_REQUIRED_SINCE or epoch > 0 or epoch == LEAVE
-    _check_text(request.member_id if needs_id else None, "MemberId can't be empty.")
-    _check_text(request.group_id, "GroupId can't be empty.")
-    _check_text(request.instance_id, "InstanceId can't be empty.")
-    _check_text(request.rack_id, "RackId can't be empty.")
+    check_texts(
+        ("MemberId", request.member_id if needs_id else None),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    )
     problem = None
     if epoch == JOIN:
         if request.rebalance_timeout_ms == -1:
@@ -74,11 +77,6 @@ def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> N
     if request.server_assignor is not None and request.server_assignor not in assignors:
         text = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
         raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}{', '.join(assignors)}.")
-
-
-def _check_text(text: str | None, problem: str) -> None:
-    if text is not None and not text.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
 
 
 def _read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatRequest:

@@ -17,6 +17,7 @@ from ...context import RequestContext, handles
 from ...errors import Refused
 from ...groups.share.events import Heartbeat, HeartbeatReply, Leave
 from ...groups.share.state import JOIN, LEAVE
+from ..groups.heartbeat_checks import check_texts
 
 LONGEST_MEMBER_ID = 36  # that of a UUID
 
@@ -57,13 +58,7 @@ def _check(request: ShareGroupHeartbeatRequest, context: RequestContext) -> None
 def _check_fields(request: ShareGroupHeartbeatRequest) -> None:
     """Checks the request by itself, in Kafka's order. Raises Refused."""
     problem = None
-    for name, text in (
-        ("MemberId", request.member_id),
-        ("GroupId", request.group_id),
-        ("RackId", request.rack_id),
-    ):
-        if text is not None and not text.strip():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+    check_texts(("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id))
     if request.member_epoch == JOIN and not request.subscribed_topic_names:
         problem = "SubscribedTopicNames must be set in first request."
     elif request.member_epoch < LEAVE:

@@ -31,6 +31,7 @@ from ...groups.streams.state import Endpoint as MemberEndpoint
 from ...groups.streams.topology import check as check_topology
 from ...groups.streams.values import CopartitionGroup, InternalTopic, Status, Subtopology, Tasks, TasksTuple, Topology
 from ...metadata.topics import check_name, is_internal
+from ..groups.heartbeat_checks import check_texts
 
 SentTopology = StreamsGroupHeartbeatRequest.Topology
 NAMED_MAX = 3
@@ -130,14 +131,12 @@ def _check_supported(request: StreamsGroupHeartbeatRequest, context: RequestCont
 
 def _check(request: StreamsGroupHeartbeatRequest) -> None:
     """Checks the request by itself, in Kafka's order. Raises Refused."""
-    for name, text in (
+    check_texts(
         ("MemberId", request.member_id),
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
-    ):
-        if text is not None and not text.strip():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+    )
     problem = None
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     epoch = request.member_epoch
