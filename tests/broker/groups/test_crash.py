@@ -31,16 +31,20 @@ CURRENT_ASSIGNMENT = 8  # the type of a key
 
 @pytest.mark.soak
 @pytest.mark.timeout(900 * max(1.0, SCALE))
-@pytest.mark.parametrize("synced", [False, True], ids=["killed", "without power"])
-def test_groups_survive_a_crash_at_any_step(synced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("synced", "failing"),
+    [(False, False), (True, False), (False, True)],
+    ids=["killed", "without power", "full now and then"],
+)
+def test_groups_survive_a_crash_at_any_step(synced: bool, failing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of seeds grows with the square of the scale; a soak uses new ones."""
     syncs_in_turn(monkeypatch)
     count = max(1, int(SCALE * SCALE))
     first = 0 if SCALE <= 1 else random.randrange(1 << 32)
     stop_chance = 0.2 if SCALE <= 1 and ONLY is None else 1.0
     seeds = [int(ONLY)] if ONLY is not None else range(first, first + count)
-    for world in [run(seed, synced, stop_chance) for seed in seeds]:
-        assert world.stops > 20 and world.acknowledged > 10
+    for world in [run(seed, synced, stop_chance, failing) for seed in seeds]:
+        assert world.stops > 20 and world.acknowledged > 5 and (world.failures > 0) == failing
 
 
 # -- planted bugs

@@ -6,12 +6,14 @@ acknowledged: members continue with their epochs, and no epoch goes back; a part
 another one may own it; offsets are committed; records of share groups that were accepted or rejected are not
 delivered, all others are, with a delivery count above that of an acknowledged release.
 
-Power losses are only injected if `flush.messages` is 1 for all topics; otherwise only kills are survivable.
+Power losses are only injected if `flush.messages` is 1 for all topics; otherwise only kills are survivable. With
+`failing` writes find the disk full at times: what is refused then has no effect.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import uuid
 from dataclasses import dataclass, field, replace
@@ -22,6 +24,7 @@ from unittest import mock
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.resource_types import GROUP
+from ottla.broker.errors import Refused
 from ottla.broker.futures import settled
 from ottla.broker.groups.consumer.events import HeartbeatRequest
 from ottla.broker.groups.offsets import CommittedOffset
@@ -60,6 +63,8 @@ OPTIONS = options([Path(DATA)], OVERRIDES)
 SYNCED = options([Path(DATA)], {**OVERRIDES, "log.flush.interval.messages": "1"})
 APIS = router.apis_of(OPTIONS.config.profile)
 NONE = ErrorCode.NONE
+FAILURES = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+TOPIC_PATH = f"/{TOPIC}-"
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 Partitions = dict[bytes, frozenset[int]]
 Offset = tuple[int, int]  # partition, offset
@@ -112,9 +117,11 @@ class Known:
 
 
 class World:
-    """A run of random work, checked at its crashes. With `synced` every response waits for syncs."""
+    """A run of random work, checked at its crashes. With `synced` every response waits for syncs; with `failing` some
+    writes find the disk full.
+    """
 
-    def __init__(self, seed: int, synced: bool, stop_chance: float = 1.0) -> None:
+    def __init__(self, seed: int, synced: bool, stop_chance: float = 1.0, failing: bool = False) -> None:
         self.rng = random.Random(seed)
         self.chance = random.Random(seed + 1)
         self.synced, self.stop_chance = synced, stop_chance
@@ -123,6 +130,8 @@ class World:
         self.known = Known()
         self.rolls = self.rng.random() < 0.5
         self.counter = 0
+        self.failing = failing
+        self.failures = 0
         self.stops = 0
         self.violations: list[Violation] = []
         self.acknowledged = 0
@@ -198,9 +207,20 @@ class World:
             for partition in topic.partitions:
                 partition.configure(replace(partition.log.config, segment_bytes=700))
 
+    def may_fail(self, error: ErrorCode, *facts: object) -> None:
+        """Accepts an error of a write that failed."""
+        demand(self.failures > 0 and error in FAILURES, "response", error.name, *facts)
+
     def on_step(self, step: Step) -> None:
-        if self.chance.random() >= self.stop_chance:
-            return
+        if self.chance.random() < self.stop_chance:
+            self.stop_here(step)
+        is_write = step.operation == "write" and step.path.endswith(".log")
+        if is_write and self.failing and TOPIC_PATH not in step.path and self.chance.random() < 0.1:
+            self.failures += 1
+            raise OSError(errno.ENOSPC, "the disk is full", step.path)
+
+    def stop_here(self, step: Step) -> None:
+        """Forks the disk as after a crash here, and checks the fork."""
         size = len(step.change.data or b"") if step.change is not None else 0
         fork = self.files.fork(step, self.chance.choice((0, size, self.chance.randint(0, size))))
         powered = not self.synced or self.chance.random() < 0.3
@@ -246,7 +266,10 @@ def beat(state: BrokerState, member: Member, *, full: bool = False) -> Any:
 async def heartbeat(world: World, member: Member) -> None:
     member.busy = "heartbeat"
     reply = beat(world.state, member, full=world.rng.random() < 0.2)
-    demand(reply.error is NONE, "a heartbeat returned", member, reply)
+    if reply.error is not NONE:
+        world.may_fail(reply.error, member, reply)
+        member.busy = ""
+        return
     demand(await world.state.group_records_durable(member.group) is NONE, "not durable", member)
     demand(member.epoch == 0 or reply.epoch >= member.epoch, "an epoch went back", member, reply)
     member.epoch = reply.epoch
@@ -262,7 +285,10 @@ async def leave(world: World, member: Member) -> None:
         reply: Any = world.state.groups.consumer_heartbeat("c", HeartbeatRequest(member_id=member.name, epoch=-1))
     else:
         reply = world.state.groups.share_heartbeat("s", Leave(member.name))
-    demand(reply.error is NONE, "a leave returned", member, reply)
+    if reply.error is not NONE:
+        world.may_fail(reply.error, member, reply)
+        member.busy = ""
+        return
     demand(await world.state.group_records_durable(member.group) is NONE, "not durable", member)
     member.epoch, member.owned, member.busy = 0, {}, ""
 
@@ -283,7 +309,9 @@ async def commit(world: World, member: Member) -> None:
         api_version=9,
     )
     code = code or await world.state.group_records_durable("c")
-    demand(code is NONE, "a commit returned", code, member)
+    if code is not NONE:
+        world.may_fail(code, member)
+        world.known.commits["c"].remove(world.counter)
     world.known.committing = ""
 
 
@@ -312,7 +340,11 @@ async def share(world: World, member: Member) -> None:
     if not owned:
         return
     index = world.rng.choice(owned)
-    led = led_of(world.state, index)
+    try:
+        led = led_of(world.state, index)
+    except Refused as refused:
+        world.may_fail(refused.code, member)
+        return
     if not led.is_ready:
         await world.idle()
     records = take(world.state, led, member.name, world.rng.randint(1, 5))
@@ -328,7 +360,11 @@ async def share(world: World, member: Member) -> None:
             world.known.shared[index, offset].done = None
     given = [Acknowledgement(offset, offset, [kind]) for offset, kind in sorted(kinds.items())]
     outcome = await settled(world.state.share_partitions.acknowledge(led, member.name, given))
-    demand(outcome is None, "an acknowledgement returned", outcome)
+    if outcome is not None:
+        world.may_fail(outcome.code, member, outcome)
+        for offset in kinds:
+            world.known.shared[index, offset].done = False
+        return
     world.acknowledged += len(kinds)
     for offset, kind in kinds.items():
         one = world.known.shared[index, offset]
@@ -423,8 +459,8 @@ def check_shared(state: BrokerState, known: Known) -> None:
             demand(got.get(offset, 9) > one.released, "a release is not stored", index, offset, one, got)
 
 
-def run(seed: int, synced: bool, stop_chance: float = 1.0) -> World:
-    world = World(seed, synced, stop_chance)
+def run(seed: int, synced: bool, stop_chance: float = 1.0, failing: bool = False) -> World:
+    world = World(seed, synced, stop_chance, failing)
     errors: list[BaseException] = []
 
     async def run_and_catch() -> None:
