@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,26 @@ def test_instance_id_in_use_is_refused_until_its_session_ends(
         until(lambda: not described(own_broker.address, "workers").members, "the session does not end")
         third = static(group, "one")
         group.wait_for(lambda: len(third.held) == 12)
+
+
+def test_static_member_that_returns_too_late_is_fenced_by_its_successor(
+    own_broker: RunningBroker, create: Callable[..., str]
+) -> None:
+    """The process is stopped for longer than its session: another member has its instance id when it continues."""
+    create(own_broker.address, "work", PARTITIONS)
+    with members(own_broker.address, "workers", "work") as group:
+        first = static(group, "one")
+        group.wait_for_shares([first], 12)
+        first.process.send_signal(signal.SIGSTOP)
+        until(lambda: not described(own_broker.address, "workers").members, "the session does not end")
+        second = static(group, "one")
+        group.wait_for(lambda: len(second.held) == 12)
+        first.process.send_signal(signal.SIGCONT)
+        group.wait_for(lambda: first.errors)
+        assert first.errors[0] in ("FENCED_INSTANCE_ID", "_FATAL"), first.errors
+        produce(own_broker.address, "work", 0, 24)
+        group.wait_for(lambda: len(second.records) == 24)
+        assert not first.records
 
 
 # -- one consumer
