@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ottla_testing.history.checker import check
 from ottla_testing.history.facts import Report
 from ottla_testing.history.workload import (
     FAULTS,
+    GROUP_FAULTS,
     LINES,
     Client,
     Workload,
@@ -80,39 +81,48 @@ def test_run_with_all_faults_has_clean_history(tmp_path: Path, scaled: Callable[
     assert set(FAULTS) == {"kill", "pause", "cut", "crash", "zombie"}
 
 
-def run(folder: Path, seed: int, crew: list[Client], around: dict[str, Any], scaled: Callable[[int], int]) -> Report:
-    """Runs a crew of groups under all faults, for a short time, or for a long one in a soak."""
-    print(f"seed {seed}: {around}")
-    load = Workload(folder, seed, crew, pace=0.5, **around)
-    try:
-        load.begin()
-        load.disturb(SHORT_S if scaled(RUNS) == 1 else LONG_S)
-        load.finish()
-    finally:
+def group_runs(
+    folder: Path,
+    scaled: Callable[[int], int],
+    crew: Callable[[], list[Client]],
+    around: Callable[[int], dict[str, str]],
+) -> Iterator[Report]:
+    """Runs a crew of groups under all faults: one short run, or many long ones. Yields the reports of clean runs."""
+    runs = scaled(RUNS)
+    for number in range(runs):
+        seed = random.randrange(1 << 32)
+        configs: dict[str, Any] = around(seed)
+        print(f"seed {seed}: {configs}")
+        load = Workload(folder / str(number), seed, crew(), pace=0.5, **configs)
         try:
-            load.close()
+            load.begin()
+            load.disturb(LONG_S if runs > 1 else SHORT_S, GROUP_FAULTS)
+            load.finish()
         finally:
-            report = looked_through(load)
-    assert not report.kinds, report
-    assert not load.broken, load.broken[0]
-    assert report.counts["crashes"] and report.counts["faults: start"], report.counts
-    return report
+            try:
+                load.close()
+            finally:
+                report = looked_through(load)
+        assert not report.kinds, report
+        assert not load.broken, load.broken[0]
+        faults = ("pause", "cut", "zombie", "start", "move")
+        assert all(report.counts[f"faults: {fault}"] for fault in faults) and report.counts["crashes"], report.counts
+        yield report
+        shutil.rmtree(load.folder)
 
 
 def test_consumer_groups_hold_under_all_faults(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     """Groups of KIP-848, and one whose members change between both group protocols."""
-    seed = random.randrange(1 << 32)
-    report = run(tmp_path, seed, next_crew(), next_terrain(seed), scaled)
-    assert report.counts["records polled"] and report.counts["commits of offsets: ok"], report.counts
-    assert report.counts["transactions: committed"], report.counts
+    for report in group_runs(tmp_path, scaled, next_crew, next_terrain):
+        assert report.counts["records polled"] and report.counts["commits of offsets: ok"], report.counts
+        assert report.counts["transactions: committed"], report.counts
 
 
 def test_share_groups_hold_under_all_faults(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    seed = random.randrange(1 << 32)
-    report = run(tmp_path, seed, share_crew(), share_terrain(seed), scaled)
-    assert report.counts["records delivered again"] and report.counts["records acknowledged: ok"], report.counts
-    unsure = report.counts["records that may have reached the limit"]
-    assert unsure <= report.counts["records read"] // 20, report.counts
+    for report in group_runs(tmp_path, scaled, share_crew, share_terrain):
+        assert report.counts["records delivered again"] and report.counts["records acknowledged: ok"], report.counts
+        unsure = report.counts["records that may have reached the limit"]
+        assert unsure <= report.counts["records read"] // 20, report.counts
 
 
 def test_wrong_isolation_and_lost_records_found(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_acknowledgement_of_a_record_that_was_not_delivered_is_no_history() -> N
 
 ACTIONS = (
     *("send", "send", "fetch", "fetch", "fetch", "unseen", "acknowledge", "acknowledge", "acknowledge"),
-    *("some", "unknown", "wait", "die", "crash", "close"),
+    *("some", "unknown", "wait", "die", "crash", "close", "move"),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 1 << 16)), max_size=120)
 
@@ -276,8 +276,8 @@ class Run:
                 member.acknowledge(kinds, choose.choice(("done", "undone")) if action == "unknown" else "ok")
         elif action == "wait":
             self.model.wait(choose.choice((0.1, 0.3, LOCK_S)))
-        elif action == "crash":
-            self.model.crash()
+        elif action in ("crash", "move"):
+            getattr(self.model, action)()
         elif action == "close":
             self.model.close(member.session)
             member.renew_session()

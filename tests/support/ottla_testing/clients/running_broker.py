@@ -32,8 +32,10 @@ class RunningBroker:
     `release` and `overrides` (config names with _ in place of dots) may be changed between a stop and the next start.
     """
 
-    def __init__(self, folder: Path, release: str | None = None, **overrides: str) -> None:
+    def __init__(self, folder: Path, release: str | None = None, *, control: str = "", **overrides: str) -> None:
+        """`control` is the address of a control plane; none without one."""
         self.release = release
+        self.control = control
         self.data_dir = folder / "data"
         self.log = folder / "broker.log"
         self.overrides = {**OVERRIDES, **{name.replace("_", "."): value for name, value in overrides.items()}}
@@ -63,6 +65,7 @@ class RunningBroker:
         command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir)]
         command += ["--release", self.release] if self.release else []
+        command += ["--control", self.control] if self.control else []
         for name, value in self.overrides.items():
             command += ["--override", f"{name}={value}"]
         with self.log.open("a") as log:

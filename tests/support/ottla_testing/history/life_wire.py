@@ -22,6 +22,7 @@ from ottla_testing.history.shares import GAP, RENEW
 
 TIMEOUT_S = 5.0
 HEARTBEAT_S = 0.3
+PAUSE_S = 0.05
 MOST_RECORDS, MOST_BYTES = 40, 1 << 20
 REJOIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 GAP_S = 1.0  # less than a lock
@@ -174,6 +175,8 @@ class Sharing:
                     results[self._name(place)] = _error(data.acknowledge_error_code)
                 if data.acquired_records:
                     records[self._name(place)] = self._taken(place, data)
+                elif data.error_code:  # without a leader: clients send a metadata request
+                    time.sleep(PAUSE_S)
         return records, results
 
     def _taken(self, place: Place, data: Any) -> list[tuple[int, bytes, int]]:

@@ -71,6 +71,14 @@ class ShareModel(Model):
         self.open.clear()
         for one in self.shared.values():
             one.owner, one.count = "", one.stored
+        self.fault("start")
+
+    def move(self) -> None:
+        """The leaders move: locks and counts are lost as in a crash, but sessions stay."""
+        self.fault("move")
+        for one in self.shared.values():
+            one.owner, one.count = "", one.stored
+        self.fault("moved")
 
     def available(self, partition: str) -> list[tuple[int, int]]:
         """Returns (offset, value) of the records that can be acquired, within the limit of records in flight."""

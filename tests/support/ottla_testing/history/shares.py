@@ -22,7 +22,8 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 TERMINAL = (GAP, ACCEPT, REJECT)
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"  # outcomes of an acknowledgement
 NOT_OWNED = "INVALID_RECORD_STATE"
-LOSES_STATE = ("kill", "stop", "move")  # faults after which acquired records are available, with their stored counts
+ENDS = {"kill": "start", "stop": "start", "move": "moved"}
+"""Faults after which acquired records are available, with their stored counts, and the events after them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +96,32 @@ class ShareGroup:
     """The topics of which all was processed, with the line that claims it."""
 
 
+class Spans:
+    """Spans of lines in order; a fault takes effect at some time between its event and the event of its end."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []
+
+    def begin(self, line: int) -> None:
+        """Begins a span, which lasts until `end`."""
+        if not self._spans or self._spans[-1][1] != NEVER:
+            self._spans.append((line, NEVER))
+
+    def end(self, line: int) -> None:
+        """Ends the span that is open, if there is one."""
+        if self._spans and self._spans[-1][1] == NEVER:
+            self._spans[-1] = self._spans[-1][0], line
+
+    def next_after(self, line: int) -> int:
+        """Returns the first line of the first span that has not ended by this line; NEVER if there is none."""
+        at = bisect_right(self._spans, line, key=_end)
+        return self._spans[at][0] if at < len(self._spans) else NEVER
+
+
+def _end(span: tuple[int, int]) -> int:
+    return span[1]
+
+
 class Shares:
     """Follows the events of share groups. `find` notes that a value was found, as `Follower` does."""
 
@@ -103,8 +130,8 @@ class Shares:
     ) -> None:
         self.groups: dict[str, ShareGroup] = {}
         self.alive: dict[str, int] = {}  # by session: the line at which it was certainly open for the last time
-        self.losses: list[int] = []  # lines of faults that lose the state in memory
-        self.moves: list[int] = []  # lines of faults that move leaders
+        self.losses = Spans()  # of faults that lose the state in memory
+        self.moves = Spans()  # of those that move leaders, whose connections stay
         self.acks: list[list[Ack]] = []  # together in one partition
         self._place, self._find, self._counts = place, find, counts
         self._fetching: dict[str, Fetching] = {}
@@ -132,10 +159,11 @@ class Shares:
 
     def fault(self, line: int, fault: str) -> None:
         """Notes a fault."""
-        if fault in LOSES_STATE:
-            self.losses.append(line)
-        if fault == "move":
-            self.moves.append(line)
+        for spans, faults in ((self.losses, ENDS), (self.moves, ("move",))):
+            if fault in faults:
+                spans.begin(line)
+            elif fault in ENDS.values():
+                spans.end(line)
 
     # -- events
 
@@ -227,23 +255,20 @@ class Shares:
         """Returns the line until which its session is certainly open, and the leader the same."""
         if not delivery.is_certain:
             return 0
-        at = bisect_right(self.moves, delivery.invoked)
-        line = self.alive[delivery.owner]
-        return line if at == len(self.moves) else min(line, self.moves[at])
+        return min(self.alive[delivery.owner], self.moves.next_after(delivery.invoked))
 
     def is_certain(self, ack: Ack) -> bool:
         """Returns whether the member certainly held the record when it was acknowledged."""
         delivery = ack.delivery
         is_open = delivery.is_certain and ack.invoked <= self.owned_until(delivery)
-        moved = bisect_right(self.moves, ack.line) != bisect_right(self.moves, delivery.invoked)
+        moved = self.moves.next_after(delivery.invoked) < ack.line
         return ack.is_first and is_open and not moved and ack.at <= delivery.locked_until
 
     def has_lost_state(self, group: ShareGroup, earlier: Delivery, later: Delivery) -> bool:
         """Returns whether the broker may have lost the state in memory between two deliveries: by a fault, or because
         the group had no session. Then, as in Kafka, locks are lost in partitions that the last sessions no longer had.
         """
-        at = bisect_right(self.losses, earlier.invoked)
-        if at < len(self.losses) and self.losses[at] < later.line:
+        if self.losses.next_after(earlier.invoked) < later.line:
             return True
         spans = self._spans.get(id(group))
         if spans is None:

@@ -10,9 +10,12 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,6 +47,8 @@ FIRST_DEEDS = {  # no faults before these
     "sharer": '"type":"ok","op":"share_ack"',
 }
 FAULTS = ("kill", "pause", "cut", "crash", "zombie")
+GROUP_FAULTS = (*FAULTS, "move")
+MOVED = {"__consumer_offsets": 3, "__share_group_state": 3}  # internal topics whose leaders move, and their partitions
 RETURN_S = 1.0  # a dead client restarts within this time
 CHUNK = 500
 SHARE_LIMIT, SHARE_LOCKS, SHARE_LOCK_S = 8, 100, 2.0
@@ -161,6 +166,11 @@ def terrain(seed: int) -> dict[str, str]:
     return more
 
 
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
 class Workload:
     """`pace` stretches the faults and the time between them; a client that does nothing for `hung_s` is killed. The
     broker is
@@ -190,6 +200,7 @@ class Workload:
         self.broker = RunningBroker(
             folder,
             release or None,
+            control=f"127.0.0.1:{_free_port()}",
             advertised_listeners=f"PLAINTEXT://{self.proxy.address}",
             auto_create_topics_enable="false",
             offsets_topic_num_partitions="3",
@@ -344,6 +355,30 @@ class Workload:
         self.proxy.release()
         self.proxy.refuse(False)
         self._fault("join")
+
+    def _move(self) -> None:
+        """Takes partitions offline, and online again with the next leader epoch. Coordinators load their logs again."""
+        choose = self.choose
+        places = [(topic, index) for topic, count in (self.topics | MOVED).items() for index in range(count)]
+        moved = choose.sample(places, choose.choice((1, 2, 4)))
+        self._fault("move", partitions=[f"{topic}-{index}" for topic, index in moved])
+        there = [place for place in moved if self._set_offline(*place, True)]
+        self.rest(choose.choice((0, 0.3)) * choose.random())
+        assert all([self._set_offline(*place, False) for place in there]), f"{there} have no leader"
+        self._fault("moved")
+
+    def _set_offline(self, topic: str, partition: int, offline: bool) -> bool:
+        """Returns whether the partition exists: an internal topic may not exist yet."""
+        body = json.dumps({"topic": topic, "partition": partition, "offline": offline}).encode()
+        url = f"http://{self.broker.control}/v1/topology/offline"
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S):
+                return True
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return False
 
     def _living(self, *roles: str) -> list[Client]:
         return [one for one in self.clients if one.process is not None and (not roles or one.role in roles)]
