@@ -19,7 +19,12 @@ pytestmark = pytest.mark.slow
 
 PARTITIONS = 12
 CONSUMER = {"group.protocol": "consumer"}
-QUICK = {"group_consumer_heartbeat_interval_ms": "300", "group_consumer_assignment_interval_ms": "0"}
+QUICK = {
+    "group_consumer_heartbeat_interval_ms": "300",
+    "group_consumer_min_heartbeat_interval_ms": "100",
+    "group_consumer_min_session_timeout_ms": "1000",
+    "group_consumer_assignment_interval_ms": "0",
+}
 
 
 @pytest.fixture(scope="module")

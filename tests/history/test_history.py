@@ -81,6 +81,20 @@ def test_run_with_all_faults_has_clean_history(tmp_path: Path, scaled: Callable[
     assert set(FAULTS) == {"kill", "pause", "cut", "crash", "zombie"}
 
 
+@pytest.mark.parametrize("around", [terrain, next_terrain, share_terrain])
+def test_broker_starts_in_each_release_of_the_runs(around: Callable[[int], dict[str, str]], tmp_path: Path) -> None:
+    """An old release refuses configs that it does not have."""
+    found: dict[str, dict[str, str]] = {}
+    for seed in range(50):
+        chosen = around(seed)
+        found.setdefault(chosen["release"], chosen)
+    assert len(found) > 2
+    for release, given in found.items():
+        configs: dict[str, Any] = {**given}
+        load = Workload(tmp_path / release, 0, [], **configs)
+        load.close()
+
+
 def group_runs(
     folder: Path,
     scaled: Callable[[int], int],

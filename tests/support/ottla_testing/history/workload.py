@@ -130,10 +130,27 @@ def share_crew() -> list[Client]:
     return [*clients, *sharers("wire", 2, COMMITTED_ONLY), *sharers("confluent", 2)]
 
 
+def group_times(kind: str) -> dict[str, str]:
+    """Returns configs with a short session of the groups of a kind, which old releases do not have."""
+    return {
+        f"group_{kind}_session_timeout_ms": "4000",
+        f"group_{kind}_heartbeat_interval_ms": "300",
+        f"group_{kind}_min_session_timeout_ms": "1000",
+        f"group_{kind}_min_heartbeat_interval_ms": "100",
+    }
+
+
 def share_terrain(seed: int) -> dict[str, str]:
     """Returns a release that has share groups, and configs for a run."""
     choose = random.Random(seed)
-    around = terrain(seed) | {"release": choose.choice(("", "4.2", "4.3", "4.4"))}
+    around = terrain(seed) | group_times("share") | {"release": choose.choice(("", "4.2", "4.3", "4.4"))}
+    around |= {
+        "group_share_record_lock_duration_ms": str(int(1000 * SHARE_LOCK_S)),
+        "group_share_min_record_lock_duration_ms": "1000",
+        "group_share_delivery_count_limit": str(SHARE_LIMIT),
+        "group_share_partition_max_record_locks": str(SHARE_LOCKS),
+        "share_coordinator_state_topic_num_partitions": str(MOVED["__share_group_state"]),
+    }
     if choose.random() < 0.5:
         around["share_coordinator_snapshot_update_records_per_snapshot"] = "5"
     return around
@@ -150,7 +167,7 @@ def next_crew() -> list[Client]:
 
 def next_terrain(seed: int) -> dict[str, str]:
     """Returns a release that has the consumer protocol, and configs for a run."""
-    around = terrain(seed)
+    around = terrain(seed) | group_times("consumer")
     return around | {"release": random.Random(seed).choice(("", "4.0", "4.3", "4.4"))}
 
 
@@ -205,14 +222,6 @@ class Workload:
             auto_create_topics_enable="false",
             offsets_topic_num_partitions="3",
             transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
-            group_consumer_session_timeout_ms="4000",
-            group_consumer_heartbeat_interval_ms="300",
-            group_share_session_timeout_ms="4000",
-            group_share_heartbeat_interval_ms="300",
-            group_share_record_lock_duration_ms=str(int(1000 * SHARE_LOCK_S)),
-            group_share_delivery_count_limit=str(SHARE_LIMIT),
-            group_share_partition_max_record_locks=str(SHARE_LOCKS),
-            share_coordinator_state_topic_num_partitions="3",
             **overrides,
         )
         self.proxy.target = self.broker.port
