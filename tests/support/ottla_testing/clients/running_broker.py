@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
+from ottla.broker.config.definitions import facts
+from ottla.broker.releases.profiles import OWN
 from ottla.protocol.records import batch, formats
 from ottla_testing.patience import PATIENCE_S
 
@@ -38,7 +40,7 @@ class RunningBroker:
         self.control = control
         self.data_dir = folder / "data"
         self.log = folder / "broker.log"
-        self.overrides = {**OVERRIDES, **{name.replace("_", "."): value for name, value in overrides.items()}}
+        self.overrides = {name.replace("_", "."): value for name, value in overrides.items()}
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
         self.start()
@@ -66,7 +68,9 @@ class RunningBroker:
         command += ["--data-dir", str(self.data_dir)]
         command += ["--release", self.release] if self.release else []
         command += ["--control", self.control] if self.control else []
-        for name, value in self.overrides.items():
+        known = facts("broker", self.release or OWN)
+        defaults = {name: value for name, value in OVERRIDES.items() if name in known}  # old releases refuse later ones
+        for name, value in (defaults | self.overrides).items():
             command += ["--override", f"{name}={value}"]
         with self.log.open("a") as log:
             # Unbuffered: select must see all bytes that are left.
