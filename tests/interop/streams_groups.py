@@ -1,16 +1,19 @@
 """Streams groups (KIP-1071): the same requests to Apache Kafka and to Ottla, each response compared.
 
 A life of groups with several members: topologies that lack topics, tasks that move, standbys, static members,
-endpoints, offsets, errors, and groups that change their kind.
+endpoints, offsets, errors, and groups that change their kind. Then a group in a data directory that passes between
+both: its members continue in the same epoch, which also needs the same hash of the topics.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from side_by_side import PATIENCE_SECONDS, Pair, Side, both
+from side_by_side import PATIENCE_SECONDS, Pair, RawClient, Side, both
 
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
@@ -27,7 +30,9 @@ from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import fields_of
 from ottla_testing.broker.streaming import GROUP, beating, endpoint, internal, joining, subtopology, tasks, topology
+from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.interop.checks import Check, Failed
+from ottla_testing.oracle.kafka_process import Kraft
 
 RELEASES = ("4.3", "4.4")
 SETTINGS = {
@@ -35,6 +40,12 @@ SETTINGS = {
     "group.streams.assignment.interval.ms": "0",
     "group.streams.min.assignment.interval.ms": "0",
     "group.streams.num.standby.replicas": "1",
+}
+DIRECTORY_SETTINGS = {
+    "group_streams_initial_rebalance_delay_ms": "0",
+    "group_streams_assignment_interval_ms": "0",
+    "group_streams_num_standby_replicas": "1",
+    "offsets_topic_num_partitions": "1",
 }
 SETTLING_CODES = (14, 15, 16)  # until the coordinator has loaded
 Step = tuple[Any, int]
@@ -299,4 +310,106 @@ def static(compare: Comparison, version: int) -> None:
     compare(beating("s2", -1, instance_id="i"), version)
 
 
-CHECKS = [Check(f"streams groups as {release}", lambda release=release: run(release)) for release in RELEASES]
+# --- data directories ------------------------------------------------------------------------------------------------
+
+
+def begin(client: RawClient) -> tuple[int, Any]:
+    """Makes a group with two members; returns their epoch, and how it is described."""
+    made = CreateTopicsRequest.CreatableTopic
+    topic = made(name="in", num_partitions=3, replication_factor=1, assignments=[], configs=[])
+    client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False), 7)
+    await_coordinator(client)
+    end = time.monotonic() + PATIENCE_SECONDS
+    for member, process in (("a", "p"), ("b", "q")):
+        while client.call(joining(member, *PARTS, process_id=process), 0).status and time.monotonic() < end:
+            time.sleep(0.2)  # until the internal topics are there
+    epochs: dict[str, int] = {}
+    while time.monotonic() < end:
+        for member in "ab":
+            response = client.call(joining(member, *PARTS, process_id="pq"["ab".index(member)]), 0)
+            owned = {"active_tasks": response.active_tasks, "standby_tasks": response.standby_tasks}
+            more = client.call(beating(member, response.member_epoch, **owned, warmup_tasks=[]), 0)
+            epochs[member] = more.member_epoch
+        found = client.call(*describe(GROUP, version=0)).groups[0]
+        if found.group_state == "Stable":
+            return epochs["a"], described(found)
+    raise Failed(f"the group does not become stable: {found}")
+
+
+def described(found: Any) -> Any:
+    """What has records of a described group: Kafka shows no numbers of partitions before it writes again."""
+    return found.group_state, found.group_epoch, found.assignment_epoch, settled(found.members)
+
+
+def await_coordinator(client: RawClient) -> None:
+    """Waits until the group's coordinator has loaded."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        found = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 4).coordinators[0]
+        if not found.error_code:
+            probe = client.call(beating(epoch=-1, member="probe"), 0)
+            if probe.error_code not in SETTLING_CODES:
+                return
+        time.sleep(0.1)
+    raise Failed("there is no coordinator")
+
+
+def continued(client: RawClient, epoch: int, before: Any) -> str:
+    """Sends heartbeats to the next broker, and compares how it describes the group."""
+    await_coordinator(client)
+    for member in "ab":
+        response = client.call(beating(member, epoch), 0)
+        if (response.error_code, response.member_epoch, response.status) != (0, epoch, []):
+            raise Failed(f"member {member} in epoch {epoch}: {response}")
+    after = described(client.call(*describe(GROUP, version=0)).groups[0])
+    if after != before:
+        raise Failed(f"before {before}, after {after}")
+    return f"two members continue in epoch {epoch}"
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def to_ours() -> str:
+    with tempfile.TemporaryDirectory(prefix="streams-") as text:
+        place = Path(text)
+        (place / "kafka").mkdir()
+        kafka = Kraft("4.3.1", place / "kafka", **DIRECTORY_SETTINGS)
+        try:
+            epoch, before = begin(RawClient(port_of(kafka.address)))
+        finally:
+            kafka.kill()
+        (place / "ours").mkdir()
+        kafka.logs.rename(place / "ours" / "data")
+        broker = RunningBroker(place / "ours", "4.3", **DIRECTORY_SETTINGS)
+        try:
+            return continued(RawClient(broker.port), epoch, before)
+        finally:
+            broker.close()
+
+
+def to_kafka() -> str:
+    with tempfile.TemporaryDirectory(prefix="streams-") as text:
+        place = Path(text)
+        (place / "ours").mkdir()
+        features = {"ottla_features": "group.version=1,streams.version=1"}  # recorded, so that Kafka has them too
+        broker = RunningBroker(place / "ours", "4.3", **DIRECTORY_SETTINGS, **features)
+        try:
+            epoch, before = begin(RawClient(broker.port))
+        finally:
+            broker.kill()
+        (place / "kafka").mkdir()
+        broker.data_dir.rename(place / "kafka" / "logs")
+        kafka = Kraft("4.3.1", place / "kafka", **DIRECTORY_SETTINGS)
+        try:
+            return continued(RawClient(port_of(kafka.address)), epoch, before)
+        finally:
+            kafka.stop()
+
+
+CHECKS = [
+    *(Check(f"streams groups as {release}", lambda release=release: run(release)) for release in RELEASES),
+    Check("streams groups from Kafka 4.3.1 to Ottla", to_ours),
+    Check("streams groups from Ottla to Kafka 4.3.1", to_kafka),
+]
