@@ -22,6 +22,7 @@ from ..format.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
 from ..format.meta_properties import parse_meta_properties
 from ..format.partition_metadata import FILE_NAME, decode_id, read_topic_id
 from ..io.files import Files
+from .internal_records import INTERNAL_TOPICS, RecordCheck
 from .partition import LEFTOVERS, Circumstances, Finding, Walk
 
 CHECKPOINTS = (
@@ -31,7 +32,6 @@ CHECKPOINTS = (
     checkpoint.CLEANER_OFFSET,
 )
 REPAIRING = CLEAN_SHUTDOWN + ".repairing"
-COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _SET_ASIDE = {
     "-delete": "deleted; the next start on the directory removes it",
     "-stray": "set aside; no broker reads it",
@@ -66,12 +66,15 @@ class Verification:
         may_have_gaps: MayHaveGaps = lambda topic: True,
         chosen: Callable[[str, int], bool] = lambda topic, partition: True,
         files: Files = inspect.INSPECTION_FILES,
+        check: RecordCheck | None = None,
     ) -> None:
+        """`deep` opens the batches; `check` is then applied to the records of internal topics."""
         self.root = os.fspath(directory)
         self._files = files
         self.report = Report(clean=files.exists(os.path.join(self.root, CLEAN_SHUTDOWN)))
         self.folders = inspect.partitions(self.root, files)
         self._deep = deep
+        self._check = check
         self._may_have_gaps = may_have_gaps
         self._chosen = chosen
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
@@ -94,9 +97,11 @@ class Verification:
             names = sorted(self._files.list(folder.path))
         key = (folder.topic, folder.partition)
         gaps = self._may_have_gaps(folder.topic) or key in self._offsets[checkpoint.CLEANER_OFFSET]
-        gaps = gaps or folder.topic in COMPACTED_TOPICS
+        gaps = gaps or folder.topic in INTERNAL_TOPICS
         log_start = self._offsets[checkpoint.LOG_START_OFFSET].get(key, 0)
-        return Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep, log_start), self._files)
+        return Walk(
+            folder, names, Circumstances(self.report.clean, gaps, self._deep, log_start), self._files, self._check
+        )
 
     def around(self, walk: Walk) -> Iterator[Finding]:
         """Yields the findings of the checkpoints and of the partition's topic id, after its walk."""

@@ -1,4 +1,4 @@
-"""The records of the internal topics: groups and offsets, transactions, the state of share partitions.
+"""The records of internal topics in a verification.
 
 A record that cannot be decoded is not damage of its log: its batch is sound. It stops a broker that loads groups,
 transactions or share state from its partition, so it is reported as wrong; a repair leaves it. Records of unknown
@@ -8,107 +8,29 @@ types, which brokers skip, are a note.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
-from ...protocol.compiler import parse
-from ...protocol.errors import MalformedMessage
-from ...protocol.internal_records import (
-    consumer_group_records,
-    group_records,
-    share_group_records,
-    share_state_records,
-    streams_group_records,
-    transaction_records,
-)
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ...protocol.schema import spec
 from .. import inspect
 from ..errors import StorageError
 from ..io.files import Files
 from .facts import Finding, SegmentTask
 
 PART = "records"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 FINDINGS_MAX = 100  # of a segment
-STATES = (0, 2, 4)  # available, acknowledged, archived
-"""The delivery states of stored share state."""
+RecordCheck: TypeAlias = Callable[[str, bytes | None, bytes | None], tuple[str, bool] | None]
+"""(topic, key, value) -> what is wrong with a record and whether a broker cannot load it, or None."""
 
 
-class Layout(NamedTuple):
-    """The classes of a record type. `check` finds what a value that can be parsed may not have."""
-
-    key: type[Any]
-    value: type[Any]
-    check: Callable[[Any], str | None] | None = None
-
-
-def _layouts(*modules: ModuleType) -> dict[int, Layout]:
-    """Pairs the classes XKey and XValue of modules by their type."""
-    found: dict[int, Layout] = {}
-    for module in modules:
-        for name, key in vars(module).items():
-            value = vars(module).get(name.removesuffix("Key") + "Value")
-            if name.endswith("Key") and value is not None:
-                found[spec(key).api_key] = Layout(key, value)
-    return found
-
-
-def _share_state(value: Any) -> str | None:
-    last = -1
-    for one in value.state_batches:
-        text = f"offsets {one.first_offset} to {one.last_offset}"
-        if not last < one.first_offset <= one.last_offset:
-            return f"{text} after {last}"
-        if one.delivery_state not in STATES:
-            return f"{text} in delivery state {one.delivery_state}"
-        last = one.last_offset
-    return None
-
-
-_GROUPS = _layouts(group_records, consumer_group_records, share_group_records, streams_group_records)
-LAYOUTS: Mapping[str, Mapping[int, Layout]] = {
-    "__consumer_offsets": {**_GROUPS, 0: _GROUPS[1]},
-    "__transaction_state": _layouts(transaction_records),
-    "__share_group_state": {
-        kind: layout._replace(check=_share_state) for kind, layout in _layouts(share_state_records).items()
-    },
-}
-"""The record types of each internal topic."""
-
-
-def problem_of(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, bool] | None:
-    """Returns what is wrong with a record of an internal topic and whether a broker cannot load it, or None."""
-    if key is None or len(key) < 2:
-        return f"a record key of {len(key or b'')} bytes", True
-    kind = int.from_bytes(key[:2], "big", signed=True)
-    layout = LAYOUTS[topic].get(kind)
-    if layout is None:
-        return f"a record of the unknown type {kind}", False
-    name = layout.value.__name__.removesuffix("Value")
-    try:
-        parse(layout.key, spec(layout.key).versions.last, key[2:])
-        if value is None:
-            return None
-        if len(value) < 2:
-            raise MalformedMessage(f"value of {len(value)} bytes")
-        version, versions = int.from_bytes(value[:2], "big", signed=True), spec(layout.value).versions
-        if not versions.first <= version <= versions.last:
-            raise MalformedMessage(f"value version {version}, expected {versions.first} to {versions.last}")
-        found = parse(layout.value, version, value[2:])
-    except MalformedMessage as error:
-        return f"a {name} record that cannot be decoded: {error}", True
-    what = layout.check(found) if layout.check is not None else None
-    return None if what is None else (f"a {name} record with {what}", True)
-
-
-def findings(task: SegmentTask, files: Files) -> Iterator[Finding]:
+def findings(task: SegmentTask, files: Files, check: RecordCheck) -> Iterator[Finding]:
     """Yields a finding for each faulty record of a segment of an internal topic; none for another topic. Damaged
     batches are left out: the pass over the segment finds them. Raises StorageError if the file cannot be read.
     """
     topic = task.label.rpartition("-")[0]
-    if topic not in LAYOUTS:
+    if topic not in INTERNAL_TOPICS:
         return
     name = f"{task.label}/{os.path.basename(task.segment.path)}"
     count = 0
@@ -119,7 +41,7 @@ def findings(task: SegmentTask, files: Files) -> Iterator[Finding]:
             is_sound = found.crc_ok and found.problem is None and found.size_bytes <= inspect.ENTRY_BYTES_MAX
             if not is_sound or found.header.is_control:
                 continue
-            for offset, what, is_wrong in _problems(topic, source, found):
+            for offset, what, is_wrong in _problems(topic, source, found, check):
                 count += 1
                 if count <= FINDINGS_MAX:
                     yield Finding(name, found.position, offset, what, is_wrong, PART)
@@ -127,11 +49,13 @@ def findings(task: SegmentTask, files: Files) -> Iterator[Finding]:
         yield Finding(name, None, None, f"{count - FINDINGS_MAX} more records are faulty", True, PART)
 
 
-def _problems(topic: str, source: inspect.Source, found: inspect.BatchFacts) -> Iterable[tuple[int, str, bool]]:
+def _problems(
+    topic: str, source: inspect.Source, found: inspect.BatchFacts, check: RecordCheck
+) -> Iterable[tuple[int, str, bool]]:
     try:
         for record in formats.records(source.read(found.position, found.size_bytes), 0):
             key = None if record.key is None else bytes(record.key)
-            problem = problem_of(topic, key, None if record.value is None else bytes(record.value))
+            problem = check(topic, key, None if record.value is None else bytes(record.value))
             if problem is not None:
                 yield record.offset, *problem
     except (CorruptRecords, InvalidRecords, UnsupportedCodec):

@@ -26,6 +26,7 @@ from ..producers.producer_state import Producer, advance
 from ..segments.segment import LOG_SUFFIX
 from .epochs import EpochOrder, epoch_problems
 from .facts import Bad, Circumstances, End, EpochStretch, Event, Finding, First, Run, SegmentTask, SnapshotDue
+from .internal_records import RecordCheck
 from .segment import segment_events
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp", *OF_JOBS)
@@ -77,6 +78,7 @@ class Walk:
     names: list[str]
     circumstances: Circumstances = field(default_factory=Circumstances)
     files: Files = inspect.INSPECTION_FILES
+    check: RecordCheck | None = None
     bad_at: tuple[int, int] | None = None
     end_offset: int = 0
     first_offset: int = 0
@@ -111,7 +113,7 @@ class Walk:
         """Yields all findings, segment by segment. Raises StorageError if a file cannot be read."""
         yield from self.leftovers()
         for number, task in enumerate(self.tasks()):
-            yield from self.take(number, segment_events(task, self.files))
+            yield from self.take(number, segment_events(task, self.files, check=self.check))
         yield from self.finish()
 
     def tasks(self) -> list[SegmentTask]:

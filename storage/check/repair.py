@@ -39,7 +39,8 @@ from ..io.undo_journal import Backup, SavingFiles
 from ..log.retention import epochs_from
 from ..producers import txn_index
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
-from .directory import CHECKPOINTS, COMPACTED_TOPICS, REPAIRING, MayHaveGaps, check_properties
+from .directory import CHECKPOINTS, REPAIRING, MayHaveGaps, check_properties
+from .internal_records import INTERNAL_TOPICS
 from .partition import LEFTOVERS, Aborted, Circumstances, Finding, Walk
 from .repair_log import apply_plan, plan_log
 
@@ -218,7 +219,7 @@ class Repair:
     def _gaps(self, key: TopicPartition) -> bool:
         cleaned = self._stored[checkpoint.CLEANER_OFFSET]
         by_cleaner = cleaned is None or key in cleaned  # a malformed checkpoint may have contained the partition
-        return by_cleaner or key[0] in COMPACTED_TOPICS or self._options.may_have_gaps(key[0])
+        return by_cleaner or key[0] in INTERNAL_TOPICS or self._options.may_have_gaps(key[0])
 
     def _walk(self, folder: inspect.PartitionFolder, key: TopicPartition, log_start: int) -> tuple[Walk, list[Finding]]:
         circumstances = Circumstances(self.was_clean, self._gaps(key), False, log_start)

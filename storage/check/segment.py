@@ -41,13 +41,19 @@ def one_by_one(source: inspect.Source, entries: Entries, task: SegmentTask) -> O
         yield found, what
 
 
-def segment_events(task: SegmentTask, files: Files = inspect.INSPECTION_FILES, opener: Opener | None = None) -> Events:
-    """Yields all events of a segment; an End comes last. Without an opener entries are decoded one by one.
+def segment_events(
+    task: SegmentTask,
+    files: Files = inspect.INSPECTION_FILES,
+    opener: Opener | None = None,
+    check: internal_records.RecordCheck | None = None,
+) -> Events:
+    """Yields all events of a segment; an End comes last. Without an opener entries are decoded one by one. `check` is
+    for the records of internal topics.
 
     Raises StorageError if a file cannot be read.
     """
-    if task.deep:
-        yield from internal_records.findings(task, files)
+    if task.deep and check is not None:
+        yield from internal_records.findings(task, files, check)
     stem = task.segment.path.removesuffix(".log")
     with contextlib.ExitStack() as stack:
         # The indexes first: records appended in the meantime may be in the log and not in the indexes, never the

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ...broker.trace.tracer import quoted
 from ...protocol.arguments import Parser
+from ...protocol.internal_records.layouts import problem_of
 from ...protocol.limits import INT32_MAX
 from ...protocol.mistakes import complain
 from ...protocol.text import elapsed, plural, speed
@@ -40,7 +41,9 @@ def verify(arguments: Sequence[str]) -> int:
 
     try:
         gaps = gaps_by_config(parsed.directory)
-        verification = Verification(parsed.directory, deep=parsed.records, may_have_gaps=gaps, chosen=chosen)
+        verification = Verification(
+            parsed.directory, deep=parsed.records, may_have_gaps=gaps, chosen=chosen, check=problem_of
+        )
     except StorageError as error:
         return complain(PROGRAM, error)
     is_limited = (parsed.topic, parsed.partition) != (None, None)

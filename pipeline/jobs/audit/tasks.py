@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ....protocol.internal_records.layouts import problem_of
 from ....storage.check.facts import Bad, Event, Finding, SegmentTask
 from ....storage.check.segment import segment_events
 from ....storage.errors import StorageError
@@ -53,7 +54,7 @@ class Packed:
 def look_over(item: SegmentItem) -> Packed:
     """Checks a segment. Raises nothing for damaged, unreadable or deleted files."""
     try:
-        events = list(bounded(segment_events(item.task, opener=together), item.task))
+        events = list(bounded(segment_events(item.task, opener=together, check=problem_of), item.task))
     except (StorageError, OSError) as error:
         return Packed(problem=str(error), is_gone=not os.path.lexists(item.task.segment.path))
     return Packed(zlib.compress(pickle.dumps(events, pickle.HIGHEST_PROTOCOL), 1))

@@ -12,10 +12,11 @@ from ottla.protocol.internal_records.consumer_group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
 )
+from ottla.protocol.internal_records.layouts import LAYOUTS, problem_of
 from ottla.protocol.internal_records.share_state_records import ShareUpdateKey, ShareUpdateValue
 from ottla.protocol.records.batch import Record
 from ottla.storage.check.directory import Verification
-from ottla.storage.check.internal_records import FINDINGS_MAX, LAYOUTS, problem_of
+from ottla.storage.check.internal_records import FINDINGS_MAX, INTERNAL_TOPICS
 from ottla.tools.disk.verify import verify
 from ottla_testing.broker.beating import QUICK, altering_share_offset, consumer_beat, share_beat, share_joined
 from ottla_testing.broker.harness import produce, records, running
@@ -46,6 +47,7 @@ def share_value(*batches: tuple[int, int, int]) -> bytes:
 
 def test_every_record_type_of_the_groups_is_known():
     assert sorted(LAYOUTS[OFFSETS]) == [*range(9), *range(10, 18), *range(19, 24)]
+    assert LAYOUTS.keys() == INTERNAL_TOPICS
     assert sorted(LAYOUTS[SHARE]) == [0, 1] and sorted(LAYOUTS["__transaction_state"]) == [0]
 
 
@@ -95,7 +97,7 @@ def test_faulty_records_are_listed_and_their_log_is_not_damaged(tmp_path: Path, 
     write(log, (EPOCH_KEY, EPOCH_VALUE[:4]))
     Log(tmp_path, "orders").plain(2)  # not an internal topic
     assert [one for one in Verification(tmp_path).findings() if one.part == "records"] == []
-    found = [one for one in Verification(tmp_path, deep=True).findings() if one.part == "records"]
+    found = [one for one in Verification(tmp_path, deep=True, check=problem_of).findings() if one.part == "records"]
     assert [(one.offset, one.wrong) for one in found] == [(1, False), (2, True)]
     assert found[1].where.startswith(f"{OFFSETS}-0/00000000000000000000.log at byte ") and found[0].byte == 0
     run = runner(verify, capsys)
@@ -107,7 +109,9 @@ def test_faulty_records_are_listed_and_their_log_is_not_damaged(tmp_path: Path, 
 def test_findings_of_a_segment_are_bounded(tmp_path: Path):
     log = Log(tmp_path, SHARE)
     write(log, *[(b"", None)] * (FINDINGS_MAX + 5))
-    found = [one.what for one in Verification(tmp_path, deep=True).findings() if one.part == "records"]
+    found = [
+        one.what for one in Verification(tmp_path, deep=True, check=problem_of).findings() if one.part == "records"
+    ]
     assert found == ["a record key of 0 bytes"] * FINDINGS_MAX + ["5 more records are faulty"]
 
 

@@ -1,0 +1,89 @@
+"""The layouts of the records of internal topics: groups and offsets, transactions, the state of share partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ..compiler import parse
+from ..errors import MalformedMessage
+from ..schema import spec
+from . import (
+    consumer_group_records,
+    group_records,
+    share_group_records,
+    share_state_records,
+    streams_group_records,
+    transaction_records,
+)
+
+STATES = (0, 2, 4)  # available, acknowledged, archived
+"""The delivery states of stored share state."""
+
+
+class Layout(NamedTuple):
+    """The classes of a record type. `check` finds what a value that can be parsed may not have."""
+
+    key: type[Any]
+    value: type[Any]
+    check: Callable[[Any], str | None] | None = None
+
+
+def _layouts(*modules: ModuleType) -> dict[int, Layout]:
+    """Pairs the classes XKey and XValue of modules by their type."""
+    found: dict[int, Layout] = {}
+    for module in modules:
+        for name, key in vars(module).items():
+            value = vars(module).get(name.removesuffix("Key") + "Value")
+            if name.endswith("Key") and value is not None:
+                found[spec(key).api_key] = Layout(key, value)
+    return found
+
+
+def _share_state(value: Any) -> str | None:
+    last = -1
+    for one in value.state_batches:
+        text = f"offsets {one.first_offset} to {one.last_offset}"
+        if not last < one.first_offset <= one.last_offset:
+            return f"{text} after {last}"
+        if one.delivery_state not in STATES:
+            return f"{text} in delivery state {one.delivery_state}"
+        last = one.last_offset
+    return None
+
+
+_GROUPS = _layouts(group_records, consumer_group_records, share_group_records, streams_group_records)
+LAYOUTS: Mapping[str, Mapping[int, Layout]] = {
+    "__consumer_offsets": {**_GROUPS, 0: _GROUPS[1]},
+    "__transaction_state": _layouts(transaction_records),
+    "__share_group_state": {
+        kind: layout._replace(check=_share_state) for kind, layout in _layouts(share_state_records).items()
+    },
+}
+"""The record types of each internal topic."""
+
+
+def problem_of(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, bool] | None:
+    """Returns what is wrong with a record of an internal topic and whether a broker cannot load it, or None."""
+    if key is None or len(key) < 2:
+        return f"a record key of {len(key or b'')} bytes", True
+    kind = int.from_bytes(key[:2], "big", signed=True)
+    layout = LAYOUTS[topic].get(kind)
+    if layout is None:
+        return f"a record of the unknown type {kind}", False
+    name = layout.value.__name__.removesuffix("Value")
+    try:
+        parse(layout.key, spec(layout.key).versions.last, key[2:])
+        if value is None:
+            return None
+        if len(value) < 2:
+            raise MalformedMessage(f"value of {len(value)} bytes")
+        version, versions = int.from_bytes(value[:2], "big", signed=True), spec(layout.value).versions
+        if not versions.first <= version <= versions.last:
+            raise MalformedMessage(f"value version {version}, expected {versions.first} to {versions.last}")
+        found = parse(layout.value, version, value[2:])
+    except MalformedMessage as error:
+        return f"a {name} record that cannot be decoded: {error}", True
+    what = layout.check(found) if layout.check is not None else None
+    return None if what is None else (f"a {name} record with {what}", True)
