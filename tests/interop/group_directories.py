@@ -1,7 +1,7 @@
 """Groups in data directories that pass between Ottla and Apache Kafka: of the consumer protocol (KIP-848), with a
 static member that is connected when its broker is killed, and share groups (KIP-932) with accepted records.
 
-Kafka's own tools show the same groups before and after, and the members go on.
+Kafka's own tools show the same groups before and after, and the members continue.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ async def first_half(life: Life, address: str, kill: Callable[[], None]) -> dict
 
 
 def second_half(life: Life, address: str, before: dict[tuple[str, ...], list[str]]) -> str:
-    """Compares the groups with those before, and goes on with them. Raises Failed."""
+    """Compares the groups with those before, and continues with them. Raises Failed."""
     after = life.shown(address)
     end = time.monotonic() + LOADING_SECONDS
     while after != before and time.monotonic() < end:  # Kafka loads its groups after it listens
