@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,7 @@ def python_files(*folders: str) -> list[Path]:
 SOURCES = python_files(*PACKAGES)
 TESTS = python_files("tests")
 DESCRIBED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+LOOKED_AT = (*DESCRIBED, ast.Import, ast.ImportFrom, ast.Attribute)
 MODULE_NAME = re.compile(r"(?<![\w/<{*.-])((?:\w+/)*[a-z_]\w*\.py)\b")
 
 
@@ -60,12 +61,18 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
 
-def imports(tree: ast.Module, path: Path) -> Iterator[str]:
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Returns the nodes of a file that the rules look at: a walk through all of them takes as long as the parser."""
+    return tuple(node for node in ast.walk(tree_of(path)) if isinstance(node, LOOKED_AT))
+
+
+def imports(path: Path) -> Iterator[str]:
     """Returns every imported module as a dotted name from the root: relative ones resolved, `from . import x` as its
     parts.
     """
     package = list(path.relative_to(ROOT).parts[:-1])
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -74,22 +81,24 @@ def imports(tree: ast.Module, path: Path) -> Iterator[str]:
             yield from (".".join([*stem, alias.name]) for alias in node.names)
 
 
-def dotted(node: ast.AST) -> str:
-    return ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+def uses(path: Path, names: Collection[str]) -> list[int]:
+    """Returns the lines on which a file has one of these dotted names."""
+    last = {name.rpartition(".")[2] for name in names}
+    found = [node for node in nodes_of(path) if isinstance(node, ast.Attribute) and node.attr in last]
+    return [node.lineno for node in found if ast.unparse(node) in names]
 
 
 def import_faults(path: Path) -> list[str]:
     """Returns the errors in a source file's imports, by the rules of the layout."""
-    tree = tree_of(path)
     package = path.relative_to(ROOT).parts[0]
     faults: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         absolute = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         absolute += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
         if name_of(path).startswith(REGISTERED):
             absolute = [name for name in absolute if not name.startswith(REGISTERS)]
         faults += [f"absolute import of {name}" for name in absolute if name.split(".")[0] in (*PACKAGES, "ottla")]
-    for name in imports(tree, path):
+    for name in imports(path):
         parts = name.split(".")
         if parts[0] in PACKAGES and parts[0] != package and parts[0] not in MAY_IMPORT[package]:
             faults.append(f"{package} must not import {name}")
@@ -113,8 +122,7 @@ def clock_faults(path: Path) -> list[str]:
     """
     if name_of(path) in CLOCK_MODULES or path.relative_to(ROOT).parts[0] == "pipeline":
         return []
-    nodes = ast.walk(tree_of(path))
-    return [f"line {n.lineno} reads the clock" for n in nodes if isinstance(n, ast.Attribute) and dotted(n) in CLOCKS]
+    return [f"line {number} reads the clock" for number in uses(path, CLOCKS)]
 
 
 def report(faults: dict[str, list[str]]) -> str:
@@ -128,8 +136,8 @@ def test_imports_follow_the_layers() -> None:
 def test_tests_import_the_public_names() -> None:
     faults: dict[str, list[str]] = {}
     for path in TESTS:
-        relative = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.ImportFrom) and n.level]
-        names = list(imports(tree_of(path), path))
+        relative = [n for n in nodes_of(path) if isinstance(n, ast.ImportFrom) and n.level]
+        names = list(imports(path))
         top = [name for name in names if name.split(".")[0] in PACKAGES and not name.startswith("tests")]
         faults[name_of(path)] = [f"line {n.lineno}: relative import" for n in relative]
         faults[name_of(path)] += [f"import of {name} instead of ottla.{name}" for name in top]
@@ -140,13 +148,11 @@ def test_tests_import_helpers_from_ottla_testing() -> None:
     # Programs for another interpreter are strings here, and may change their own path.
     faults: dict[str, list[str]] = {}
     for path in TESTS:
-        nodes = ast.walk(tree_of(path))
-        paths = [n for n in nodes if isinstance(n, ast.Attribute) and dotted(n) == "sys.path"]
         lines = path.read_text().splitlines()
         ignored = (
             [] if name_of(path) in FOREIGN else [n for n, line in enumerate(lines, 1) if IMPORT_IGNORED.search(line)]
         )
-        faults[name_of(path)] = [f"line {n.lineno} uses sys.path" for n in paths]
+        faults[name_of(path)] = [f"line {number} uses sys.path" for number in uses(path, {"sys.path"})]
         faults[name_of(path)] += [f"line {number} ignores an import that is not found" for number in ignored]
     assert not report(faults)
 
@@ -184,8 +190,7 @@ def test_every_module_named_in_a_docstring_exists() -> None:
     paths = [f"/{name_of(path)}" for path in (*SOURCES, *TESTS)]
     faults: dict[str, list[str]] = {}
     for path in (*SOURCES, *TESTS):
-        tree = ast.parse(path.read_text())
-        nodes = [node for node in ast.walk(tree) if isinstance(node, DESCRIBED)]
+        nodes = [node for node in nodes_of(path) if isinstance(node, DESCRIBED)]
         named = {name for node in nodes for name in MODULE_NAME.findall(ast.get_docstring(node) or "")}
         faults[name_of(path)] = [name for name in sorted(named) if not any(one.endswith(f"/{name}") for one in paths)]
     assert not {name: found for name, found in faults.items() if found}
@@ -194,9 +199,8 @@ def test_every_module_named_in_a_docstring_exists() -> None:
 def test_no_test_is_skipped() -> None:
     faults: dict[str, list[str]] = {}
     for path in TESTS:
-        nodes = ast.walk(tree_of(path))
-        skips = [n for n in nodes if isinstance(n, ast.Attribute) and dotted(n) in SKIPS]
-        faults[name_of(path)] = [f"line {n.lineno} skips" for n in skips if path != Path(__file__)]
+        skips = uses(path, SKIPS) if path != Path(__file__) else []
+        faults[name_of(path)] = [f"line {number} skips" for number in skips]
     assert not report(faults)
 
 

@@ -122,7 +122,7 @@ async def test_consumer_group_is_described_with_epochs_and_target(release: str, 
             "consumer",
             "uniform",
         )
-        assert found.group_epoch == found.assignment_epoch is not None
+        assert found.group_epoch is not None and found.group_epoch == found.assignment_epoch
         first, second = found.members
         assert (first.partitions, first.target) == ((("t", 0), ("t", 1)), (("t", 0),))
         assert (second.partitions, second.target, second.instance_id) == ((), (("t", 1),), "i")
