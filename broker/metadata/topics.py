@@ -449,8 +449,8 @@ class Topics:
         self._check_there(topic)
         self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
         del self._by_name[topic.name], self._by_id[topic.id]
-        self.on_deleted(topic)
         yield from self._dropping(topic)
+        self.on_deleted(topic)  # writes of coordinators may create an internal topic of the same name
 
     def eligible_below(self, topic: str) -> int:
         """Returns min.insync.replicas of a topic: with fewer replicas in sync its partitions have eligible leader

@@ -290,7 +290,8 @@ class LogDirs:
         try:
             return self._open(holder, topic, index, topic_id, config, now_ms)
         except StorageError:
-            if is_new:  # its remains would block the next topic of that name
+            # Its remains would block the next topic of that name; those of an open log are not its own.
+            if is_new and (topic, index) not in holder.logs:
                 with contextlib.suppress(StorageError):
                     holder.data.discard_partition(topic, index)
             raise

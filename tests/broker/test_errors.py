@@ -65,7 +65,7 @@ ELSEWHERE = {
     "NotSent": "becomes a request that is not sent, and is listed as such",
     "Closed": "becomes an exchange without a response, and is listed as such",
     "TopologyError": "is reported to the caller of the admin API, not to a Kafka client",
-    "MalformedProtocol": "keeps a classic member out of a consumer group, with the error of JoinGroup",
+    "_Failed": "is a status in the response to StreamsGroupHeartbeat",
     "Refusal": "is an HTTP response of the control plane",
 }
 

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
@@ -16,6 +18,7 @@ from ottla.protocol.messages.share.delete_share_group_offsets import DeleteShare
 from ottla.protocol.messages.share.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from ottla.protocol.messages.share.share_group_describe import ShareGroupDescribeRequest
 from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla_testing.broker.harness import Broker, Client, produce, records, running
 from ottla_testing.broker.sharing import ACCEPT, GROUP, Member
 
@@ -179,6 +182,30 @@ def test_altered_offsets_create_a_group_that_survives_a_restart(tmp_path: Path) 
             client = await broker.client()
             assert await offsets(client) == {("t", 0): (1, 2)}
             assert (await described(client)).group_state == "Empty"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__share_group_state"])
+def test_deleted_internal_topic_is_made_again(tmp_path: Path, topic: str) -> None:
+    """The groups write about the deletion while it is done, which must not touch the folders of the deleted topic."""
+
+    async def scenario() -> None:
+        async with running(tmp_path, overrides=SMALL) as broker:
+            await broker.topic("t", 1)
+            client = await broker.client()
+            await joined(client)
+            assert (await beat(client, epoch=-1, topics=None)).error_code == 0
+            # The group has state of the internal topic itself, and forgets it by a record.
+            assert (await alter(client, 0, topic)).responses[0].partitions[0].error_code == 0
+            deleting = DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
+            (done,) = (await client.call(deleting, 4)).responses
+            assert done.error_code == 0
+            assert len(broker.state.logs.online) == 1
+            again = await beat(client, "c", epoch=0)
+            assert again.error_code == 0
+        async with running(tmp_path, overrides=SMALL):
+            pass
 
     asyncio.run(scenario())
 
