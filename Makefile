@@ -82,9 +82,10 @@ check: $(STAMP) ## lint, formatting, types, words, documents, the rules of this 
 # A run has a folder of its own there, see tests/support/ottla_testing/run_guard.py; where tests fail it is kept, and named.
 IN_FOLDER := @export TMPDIR="$(TESTS_IN)" OTTLA_TEST_ENDS_WITH_PARENT=1; set -x;
 SPARK_TESTS := tests/pipeline/spark
-QUICK := -m "not (process or slow or clients)" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py --ignore tests/test_words.py
+QUICK := -m "not (process or slow or clients$(WITHOUT:%= or %))" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py --ignore tests/test_words.py
 WHOLE := -m "process or slow or clients or soak" --ignore $(SPARK_TESTS)
 
+# WITHOUT=soak leaves out what `make test-all` runs as well, at a larger size.
 test: $(TEST_STAMP) ## the quick tests, in random order: every rule, at a small size (4 minutes; 8 with an empty .venv)
 	$(IN_FOLDER) $(TEST_SCALE) $(PYTEST) -q -n 2 $(QUICK)
 
@@ -93,7 +94,7 @@ test-all: test-spark test-rest ## beyond `make test`: Spark, clients, processes,
 # Spark's session costs seconds and a gigabyte, so the tests that need it share two, in processes of their own; and not
 # beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.
 test-spark: $(STAMP)
-	$(IN_FOLDER) $(WHOLE_SCALE) $(PYTEST) -q -n 2 --dist loadfile $(SPARK_TESTS)
+	$(IN_FOLDER) $(TEST_SCALE) $(PYTEST) -q -n 2 --dist loadfile $(SPARK_TESTS)
 
 # Three processes on two cores: tests with clients wait a third of their time.
 test-rest: $(STAMP) clients
