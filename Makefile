@@ -15,7 +15,7 @@ CONTAINERS_SETUP ?= ../shared/containers/setup
 CONTAINERS = if [ -r "$(CONTAINERS_SETUP)" ]; then . "$(CONTAINERS_SETUP)"; fi;
 image compose-test: SHELL := /bin/bash
 # The size of what repeats itself at random, and the share of the steps at which tests stop some work. `make soak` takes 20.
-TEST_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.2)
+TEST_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.1)
 WHOLE_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.5)
 # Tests start hundreds of processes: without compiled modules each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -15,8 +15,8 @@ import pytest
 
 PARAM = type(pytest.param())  # a class that pytest does not export
 
-STRIDE = 1 if float(os.environ.get("OTTLA_TEST_SCALE", "1")) >= 0.5 else 3
-"""The distance between the steps at which a test stops some work: 1 from OTTLA_TEST_SCALE 0.5 on, below it 3."""
+STRIDE = 1 if float(os.environ.get("OTTLA_TEST_SCALE", "1")) >= 0.5 else 6
+"""The distance between the steps at which a test stops some work: 1 from OTTLA_TEST_SCALE 0.5 on, below it 6."""
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def each(
     All cases run, whichever fail. The test then fails with the first error; a note on it names its case and counts the
     others that failed. Each case has a `tmp_path` of its own; all other fixtures are the same for all cases, so a test
     whose cases change a fixture needs `parametrize`. With `strided` the cases are steps at which some work is
-    stopped: a small run takes every third of them, from a random one on.
+    stopped: a small run takes every sixth of them, from a random one on.
     """
     parameters = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
     found = [_case(parameters, one) for one in cases]
