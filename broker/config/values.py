@@ -397,7 +397,11 @@ class Config:
 
     def is_set(self, name: str) -> bool:
         """Returns whether any source except the defaults sets the config, under this name or a synonym."""
-        return self.source(name) is not ConfigSource.DEFAULT
+        fact = self.fact(name)
+        if fact is None:
+            raise KeyError(name)
+        layers = (*self._dynamic.values(), self._static)
+        return any(key in layer and self.fact(key) for key in _chain(fact, name) for layer in layers)
 
     def source(self, name: str) -> ConfigSource:
         """Returns the source of the effective value. Raises KeyError if unknown."""

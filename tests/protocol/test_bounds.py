@@ -130,7 +130,7 @@ assignments has items of two bytes, each an object and a list of 104 bytes. ITEM
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_is_proportional_to_the_frame(name: str) -> None:
     for version, layout in layouts(name):
-        for value in crowded(layout, 400):
+        for value in crowded(layout, 100):
             frame = build(value, version)
             parse(MESSAGES[name], version, frame)  # compiles the parser
             tracemalloc.start()
@@ -139,7 +139,7 @@ def test_memory_is_proportional_to_the_frame(name: str) -> None:
                 peak = tracemalloc.get_traced_memory()[1]
             finally:
                 tracemalloc.stop()
-            assert peak < AMPLIFICATION_MAX * len(frame) + 4096, (version, peak, len(frame))
+            assert peak < AMPLIFICATION_MAX * len(frame) + 2048, (version, peak, len(frame))
 
 
 def test_too_many_items_are_refused_before_memory_is_allocated() -> None:

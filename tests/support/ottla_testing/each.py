@@ -9,14 +9,20 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+T = TypeVar("T")
 PARAM = type(pytest.param())  # a class that pytest does not export
 
 STRIDE = 1 if float(os.environ.get("OTTLA_TEST_SCALE", "1")) >= 0.5 else 6
 """The distance between the steps at which a test stops some work: 1 from OTTLA_TEST_SCALE 0.5 on, below it 6."""
+
+
+def taken(cases: Sequence[T], stride: int = STRIDE) -> Sequence[T]:
+    """Returns every `stride`-th of the cases, at least one, from a random one on."""
+    return cases[random.randrange(max(1, min(stride, len(cases)))) :: stride]
 
 
 @contextmanager
@@ -85,9 +91,9 @@ class _Runs:
         self._stride = stride
         self._errors: list[tuple[int, Exception]] = []
 
-    def numbers(self) -> range:
+    def numbers(self) -> Sequence[int]:
         """Returns the cases that this run takes."""
-        return range(random.randrange(min(self._stride, len(self._cases))), len(self._cases), self._stride)
+        return taken(range(len(self._cases)), self._stride)
 
     def arguments(self, fixtures: dict[str, Any], number: int) -> dict[str, Any]:
         """Returns the arguments of one case."""
