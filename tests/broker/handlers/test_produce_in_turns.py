@@ -105,7 +105,7 @@ class Watch:
 
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize(("count", "value_bytes"), [(40_000, 0), (6_000, 300)])
+@pytest.mark.parametrize(("count", "value_bytes"), [(10_000, 0), (6_000, 300)])
 async def test_conversion_yields_after_every_step(
     count: int, value_bytes: int, magic: int, codec: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -198,7 +198,7 @@ async def test_malformed_large_request_closes_the_connection(tmp_path: Path) -> 
 
 async def test_configs_of_equal_resources_are_built_once(tmp_path: Path) -> None:
     """As in Kafka a resource is described as often as it is named, but from one list of configs."""
-    times = 3_000
+    times = 600
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         await broker.topic("u")

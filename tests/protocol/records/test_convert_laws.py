@@ -238,10 +238,10 @@ def test_wrappers_of_a_set_share_one_memory_bound() -> None:
 @pytest.mark.parametrize("codec", [1, 2, 3])
 def test_down_conversion_of_a_growing_batch_is_bounded(codec: int) -> None:
     """A v2 record takes at least 7 bytes, a v1 message 34."""
-    found = [Record(index, NOW, None, None) for index in range(40_000)]
+    found = [Record(index, NOW, None, None) for index in range(10_000)]
     data = batch.build(found, codec=codec)
-    assert peak_of(lambda: run(convert.down(data, 1, 0, max_bytes=MIB)), InvalidRecords) < 6 * MIB
-    assert len(read(run(convert.down(data, 1, 0, max_bytes=2 * MIB)))) == 40_000
+    assert peak_of(lambda: run(convert.down(data, 1, 0, max_bytes=MIB // 4)), InvalidRecords) < 2 * MIB
+    assert len(read(run(convert.down(data, 1, 0, max_bytes=MIB // 2)))) == 10_000
     big = batch.build([Record(0, NOW, None, bytes(8 * MIB))], codec=codec)
     assert peak_of(lambda: run(convert.down(big, 1, 0, max_bytes=2 * MIB)), InvalidRecords) < 9 * MIB
 

@@ -483,7 +483,7 @@ def test_batch_gets_its_offset_without_a_copy() -> None:
         assert batch.crc_matches(built, 0, ready.header)
 
 
-@each("count", [2 * STEP_RECORDS, 2 * STEP_RECORDS + 1, 7 * STEP_RECORDS])
+@each("count", [2 * STEP_RECORDS, 2 * STEP_RECORDS + 1, 4 * STEP_RECORDS], strided=True)
 @each("codec", [0, 1])
 @each(
     "rules",

@@ -574,7 +574,7 @@ class Counter:
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_large_set_is_prepared_in_steps(magic: int, codec: int, target: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 12_000
+    count = 3 * STEP_RECORDS + 1
     records = [Record(index, NOW, None, b"v" * 40) for index in range(count)]
     data = made(magic, codec, records)
     counter = Counter(monkeypatch)
