@@ -247,6 +247,13 @@ class ManualClock:
         """Schedules a call at each interval. `due` is ignored."""
         return _Repeating(self, interval_ms, callback)
 
+    def leap(self, ms: int) -> None:
+        """Advances the time by `ms` (>= 0) as a machine that slept meanwhile does: what became due fires at the end, a
+        repeated check once.
+        """
+        self._now_ms += ms
+        self.advance(0)
+
     def advance(self, ms: int) -> None:
         """Advances the time by `ms` (>= 0) and fires the timers that become due, including those that callbacks add."""
         target = self._now_ms + ms

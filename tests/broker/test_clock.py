@@ -45,6 +45,19 @@ def test_past_timer_fires_at_the_next_advance() -> None:
     assert fired == [100]
 
 
+def test_leap_fires_once_at_its_end_what_became_due() -> None:
+    clock = ManualClock(0)
+    fired: list[tuple[str, int]] = []
+    clock.call_at(15, lambda: fired.append(("once", clock.now_ms())))
+    clock.call_every(10, lambda: fired.append(("check", clock.now_ms())))
+    clock.leap(9)
+    assert fired == [] and clock.now_ms() == 9
+    clock.leap(91)
+    assert fired == [("check", 100), ("once", 100)]
+    clock.advance(19)
+    assert fired[2:] == [("check", 110)]
+
+
 async def test_system_clock_fires_timers() -> None:
     loop = asyncio.get_running_loop()
     clock = SystemClock(loop)

@@ -80,7 +80,8 @@ async def test_producer_expires_after_its_last_timestamp(
         await writer.write((0, 1), producer_id=10, time_ms=T0 + CHECK_MS)
         assert limit_ms % CHECK_MS == 0
         if how == "running":
-            clock.advance(limit_ms - 1)
+            clock.leap(limit_ms - CHECK_MS)
+            clock.advance(CHECK_MS - 1)
             assert known(writer) == {9, 10}
             clock.advance(1)
             assert known(writer) == {10}
@@ -91,7 +92,7 @@ async def test_producer_expires_after_its_last_timestamp(
             assert 10 not in known(writer)
             return
         copy = killed(folder)
-    clock.advance(limit_ms)
+    clock.leap(limit_ms)
     async with writing(copy if how == "killed" else folder, release, overrides, clock) as writer:
         assert known(writer) == ({9, 10} if how == "killed" else {10})
         clock.advance(CHECK_MS)
@@ -104,7 +105,8 @@ async def test_own_profile_expires_no_producer_by_default(overrides: dict[str, s
     async with writing(folder, "ottla", overrides, clock) as writer:
         await writer.broker.topic("t", configs={"retention.ms": "-1"})
         await writer.write((0, 1))
-        clock.advance(30 * DAY_MS)
+        clock.leap(30 * DAY_MS)
+        clock.advance(CHECK_MS)
         assert known(writer) == {9}
     async with writing(folder, "ottla", overrides, clock) as writer:
         assert known(writer) == {9}
@@ -133,7 +135,8 @@ async def test_producer_state_not_loaded_yet_expires_too(tmp_path: Path) -> None
         await writer.broker.topic("t")
         await writer.write((0, 1), time_ms=T0)
     async with writing(folder, "4.3", None, clock) as writer:
-        clock.advance(DAY_MS)
+        clock.leap(DAY_MS - CHECK_MS)
+        clock.advance(CHECK_MS)
         assert writer.broker.log("t")._producers.known is None
         assert known(writer) == set()
 
@@ -271,7 +274,8 @@ async def test_own_profile_expires_a_producer_below_the_log_start_after_a_day(tm
         await writer.write((0, 1), producer_id=9, time_ms=T0)
         await writer.write((0, 1), producer_id=10, time_ms=T0)
         await delete_before(writer, 1)
-        clock.advance(DAY_MS - CHECK_MS)
+        clock.leap(DAY_MS - 2 * CHECK_MS)
+        clock.advance(CHECK_MS)
         assert known(writer) == {9, 10}
         clock.advance(CHECK_MS)
         assert known(writer) == {10}

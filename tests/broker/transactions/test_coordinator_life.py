@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.transactions import records
-from ottla.broker.transactions.coordinator import RETRY_MS, SWEEP_SIZE
+from ottla.broker.transactions import coordinator, records
+from ottla.broker.transactions.coordinator import RETRY_MS
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.errors import ErrorCode
@@ -171,11 +171,12 @@ def test_unused_id_expires() -> None:
     world.add(owner, A, name="idle")
     world.end(owner, name="idle")
     running = world.init("running", timeout_ms=900_000)
-    world.clock.advance(6 * DAY_MS)
+    world.clock.leap(6 * DAY_MS)
     world.init("used")
     world.add(running, B, name="running")
     assert world.state("idle") == "CompleteCommit"
-    world.clock.advance(DAY_MS + world.settings.expiration_interval_ms)
+    world.clock.leap(DAY_MS)
+    world.clock.advance(world.settings.expiration_interval_ms)
     assert world.coordinator.describe("idle")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert world.state("used") == "Empty"
     assert world.state("running") == "CompleteAbort"  # by its timeout, just now
@@ -190,23 +191,24 @@ def test_failed_tombstone_write_keeps_the_id() -> None:
     world = World()
     owner = world.init()
     world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
-    world.clock.advance(8 * DAY_MS)
+    world.clock.leap(8 * DAY_MS)
     assert world.transaction().producer_id == owner[0]
     world.disk.fails.clear()
     world.clock.advance(world.settings.expiration_interval_ms)
     assert world.coordinator.describe("tx")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_check_of_many_ids_yields_to_the_event_loop() -> None:
+def test_check_of_many_ids_yields_to_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(partitions=1)
-    count = 3 * SWEEP_SIZE - 1
+    monkeypatch.setattr(coordinator, "SWEEP_SIZE", 5)
+    count = 3 * 5 - 1
     for n in range(count):
         world.init(f"tx{n}")
-    world.clock.advance(7 * DAY_MS - world.clock.now_ms() % world.settings.expiration_interval_ms)
+    world.clock.leap(7 * DAY_MS - 1)
     assert len(world.coordinator.list()[2]) == count
     world.clock._now_ms += DAY_MS  # before the next check
     world.coordinator.expire()
-    assert len(world.coordinator.list()[2]) == count - SWEEP_SIZE
+    assert len(world.coordinator.list()[2]) == count - 5
     world.init(f"tx{count - 1}")
     world.clock.advance(0)
     assert [one.transactional_id for one in world.coordinator.list()[2]] == [f"tx{count - 1}"]
