@@ -363,6 +363,7 @@ def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions)
     return Nullable(inner_group) if nullable else inner_group
 
 
+@functools.cache
 def types_of(cls: type) -> dict[str, Any]:
     """Returns the declared type of each field."""
     names = dict(vars(sys.modules[cls.__module__]))
