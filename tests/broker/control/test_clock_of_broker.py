@@ -124,7 +124,7 @@ def test_skipped_ticks_have_the_same_effects_as_ticks(scaled: Callable[[int], in
     """Random days, once with every tick of every check, once only with ticks that have an effect: files, groups,
     offsets, producers and transactions are the same after each advance."""
     done: set[str] = set()
-    for seed in range(scaled(10)):
+    for seed in range(1, 1 + scaled(10)):  # all of that is done with the first one
         skipping, ticking = play(seed, 12, skips=True), play(seed, 12, skips=False)
         assert len(skipping.notes) == len(ticking.notes), seed
         for skipped, ticked in zip(skipping.notes, ticking.notes, strict=True):
@@ -571,7 +571,7 @@ async def test_clock_advances_while_clients_keep_producing() -> None:
         while broker.log("t").log_end_offset < 8:
             await asyncio.sleep(0)
         before = broker.log("t").log_end_offset
-        await asyncio.wait_for(broker.control.advance(HOUR_MS), PATIENCE_S)
+        await asyncio.wait_for(broker.control.advance(6 * MINUTE_MS), PATIENCE_S)
         assert broker.log("t").log_start_offset >= before
         stop.set()
         await asyncio.gather(*writers)

@@ -314,7 +314,7 @@ assignments = st.builds(
 
 
 @given(assignments, assignments)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 def test_change_record_round_trip(before: Assignment, after: Assignment) -> None:
     record = changed_record(bytes(16), 0, before, after, None)
     made_of = merged(before, record) if isinstance(record, PartitionChangeRecord) else stored_assignment(record)
@@ -323,7 +323,7 @@ def test_change_record_round_trip(before: Assignment, after: Assignment) -> None
 
 @pytest.mark.parametrize("release", ["2.8", "3.7", "4.2", "4.3"])
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 def test_random_reassignments_keep_the_invariants(release: str, data: st.DataObject) -> None:
     """Random requests while nodes stop and start, and replicas that catch up in any order."""
     five = Nodes(1, range(1, 6), profile(release).behaviour)

@@ -90,7 +90,7 @@ async def test_api_versions_lists_the_versions_of_the_release(name: str, tmp_pat
             assert await advertised(broker, version) == expected
 
 
-@each("name", PROFILE_NAMES)
+@each("name", PROFILE_NAMES, strided=True)
 async def test_exactly_the_versions_of_the_release_are_served(name: str, tmp_path: Path) -> None:
     """Both ends of every range are served, versions outside it close the connection, and so do unknown keys."""
     expected = implemented(name)

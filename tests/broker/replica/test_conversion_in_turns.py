@@ -28,8 +28,8 @@ from ottla_testing.broker.stored_logs import T0, fetch_partition, is_waiting, of
 from ottla_testing.patience import PATIENCE_S
 
 STEP_BYTES, STEP_RECORDS = 256 * 1024, 2000
-COUNT = 40_000
-FEW = 12_000  # enough for several iterations of the loop
+COUNT = 14_000
+FEW = 8_000  # enough for several iterations of the loop
 ALL = 1 << 26  # more than the log has
 
 

@@ -341,12 +341,21 @@ async def one_failure(
     return Outcome(trouble.failed, responded, again, lost)
 
 
+def numbers(stride: int, seen: set[int], wanted: tuple[int, ...]) -> Iterator[int]:
+    """The numbers of the failing operations: one after the other until all wanted codes are seen, then in strides."""
+    nth = 0
+    while nth < 200:
+        yield nth
+        nth += 1 if not seen >= set(wanted) else random.randint(1, 2 * stride - 1)
+    raise AssertionError("the request needs ever more operations")
+
+
 @each("name", OPERATIONS)
-async def test_any_failing_operation_is_in_the_response(name: str, stored: Path, tmp_path: Path) -> None:
+async def test_any_failing_operation_is_in_the_response(name: str, stored: Path, tmp_path: Path, stride: int) -> None:
     requested = OPERATIONS[name]
     get_logger()
-    seen = set()
-    for nth in itertools.count():
+    seen: set[int] = set()
+    for nth in numbers(stride, seen, requested.mapped):
         failed, responded, _, lost = await one_failure(
             stored, tmp_path / str(nth), requested, errno.EIO, DISK_CALLS, nth
         )
@@ -356,20 +365,19 @@ async def test_any_failing_operation_is_in_the_response(name: str, stored: Path,
         assert responded in (0, *requested.mapped), failed
         assert lost or responded == 0, failed  # it may have been only a hint
         seen.add(responded)
-        assert nth < 200
     assert seen >= set(requested.mapped), seen
 
 
 @each(("code", "operations"), [(errno.ENOSPC, GROWTH), (errno.EMFILE, OPENINGS)])
 @each("name", OPERATIONS)
 async def test_passing_error_leaves_no_trace(
-    name: str, code: int, operations: frozenset[str], stored: Path, tmp_path: Path
+    name: str, code: int, operations: frozenset[str], stored: Path, tmp_path: Path, stride: int
 ) -> None:
     """The same request succeeds later: nothing is offline, and no partial state is in the way."""
     requested = OPERATIONS[name]
     get_logger()
-    seen = set()
-    for nth in itertools.count():
+    seen: set[int] = set()
+    for nth in numbers(stride, seen, ()):
         failed, responded, again, lost = await one_failure(
             stored, tmp_path / str(nth), requested, code, operations, nth
         )
@@ -380,7 +388,6 @@ async def test_passing_error_leaves_no_trace(
         seen.add(responded)
         done = responded == 0 and name in ("create topics", "delete topics", "create partitions", "delete a group")
         assert again == 0 or done, (failed, responded, again)
-        assert nth < 200
     assert seen or requested.reads or code == errno.EMFILE
 
 
@@ -447,24 +454,18 @@ async def contents(broker: Broker) -> list[bytes | None]:
     return found
 
 
-def iterations(scaled: Callable[[int], int]) -> Iterator[int]:
-    """The numbers of the failing operations: all of them in a soak, else every third one."""
-    stride = 1 if scaled(1) > 1 else 3
-    return itertools.count(random.randrange(stride), stride)
-
-
 @pytest.mark.parametrize("after", ["a stop", "a kill"])
 @pytest.mark.parametrize("where", ["one", "two"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 async def test_any_failing_operation_at_the_start(
-    code: int, where: str, after: str, stored: Path, tmp_path: Path, scaled: Callable[[int], int]
+    code: int, where: str, after: str, stored: Path, tmp_path: Path, stride: int
 ) -> None:
     """The start is refused with one line, or continues without that directory; the next start has everything."""
     get_logger()
     expected: list[bytes | None] | None = None
     outcomes = set()
     operations = DISK_CALLS | {"lock"} if code == errno.EIO else GROWTH
-    for nth in iterations(scaled):
+    for nth in itertools.count(random.randrange(stride), stride):
         files, folder = FailingFiles(), shutil.copytree(stored, tmp_path / str(nth))
         if after == "a kill":
             for marker in folder.glob("*/.kafka_cleanshutdown"):
@@ -497,13 +498,11 @@ async def test_any_failing_operation_at_the_start(
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-async def test_any_failing_operation_at_the_stop(
-    code: int, stored: Path, tmp_path: Path, scaled: Callable[[int], int]
-) -> None:
+async def test_any_failing_operation_at_the_stop(code: int, stored: Path, tmp_path: Path, stride: int) -> None:
     """The stop ends, and reports unwritten data; the next start has everything."""
     get_logger()
     refused = 0
-    for nth in iterations(scaled):
+    for nth in itertools.count(random.randrange(stride), stride):
         files, folder = FailingFiles(), shutil.copytree(stored, tmp_path / str(nth))
         trouble = Trouble(files, folder, code, DISK_CALLS if code == errno.EIO else GROWTH)
         requested = options([folder / "one", folder / "two"], OVERRIDES)

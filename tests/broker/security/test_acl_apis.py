@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ottla.broker import Embedded
-from ottla.broker.security.acls import CHANGES_MAX, Acl, AclFilter
+from ottla.broker.security.acls import Acl, AclFilter
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
@@ -276,16 +276,18 @@ async def test_several_filters(release: str, tmp_path: Path) -> None:
 async def test_too_many_acl_changes_in_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tmp_path) as broker:
         client = await broker.client()
-        many = [T._replace(resource_name=f"n{number}") for number in range(CHANGES_MAX + 1)]
+        limit = 50
+        monkeypatch.setattr("ottla.broker.security.acls.CHANGES_MAX", limit)
+        many = [T._replace(resource_name=f"n{number}") for number in range(limit + 1)]
         too_large = (44, "Unable to perform excessively large batch operation.")
         assert await create(client, *many, T._replace(resource_name="")) == [too_large] * len(many) + [EMPTY]
-        assert await create(client, *many[:-1]) == [OK] * CHANGES_MAX
+        assert await create(client, *many[:-1]) == [OK] * limit
         assert await create(client, many[-1], T) == [OK, OK]
-        text = f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
+        text = f"Cannot remove more than {limit} acls in a single delete operation."
         assert (
             await delete(client, AclFilter(resource_name="t"), AclFilter(principal="User:a")) == [(42, text, set())] * 2
         )
-        assert len(broker.state.acls.find(AclFilter())) == CHANGES_MAX + 2
+        assert len(broker.state.acls.find(AclFilter())) == limit + 2
         monkeypatch.setattr(sys.modules["ottla.broker.handlers.security.delete_acls"], "MATCHES_MAX", 3)
         found = await delete(client, *[AclFilter(resource_name="t")] * 4)
         assert {code for code, _, _ in found} == {42} and "more than 3" in str(found[0])

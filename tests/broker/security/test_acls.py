@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from ottla.broker.config.authorizer import AuthorizerSettings, authorizer_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError, Refused
-from ottla.broker.metadata.log import CHANGES_MAX
 from ottla.broker.releases.profiles import profile
-from ottla.broker.security.acls import Acl, AclFilter, Acls, prefixes_of
+from ottla.broker.security.acls import CHANGES_MAX, Acl, AclFilter, Acls, prefixes_of
 from ottla.broker.security.standard import DECISIONS_MAX, StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -351,16 +350,19 @@ def resumed(begun: Steps[None]) -> Steps[None]:
     yield from begun
 
 
-def test_too_many_changes_in_a_request_are_refused() -> None:
-    acls = store(*(allow(name=f"t{number}") for number in range(CHANGES_MAX)))
+def test_too_many_changes_in_a_request_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 50
+    assert CHANGES_MAX == 10_000
+    monkeypatch.setattr("ottla.broker.security.acls.CHANGES_MAX", limit)
+    acls = store(*(allow(name=f"t{number}") for number in range(limit)))
     with pytest.raises(Refused) as caught:
-        acls.add([allow(name=f"u{number}") for number in range(CHANGES_MAX + 1)], 0)
-    assert caught.value.code is ErrorCode.POLICY_VIOLATION and len(acls.find(AclFilter())) == CHANGES_MAX
-    acls.add([allow(name="t1"), allow(name="u"), *(allow(name=f"t{number}") for number in range(CHANGES_MAX))], 0)
+        acls.add([allow(name=f"u{number}") for number in range(limit + 1)], 0)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION and len(acls.find(AclFilter())) == limit
+    acls.add([allow(name="t1"), allow(name="u"), *(allow(name=f"t{number}") for number in range(limit))], 0)
     everything = acls.find(AclFilter())
     with pytest.raises(Refused) as caught:
         acls.remove(everything, 0)
-    assert caught.value.code is ErrorCode.INVALID_REQUEST and len(acls.find(AclFilter())) == CHANGES_MAX + 1
+    assert caught.value.code is ErrorCode.INVALID_REQUEST and len(acls.find(AclFilter())) == limit + 1
     acls.remove([*everything[1:], *everything[1:]], 0)
     assert acls.find(AclFilter()) == everything[:1]
 

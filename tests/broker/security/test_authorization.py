@@ -55,6 +55,7 @@ async def response_to(case: Case, world: World, denied: Collection[Right]) -> tu
         for request_class, rows in TABLE.items()
         for number in range(len(rows))
     ],
+    strided=True,
 )
 async def test_missing_authorization_returns_its_error_code(request_class: type, number: int, tmp_path: Path) -> None:
     """Regardless of other errors in a request; with all permissions the response is the same as without an

@@ -24,6 +24,7 @@ from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch
 from ottla.storage.partition_log import Appended
 from ottla_testing.broker.harness import Broker, Client, Closed, fetch, only, produce, records, running, values
+from ottla_testing.each import each
 from ottla_testing.storage.simulated_files import SimulatedFile, SimulatedFiles
 
 FOLDER = Path("/data")
@@ -222,32 +223,33 @@ async def test_acknowledged_records_survive_a_power_loss(scaled: Callable[[int],
 PLANTED = ["acknowledged before the sync", "acknowledged by the sync before", "shown before the sync", "not synced"]
 
 
-@pytest.mark.parametrize("planted", PLANTED)
-async def test_power_loss_check_finds_planted_mistakes(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@each("planted", PLANTED, strided=True)
+async def test_power_loss_check_finds_planted_mistakes(planted: str) -> None:
     """Each of these bugs is found within a few power losses."""
-    if planted == "acknowledged before the sync":
+    with pytest.MonkeyPatch.context() as patch:
+        if planted == "acknowledged before the sync":
 
-        def at_once(self: LogSync, appended: Appended) -> Appended:
-            after(self, appended)
-            return appended
+            def at_once(self: LogSync, appended: Appended) -> Appended:
+                after(self, appended)
+                return appended
 
-        after = LogSync.after
-        monkeypatch.setattr(LogSync, "after", at_once)
-    elif planted == "acknowledged by the sync before":
+            after = LogSync.after
+            patch.setattr(LogSync, "after", at_once)
+        elif planted == "acknowledged by the sync before":
 
-        def too_early(self: LogSync, error: Exception | None) -> None:
-            following = self._following
-            finished(self, error)
-            if following is not None:
-                following.done()
+            def too_early(self: LogSync, error: Exception | None) -> None:
+                following = self._following
+                finished(self, error)
+                if following is not None:
+                    following.done()
 
-        finished = LogSync.finished
-        monkeypatch.setattr(LogSync, "finished", too_early)
-    elif planted == "shown before the sync":
-        monkeypatch.setattr(LogSync, "_hold", LogSync.reckon)
-    else:
-        sync = SharedFile.sync
-        monkeypatch.setattr(SharedFile, "sync", lambda self: None if "/t-" in self.path else sync(self))
-    with pytest.raises((AssertionError, Closed)):
-        for seed in range(30):
-            await played(seed, 0.5)
+            finished = LogSync.finished
+            patch.setattr(LogSync, "finished", too_early)
+        elif planted == "shown before the sync":
+            patch.setattr(LogSync, "_hold", LogSync.reckon)
+        else:
+            sync = SharedFile.sync
+            patch.setattr(SharedFile, "sync", lambda self: None if "/t-" in self.path else sync(self))
+        with pytest.raises((AssertionError, Closed)):
+            for seed in range(30):
+                await played(seed, 0.5)

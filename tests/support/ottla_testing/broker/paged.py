@@ -58,10 +58,12 @@ class Element:
 
     def all(self, name: str = "") -> Iterator[Element]:
         """Returns this element and all below it, of that name."""
-        if name in ("", self.name):
-            yield self
-        for child in self.children:
-            yield from child.all(name)
+        left: list[Element] = [self]
+        while left:
+            one = left.pop()
+            if name in ("", one.name):
+                yield one
+            left.extend(part for part in reversed(one.parts) if not isinstance(part, str))
 
     @property
     def text(self) -> str:
@@ -84,6 +86,7 @@ class Document(HTMLParser):
         self.faults: list[str] = []
         self.root = Element("", {})
         self._open = self.root
+        self._named: dict[str, list[Element]] = {"": [self.root]}  # in their order; all of them under ""
         assert text.startswith("<!doctype html>\n")
         self.feed(text)
         self.close()
@@ -96,6 +99,8 @@ class Document(HTMLParser):
             self.faults.append(f"<{tag}> has an attribute twice")
         made = Element(tag, {name: value or "" for name, value in attrs}, self._open)
         self._open.parts.append(made)
+        self._named[""].append(made)
+        self._named.setdefault(tag, []).append(made)
         if tag not in VOID:
             self._open = made
 
@@ -110,7 +115,7 @@ class Document(HTMLParser):
 
     def all(self, name: str = "") -> list[Element]:
         """Returns all elements of that name."""
-        return list(self.root.all(name))
+        return list(self._named.get(name, ()))
 
     def one(self, name: str) -> Element:
         """Returns the only element of that name."""
@@ -149,8 +154,9 @@ def faults_of(document: Document) -> list[str]:
     navs = [one.attributes.get("aria-label", "") for one in document.all("nav")]
     need(all(navs), "a <nav> without a name")
     everything = document.all()
-    ids = [one.attributes["id"] for one in everything if "id" in one.attributes]
-    need(len(set(ids)) == len(ids), "an id comes twice")
+    listed = [one.attributes["id"] for one in everything if "id" in one.attributes]
+    ids = set(listed)
+    need(len(ids) == len(listed), "an id comes twice")
     for one in everything:
         for name, value in one.attributes.items():
             need(not name.startswith("on") and name != "style", f"<{one.name} {name}> is inline")

@@ -51,7 +51,7 @@ class Sink:
 async def settled(done: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not done():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.002)
 
 
 async def calls(broker: Broker, count: int, size: int) -> None:
