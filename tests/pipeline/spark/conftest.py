@@ -5,6 +5,7 @@ They run in two processes of their own (`make test`), file by file: each session
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,10 @@ from ottla.pipeline import session
 from ottla_testing.patience import PATIENCE_S
 
 STARTED = time.monotonic()
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For every Java that these tests start: none lives so long that its best compiler would pay."""
+for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ[name] = QUICK_START
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,8 @@ def test_session_loopback_and_quiet_log(spark: SparkSession) -> None:
     assert conf.get("spark.ui.showConsoleProgress") == "false"
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     jvm: Any = spark.sparkContext._jvm
-    assert jvm.java.lang.Runtime.getRuntime().maxMemory() == 1 << 30
+    # The collector of these tests keeps a part of the gigabyte for itself.
+    assert 0.9 * (1 << 30) < jvm.java.lang.Runtime.getRuntime().maxMemory() <= 1 << 30
     assert jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().name() == "ERROR"
 
 

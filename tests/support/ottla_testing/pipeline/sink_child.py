@@ -26,7 +26,6 @@ from ottla_testing.pipeline.sink_queries import SinkQuery
 
 SEED = sys.argv[3]
 DEATHS = f"{sys.argv[1]}/deaths"
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it does not live long
 PIECE = 20  # rows per record batch
 MOST = 200
 
@@ -70,7 +69,7 @@ def end_with_parent() -> None:
 
 def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
-    conf = {"spark.driver.extraJavaOptions": QUICK_START, "spark.sql.streaming.pollingDelay": "20ms"}
+    conf = {"spark.sql.streaming.pollingDelay": "20ms"}
     spark = session("local[2,4]", **conf)
     exactly_once._send_task = mortal
     query = SinkQuery(spark, Path(sys.argv[1]), json.loads(sys.argv[4]), each=sys.argv[2] == "each")

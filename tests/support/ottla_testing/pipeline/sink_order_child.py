@@ -32,7 +32,6 @@ MOST = 2000
 TASKS: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
     name: getattr(exactly_once, name) for name in ("_place_task", "_send_task")
 }
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it does not live long
 
 
 def note(path: Path) -> None:
@@ -118,9 +117,7 @@ def end_with_parent() -> None:
 
 def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
-    spark = session(
-        "local[2,4]", **{"spark.driver.extraJavaOptions": QUICK_START, "spark.local.dir": str(FOLDER / "spark")}
-    )
+    spark = session("local[2,4]", **{"spark.local.dir": str(FOLDER / "spark")})
     seed, read, count, *to = map(json.loads, sys.argv[2:])
     print(json.dumps(copy(spark, seed, read, to[0])), flush=True)
     print(json.dumps(again(spark, count, to[1])), flush=True)
