@@ -40,7 +40,7 @@ collect_ignore = ["examples"]  # a project of its own; tests/clients/test_exampl
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 STARTED = time.monotonic()
 TESTS = Path(__file__).parent
-MARK_OF_FOLDER = {TESTS / "clients": "clients", TESTS / "pipeline" / "spark": "spark"}
+MARK_OF_FOLDER = {f"{TESTS / 'clients'}/": "clients", f"{TESTS / 'pipeline' / 'spark'}/": "spark"}
 MARKS_OF_PROCESSES = ("process", "smoke", "clients", "spark")
 SIZED_FIXTURES = {"scaled", "stride"}
 
@@ -73,7 +73,7 @@ def stride() -> int:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Sets the mark of the test's folder, and `soak` on a test whose size follows OTTLA_TEST_SCALE."""
     for folder, mark in MARK_OF_FOLDER.items():
-        if folder in item.path.parents:
+        if str(item.path).startswith(folder):
             item.add_marker(mark)
     function = getattr(item, "obj", None)
     sized = SIZED_FIXTURES.intersection(getattr(item, "fixturenames", ()))

@@ -20,6 +20,7 @@ from ottla.protocol.messages.topics.create_partitions import CreatePartitionsReq
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.primitives import ITEMS_MAX, TEXT_BYTES_MAX, varint_bytes
+from ottla_testing.each import each
 from ottla_testing.protocol.hostile import bad_texts, crowded, sample, written, wrong_lengths
 from ottla_testing.protocol.messages import MESSAGES
 from ottla_testing.protocol.values import random_value
@@ -43,7 +44,7 @@ def assert_malformed(name: str, version: int, data: bytes | bytearray) -> str:
     raise AssertionError(f"{name} v{version} reads {bytes(data[:200]).hex()} as {value!r:.300}")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_truncated_message_is_malformed(name: str) -> None:
     for version, layout in layouts(name):
         whole = build(sample(layout, True), version)
@@ -55,21 +56,21 @@ def test_truncated_message_is_malformed(name: str) -> None:
         assert reader(MESSAGES[name], version)(b"\1" + whole + bytes(1024), 1) == (sample(layout, True), len(whole) + 1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_impossible_length_is_malformed(name: str) -> None:
     for version, layout in layouts(name):
         for frame in wrong_lengths(layout):
             assert_malformed(name, version, frame)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_text_that_is_not_utf8_is_malformed(name: str) -> None:
     for version, layout in layouts(name):
         for frame in bad_texts(layout):
             assert "UTF-8" in assert_malformed(name, version, frame)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_unknown_tags_are_skipped_and_unordered_tags_are_malformed(name: str) -> None:
     for version, layout in layouts(name):
         if layout.tags is None:
@@ -103,7 +104,7 @@ def test_unknown_tags_are_skipped_and_unordered_tags_are_malformed(name: str) ->
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_damaged_bytes_are_read_or_malformed(name: str, scaled: Callable[[int], int]) -> None:
     source = random.Random()
     for version, layout in layouts(name):

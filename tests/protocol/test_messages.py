@@ -15,6 +15,7 @@ import pytest
 from ottla.protocol import schema
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import MalformedMessage
+from ottla_testing.each import each
 from ottla_testing.protocol.apache import compare
 from ottla_testing.protocol.messages import MESSAGES
 from ottla_testing.protocol.values import random_value
@@ -47,7 +48,7 @@ def test_all_messages_and_versions_of_apache_kafka_are_declared() -> None:
             assert declared.api_key == definitions[0]["key"], name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_message_version_equals_apache_kafkas_definition(name: str) -> None:
     for version, layout in layouts(name):
         apache = definition(name, version)
@@ -56,7 +57,7 @@ def test_message_version_equals_apache_kafkas_definition(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_both_codecs_give_the_same_bytes_and_values(name: str, scaled: Any) -> None:
     for version, layout in layouts(name):
         source = random.Random(f"{name} {version}")
@@ -71,7 +72,7 @@ def test_both_codecs_give_the_same_bytes_and_values(name: str, scaled: Any) -> N
             assert layout._parse(io.BytesIO(raw), None, name) == value, version
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_damaged_bytes_raise_one_error_quickly(name: str, scaled: Any) -> None:
     for version, layout in layouts(name):
         source = random.Random(f"damage {name} {version}")
@@ -116,7 +117,7 @@ def same(one: Any, other: Any) -> bool:
     return one == other or repr(one).replace("bytearray(b", "(b") == repr(other).replace("bytearray(b", "(b")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_field_missing_in_the_version_is_refused_unless_ignorable(name: str) -> None:
     cls = MESSAGES[name]
     for version, layout in layouts(name):
