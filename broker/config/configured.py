@@ -31,6 +31,10 @@ class Configured(Protocol):
         """Returns whether any source sets the config, so that the value is not its default."""
         ...
 
+    def any_set(self, prefix: str) -> bool:
+        """Returns whether any source sets a config whose name begins with `prefix`."""
+        ...
+
 
 class TopicConfigured(Protocol):
     """A topic's configuration: its own configs as text, and effective values."""

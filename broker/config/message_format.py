@@ -24,6 +24,7 @@ from ..releases.profiles import (
     supports_zstd,
     writes_v2_only,
 )
+from .definitions import BEHAVIOUR_PREFIX
 
 if TYPE_CHECKING:
     from .configured import Configured, TopicConfigured
@@ -48,9 +49,9 @@ def effective_profile(config: Configured) -> Profile:
 def behaviours_set(config: Configured) -> dict[str, Any]:
     """Returns the individually configured behaviours and their values."""
     changed: dict[str, Any] = {}
-    for name in BEHAVIOUR_NAMES:
-        if config.is_set(f"ottla.behaviour.{name}"):
-            value: Any = config[f"ottla.behaviour.{name}"]
+    for name in BEHAVIOUR_NAMES if config.any_set(BEHAVIOUR_PREFIX) else ():
+        if config.is_set(f"{BEHAVIOUR_PREFIX}{name}"):
+            value: Any = config[f"{BEHAVIOUR_PREFIX}{name}"]
             kind = behaviour_kinds()[name]
             # Choices are parsed as text; some of them are numbers.
             changed[name] = next(c for c in kind if str(c) == value) if isinstance(kind, tuple) else value

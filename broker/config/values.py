@@ -320,7 +320,8 @@ class Config:
         authorizer_settings(self)
         selects_by_rack(self)
         check_assignors(self.get(ASSIGNORS) or ())
-        check_group_limits(self.get)
+        if self.any_set("group."):  # else they are the defaults, which are in order in every release
+            check_group_limits(self.get)
 
     def _check_idle(self) -> None:
         delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
@@ -402,6 +403,10 @@ class Config:
             raise KeyError(name)
         layers = (*self._dynamic.values(), self._static)
         return any(key in layer and self.fact(key) for key in _chain(fact, name) for layer in layers)
+
+    def any_set(self, prefix: str) -> bool:
+        """Returns whether any source except the defaults sets a config whose name begins with `prefix`."""
+        return any(name.startswith(prefix) for layer in (*self._dynamic.values(), self._static) for name in layer)
 
     def source(self, name: str) -> ConfigSource:
         """Returns the source of the effective value. Raises KeyError if unknown."""

@@ -339,7 +339,11 @@ class Profile:
         return found[-1] if found and not self.lacks_config(_VERSION_CONFIGS[0]) else None
 
     def overridden(self, values: Mapping[str, Any]) -> Profile:
-        """Returns this profile with single behaviours changed. The values must have the right types."""
+        """Returns this profile with single behaviours changed; itself without any, with all that it has computed. The
+        values must have the right types.
+        """
+        if not values:
+            return self
         return dataclasses.replace(self, behaviour=dataclasses.replace(self.behaviour, **values))
 
 
