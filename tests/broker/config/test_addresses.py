@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from ottla.broker.errors import ConfigError
 from ottla.tools import main
 from ottla.tools.serve import parse_serve
+from ottla_testing.each import each
 
 WITH_BOOTSTRAP = {
     "acls": ["--list"],
@@ -107,22 +109,19 @@ def test_every_command_with_a_bootstrap_address_is_covered() -> None:
     assert names == set(WITH_BOOTSTRAP) | others | {"top", "verify"}
 
 
-@pytest.mark.parametrize("flag", ["--bootstrap-server", "--bootstrap"])
 @pytest.mark.parametrize("command", WITH_BOOTSTRAP)
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
-        ("127.0.0.1:99999", "127.0.0.1:99999"),
-        ("PLAINTEXT://127.0.0.1:9092", "PLAINTEXT://127.0.0.1:9092"),
-        ("9092", "9092"),
-        (":9092", ":9092"),
-    ],
+@each(
+    ("flag", "address"),
+    itertools.product(
+        ["--bootstrap-server", "--bootstrap"],
+        ["127.0.0.1:99999", "PLAINTEXT://127.0.0.1:9092", "9092", ":9092"],
+    ),
+    strided=True,
 )
 def test_invalid_bootstrap_address_is_one_line(
     command: str,
     flag: str,
     address: str,
-    text: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -134,4 +133,4 @@ def test_invalid_bootstrap_address_is_one_line(
         code = stopped.code
     out, err = capsys.readouterr()
     assert code in (1, 2) and out == "" and err.count("\n") == 1, err
-    assert err.startswith(f"ottla {command}: ") and text in err and "Traceback" not in err
+    assert err.startswith(f"ottla {command}: ") and address in err and "Traceback" not in err

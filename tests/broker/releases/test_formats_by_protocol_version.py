@@ -101,7 +101,7 @@ CELLS = [
 ]
 
 
-@each(("release", "protocol"), CELLS)
+@each(("release", "protocol"), CELLS, strided=True)
 async def test_formats_written_and_read_by_protocol_version(release: str, protocol: str | None, tmp_path: Path) -> None:
     """Topics of each format, filled by an old and a new producer, and groups, are read by old and new consumers."""
     get_logger()

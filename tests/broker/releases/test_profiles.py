@@ -82,7 +82,7 @@ async def is_served(broker: Broker, key: int, version: int) -> bool:
     return correlation_id == 7
 
 
-@each("name", [name for name in PROFILE_NAMES if name not in ("0.8.2", "0.9")])
+@each("name", [name for name in PROFILE_NAMES if name not in ("0.8.2", "0.9")], strided=True)
 async def test_api_versions_lists_the_versions_of_the_release(name: str, tmp_path: Path) -> None:
     expected = {key: tuple(versions) for key, (versions, _) in implemented(name).items()}
     async with running(tmp_path / "data", release=name) as broker:

@@ -5,6 +5,7 @@ The clock is moved by hand. Kafka expires by a batch's own timestamps, which its
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -230,13 +231,16 @@ CLIENTS = [
 ]
 
 
-@each("release", ["2.4", "4.3", "ottla"])
-@each("produce_version", [3, 4, 5, 7, 8])
-@each(("software", "init_version", "compares"), CLIENTS)
+@each(
+    ("release", "produce_version", "client"),
+    itertools.product(["2.4", "4.3", "ottla"], [3, 4, 5, 7, 8], CLIENTS),
+    strided=True,
+)
 async def test_unknown_producer_below_the_log_start_only_for_comparing_clients(
-    release: str, produce_version: int, software: str, init_version: int, compares: bool, tmp_path: Path
+    release: str, produce_version: int, client: tuple[str, int, bool], tmp_path: Path
 ) -> None:
     """Apache Kafka from 2.4 on accepts the batch from all of them."""
+    software, init_version, compares = client
     if release == "2.4":
         init_version = min(init_version, 2)
     async with writing(tmp_path / "data", release) as writer:

@@ -232,7 +232,7 @@ async def test_producers_are_listed_by_partition():
 # Starting and stopping
 
 
-@each("release", PROFILE_NAMES)
+@each("release", PROFILE_NAMES, strided=True)
 def test_every_release_starts(release: str):
     with Embedded(release) as broker:
         broker.create_topic("t")

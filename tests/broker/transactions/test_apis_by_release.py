@@ -50,7 +50,7 @@ def test_transactions_are_served_from_0_11_on() -> None:
     assert own_epochs == "4.0.0 4.0 4.1 4.2 4.3 4.4 ottla".split()
 
 
-@each("release", WITH_TRANSACTIONS)
+@each("release", WITH_TRANSACTIONS, strided=True)
 async def test_a_release_commits_and_aborts(release: str, tmp_path: Path) -> None:
     end, commit = newest(release, END), newest(release, COMMIT, 5)  # v6 has topic ids
     own_epochs = end >= 5
