@@ -20,6 +20,7 @@ import io
 import sys
 import types
 import typing
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, dataclass_transform, get_args, get_origin
 
 from .errors import MalformedMessage
@@ -364,7 +365,7 @@ def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions)
 
 
 @functools.cache
-def types_of(cls: type) -> dict[str, Any]:
+def types_of(cls: type) -> Mapping[str, Any]:
     """Returns the declared type of each field."""
     names = dict(vars(sys.modules[cls.__module__]))
     names.update(vars(cls))

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import time
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,22 @@ def whole(layout: schema.Group, data: bytes | bytearray) -> Any:
 def same(one: Any, other: Any) -> bool:
     """Compares values; NaN equals itself, and a bytearray its bytes."""
     return one == other or repr(one).replace("bytearray(b", "(b") == repr(other).replace("bytearray(b", "(b")
+
+
+def test_types_of_a_class_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error response needs them for each of its entries, and evaluating annotations compiles source."""
+    evaluated: list[type] = []
+    original = typing.get_type_hints
+
+    def counted(of: type, **more: Any) -> dict[str, Any]:
+        evaluated.append(of)
+        return original(of, **more)
+
+    monkeypatch.setattr(typing, "get_type_hints", counted)
+    schema.types_of.cache_clear()
+    for _ in range(3):
+        assert schema.empty_value(MESSAGES["FetchResponse"]).responses == []
+    assert evaluated == [MESSAGES["FetchResponse"]]
 
 
 @each("name", NAMES)
