@@ -115,7 +115,8 @@ def join(new_id: str, *, member_id: str = "", instance_id: str | None = None, **
 # --- groups whose assignments the broker computes --------------------------------------------------------------------
 
 LATE_ENOUGH_MS = 100_000  # beyond the interval between two assignments, and every delay
-MAX_GROUP_EPOCH = 4
+MAX_GROUP_EPOCH = 3  # later ones only repeat, but in a streams group
+MAX_STREAMS_EPOCH = 4
 TOPIC_ID = bytes(16)
 TOPIC = TopicShape(TOPIC_ID, "t", 2)
 CLASSIC = {consumer.ClassicJoin, consumer.ClassicSync, consumer.ClassicHeartbeat, consumer.ClassicLeave}
@@ -126,13 +127,17 @@ Decide = Callable[[Any, Any, int], Any]
 
 
 def decided_edges(
-    start: Any, decide: Decide, events: Callable[[Any], Iterable[Any]], dead: Any, times: str = "assigned_ms"
+    start: Any,
+    decide: Decide,
+    events: Callable[[Any], Iterable[Any]],
+    dead: Any,
+    last_epoch: int = MAX_GROUP_EPOCH,
 ) -> Edges:
     """The transitions of a group that changes by decisions. Each event comes right after the last assignment, and
-    late. Groups differ by all but the attribute `times`, the last check of the metadata, and what they compute.
+    late. Groups differ by all but the time of that, the last check of the metadata, and what they compute.
     """
     edges: Edges = defaultdict(set)
-    unlike = {times, "checked", "configured"}
+    unlike = {"assigned_ms", "checked", "configured"}
 
     def key(group: Any) -> str:
         return repr(sorted((name, value) for name, value in vars(group).items() if name not in unlike))
@@ -142,15 +147,15 @@ def decided_edges(
         at = waiting.popleft()
         for event in events(at):
             for now_ms in (at.assigned_ms + 1, at.assigned_ms + LATE_ENOUGH_MS):
-                after = copied(at)
-                decision = decide(after, event, now_ms)
+                decision = decide(at, event, now_ms)
+                after = copied(at) if decision.changes else at
                 for change in decision.changes:
                     after.apply(change)
                 is_gone = any(type(effect).__name__ in ("Forget", "BecomeClassic") for effect in decision.effects)
                 is_gone |= any(type(one).__name__ == "EpochSet" and one.epoch is None for one in decision.changes)
                 edges[at.state, type(event)].add(dead if is_gone else after.state)
-                if not is_gone and after.epoch <= MAX_GROUP_EPOCH and key(after) not in seen:
-                    seen.add(key(after))
+                if decision.changes and not is_gone and after.epoch <= last_epoch and (name := key(after)) not in seen:
+                    seen.add(name)
                     waiting.append(after)
     return edges
 
@@ -248,7 +253,7 @@ def streams_edges() -> Edges:
             known.update({} if shape is None else {"t": shape})
             yield from streams_events(at)
 
-    return decided_edges(StreamsGroup("g"), decide, events, StreamsState.DEAD)
+    return decided_edges(StreamsGroup("g"), decide, events, StreamsState.DEAD, MAX_STREAMS_EPOCH)
 
 
 def streams_events(at: StreamsGroup) -> Iterator[Any]:

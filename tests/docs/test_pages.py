@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib.util
 import re
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from types import ModuleType
 
@@ -118,11 +119,15 @@ def names_in_code() -> set[str]:
     """
     modules = [path for path in BROKER.rglob("*.py") if path.relative_to(BROKER).as_posix() not in HERE]
     modules += (ROOT / "tools").glob("*.py")
-    trees = [ast.parse(path.read_text()) for path in modules]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     known = {*facts("broker"), *facts("broker", OLD), *facts("topic"), *facts("group")}
-    used = strings & known
+    strings: set[str] = set()
+    nodes: list[ast.AST] = []
+    for text in (path.read_text() for path in modules):
+        quoted = set(re.findall(r'"([^"\n]*)"', text))
+        strings |= quoted
+        if quoted & known or re.search(r'f"[^"\n]*\.', text):  # the others are not parsed: it would take seconds
+            nodes += ast.walk(ast.parse(text))
+    used = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)} & known
     for node in nodes:
         if isinstance(node, ast.JoinedStr) and len(node.values) in (2, 3):
             texts = [re.escape(str(v.value)) if isinstance(v, ast.Constant) else "(.+)" for v in node.values]
@@ -132,10 +137,14 @@ def names_in_code() -> set[str]:
     return used
 
 
-def is_read_by_storage(field: str) -> bool:
-    """Whether any storage module reads an attribute of this name."""
-    trees = (ast.parse(path.read_text()) for path in (ROOT / "storage").rglob("*.py"))
-    return any(isinstance(node, ast.Attribute) and node.attr == field for tree in trees for node in ast.walk(tree))
+def read_by_storage(fields: Iterable[str]) -> set[str]:
+    """Those of the names that a storage module reads as an attribute."""
+    missing, found = set(fields), set[str]()
+    for text in (path.read_text() for path in (ROOT / "storage").rglob("*.py")):
+        if any(f".{field}" in text for field in missing):
+            found |= {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+            missing -= found
+    return found & set(fields)
 
 
 def test_acted_on_is_what_the_code_reads() -> None:
@@ -144,6 +153,7 @@ def test_acted_on_is_what_the_code_reads() -> None:
     A config in use implies its synonyms: `retention.ms` falls back on `log.retention.hours`.
     """
     used = names_in_code()
+    carried_out = read_by_storage(CARRIED.values())
     read: set[str] = set()
     carried: set[str] = set()
     for scope in ("broker", "topic", "group"):
@@ -152,7 +162,7 @@ def test_acted_on_is_what_the_code_reads() -> None:
                 continue  # `tests/broker/releases/test_table.py` has the modules that read these
             if fact.internal and name not in ACTED_ON:
                 continue  # not described to clients; its name may be a word of another table
-            if name in CARRIED and not is_read_by_storage(CARRIED[name]):
+            if name in CARRIED and CARRIED[name] not in carried_out:
                 carried |= {name, *fact.synonyms}
             elif name in used:
                 read |= {name, *fact.synonyms}
