@@ -433,7 +433,7 @@ BUSY = 300  # steps of a history that most mutations apply to
 
 
 def test_every_kind_of_change_found(scaled: Callable[[int], int]) -> None:
-    """Each change is found in several random histories."""
+    """Each change is found in several random histories; in a small run, in the first to which it applies."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choose = random.Random(seed)
@@ -443,7 +443,7 @@ def test_every_kind_of_change_found(scaled: Callable[[int], int]) -> None:
         steps = [(choose.choice(ACTIONS), choose.randrange(1 << 16)) for _ in range(BUSY)]
         clean = history(steps)
         assert not checked(clean).kinds
-        for mutation in MUTATIONS:
+        for mutation in (one for one in MUTATIONS if found[one.__name__] < scaled(10)):
             events = deepcopy(clean)
             kind = mutation(events, choose)
             if kind is not None:

@@ -318,8 +318,12 @@ def test_error_with_any_letters_is_one_line(arguments: list[str], capsys: pytest
 HEARTBEAT = "00000016000c00000000000500026d650001670000000300016d"
 
 
-@pytest.mark.parametrize("command", ["releases", "dump"])
-@pytest.mark.parametrize(("redirection", "code"), [("| true", 0), ("> /dev/full", 2), (">&-", 2), ("<&- >&-", 2)])
+CLOSED = [("| true", 0), ("> /dev/full", 2), (">&-", 2), ("<&- >&-", 2)]
+
+
+@each(
+    ("command", "redirection", "code"), [(name, *one) for one in CLOSED for name in ("releases", "dump")], strided=True
+)
 def test_closed_stdout_prints_no_traceback(command: str, redirection: str, code: int) -> None:
     arguments = {"releases": "releases --json", "dump": "dump " + HEARTBEAT}[command]
     script = f"set -o pipefail; {sys.executable} -m ottla.tools {arguments} {redirection}"

@@ -360,7 +360,18 @@ def test_image_process_starts_logs_its_readiness_and_stops(tmp_path: Path) -> No
         assert process.returncode == 0, errors
         assert "config ignored" not in errors
     assert f"cluster.id={CLUSTER}\n" in (tmp_path / "data/meta.properties").read_text()
-    environ = {**environ, "CLUSTER_ID": "other", "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0"}
+
+
+@pytest.mark.process
+def test_image_process_reports_ignored_variables(tmp_path: Path) -> None:
+    environ = {"KAFKA_LOG_DIRS": str(tmp_path / "data"), "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0"}
+    with started(tmp_path, {**environ, "CLUSTER_ID": CLUSTER}) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("ottla ready on ")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+    assert f"cluster.id={CLUSTER}\n" in (tmp_path / "data/meta.properties").read_text()
+    environ["CLUSTER_ID"] = "other"
     with started(tmp_path, {**environ, "OTTLA_RELASE": "2.8"}) as process:
         assert process.stdout
         assert process.stdout.readline().startswith("ottla ready on ")

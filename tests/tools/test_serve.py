@@ -19,8 +19,13 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in paths}
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+SIGNALS = [
+    pytest.param(signal.SIGTERM, marks=pytest.mark.smoke),
+    pytest.param(signal.SIGINT, marks=pytest.mark.process),
+]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_serve_prints_its_listeners_and_stops_on_a_signal(number: signal.Signals, tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
         with socket.create_connection(("127.0.0.1", port_of(line)), timeout=PATIENCE_S):

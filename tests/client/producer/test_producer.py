@@ -41,7 +41,7 @@ RELEASES = [
 NAMES = [f"{release}{'-' + '-'.join(overrides.values()) if overrides else ''}" for release, overrides, *_ in RELEASES]
 
 
-@each(("release", "overrides", "magic", "had", "works"), RELEASES)
+@each(("release", "overrides", "magic", "had", "works"), RELEASES, strided=True)
 @each("mode", ["off", "requested", "required"])
 async def test_idempotence_mode_with_each_release(
     release: str, overrides: dict[str, str], magic: int, had: bool, works: bool, mode: str, tmp_path: Path

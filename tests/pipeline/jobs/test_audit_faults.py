@@ -62,7 +62,7 @@ def misses(planted: list[Planted], found: list[Finding]) -> list[object]:
     return unmatched + [finding for finding in found if not any(one.is_in(finding) for one in planted)]
 
 
-@each("fault", FAULTS)
+@each("fault", FAULTS, strided=True)
 def test_audit_single_fault_found_in_place(
     fault: Fault, sound: Path, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:

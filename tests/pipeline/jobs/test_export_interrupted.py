@@ -101,13 +101,14 @@ def steps_of(source: Path, table: ATable | None = None) -> list[str]:
     return list(files.log)
 
 
-def chosen(steps: list[str], scaled: Callable[[int], int], turn: int = 0) -> list[int]:
-    """Returns every third step, and of the writes of table files only some; all others with a larger scale."""
-    every = 3 if scaled(1) == 1 else 1
+def chosen(steps: list[str], scaled: Callable[[int], int], stride: int, turn: int = 0) -> list[int]:
+    """Returns every third step, and of the writes of table files only some; all others with a larger scale. A small
+    run takes every 18th."""
+    every = 3 * stride if scaled(1) == 1 else 1
     writes = [n for n, step in enumerate(steps) if step.startswith("write") and layout.UNFINISHED in step]
     left = set(random.Random(turn).sample(writes, min(len(writes), scaled(4))))
     others = [n for n in range(len(steps)) if n not in writes]
-    return sorted([*others[turn % every :: every], *left])
+    return sorted([*others[random.randrange(every) :: every], *left])
 
 
 def once(found: list[Row], expected: list[Row]) -> None:
@@ -120,10 +121,10 @@ LOSSES = ["process", "power", "operation"]
 
 @pytest.mark.parametrize("lost", LOSSES)
 def test_export_interrupted_at_every_operation(
-    source: Path, expected: list[Row], lost: str, scaled: Callable[[int], int]
+    source: Path, expected: list[Row], lost: str, scaled: Callable[[int], int], stride: int
 ) -> None:
     rng = random.Random(5)
-    for step in chosen(steps_of(source), scaled, LOSSES.index(lost)):
+    for step in chosen(steps_of(source), scaled, stride, LOSSES.index(lost)):
         files = a_disk()
         files.restart()
         files.fail_at, files.killing, files.portion = step, lost != "operation", rng.choice((0.0, 0.5, 1.0))
@@ -176,9 +177,11 @@ def test_export_interrupted_twice(source: Path, expected: list[Row], scaled: Cal
         assert checked(ROOT, files) == expected
 
 
-def test_export_table_has_each_file_once(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
+def test_export_table_has_each_file_once(
+    source: Path, expected: list[Row], scaled: Callable[[int], int], stride: int
+) -> None:
     """Killed at every operation, and while the table receives files: recovery makes it agree with the manifest."""
-    steps = [*chosen(steps_of(source, ATable()), scaled), "before", "after"]
+    steps = [*chosen(steps_of(source, ATable()), scaled, stride), "before", "after"]
     for step in steps:
         files, table = a_disk(), ATable()
         files.restart()

@@ -20,6 +20,7 @@ from ottla.protocol.records import formats
 from ottla.storage.check.directory import Verification
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import LOCK
+from ottla_testing.each import each
 from ottla_testing.oracle.stored_directories import DIRECTORIES, RELEASES
 from ottla_testing.pipeline.columnar_samples import FORMATS
 from ottla_testing.pipeline.import_samples import NOW_MS, exported, here, planned, put_records, read, seen, some
@@ -65,7 +66,7 @@ def test_import_each_codec(tmp_path: Path, codec: int) -> None:
     assert read(tmp_path / "data") == {TopicPartition("t", 0): seen(some(300))}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_import_kafka_records_readable_by_broker(tmp_path: Path, release: str) -> None:
     logs = tmp_path / "logs"
     shutil.copytree(DIRECTORIES / release, logs)

@@ -28,6 +28,7 @@ from ottla.pipeline.sink.batches import cut
 from ottla.pipeline.sink.coordinator_requests import ClusterCalls
 from ottla.pipeline.sink.task_writer import Sending
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.each import each as all_of
 from ottla_testing.pipeline import sink_world as world
 
 BATCHES, ROWS = 9, 4
@@ -144,7 +145,7 @@ def test_send_no_rows_needs_no_broker() -> None:
 # -- more than one attempt
 
 
-@pytest.mark.parametrize("done", [1, 5, 6, BATCHES - 1, BATCHES])
+@all_of("done", [1, 5, 6, BATCHES - 1, BATCHES], strided=True)
 def test_retried_task_continues(each: Embedded, done: int) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
         send(options, grant, where, world.rows(ALL[: done * ROWS]))
@@ -168,7 +169,7 @@ def test_retried_task_sends_only_last_batch_again() -> None:
         assert committed(broker, work) == IN_ORDER
 
 
-@pytest.mark.parametrize("at", [0, ROWS + 1, 3 * ROWS, len(ALL) - 1])
+@all_of("at", [0, ROWS + 1, 3 * ROWS, len(ALL) - 1], strided=True)
 def test_zombie_task_beside_successor(some: Embedded, at: int) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
         def successor() -> None:
@@ -265,9 +266,12 @@ def send_all(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None
     assert send(options, grant, where, world.rows(ALL, 5)).records == len(ALL)
 
 
-@pytest.mark.parametrize("kind", [*RETRIED[:2], "before", "after"])
-@pytest.mark.parametrize("after", [0, 3])
+TRANSIENT = [(kind, after) for after in (0, 3) for kind in (*RETRIED[:2], "before", "after")]
+
+
+@all_of(("kind", "after"), TRANSIENT, strided=True)
 def test_transient_failure_retried(some: Embedded, kind: str, after: int) -> None:
+    some.faults.clear()
     inject(some, kind, after, 2)
     assert committed(some, send_all) == IN_ORDER
 

@@ -24,6 +24,7 @@ from ottla.pipeline.sink import (
     idempotent_grant,
     send,
 )
+from ottla_testing.each import each as all_of
 from ottla_testing.pipeline import sink_world as world
 
 ROWS = world.values(40)
@@ -195,8 +196,7 @@ def test_task_of_committed_transaction_adds_nothing(each: Embedded) -> None:
 CALLS = ["InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetFetch"]
 
 
-@pytest.mark.parametrize("api", CALLS)
-@pytest.mark.parametrize("when", ["before", "after"])
+@all_of(("api", "when"), [(api, when) for when in ("before", "after") for api in CALLS], strided=True)
 def test_lost_response_retried(some: Embedded, api: str, when: str) -> None:
     options, name, owner = world.options(some), world.topic(some), world.transactional_id()
     fault = some.faults.disconnect(api, when, times=2)
@@ -209,8 +209,12 @@ def test_lost_response_retried(some: Embedded, api: str, when: str) -> None:
     assert world.seen(some, name) == {0: ROWS}
 
 
-@pytest.mark.parametrize("api", [*CALLS[:-1], "FindCoordinator"])
-@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS"])
+NOT_READY = [
+    (api, code) for code in ("NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS") for api in (*CALLS[:-1], "FindCoordinator")
+]
+
+
+@all_of(("api", "code"), NOT_READY, strided=True)
 def test_coordinator_not_ready_retried(broker: Embedded, api: str, code: str) -> None:
     options, name, owner = world.options(broker), world.topic(broker), world.transactional_id()
     fault = broker.faults.error(api, code, times=3)
@@ -298,7 +302,7 @@ class Clock:
         return self.now_s
 
 
-@pytest.mark.parametrize("step", ["add", "commit", "send", "abort"])
+@all_of("step", ["add", "commit", "send", "abort"], strided=True)
 def test_transaction_timeout_raises_sink_timed_out(some: Embedded, step: str) -> None:
     options = world.options(some, transaction_timeout_ms=2000, rows_per_batch=4)
     name, owner, clock = world.topic(some, 2), world.transactional_id(), Clock()

@@ -197,17 +197,18 @@ def problem(known: Known, damage: Damage) -> str | None:
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
-def test_directory_with_any_damaged_file_loses_no_record_silently(closed: bool) -> None:
+def test_directory_with_any_damaged_file_loses_no_record_silently(closed: bool, stride: int) -> None:
     seed = random.randrange(2**32)
     known = left(closed)
     tried, wrong = 0, []
-    for damage in damages(known.files, random.Random(seed), max(1, round(2 * SCALE))):
+    possible = list(damages(known.files, random.Random(seed), max(1, round(2 * SCALE))))
+    for damage in possible[random.randrange(stride) :: stride]:
         tried += 1
         found = problem(known, damage)
         if found is not None:
             wrong.append(f"{damage}: {found}")
     print(f"seed {seed}: {tried} damages")
-    assert tried > 300 and not wrong, f"seed {seed}: {len(wrong)} of {tried}\n" + "\n".join(wrong[:20])
+    assert tried > 300 // stride and not wrong, f"seed {seed}: {len(wrong)} of {tried}\n" + "\n".join(wrong[:20])
 
 
 def test_undamaged_directories_report_no_loss() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -211,10 +212,12 @@ def recovered_rows(files: SimulatedFiles, config: LogConfig, recovery_point: int
 
 @pytest.mark.parametrize("loss", ["kill", *KEEPS])
 @pytest.mark.parametrize("config", [PLAIN, SPLITTING], ids=["plain", "splitting"])
-def test_upgrade_interrupted_at_any_step_keeps_records_once_and_can_be_finished(config: LogConfig, loss: str):
+def test_upgrade_interrupted_at_any_step_keeps_records_once_and_can_be_finished(
+    config: LogConfig, loss: str, stride: int
+):
     rng = random.Random(7)
     step = 0
-    while True:
+    for step in count(random.randrange(stride), stride):
         files, rows, end = laid_down(MIXED)
         if not interrupt(files, step, lambda files=files: upgrade(files, config, recovery_point=0), rng.random()):
             break
@@ -224,7 +227,6 @@ def test_upgrade_interrupted_at_any_step_keeps_records_once_and_can_be_finished(
             assert rows_of(files) == rows
         upgrade(files, config, recovery_point=rng.choice((0, end)))
         assert_upgraded(files, rows)
-        step += 1
     assert step > 60
 
 
@@ -232,13 +234,13 @@ def test_upgrade_interrupted_at_any_step_keeps_records_once_and_can_be_finished(
 @pytest.mark.parametrize("again", ["recover", "upgrade"])
 def test_upgrade_interrupted_twice_keeps_records_once(loss: str, again: str, stride: int):
     rng = random.Random(11)
-    config, first, seconds = SPLITTING, 0, 0
-    while True:
-        second = 0
+    config, seconds = SPLITTING, 0
+    for first in count(random.randrange(stride), stride):
+        second = random.randrange(stride)
         while True:
             files, rows, end = laid_down(SMALL)
             if not interrupt(files, first, lambda files=files: upgrade(files, config)):
-                assert first > 40 and seconds > 200 / stride
+                assert first > 40 and seconds > 200 / stride**3
                 return
             lose(files, loss, rng)
 
@@ -254,15 +256,14 @@ def test_upgrade_interrupted_twice_keeps_records_once(loss: str, again: str, str
             assert recovered_rows(files, config, end) == rows_of(files) == rows
             upgrade(files, config, recovery_point=end)
             assert_upgraded(files, rows)
-            second += 1 if again == "recover" else 1 + rng.randrange(5)
+            second += stride**2 if again == "recover" else stride**2 + rng.randrange(5)
             seconds += 1
-        first += stride
 
 
 @pytest.mark.parametrize("config", [PLAIN, SPLITTING], ids=["plain", "splitting"])
-def test_disk_error_at_any_step_of_an_upgrade_loses_nothing(config: LogConfig):
+def test_disk_error_at_any_step_of_an_upgrade_loses_nothing(config: LogConfig, stride: int):
     step = 0
-    while True:
+    for step in count(random.randrange(stride), stride):
         files, rows, _ = laid_down(SMALL)
         files.restart()
         files.fail_at = step
@@ -275,7 +276,6 @@ def test_disk_error_at_any_step_of_an_upgrade_loses_nothing(config: LogConfig):
         assert recovered_rows(files, config, 0) == rows
         upgrade(files, config)
         assert_upgraded(files, rows)
-        step += 1
     assert step > 40
 
 
@@ -349,7 +349,7 @@ def folders(draw: st.DrawFn) -> list[tuple[int, list[Piece]]]:
     return result
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples * 2 // 3)
 @given(segments=folders(), data=st.data())
 def test_any_folder_is_upgraded_or_interrupted_without_loss(segments: Segments, data: st.DataObject):
     config = LogConfig(

@@ -252,9 +252,9 @@ LOSSES: dict[str, Loss] = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("end", ["closed", "killed", "killed late"])
-@pytest.mark.parametrize("seed", range(4))
-def test_producer_state_is_rebuilt_after_any_loss(files: SimulatedFiles, end: str, loss: str, seed: int):
-    rng = random.Random(seed)
+@each("seed", range(4), strided=True)
+def test_producer_state_is_rebuilt_after_any_loss(end: str, loss: str, seed: int):
+    rng, files = random.Random(seed), SimulatedFiles()
     log = open_log(files, config=CONFIG)
     fill(log, 25 + rng.randrange(12))
     if end == "killed late":

@@ -136,7 +136,7 @@ def test_directory_of_old_messages_is_opened_unchanged(files: SimulatedFiles):
 
 @pytest.mark.parametrize("reopened", ["no", "clean", "unclean"])
 @pytest.mark.parametrize("interval", [0, 150, 10**6])
-def test_every_offset_is_found_in_mixed_segments(files: SimulatedFiles, reopened: str, interval: int):
+def test_every_offset_is_found_in_mixed_segments(files: SimulatedFiles, reopened: str, interval: int, stride: int):
     log = open_log(files, config=LogConfig(segment_bytes=4000, index_interval_bytes=interval))
     ends = fill_mixed(log, 150)
     assert len(log._segments) > 2
@@ -146,7 +146,7 @@ def test_every_offset_is_found_in_mixed_segments(files: SimulatedFiles, reopened
         assert log.cut_bytes == 0
     assert offsets(log) == list(range(log.log_end_offset))
     segment_ends = [segment.next_offset - 1 for segment in log._segments]
-    for offset in range(log.log_end_offset):
+    for offset in range(random.randrange(stride), log.log_end_offset, stride):
         for limit in (1, 300, 10_000):
             data = bytes(log.read(offset, limit).records)
             found = [header.last_offset for _, header in formats.headers(data)]
@@ -474,10 +474,10 @@ FRONTS = {
 
 @each("front", FRONTS)
 @each("tail", TAILS)
-def test_torn_tail_is_cut_after_the_last_whole_entry(front: str, tail: str):
+def test_torn_tail_is_cut_after_the_last_whole_entry(front: str, tail: str, stride: int):
     data = FRONTS[front] + TAILS[tail]
     ends = [0] + [position + header.size_bytes for position, header in formats.headers(data)]
-    for cut in range(len(FRONTS[front]), len(data) + 1):
+    for cut in range(len(FRONTS[front]) + random.randrange(stride), len(data) + 1, stride):
         for clean in (False, True):
             files = SimulatedFiles()
             put(files, LOG, data[:cut])
@@ -490,14 +490,14 @@ def test_torn_tail_is_cut_after_the_last_whole_entry(front: str, tail: str):
 
 
 @pytest.mark.parametrize("tail", ["v0", "v0 wrapper", "v1", "v1 wrapper"])
-def test_flipped_bit_of_an_old_message_cuts_only_there(files: SimulatedFiles, tail: str):
+def test_flipped_bit_of_an_old_message_cuts_only_there(files: SimulatedFiles, tail: str, stride: int):
     front = FRONTS["v2"]
     last = TAILS[tail]
     *_, (at, _) = formats.headers(last)
     sound = front + last
     put(files, LOG, sound)
     end = 3 if at == 0 else 4
-    for position in range(len(front) + at, len(sound)):
+    for position in range(len(front) + at + random.randrange(stride), len(sound), stride):
         for bit in range(8):
             live = files.contents[LOG].live
             live[:] = sound

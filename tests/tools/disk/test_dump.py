@@ -151,9 +151,10 @@ def fixed_names(codec: Any) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("name", [name for name in MESSAGES if name.endswith(("Request", "Response"))])
-def test_printed_positions_are_those_of_the_values(name: str, run: Run) -> None:
-    """Every message and version: each number is read again at the position in its line."""
-    for version in schema.spec(MESSAGES[name]).versions.range():
+def test_printed_positions_are_those_of_the_values(name: str, run: Run, stride: int) -> None:
+    """Every message and version (in a small run, some): each number is read again at the position in its line."""
+    versions = schema.spec(MESSAGES[name]).versions.range()
+    for version in versions[random.randrange(min(stride, len(versions))) :: stride]:
         with naming(f"v{version}"):
             assert_positions_point_at_what_is_printed(name, version, run)
 

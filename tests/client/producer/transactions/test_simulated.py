@@ -55,9 +55,8 @@ def live(seed: int, release: str, kind: str) -> World:
     return world
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900 * max(1.0, SCALE))
-@each(("release", "kind"), EACH)
+@each(("release", "kind"), EACH, strided=True)
 def test_transactions_stay_atomic_under_failures(release: str, kind: str) -> None:
     counts: dict[str, int] = {}
     for seed in range(FIRST, FIRST + COUNT):

@@ -25,6 +25,7 @@ from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetComm
 from ottla.protocol.schema import spec
 from ottla_testing.client.closing_proxy import AFTER, BEFORE, ClosingProxy
 from ottla_testing.client.produced_logs import Broker, headers_of, producing, running  # type: ignore[attr-defined]
+from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
 RELEASES = ("0.11", "1.0", "2.0", "2.4", "2.5", "2.8", "3.0", "3.5", "3.6", "3.9", "4.0", "4.3", "ottla")
@@ -82,7 +83,7 @@ def copies_die_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- visible records
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_committed_records_are_visible_and_aborted_ones_are_not(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
@@ -239,7 +240,7 @@ async def test_transaction_timeout_above_the_brokers_maximum_is_fatal(tmp_path: 
 # -- errors that end a transaction, or the producer
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_refused_batch_fails_the_transaction_and_the_next_one_works(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2, {"max.message.bytes": "2000"})
@@ -359,13 +360,13 @@ OF_BOTH = (FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest, TxnOff
 OF_V1 = (*OF_BOTH, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest)
 EACH = [
     pytest.param(release, spec(request).api_key, where, id=f"{release}-{request.__name__[:-7]}-{where}")
+    for where in (BEFORE, AFTER)
     for release in ("0.11", "2.8", "3.9", "ottla")
     for request in (OF_BOTH if release in V2 else OF_V1)
-    for where in (BEFORE, AFTER)
 ]
 
 
-@pytest.mark.parametrize(("release", "api_key", "where"), EACH)
+@each(("release", "api_key", "where"), EACH, strided=True)
 async def test_connection_lost_at_each_request_of_a_commit(
     release: str, api_key: int, where: str, tmp_path: Path
 ) -> None:

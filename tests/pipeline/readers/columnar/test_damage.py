@@ -3,6 +3,7 @@ memory stays bounded."""
 
 from __future__ import annotations
 
+import random
 import struct
 import tracemalloc
 import zlib
@@ -40,11 +41,11 @@ SMALL = [
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_decode_flipped_bit_matches_plain_decoder(magic: int, codec: int) -> None:
+def test_decode_flipped_bit_matches_plain_decoder(magic: int, codec: int, stride: int) -> None:
     """Flips bits; both decoders agree, with and without the CRC check."""
     sound = entries(SMALL, magic, codec)
     first_bytes = formats.read_header(sound).size_bytes
-    for position in range(len(sound)):
+    for position in range(random.randrange(stride), len(sound), stride):
         for bit in (0x01, 0x80):
             data = bytearray(sound)
             data[position] ^= bit
@@ -76,11 +77,11 @@ def wrapped(inner: bytes, magic: int, codec: int, offset: int = 9) -> bytes:
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(0, 1), (1, 2)])
-def test_decode_flipped_bit_in_wrapper_matches_plain_decoder(magic: int, codec: int) -> None:
+def test_decode_flipped_bit_in_wrapper_matches_plain_decoder(magic: int, codec: int, stride: int) -> None:
     plain = bytes(legacy.build([item._replace(offset=item.offset - 5) for item in SMALL], magic=magic))
     assert in_columns(wrapped(plain, magic, codec)) == plainly(wrapped(plain, magic, codec)) != REFUSED
     refused = 0
-    for position in range(len(plain)):
+    for position in range(random.randrange(stride), len(plain), stride):
         for bit in (0x01, 0x80):
             damaged = bytearray(plain)
             damaged[position] ^= bit
@@ -89,15 +90,15 @@ def test_decode_flipped_bit_in_wrapper_matches_plain_decoder(magic: int, codec: 
                 found = in_columns(data)
                 assert found == plainly(data), (position, bit)
                 refused += isinstance(found, Refused)
-    assert 0 < refused < 6 * len(plain)  # keys and values may change, sizes may not
+    assert 0 < refused < 6 * len(plain) // stride  # keys and values may change, sizes may not
 
 
 @pytest.mark.parametrize("codec", [0, 3])
-def test_decode_flipped_or_truncated_batch_matches_plain_decoder(codec: int) -> None:
+def test_decode_flipped_or_truncated_batch_matches_plain_decoder(codec: int, stride: int) -> None:
     built = batch.build(SMALL, base_offset=5)
     head = batch.read_header(built)
     payload = bytes(batch.payload(built, 0, head))
-    for position in range(len(payload)):
+    for position in range(random.randrange(stride), len(payload), stride):
         variants = [payload[:position], payload[:position] + payload[position + 1 :]]
         variants += [payload[:position] + bytes([byte]) + payload[position + 1 :] for byte in (0, 1, 0xFF)]
         for variant in variants:
@@ -152,11 +153,11 @@ def test_decode_random_old_message_refused_or_decoded(data: bytes, magic: int, c
 
 
 @pytest.mark.parametrize("columns", [(), ("offset",), ("key",), ("headers",), ("producer_id",)])
-def test_decode_projection_raises_same_errors(columns: tuple[str, ...]) -> None:
+def test_decode_projection_raises_same_errors(columns: tuple[str, ...], stride: int) -> None:
     built = batch.build(SMALL, base_offset=5)
     head = batch.read_header(built)
     payload = bytes(batch.payload(built, 0, head))
-    for position in range(len(payload)):
+    for position in range(random.randrange(stride), len(payload), stride):
         data = bytes(batch.with_payload(head, payload[:position] + b"\x83" + payload[position + 1 :], 0))
         if plainly(data) is REFUSED:
             with pytest.raises(InvalidRecords):
@@ -211,10 +212,10 @@ def test_decode_decompression_bomb_refused_early(magic: int, codec: int) -> None
 
 
 def test_decode_record_with_many_headers_is_fast() -> None:
-    many = tuple(Header("", None) for _ in range(200_000))
+    many = tuple(Header("", None) for _ in range(50_000))
     data = entries([Record(0, NOW, None, None, many), Record(1, NOW, b"a", b"b", many[:3])], 2, 1)
     (rows,) = decode(data, Options(columns=("headers",)))
-    assert [len(found) for found in rows.column(0)] == [200_000, 3]
+    assert [len(found) for found in rows.column(0)] == [50_000, 3]
 
 
 def test_chunks_stay_below_32_bit_offsets(monkeypatch: pytest.MonkeyPatch) -> None:

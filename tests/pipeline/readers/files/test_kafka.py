@@ -42,7 +42,7 @@ def test_kafka_directory_partitions_and_ends(release: str) -> None:
         assert str(key) == name
 
 
-@each(("release", "topic"), CASES)
+@each(("release", "topic"), CASES, strided=True)
 def test_kafka_directory_records_match_kafka_clients(release: str, topic: str) -> None:
     stored_log = stored(release)[topic]
     key = TopicPartition(topic, 0)

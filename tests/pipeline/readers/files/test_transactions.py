@@ -3,6 +3,7 @@ contain."""
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -52,9 +53,12 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], l
     return folder, found, markers
 
 
-def test_read_committed_damaged_txnindex_uses_log(played: tuple[Path, list[int], list[int]], tmp_path: Path) -> None:
+def test_read_committed_damaged_txnindex_uses_log(
+    played: tuple[Path, list[int], list[int]], tmp_path: Path, stride: int
+) -> None:
     folder, expected, _ = played
-    for number, path in enumerate(sorted(folder.glob("*.txnindex"))[:-1]):
+    every = list(enumerate(sorted(folder.glob("*.txnindex"))[:-1]))
+    for number, path in every[random.randrange(min(stride, len(every))) :: stride]:
         for changed in (path.read_bytes()[:-1], b"\0\1" + path.read_bytes()[2:]):
             copy = tmp_path / f"{number}-{len(changed)}-{changed[1]}" / "orders-0"
             shutil.copytree(folder, copy)

@@ -120,7 +120,7 @@ def open_directory(files: SimulatedFiles, rng: random.Random) -> DataDirectory:
 
 class World:
     """One run of so many operations, of these `kinds` only if they are given. `check` is called with each
-    interruption."""
+    interruption: at every call that changes the disk, or with a `stride` at some of them."""
 
     def __init__(
         self,
@@ -129,7 +129,11 @@ class World:
         *,
         operations: int = 22,
         kinds: Collection[str] = (),
+        stride: int = 1,
     ) -> None:
+        self.seed = seed
+        self.stride = stride
+        self.first_stop = random.randrange(stride)
         self.rng = random.Random(seed)
         self.chance = random.Random(seed + 1)  # of the interruptions: the work is the same for any number of them
         self.check = check
@@ -198,6 +202,9 @@ class World:
     # -- interruptions
 
     def on_step(self, step: Step) -> None:
+        if step.number % self.stride != self.first_stop:
+            return
+        self.chance.seed(self.seed + 1 + step.number)  # the same for any stride
         where = f"{self.doing}, at step {step.number}: {step.operation} {step.path}"
         size = len(step.change.data or b"") if step.change is not None else 0
         for powered in (True, False):
