@@ -15,6 +15,8 @@ from ...protocol.messages.groups.list_groups import ListGroupsRequest
 from ...protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ...protocol.messages.groups.offset_delete import OffsetDeleteRequest
 from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ...protocol.messages.share.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from ...protocol.messages.share.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from ...protocol.messages.share.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from ..consumer.group_offsets import OffsetAndMetadata
 from ..net.connection import Connection
@@ -171,6 +173,61 @@ class GroupCalls:
                 return {}
             return {group: failure(found.error_code, found.error_message) or _share_offsets(found)}
 
+        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+
+    async def alter_share_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> Outcomes:
+        """Sets the start offsets of a share group without members; it is created if it does not exist (KIP-932).
+
+        Raises ClientError for the group: NON_EMPTY_GROUP means that it has members.
+        """
+        topic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+        place = topic.AlterShareGroupOffsetsRequestPartition
+        topics = [
+            topic(
+                topic_name=name, partitions=[place(partition_index=n, start_offset=offsets[name, n]) for n in numbers]
+            )
+            for name, numbers in by_topic(offsets).items()
+        ]
+
+        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
+            response = await connection.request(AlterShareGroupOffsetsRequest(group_id=group, topics=topics))
+            found = {
+                (one.topic_name, result.partition_index): failure(result.error_code, result.error_message)
+                for one in response.responses
+                for result in one.partitions
+            }
+            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            outcomes: Outcomes = {where: found.get(where, missing) for where in offsets}
+            return {group: failure(response.error_code, response.error_message) or outcomes}
+
+        if not offsets:
+            return {}
+        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+
+    async def delete_share_group_offsets(
+        self, group: str, topics: Iterable[str], *, timeout_s: float | None = None
+    ) -> dict[str, ClientError | None]:
+        """Deletes the start offsets of whole topics in a share group without members (KIP-932).
+
+        Raises ClientError for the group: NON_EMPTY_GROUP means that it has members.
+        """
+        wanted = list(dict.fromkeys(topics))
+        cls = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
+        request = DeleteShareGroupOffsetsRequest(group_id=group, topics=[cls(topic_name=name) for name in wanted])
+
+        async def send(
+            connection: Connection, keys: list[str]
+        ) -> dict[str, dict[str, ClientError | None] | ClientError]:
+            response = await connection.request(request)
+            found = {one.topic_name: failure(one.error_code, one.error_message) for one in response.responses}
+            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            outcomes: dict[str, ClientError | None] = {name: found.get(name, missing) for name in wanted}
+            return {group: failure(response.error_code, response.error_message) or outcomes}
+
+        if not wanted:
+            return {}
         return of_one(await self._calls.at_coordinators([group], send, timeout_s))
 
     def _node_of(self, connection: Connection) -> int:

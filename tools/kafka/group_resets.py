@@ -1,4 +1,5 @@
-"""`ottla groups --reset-offsets`: sets the committed offsets of groups without members.
+"""`ottla groups --reset-offsets`: sets the committed offsets of groups without members, of share groups the start
+offsets.
 
 Owns the flags of the scenarios (KIP-122), the formats of times and durations, and the CSV file of a reset plan. The
 scenarios are implemented in `broker/groups/resets.py`.
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from ...broker.clock import wall_ms
 from ...broker.groups import resets
-from ...client.admin.admin import EARLIEST, LATEST, Admin, checked
+from ...client.admin.admin import EARLIEST, LATEST, SHARE, Admin, checked
 from ...client.net.errors import ClientError, KafkaError
 from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
@@ -148,6 +149,7 @@ async def reset_offsets(admin: Admin, args: argparse.Namespace, names: Sequence[
     plan: Plan = {}
     for name in names:
         group = described[name]
+        is_share = not isinstance(group, ClientError) and group.type == SHARE
         if isinstance(group, ClientError):
             if not (isinstance(group, KafkaError) and group.code == ErrorCode.GROUP_ID_NOT_FOUND):
                 raise group
@@ -160,8 +162,10 @@ async def reset_offsets(admin: Admin, args: argparse.Namespace, names: Sequence[
         if args.from_file is not None and name not in args.plan:
             out.fail(f"No reset plan for group {name} found")
             continue
-        plan[name] = dict(sorted((await _offsets_of(admin, args, name, out)).items()))
-        if args.execute:
+        plan[name] = dict(sorted((await _offsets_of(admin, args, name, out, is_share)).items()))
+        if args.execute and is_share:
+            checked(await admin.alter_share_group_offsets(name, plan[name]))
+        elif args.execute:
             checked(await admin.alter_group_offsets(name, plan[name]))
     documents = [
         {
@@ -214,15 +218,14 @@ class _Lookup:
         return {where: result.offset for where, result in found.items()}
 
 
-async def _offsets_of(admin: Admin, args: argparse.Namespace, group: str, out: Out) -> Offsets:
+async def _offsets_of(admin: Admin, args: argparse.Namespace, group: str, out: Out, is_share: bool) -> Offsets:
     """Returns the new offsets of a group. Raises CannotDo and ClientError."""
     lookup = _Lookup(admin)
     if args.from_file is not None:
         return _noted(await resets.in_range(await _existing(admin, args.plan[group]), lookup), args, out)
     reset = _scenario(args)
     needs_committed = args.all_topics or reset.to in (resets.SHIFT, resets.CURRENT)
-    known = checked(await admin.list_group_offsets(group)) if needs_committed else {}
-    committed = {where: found.offset for where, found in known.items() if found is not None}
+    committed = await _committed(admin, group, is_share) if needs_committed else {}
     if args.all_topics:
         wanted = list(committed)
     else:
@@ -232,6 +235,15 @@ async def _offsets_of(admin: Admin, args: argparse.Namespace, group: str, out: O
         return _noted(await resets.planned(reset, wanted, committed, lookup), args, out)
     except resets.CannotReset as error:
         raise CannotDo(str(error)) from None
+
+
+async def _committed(admin: Admin, group: str, is_share: bool) -> Offsets:
+    """Returns the committed offsets of a group, or the start offsets of a share group. Raises ClientError."""
+    if is_share:
+        starts = checked(await admin.list_share_group_offsets(group))
+        return {where: found.start_offset for where, found in starts.items() if found is not None}
+    known = checked(await admin.list_group_offsets(group))
+    return {where: found.offset for where, found in known.items() if found is not None}
 
 
 def _scenario(args: argparse.Namespace) -> resets.Reset:

@@ -1,5 +1,5 @@
-"""`ottla groups`: lists, describes, deletes and resets consumer groups, with the flags of kafka-consumer-groups; lists,
-describes and deletes share groups (`share_groups.py`) and streams groups (`streams_groups.py`).
+"""`ottla groups`: lists, describes, deletes and resets consumer groups, with the flags of kafka-consumer-groups, and
+likewise share groups (`share_groups.py`) and streams groups (`streams_groups.py`).
 
 Owns the flags and the layout of that tool; resets are in `group_resets.py`. `--json` prints
 `{"groups": [...]}`. With --list an entry has `group, type, state, protocol_type`; with --describe `group, type, state,
@@ -7,8 +7,8 @@ coordinator` (`id, host, port`), `assignor, group_epoch, assignment_epoch`, `mem
 client_id, host, member_epoch, partitions, target, upgraded, tasks, target_tasks`) and `offsets` (`topic, partition,
 leader_epoch, current_offset, log_end_offset, lag, member_id, client_id, host`; of a share group `topic, partition,
 leader_epoch, start_offset, lag`), with any flags; with --delete `group, error`; with --delete-offsets `group, error,
-offsets` (`topic, partition, error`); with --reset-offsets `group, executed, offsets` (`topic, partition, offset`).
-Unknown values are null.
+offsets` (`topic, partition, error`; no partition for a whole topic of a share group); with --reset-offsets `group,
+executed, offsets` (`topic, partition, offset`). Unknown values are null.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from ...protocol.limits import INT32_MAX
 from ..command_line import number
 from . import share_groups, streams_groups
 from .admin_command import (
+    CannotDo,
     Out,
     add_actions,
     admin_parser,
@@ -89,7 +90,7 @@ class Row(NamedTuple):
 
 def groups(arguments: Sequence[str]) -> int:
     """`ottla groups`: runs the command and returns the exit code."""
-    parser = admin_parser(PROGRAM, "List, describe and delete groups; reset the offsets of consumer groups.")
+    parser = admin_parser(PROGRAM, "List, describe and delete groups; reset and delete their offsets.")
     add_actions(parser, ACTIONS)
     parser.add_argument("--group", action="append", default=[], metavar="G", help="may repeat")
     parser.add_argument("--all-groups", action="store_true")
@@ -426,6 +427,10 @@ async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
 
 async def _delete_offsets(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     (group,) = args.group
+    described = (await admin.describe_groups([group]))[group]
+    if not isinstance(described, ClientError) and described.type == SHARE:
+        await _delete_share_offsets(admin, group, args.topic, out)
+        return
     found = await partitions_of(admin, args.topic)
     results: dict[tuple[str, int | None], ClientError | None] = {}
     wanted: list[Partition] = []
@@ -445,6 +450,24 @@ async def _delete_offsets(admin: Admin, args: argparse.Namespace, out: Out) -> N
     elif any(results.values()):
         out.fail(f"some offsets of group '{group}' were not deleted")
     out.show(_deleted_document(group, whole, results), _deleted_lines(group, whole, results))
+
+
+async def _delete_share_offsets(admin: Admin, group: str, topics: Sequence[str], out: Out) -> None:
+    """Deletes the offsets of whole topics: a share group has no others to delete."""
+    if some := next((topic for topic in topics if ":" in topic), None):
+        raise CannotDo(f"'{some}': the offsets of a share group are deleted for whole topics")
+    whole: ClientError | None = None
+    try:
+        results = await admin.delete_share_group_offsets(group, topics)
+    except KafkaError as error:
+        whole, results = error, {}
+        out.fail(f"offsets of group '{group}' were not deleted: {message(error)}")
+    if any(results.values()):
+        out.fail(f"some offsets of group '{group}' were not deleted")
+    out.show(
+        _deleted_document(group, whole, {(topic, None): error for topic, error in results.items()}),
+        share_groups.deleted_lines({topic: error and message(error) for topic, error in results.items()}),
+    )
 
 
 def _deleted_document(

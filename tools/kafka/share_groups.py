@@ -1,4 +1,4 @@
-"""`ottla groups --describe` for share groups, in the layout of kafka-share-groups (KIP-932)."""
+"""`ottla groups` --describe and --delete-offsets of share groups, in the layout of kafka-share-groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -64,6 +64,16 @@ def state_lines(group: GroupDescription, coordinator: str, *, verbose: bool) -> 
     if not verbose:
         head, values, sizes = [*head[:3], head[5]], [*values[:3], values[5]], sizes[:3]
     yield "\n" + padded(head, sizes) + "\n" + padded(values, sizes) + "\n"
+
+
+def deleted_lines(errors: Mapping[str, str | None]) -> Iterator[str]:
+    """The outcome of each topic whose offsets were to be deleted: the message of an error, or None."""
+    sizes = [width(COLUMN, errors), 0]
+    rows = [("TOPIC", "STATUS")]
+    rows += [(topic, "Successful" if error is None else f"Error: {error}") for topic, error in sorted(errors.items())]
+    for row in rows if errors else ():
+        yield "\n" + padded(row, sizes)
+    yield "\n"
 
 
 def documents(offsets: Offsets) -> Sequence[Mapping[str, Any]]:

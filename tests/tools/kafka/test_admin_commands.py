@@ -40,7 +40,7 @@ from ottla_testing.broker.beating import QUICK as BEATING
 from ottla_testing.broker.beating import altering_share_offset, consumer_beat, share_beat, share_joined
 from ottla_testing.broker.harness import Broker, produce, records, running
 from ottla_testing.broker.replica_cases import reassigning
-from ottla_testing.broker.streaming import joining
+from ottla_testing.broker.streaming import beating, joining
 from ottla_testing.patience import PATIENCE_S
 
 COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
@@ -316,6 +316,63 @@ async def test_streams_group_is_listed_and_described(tmp_path: Path, ottla: Ottl
         (described,) = (await parsed(ottla, broker, *describe))["groups"]
         (one,) = described["members"]
         assert (described["type"], one["tasks"]) == ("streams", {"active": {"0": [0, 1]}, "standby": {}, "warmup": {}})
+
+
+async def test_share_group_is_reset_and_its_offsets_deleted(tmp_path: Path, ottla: Ottla) -> None:
+    reset = ("groups", "--reset-offsets", "--group", "s", "--execute")
+    delete = ("groups", "--delete-offsets", "--group", "s", "--topic", "t")
+    async with running(tmp_path, release="4.3", overrides=BEATING) as broker:
+        await broker.topic("t", 2)
+        await fill(broker, 1, 4)
+        client = await broker.client()
+        await share_joined(client, "a", "t")
+        code, _, err = await ottla(broker, *reset, "--topic", "t", "--to-latest")
+        assert code == 1 and "s" in err and "\n" not in err.strip()
+        code, _, err = await ottla(broker, *delete)
+        assert code == 1 and "The group is not empty." in err
+        await share_beat(client, "a", epoch=-1)
+
+        async def starts() -> list[int | None]:
+            (described,) = (await parsed(ottla, broker, "groups", "--describe", "--group", "s"))["groups"]
+            return [one["start_offset"] for one in described["offsets"]]
+
+        code, out, err = await ottla(broker, *reset, "--topic", "t", "--to-latest")
+        assert (code, err) == (0, "")
+        assert cells(out)[1:] == [["s", "t", "0", "0"], ["s", "t", "1", "4"]] and await starts() == [0, 4]
+        for flags, offset in ((["--topic", "t:1", "--shift-by", "-1"], 3), (["--topic", "t:1", "--to-earliest"], 0)):
+            assert (await ottla(broker, *reset, *flags))[0] == 0
+            assert await starts() == [0, offset]
+        assert (await ottla(broker, *reset, "--all-topics", "--to-offset", "2"))[0] == 0
+        assert await starts() == [0, 2]
+        assert (await ottla(broker, "groups", "--list")) == (0, "", "")  # no consumer group was made
+        code, _, err = await ottla(broker, *delete[:-1], "t:1")
+        assert code == 1 and "deleted for whole topics" in err
+        code, out, _ = await ottla(broker, *delete, "--topic", "absent")
+        assert code == 1 and cells(out)[2] == ["t", "Successful"]
+        assert cells(out)[1][:2] == ["absent", "Error:"] and "does not host this topic-partition" in out
+        assert await starts() == []
+
+
+async def test_streams_group_is_reset_and_its_offsets_deleted(tmp_path: Path, ottla: Ottla) -> None:
+    reset = ("groups", "--reset-offsets", "--group", "k", "--topic", "t:1", "--to-earliest", "--execute")
+    delete = ("groups", "--delete-offsets", "--group", "k", "--topic", "t:1")
+    async with running(tmp_path, release="4.3", overrides=STREAMING) as broker:
+        await broker.topic("t", 2)
+        await fill(broker, 1, 4)
+        client = await broker.client()
+        await commit(broker, "k", {("t", 1): 1})
+        assert (await client.call(joining(process_id="p"), 0)).error_code == 0
+        code, _, err = await ottla(broker, *reset)
+        assert code == 1 and "k" in err
+        code, out, _ = await ottla(broker, *delete)
+        assert code == 1 and "GROUP_SUBSCRIBED_TO_TOPIC" in out
+        assert (await client.call(beating(epoch=-1), 0)).error_code == 0
+        document = await parsed(ottla, broker, *reset)
+        assert document["groups"][0]["offsets"] == [{"topic": "t", "partition": 1, "offset": 0}]
+        code, out, _ = await ottla(broker, *delete)
+        assert code == 0 and cells(out)[-1] == ["t", "1", "Successful"]
+        (described,) = (await parsed(ottla, broker, "groups", "--describe", "--group", "k"))["groups"]
+        assert (described["type"], described["offsets"]) == ("streams", [])
 
 
 async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:
