@@ -392,7 +392,7 @@ def test_replaced_states_are_garbage_collected():
     with Embedded() as broker:
         broker.send("t", "x")
         snapshot = broker.snapshot()
-        for _ in range(20):
+        for _ in range(6):
             broker.restore(snapshot)
             broker.send("t", "y")
         gc.collect()
