@@ -15,7 +15,7 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -97,12 +97,8 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guard])
     app[_PLANE] = plane
 
-    @cache
-    def described() -> bytes:  # made at the first request, not at the start
-        return msgspec.json.encode(document(routes))
-
     async def openapi(request: web.Request) -> web.Response:
-        return web.Response(body=described(), content_type="application/json")
+        return web.Response(body=_described(routes), content_type="application/json")
 
     for route in routes:
         handler = openapi if route.name == "getOpenapi" else partial(_serve, plane, route)
@@ -111,6 +107,12 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
     site.add_to(app, plane)
     observing.add_to(app, plane)
     return app
+
+
+@lru_cache(maxsize=2)
+def _described(routes: tuple[Route, ...]) -> bytes:
+    """Returns the OpenAPI document, made at the first request and once for all brokers of a process."""
+    return msgspec.json.encode(document(routes))
 
 
 class _Quiet:

@@ -216,7 +216,7 @@ async def test_ring_that_is_decoded_at_its_end_keeps_the_newest(kind: str, conte
         options = RecordOptions(str(path), LEAST_BYTES, ring=True, contents=contents)
         broker.running.recorder.start(broker.running, options)
         client = await broker.client()
-        for _ in range(60):
+        for _ in range(40):
             await client.call(ping(), 0)
             await client.call(produce(records(os.urandom(3000))), 9)
             await written(broker)
