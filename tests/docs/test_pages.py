@@ -125,7 +125,9 @@ def names_in_code() -> set[str]:
     for text in (path.read_text() for path in modules):
         quoted = set(re.findall(r'"([^"\n]*)"', text))
         strings |= quoted
-        if quoted & known or re.search(r'f"[^"\n]*\.', text):  # the others are not parsed: it would take seconds
+        if quoted & known or re.search(
+            r'f"[^"\s]*\.[^"\s]*"', text
+        ):  # the others are not parsed: it would take seconds
             nodes += ast.walk(ast.parse(text))
     used = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)} & known
     for node in nodes:

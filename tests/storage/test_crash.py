@@ -17,7 +17,7 @@ from ottla.protocol.records import batch
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.segments.segment import Segment
-from ottla_testing.each import each
+from ottla_testing.each import each, taken
 from ottla_testing.storage.batches import FOLDER, GZIP, make, old, open_log, sequenced, values
 from ottla_testing.storage.simulated_files import Killed, SimulatedFile, SimulatedFiles
 
@@ -124,7 +124,7 @@ def assert_continues(files: SimulatedFiles, log: PartitionLog) -> None:
 
 @each(("kind", "step"), cases(), strided=True)
 def test_kill_at_any_step_keeps_every_acknowledged_batch(kind: Work, step: int):
-    for portion in (0.0, 0.3, 0.7, 0.99, 1.0):
+    for portion in taken((0.0, 0.3, 0.7, 0.99, 1.0)):
         files, acknowledged = SimulatedFiles(), []
         files.fail_at, files.killing, files.portion = step, True, portion
         with pytest.raises(Killed):

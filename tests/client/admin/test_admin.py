@@ -36,6 +36,7 @@ from ottla.protocol.primitives import ZERO_UUID
 from ottla_testing.broker.harness import produce, records, running
 from ottla_testing.client.administering import RELEASES, administering, code, codes, since, unsupported
 from ottla_testing.client.reading import NOW_MS, write
+from ottla_testing.each import each
 
 T = ConfigResource.topic("t")
 
@@ -43,7 +44,7 @@ T = ConfigResource.topic("t")
 # Topics
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_topics_are_created_listed_described_and_deleted(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         made = await admin.create_topics(
@@ -79,7 +80,7 @@ async def test_topics_are_created_listed_described_and_deleted(release: str, tmp
         assert list(await admin.list_topics()) == (["t"] if release == "0.9" else [])
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_topics_are_created_with_the_brokers_defaults_and_with_assignments(release: str, tmp_path: Path) -> None:
     async with (
         running(tmp_path, release=release, overrides={"num.partitions": "3"}) as broker,
@@ -98,7 +99,7 @@ async def test_topics_are_created_with_the_brokers_defaults_and_with_assignments
         assert codes(only) == [0] and "v" not in described
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_create_partitions_raises_the_partition_count(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         for name in "tuv":
@@ -126,7 +127,7 @@ async def test_list_topics_has_internal_topics_only_if_requested(tmp_path: Path)
         ]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_describe_cluster_returns_nodes_and_controller(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         result = await admin.describe_cluster()
@@ -139,7 +140,7 @@ async def test_describe_cluster_returns_nodes_and_controller(release: str, tmp_p
 # Configs
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_alter_configs_changes_only_the_given_configs(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic(
@@ -182,7 +183,7 @@ async def one_config(admin: Admin, resource: ConfigResource, name: str) -> str |
     return found[name].value
 
 
-@pytest.mark.parametrize("release", ["1.1", "2.4", "4.3", "ottla"])
+@each("release", ["1.1", "2.4", "4.3", "ottla"], strided=True)
 async def test_configs_of_one_broker_and_of_all_brokers(release: str, tmp_path: Path) -> None:
     one, every = ConfigResource.broker(1), ConfigResource.broker()
     name = "log.cleaner.threads"
@@ -211,7 +212,7 @@ async def test_codes_unknown_to_the_client_become_unknown_members() -> None:
 # Logs
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_list_offsets_returns_offsets_by_timestamp(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -247,7 +248,7 @@ async def test_missing_partitions_are_retried_until_the_timeout(tmp_path: Path) 
         assert "late" not in await admin.list_topics()
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_delete_records_moves_the_log_start(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 3)
@@ -261,7 +262,7 @@ async def test_delete_records_moves_the_log_start(release: str, tmp_path: Path) 
         assert [broker.log("t", n).log_start_offset for n in range(3)] == [2, 3, 0]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_describe_producers_returns_producer_states(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -279,7 +280,7 @@ async def test_describe_producers_returns_producer_states(release: str, tmp_path
             assert unsupported(await admin.describe_producers([("t", 0), ("t", 1)]))
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_describe_log_dirs_lists_directories_and_partitions(release: str, tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     async with running(*folders, release=release) as broker, administering(broker) as admin:

@@ -27,9 +27,10 @@ from ottla_testing.client.admin_calls import TWO, in_turn, run
 from ottla_testing.client.administering import RELEASES, administering, code, codes, since, unsupported
 from ottla_testing.client.reading import NOW_MS
 from ottla_testing.client.scripted import ScriptedNetwork, metadata
+from ottla_testing.each import each
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_elect_leaders_returns_the_outcome_of_each_partition(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -48,7 +49,7 @@ async def test_elect_leaders_returns_the_outcome_of_each_partition(release: str,
         assert await admin.elect_leaders(ElectionType.UNCLEAN) == {}  # all partitions: none needed an election
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_reassignments_are_altered_listed_and_cancelled(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -67,7 +68,7 @@ async def test_reassignments_are_altered_listed_and_cancelled(release: str, tmp_
         assert unsupported(fixed) if not since(release, "4.3") else fixed == {("t", 0): None}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_alter_replica_log_dirs_moves_partitions(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -81,7 +82,7 @@ async def test_alter_replica_log_dirs_moves_partitions(release: str, tmp_path: P
         assert await admin.alter_replica_log_dirs({Replica("t", 0, 1): folder.path}) == {Replica("t", 0, 1): None}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_features_and_quorum_are_described_by_release(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         features = await admin.describe_features()
@@ -106,7 +107,7 @@ async def test_features_and_quorum_are_described_by_release(release: str, tmp_pa
             await admin.unregister_broker(77)
 
 
-@pytest.mark.parametrize("release", ("2.8", "3.8", "4.3", "ottla"))
+@each("release", ("2.8", "3.8", "4.3", "ottla"), strided=True)
 async def test_list_config_resources_depends_on_the_release(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t")
@@ -123,7 +124,7 @@ async def test_list_config_resources_depends_on_the_release(release: str, tmp_pa
         assert {group, ConfigResource.topic("t"), ConfigResource.broker(1)} <= set(everything)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_transactions_are_listed_and_described(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -156,7 +157,7 @@ async def test_transactions_are_listed_and_described(release: str, tmp_path: Pat
             await producer.abort()
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_abort_transaction_ends_a_hanging_transaction(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 2)

@@ -15,6 +15,7 @@ from ottla_testing.broker.beating import consumer_beat, share_joined
 from ottla_testing.broker.harness import running
 from ottla_testing.client.administering import RELEASES, administering, since, time_going_on
 from ottla_testing.client.reading import consumer_of, read, write
+from ottla_testing.each import each
 
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
 
@@ -24,7 +25,7 @@ def code(outcome: Any) -> int:
     return outcome.code if isinstance(outcome, KafkaError) else 0
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_group_offsets_are_altered_listed_and_deleted(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t", 3)
@@ -52,7 +53,7 @@ async def test_group_offsets_are_altered_listed_and_deleted(release: str, tmp_pa
             await admin.delete_group_offsets("other", [("t", 0)])
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_groups_are_listed_described_and_deleted(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release, overrides=QUICK) as broker, administering(broker) as admin:
         await broker.topic("t", 2)
@@ -89,7 +90,7 @@ async def test_groups_are_listed_described_and_deleted(release: str, tmp_path: P
             assert all(isinstance(each, UnsupportedVersion) for each in (*kept.values(), *gone.values()))
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_list_groups_filters_by_state_and_type(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         await broker.topic("t")
@@ -108,7 +109,7 @@ async def test_list_groups_filters_by_state_and_type(release: str, tmp_path: Pat
                 await admin.list_groups(types=["classic"])
 
 
-@pytest.mark.parametrize("release", ["4.0", "4.3", "ottla"])
+@each("release", ["4.0", "4.3", "ottla"], strided=True)
 async def test_consumer_group_is_described_with_epochs_and_target(release: str, tmp_path: Path) -> None:
     overrides = BEATING if release != "4.0" else {}
     async with running(tmp_path, release=release, overrides=overrides) as broker, administering(broker) as admin:

@@ -32,6 +32,7 @@ from ottla_testing.broker.harness import running
 from ottla_testing.client.admin_calls import in_turn, run
 from ottla_testing.client.administering import RELEASES, administering, code, codes, since
 from ottla_testing.client.scripted import ScriptedNetwork, metadata
+from ottla_testing.each import each
 
 SUPER = {"super.users": "User:ANONYMOUS"}
 KRAFT = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -71,7 +72,7 @@ async def test_acls_are_created_described_and_deleted(tmp_path: Path) -> None:
         assert await admin.describe_acls() == [OTHER]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_acls_without_an_authorizer_raise_security_disabled(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         expected: type[Exception] = KafkaError if since(release, "0.11") else UnsupportedVersion
@@ -132,7 +133,7 @@ def test_acl_that_could_not_be_removed_is_the_error_of_its_filter() -> None:
 # Quotas
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_quotas_are_altered_described_and_deleted(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:
         changes = {ALICE: {"producer_byte_rate": 1024.0}, BOTH: {"request_percentage": 5.5}}
@@ -160,7 +161,7 @@ async def test_quotas_are_altered_described_and_deleted(release: str, tmp_path: 
 # Users
 
 
-@pytest.mark.parametrize("release", ("2.6", "2.8", "4.3", "ottla"))
+@each("release", ("2.6", "2.8", "4.3", "ottla"), strided=True)
 async def test_credentials_are_stored_described_and_deleted(release: str, tmp_path: Path) -> None:
     small, large = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
     async with running(tmp_path, release=release) as broker, administering(broker) as admin:

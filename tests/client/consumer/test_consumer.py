@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ottla_testing.broker import harness
 from ottla_testing.client.reading import NOW_MS, RELEASES, consumer_of, read, values, write
+from ottla_testing.each import each
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_assigned_partitions_are_read_in_every_release(release: str, tmp_path: Path) -> None:
     async with harness.running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)

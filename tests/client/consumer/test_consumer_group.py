@@ -18,6 +18,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla_testing.client.grouped import group, member_of, members, running, until
 from ottla_testing.client.reading import read, values, write
+from ottla_testing.each import each
 
 QUICK = {
     "group.consumer.heartbeat.interval.ms": "20",
@@ -39,7 +40,7 @@ def settings(release: str) -> dict[str, str]:
     return found | ({"group.coordinator.rebalance.protocols": "classic,consumer"} if release == "3.9" else {})
 
 
-@pytest.mark.parametrize("release", ["3.9", "4.0", "4.4", "ottla"])
+@each("release", ["3.9", "4.0", "4.4", "ottla"], strided=True)
 async def test_group_shares_commits_and_continues_in_releases_with_the_protocol(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release, settings(release)) as broker:
         await broker.topic("t", 2)

@@ -15,12 +15,13 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.leave_group import LeaveGroupRequest
 from ottla_testing.client.grouped import group, member_of, members, running, until
 from ottla_testing.client.reading import consumer_of, read, values, write
+from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
 WITH_GROUPS = ("0.9", "0.10.2", "0.11", "2.8", "3.9", "4.3", "ottla")
 
 
-@pytest.mark.parametrize("release", WITH_GROUPS)
+@each("release", WITH_GROUPS, strided=True)
 async def test_group_shares_commits_and_continues_in_every_release(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release) as broker:
         await broker.topic("t", 2)

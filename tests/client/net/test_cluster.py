@@ -19,6 +19,7 @@ from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorReque
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla_testing.broker import harness
 from ottla_testing.client.scripted import CLOSE, SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
+from ottla_testing.each import each
 
 MODERN = {MetadataRequest: "0-13", FindCoordinatorRequest: "0-6"}
 ONE = {1: ("one", 9092)}
@@ -575,7 +576,7 @@ def test_cluster_that_is_not_started_raises_client_closed() -> None:
 # Over real sockets
 
 
-@pytest.mark.parametrize("release", ["0.8.2", "0.9", "0.10.0", "2.3", "4.3", "ottla"])
+@each("release", ["0.8.2", "0.9", "0.10.0", "2.3", "4.3", "ottla"], strided=True)
 async def test_cluster_of_each_release_over_sockets(release: str, tmp_path: Path, unused_tcp_port: int) -> None:
     async with harness.running(tmp_path, release=release) as broker:
         await broker.topic("made", 3, {"max.message.bytes": "5000"})

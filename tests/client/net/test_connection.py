@@ -24,6 +24,7 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import Versions
 from ottla_testing.broker import harness
 from ottla_testing.client.scripted import CLOSE, SILENT, Heard, Later, ScriptedNetwork, bytes_of, metadata
+from ottla_testing.each import each
 
 MODERN = {MetadataRequest: "0-13", ListOffsetsRequest: "0-11"}
 ONE = {1: ("one", 9092)}
@@ -537,7 +538,7 @@ def test_features_are_known_by_their_highest_level(network: ScriptedNetwork) -> 
 PRODUCE_VERSION = {"0.8.2": 0, "0.9": 0, "0.10.2": 2, "1.0": 5, "2.3": 7, "3.9": 11, "4.3": 13, "ottla": 13}
 
 
-@pytest.mark.parametrize("release", PRODUCE_VERSION)
+@each("release", PRODUCE_VERSION, strided=True)
 async def test_each_release_is_negotiated_over_a_socket(release: str, tmp_path: Path) -> None:
     async with harness.running(tmp_path, release=release) as broker:
         connection = await connect("127.0.0.1", broker.ports[0], client_id="me", request_timeout_s=15)

@@ -16,6 +16,7 @@ from ottla.protocol.records import formats
 from ottla_testing.client.model_history import Event
 from ottla_testing.client.simulated_broker import HOST, PORT, TOPIC, SimulatedBroker
 from ottla_testing.client.simulated_network import NO_FAULTS, SimulatedNetwork
+from ottla_testing.each import each
 
 FIRST_EPOCH = 32767
 
@@ -247,7 +248,7 @@ def test_closed_connections_duplicate_nothing() -> None:
     assert world.values() == list(range(60))
 
 
-@pytest.mark.parametrize("release", ["0.11", "1.0", "2.4", "3.9"])
+@each("release", ["0.11", "1.0", "2.4", "3.9"], strided=True)
 def test_log_is_read_if_the_broker_does_not_remember_the_batch(release: str) -> None:
     """Written without a response; after a restart only the last batch is known: code 45, although nothing is lost."""
     world = World(release)

@@ -18,6 +18,7 @@ from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.import_.produce import BY_KEY, Delivery, bring, deliver, options_of, transactions
 from ottla.pipeline.jobs.import_.report import ImportReport
 from ottla.pipeline.sink.task_writer import Sent
+from ottla_testing.each import each
 from ottla_testing.pipeline.columnar_samples import FORMATS
 from ottla_testing.pipeline.import_samples import exported, planned, put, put_records, read, some
 from ottla_testing.pipeline.logs_samples import written
@@ -82,7 +83,7 @@ def test_import_second_run_adds_nothing(tmp_path: Path, broker: Embedded) -> Non
     assert imported(broker, tmp_path).records == 65
 
 
-@pytest.mark.parametrize("fails_after", range(6))
+@each("fails_after", range(6), strided=True)
 def test_import_interrupted_continues(tmp_path: Path, broker: Embedded, fails_after: int) -> None:
     topic = f"cut{fails_after}"
     for partition in (0, 1):

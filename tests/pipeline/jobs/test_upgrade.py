@@ -26,6 +26,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla_testing.each import each
 from ottla_testing.storage.batches import open_log
 from ottla_testing.storage.old_messages import Piece, Row, lay_down, logs_of, magics_of, piece, rows_of
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
@@ -302,7 +303,7 @@ def lose(files: SimulatedFiles, loss: str, rng: random.Random) -> None:
         files.crash(rng)
 
 
-@pytest.mark.parametrize("loss", ["kill", "power"])
+@each("loss", ["kill", "power"], strided=True)
 def test_upgrade_interrupted_anywhere_second_run_completes(loss: str, stride: int):
     files, rows = world()
     upgraded(files)

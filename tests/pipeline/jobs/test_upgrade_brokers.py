@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from ottla.pipeline.jobs.in_place.directory_hold import held
@@ -16,6 +15,7 @@ from ottla.protocol.records import batch, formats
 from ottla_testing import GOLDEN
 from ottla_testing.broker.forced_upgrades import committed, committing_to
 from ottla_testing.broker.harness import Client, fetch, only, produce, running
+from ottla_testing.each import each
 from ottla_testing.oracle.stored_directories import stored
 from ottla_testing.pipeline.audit_samples import audited, shown, verified
 from ottla_testing.pipeline.upgrade_samples import contents, magics, rows
@@ -100,7 +100,7 @@ RELEASES = {
 }
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_upgraded_directory_of_old_release_opens_at_4_0(release: str, tmp_path: Path):
     version, magic, overrides = RELEASES[release]
     root = tmp_path / "data"

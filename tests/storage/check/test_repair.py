@@ -16,6 +16,7 @@ from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.io.undo_journal import put_back, read_manifest
 from ottla.storage.log_dir.directory import META_PROPERTIES
+from ottla_testing.each import taken
 from ottla_testing.storage.repairing import (
     DIRECTORIES,
     RELEASES,
@@ -146,17 +147,13 @@ def sizes(place: Path, names: list[str]) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 4])
-def test_damaged_offset_between_its_neighbours_is_corrected(copied: Path, sound: Path, skip: bool, number: int) -> None:
+def test_damaged_offset_between_its_neighbours_is_corrected(
+    copied: Path, sound: Path, skip: bool, number: int, stride: int
+) -> None:
     path = log_of(copied, 1)
     one = facts(path)[number]
-    for offset in (
-        0,
-        one.header.base_offset - 1,
-        one.header.base_offset + 1,
-        one.header.base_offset + 4,
-        1 << 40,
-        1 << 62,
-    ):
+    base = one.header.base_offset
+    for offset in taken((0, base - 1, base + 1, base + 4, 1 << 40, 1 << 62), stride):
         change(path, one.position, offset.to_bytes(8, "big"))
         steps, _ = repair(copied, skip=skip)
         assert does(steps)[0].split(",")[0] == f"give it the offset {one.header.base_offset}"

@@ -17,6 +17,7 @@ from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.io.undo_journal import MANIFEST, Backup, put_back
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla_testing.each import each
 from ottla_testing.storage.batches import make, sequenced
 from ottla_testing.storage.repairing import (
     CONFIG,
@@ -51,7 +52,7 @@ def test_rebuilt_indexes_equal_the_lost_ones(copied: Path, sound: Path) -> None:
     assert put == {name: data for name, data in tree(sound).items() if name != CLEAN_SHUTDOWN}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_rebuilt_transaction_indexes_equal_kafkas(release: str, again: Callable[[Path], Path]) -> None:
     root = again(DIRECTORIES / release)
     paths = [path for path in sorted(root.glob("*/*.txnindex")) if path.stat().st_size and "compacted" not in str(path)]

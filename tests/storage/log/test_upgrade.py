@@ -17,6 +17,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log.upgrade import UpgradeProgress
 from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla_testing.each import each
 from ottla_testing.storage.batches import FOLDER, make, open_log
 from ottla_testing.storage.old_messages import Piece, Row, lay_down, logs_of, magics_of, message, piece, rows_of
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
@@ -210,7 +211,7 @@ def recovered_rows(files: SimulatedFiles, config: LogConfig, recovery_point: int
     return found
 
 
-@pytest.mark.parametrize("loss", ["kill", *KEEPS])
+@each("loss", ["kill", *KEEPS], strided=True)
 @pytest.mark.parametrize("config", [PLAIN, SPLITTING], ids=["plain", "splitting"])
 def test_upgrade_interrupted_at_any_step_keeps_records_once_and_can_be_finished(
     config: LogConfig, loss: str, stride: int
@@ -230,7 +231,7 @@ def test_upgrade_interrupted_at_any_step_keeps_records_once_and_can_be_finished(
     assert step > 60
 
 
-@pytest.mark.parametrize("loss", ["kill", *KEEPS])
+@each("loss", ["kill", *KEEPS], strided=True)
 @pytest.mark.parametrize("again", ["recover", "upgrade"])
 def test_upgrade_interrupted_twice_keeps_records_once(loss: str, again: str, stride: int):
     rng = random.Random(11)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from ottla.storage.config import LogConfig
 from ottla.storage.log_dir.directory import DataDirectory
@@ -27,7 +28,7 @@ def again(files: SimulatedFiles) -> list[bytes | None]:
     return open_orders(directory, NEW)
 
 
-def test_power_loss_gives_a_new_partition_no_records_of_a_deleted_one():
+def test_power_loss_gives_a_new_partition_no_records_of_a_deleted_one(scaled: Callable[[int], int]):
     """Nothing of the old partition was synced, so its topic id may be lost and its records there."""
     forks: list[SimulatedFiles] = []
     files = SimulatedFiles()
@@ -41,7 +42,7 @@ def test_power_loss_gives_a_new_partition_no_records_of_a_deleted_one():
     log.flush()
     directory.close()
     found: set[tuple[bytes | None, ...]] = set()
-    for seed in range(1500):
+    for seed in range(max(300, min(1500, scaled(3000)))):
         fork = forks[seed % len(forks)].fork()
         fork.crash(random.Random(seed))
         found.add(tuple(again(fork)))

@@ -25,6 +25,12 @@ def taken(cases: Sequence[T], stride: int = STRIDE) -> Sequence[T]:
     return cases[random.randrange(max(1, min(stride, len(cases)))) :: stride]
 
 
+def parts(cases: Sequence[T], count: int) -> list[Sequence[T]]:
+    """Returns the cases one by one, in a small run in `count` neighbouring parts: a fixture takes one case of each."""
+    size = 1 if STRIDE == 1 else -(-len(cases) // count)
+    return [cases[at : at + size] for at in range(0, len(cases), size)]
+
+
 @contextmanager
 def naming(case: str) -> Iterator[None]:
     """Names the case of a loop in the error that ends it."""

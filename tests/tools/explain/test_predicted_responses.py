@@ -18,6 +18,7 @@ from ottla.storage.producers.producer_state import CachedBatch, Producer
 from ottla.tools.explain.command import explain
 from ottla_testing.broker.harness import produce, records, running
 from ottla_testing.broker.producer_logs import NOW, Log, Run, report, requested, runner, seven
+from ottla_testing.each import each
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_open_transaction_refuses_a_batch_without_one(run: Run, log: Log) -> Non
     assert outside not in predictions(run, log)
 
 
-@pytest.mark.parametrize("release", ["0.9", "0.10.2"])
+@each("release", ["0.9", "0.10.2"], strided=True)
 def test_releases_before_0_11_have_no_idempotent_producers(release: str, run: Run, log: Log) -> None:
     _, out, _ = run(*requested(seven(log), "--release", release))
     assert out.endswith(
@@ -176,7 +177,7 @@ def test_scan_reads_the_same_batches_as_the_broker(run: Run, log: Log) -> None:
 RELEASES = ["ottla", "0.11", "1.0.1", "1.1", "2.3", "2.4", "2.7", "4.3"]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 async def test_predicted_responses_equal_the_brokers(
     release: str, run: Run, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:

@@ -28,6 +28,7 @@ from ottla_testing.broker.producer_logs import (
     requested,
     runner,
 )
+from ottla_testing.each import each
 
 DIRECTORIES = GOLDEN / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
@@ -188,7 +189,7 @@ def test_page_of_a_partition_shows_what_holds_back_the_last_stable_offset(run: R
 # --- which transactions
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_transactions_of_directories_of_kafka(run: Run, release: str) -> None:
     found = report(run, "--transactions", DIRECTORIES / release)
     partitions = {f"{one['topic']}-{one['partition']}": one for one in found["partitions"]}

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
@@ -27,6 +26,7 @@ from ottla_testing.broker.top_world import (
     topic,
     waiting,
 )
+from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
 NARROW, WIDE = (80, 24), (160, 50)
@@ -125,7 +125,7 @@ def busy() -> World:
     return world
 
 
-@pytest.mark.parametrize("size", [NARROW, WIDE])
+@each("size", [NARROW, WIDE], strided=True)
 async def test_tabs_are_selected_by_number(size: tuple[int, int]) -> None:
     expected = {
         "1": ("TOPIC", ["audit", "orders", "Orders.v2"]),

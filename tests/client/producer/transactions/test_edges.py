@@ -24,6 +24,7 @@ from ottla.protocol.records import formats
 from ottla.protocol.schema import Versions, spec
 from ottla_testing.client.closing_proxy import AFTER, ClosingProxy
 from ottla_testing.client.produced_logs import producing, running  # type: ignore[attr-defined]
+from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
 
@@ -163,7 +164,7 @@ def cut_last_batch(folder: Path) -> None:
         file.unlink()
 
 
-@pytest.mark.parametrize("release", ["2.8", "4.3", "ottla"])
+@each("release", ["2.8", "4.3", "ottla"], strided=True)
 @pytest.mark.parametrize("is_committed", [False, True])
 async def test_records_lost_by_the_broker_abort_the_transaction_or_are_fatal(
     release: str, is_committed: bool, tmp_path: Path

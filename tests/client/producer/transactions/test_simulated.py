@@ -178,12 +178,13 @@ MISTAKES: list[tuple[Mistake, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("mistake", "release", "kind"), MISTAKES, ids=lambda one: getattr(one, "__name__", None))
+@each(("mistake", "release", "kind"), MISTAKES, strided=True)
 def test_mutant_is_detected(mistake: Mistake, release: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistake(monkeypatch)
-    for seed in range(60):
-        try:
-            live(seed, release, kind)
-        except (AssertionError, TimeoutError):
-            return
+    with monkeypatch.context() as patch:
+        mistake(patch)
+        for seed in range(60):
+            try:
+                live(seed, release, kind)
+            except (AssertionError, TimeoutError):
+                return
     raise AssertionError("the mutant was not detected")

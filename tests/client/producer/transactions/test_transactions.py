@@ -117,7 +117,7 @@ async def test_committed_records_are_visible_and_aborted_ones_are_not(release: s
         assert all(header.is_transactional for header in headers_of(broker, "t"))
 
 
-@pytest.mark.parametrize("release", FEW)
+@each("release", FEW, strided=True)
 async def test_empty_transactions_commit_and_abort(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
@@ -148,7 +148,7 @@ async def test_open_transaction_is_aborted_when_its_producer_stops(tmp_path: Pat
         assert not broker.log("t").open_transactions()
 
 
-@pytest.mark.parametrize("release", ["3.9", "ottla"])
+@each("release", ["3.9", "ottla"], strided=True)
 async def test_unsent_records_fail_with_the_abort(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
@@ -221,7 +221,7 @@ def test_transactional_id_requires_idempotence() -> None:
     assert producer.options.enable_idempotence == "required" and producer.options.transaction_timeout_ms == 5000
 
 
-@pytest.mark.parametrize("release", ["0.9", "0.10.2"])
+@each("release", ["0.9", "0.10.2"], strided=True)
 async def test_brokers_without_transactions_raise_transactions_unsupported(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker, producing(broker, transactional_id="shop") as producer:
         with pytest.raises(errors.TransactionsUnsupported):
@@ -268,7 +268,7 @@ async def test_refused_batch_fails_the_transaction_and_the_next_one_works(releas
         assert await seen(broker) == some("a") + some("c")
 
 
-@pytest.mark.parametrize("release", FEW)
+@each("release", FEW, strided=True)
 @pytest.mark.parametrize("call", ["commit", "offsets"])
 async def test_zombie_is_fenced(release: str, call: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
@@ -292,7 +292,7 @@ async def test_zombie_is_fenced(release: str, call: str, tmp_path: Path) -> None
         assert await seen(broker) == some("b")
 
 
-@pytest.mark.parametrize("release", FEW)
+@each("release", FEW, strided=True)
 async def test_zombie_that_only_writes_is_fenced_by_its_abort(release: str, tmp_path: Path) -> None:
     """A partition only knows that an epoch is old; the coordinator knows the reason."""
     async with running(tmp_path, release=release) as broker:
@@ -313,7 +313,7 @@ async def test_zombie_that_only_writes_is_fenced_by_its_abort(release: str, tmp_
                 await zombie.abort()
 
 
-@pytest.mark.parametrize("release", FEW)
+@each("release", FEW, strided=True)
 async def test_transaction_exceeding_its_timeout_is_fenced(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
@@ -384,7 +384,7 @@ async def test_connection_lost_at_each_request_of_a_commit(
 
 
 @pytest.mark.parametrize("where", [BEFORE, AFTER])
-@pytest.mark.parametrize("release", ["2.4", "3.9", "ottla"])
+@each("release", ["2.4", "3.9", "ottla"], strided=True)
 async def test_connection_lost_at_each_request_of_an_abort(release: str, where: str, tmp_path: Path) -> None:
     async with through_a_proxy(tmp_path, release) as (broker, proxy), through(broker) as producer:
         async with asyncio.timeout(PATIENCE_S):
@@ -399,7 +399,7 @@ async def test_connection_lost_at_each_request_of_an_abort(release: str, where: 
         assert await seen(broker) == some("b")
 
 
-@pytest.mark.parametrize("release", ["2.4", "2.8", "4.3"])
+@each("release", ["2.4", "2.8", "4.3"], strided=True)
 async def test_abort_of_a_batch_with_a_lost_response(release: str, tmp_path: Path) -> None:
     """Its records must not appear in the next transaction: it has another epoch, or the batch has a response first."""
     async with through_a_proxy(tmp_path, release) as (broker, proxy), through(broker) as producer:
@@ -447,7 +447,7 @@ async def test_commit_without_a_response_in_time_may_be_repeated(tmp_path: Path)
         assert await seen(broker) == some("a") + some("b")
 
 
-@pytest.mark.parametrize("release", ["2.4", "3.9", "4.3", "ottla"])
+@each("release", ["2.4", "3.9", "4.3", "ottla"], strided=True)
 @pytest.mark.parametrize("api_key", [spec(ProduceRequest).api_key, spec(EndTxnRequest).api_key])
 async def test_broker_restart_within_a_transaction(release: str, api_key: int, tmp_path: Path) -> None:
     proxy = ClosingProxy()
@@ -510,7 +510,7 @@ async def grouping(tmp_path: Path, release: str) -> AsyncIterator[Broker]:
 NO_COMMITS: dict[str, Any] = {"group": "g", "enable_auto_commit": False}
 
 
-@pytest.mark.parametrize("release", FEW)
+@each("release", FEW, strided=True)
 async def test_offsets_of_an_unknown_member_are_refused(release: str, tmp_path: Path) -> None:
     knows_members = release not in ("0.11", "2.4")
     async with grouping(tmp_path, release) as broker:
@@ -548,7 +548,7 @@ async def test_offsets_of_an_unknown_member_are_refused(release: str, tmp_path: 
         assert await committed(broker) == 3 and await seen(broker) == some("a")
 
 
-@pytest.mark.parametrize("release", ["2.8", "4.3", "ottla"])
+@each("release", ["2.8", "4.3", "ottla"], strided=True)
 async def test_read_transform_write_is_exactly_once(release: str, tmp_path: Path) -> None:
     """Each input is once in the output, though every third transaction is aborted and read again."""
     inputs = some("i", 60)

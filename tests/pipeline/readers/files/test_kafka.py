@@ -30,7 +30,7 @@ def seen(
     ]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_kafka_directory_partitions_and_ends(release: str) -> None:
     backend = FileBackend([str(DIRECTORIES / release)])
     found = backend.partitions(Selection())
@@ -57,7 +57,7 @@ def test_kafka_directory_records_match_kafka_clients(release: str, topic: str) -
 
 
 @pytest.mark.parametrize("lost", ["index", "timeindex", "snapshot"])
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_kafka_directory_without_index_files_same_records(release: str, lost: str, tmp_path: Path) -> None:
     stored_log = stored(release)["transactions"]
     key = TopicPartition("transactions", 0)
@@ -72,7 +72,7 @@ def test_kafka_directory_without_index_files_same_records(release: str, lost: st
         assert backend.at_times({key: time_ms}) == {key: None if offset < 0 else offset}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_kafka_directory_after_kill(release: str) -> None:
     """Kafka preallocates indexes, which end with zeros after a kill."""
     stored_log = stored(release)["killed"]

@@ -15,6 +15,7 @@ from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicParti
 from ottla.pipeline.offsets import MAX_PIECES
 from ottla.pipeline.readers.wire import WireBackend, commit_offsets
 from ottla.pipeline.readers.wire import backend as backend_module
+from ottla_testing.each import each
 from ottla_testing.pipeline.wire_world import NOW_MS, config, delete_below, wanted
 
 RELEASES = ("0.8.2", "0.9", "0.10.0", "0.10.2", "0.11", "2.4", "3.9", "4.3", "ottla")
@@ -26,7 +27,7 @@ def broker() -> Iterator[Embedded]:
         yield running
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_partitions_ends_and_times(release: str) -> None:
     timed = release not in ("0.8.2", "0.9", "0.10.0")
     with Embedded(release=release) as broker, WireBackend(config(broker)) as backend:
@@ -186,7 +187,7 @@ def test_pieces(broker: Embedded) -> None:
             backend.pieces(ranges, wanted(), at_least=MAX_PIECES + 1)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each("release", RELEASES, strided=True)
 def test_offsets_are_committed_to_a_group(release: str) -> None:
     with Embedded(release=release) as broker:
         topic = broker.create_topic(partitions=2)

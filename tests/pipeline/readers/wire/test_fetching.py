@@ -155,7 +155,7 @@ def test_next_fetch_sent_before_last_is_read() -> None:
 
 
 def test_fetch_size_limited_to_rest_of_range() -> None:
-    log = [plain(n, value_bytes=100_000) for n in range(200)]
+    log = [plain(n, value_bytes=100_000) for n in range(90)]
     world = World(batches_from(log))
     assert seen(world.read(60)) == list(range(60))
     limits = [part.partition_max_bytes for part in world.fetches()]
