@@ -10,6 +10,7 @@ full scale, and again the tests with the mark `soak`. Marks that follow from a t
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -79,6 +80,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     sized = SIZED_FIXTURES.intersection(getattr(item, "fixturenames", ()))
     if sized or getattr(function, "is_hypothesis_test", False):
         item.add_marker("soak")
+
+
+def pytest_collection_finish() -> None:
+    """Exempts what was collected, half a million objects, from garbage collections: it lives as long as the run."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
