@@ -174,8 +174,13 @@ def at_or_after(file: LogFile, base: int, position: int, start: Mark | None, ent
 
 def after_damage(file: LogFile, base: int, position: int) -> Mark | None:
     """Returns the next indexed log entry after a damaged position, or None."""
-    entries = offset_entries(file.path, base)
-    for number in range(int(np.searchsorted(entries.positions, position, "right")), len(entries.positions)):
+    return within(file, base, position, file.size(), offset_entries(file.path, base))
+
+
+def within(file: LogFile, base: int, begin: int, end: int, entries: OffsetEntries) -> Mark | None:
+    """Returns the first indexed log entry between two positions, both exclusive, or None."""
+    first, last = np.searchsorted(entries.positions, begin, "right"), np.searchsorted(entries.positions, end)
+    for number in range(int(first), int(last)):
         mark = confirmed(file, int(entries.offsets[number]), int(entries.positions[number]), base)
         if mark is not None:
             return mark

@@ -26,7 +26,7 @@ from .. import columnar
 from ..columns import FIELDS, assemble, decoder_columns, rows_of, schema
 from . import catalog, indexes, transactions
 from .headers import Bools, Int64s, Table
-from .indexes import Mark
+from .indexes import Mark, OffsetEntries
 from .transactions import Aborted
 from .windows import WINDOW_BYTES, Gone, LogFile, Window, Windows
 
@@ -76,6 +76,8 @@ class Reading:
         self._next_at = 0
         self._number = 0
         self._doubt: int | None = None  # start of the damage, while no sound entry was found after it
+        self._resume: Mark | None = None  # where reading continues, since the size of a damaged entry is wrong
+        self._index: OffsetEntries | None = None  # the offset index of the segment, once it was needed
         self._path = ""
         self._listed: tuple[int, list[int]] | None = None  # the folder's mtime and its segments
 
@@ -168,6 +170,7 @@ class Reading:
     def _segment(self, file: LogFile, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
         self._previous = self._base - 1
         self._doubt = None
+        self._file, self._index = file, None
         position = 0
         if anchor is not None and not indexes.is_still(file, anchor):
             anchor = None
@@ -181,6 +184,11 @@ class Reading:
                 yield from self._window(file, window)
                 if self._is_done:
                     return
+                if self._resume is not None:
+                    break
+            if self._resume is not None:
+                position, self._resume = self._resume.position, None
+                continue
             if windows.stop.problem is None:
                 return
             # The size of a damaged entry may have led to a wrong position.
@@ -215,17 +223,23 @@ class Reading:
             if not self._rises(firsts[number:], lasts[number:]):
                 yield from self._one_by_one(file, window, number)
                 number = self._number
+                if self._resume is not None:
+                    return
                 continue
             begin = number + int(np.searchsorted(lasts[number:], self._cursor))
             if begin > number and self._hides(window, begin, firsts):
                 yield from self._one_by_one(file, window, begin - 1)
                 number = self._number
+                if self._resume is not None:
+                    return
                 continue
             stop = begin + int(np.searchsorted(lasts[begin:], self._end - 1))
             is_last = stop < len(table)
             # The entry that ends at or after the last offset is the last one if it begins before the end.
             end = stop + 1 if is_last and firsts[stop] < self._end else stop
             yield from self._entries(window, np.arange(begin, end))
+            if self._resume is not None:
+                return
             number = end
             if end:
                 self._previous = int(lasts[end - 1])
@@ -272,12 +286,16 @@ class Reading:
             if problem is not None:
                 is_after_damage = True
                 yield from self._damage(window, index, problem)
+                if self._resume is not None:
+                    return
                 continue
             if first >= self._end:
                 self._is_done = True
                 return
             if last >= self._cursor:
                 yield from self._entries(window, np.array([index]))
+                if self._resume is not None:
+                    return
                 is_after_damage |= self._last_is_damaged
                 if not self._last_is_damaged:
                     self._cursor = last + 1
@@ -323,6 +341,8 @@ class Reading:
             suspects = []
         for run in _runs(window.table, chosen, suspects):
             yield from self._run(window, run, last)
+            if self._resume is not None:
+                return
 
     def _chosen(self, table: Table) -> Bools:
         wanted = self._wanted
@@ -364,7 +384,7 @@ class Reading:
         rest = run[table.last_offsets[run] > given]
         half = max(len(rest) // 2, 1)
         for part in (rest[:half], rest[half:]):
-            if len(part):
+            if len(part) and self._resume is None:
                 yield from self._run(window, part, last)
 
     def _decoded(self, window: Window, run: Int64s) -> Iterator[pa.RecordBatch]:
@@ -417,6 +437,14 @@ class Reading:
             self._first_damage = where
         self._damaged += 1
 
+    def _indexed_within(self, position: int, size_bytes: int) -> Mark | None:
+        """Returns the first indexed log entry within the extent of a damaged one, or None. With it the size is wrong:
+        without this check a size that leads to the start of a later entry would hide those before it.
+        """
+        if self._index is None:
+            self._index = indexes.offset_entries(self._file.path, self._base)
+        return indexes.within(self._file, self._base, position, position + size_bytes, self._index)
+
     def _damage(self, window: Window, index: int, problem: str) -> Iterator[pa.RecordBatch]:
         """Reports an entry that cannot be decoded."""
         table = window.table
@@ -424,11 +452,12 @@ class Reading:
         position = int(table.positions[index])
         self._note(position, offset, problem)
         self._doubt = position if self._doubt is None else self._doubt
+        self._resume = self._indexed_within(position, int(table.sizes[index]))
         self._claimed = max(self._claimed, min(int(table.last_offsets[index]) + 1, self._end))
         if self._wanted.on_corrupt == "emit" and self._start <= offset < self._end:
             codec = int(table.codecs[index])
             yield self._raw_row(
-                bytes(window.entry(index)),
+                bytes(window.entry(index)[: None if self._resume is None else self._resume.position - position]),
                 {
                     "offset": offset,
                     "timestamp": int(np.clip(table.max_timestamps[index], -(2**53), 2**53)) * 1000,

@@ -205,6 +205,25 @@ def test_damage_wrong_size_resumes_at_next_index_entry(sound: Folder, tmp_path: 
     assert [row["value"] for row in raw] == ([folder.log(0).read_bytes()[:again]] if policy == "emit" else [])
 
 
+@pytest.mark.parametrize("policy", ["fail", "skip", "emit"])
+@pytest.mark.parametrize("window_bytes", [61, 1 << 20])
+def test_damage_size_that_leads_into_an_entry_hides_no_indexed_one(
+    sound: Folder, tmp_path: Path, policy: str, window_bytes: int
+) -> None:
+    """The size 159 of offset 7 leads to bytes of offset 11 whose own size leads to the start of offset 12."""
+    folder = copied(sound, tmp_path)
+    flip(folder.log(0), 8 * 341 + 7)
+    columns = wanted("offset", "value", "crcOk", on_corrupt=policy)
+    if policy == "fail":
+        with pytest.raises(ReadError, match=r"log at byte 330, offset 7: it does not match its CRC"):
+            read(folder.path, columns, window_bytes=window_bytes)
+        return
+    found = read(folder.path, columns, 0, sound.end, window_bytes=window_bytes)
+    assert [row["offset"] for row in found if row["crcOk"]] == [*range(7), *range(11, sound.end)]
+    raw = [row["value"] for row in found if not row["crcOk"]]
+    assert raw == ([folder.log(0).read_bytes()[330:479]] if policy == "emit" else [])
+
+
 def test_damage_without_index_loses_rest_of_segment_only(sound: Folder, tmp_path: Path) -> None:
     folder = copied(sound, tmp_path)
     for path in folder.path.glob("*.index"):
