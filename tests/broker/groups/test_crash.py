@@ -47,7 +47,7 @@ def test_groups_survive_a_crash_at_any_step(
     stop_chance = 1.0 if SCALE > 1 or ONLY is not None else 0.2 if is_whole else 0.04
     seeds = [int(ONLY)] if ONLY is not None else range(first, first + count)
     for world in [run(seed, synced, stop_chance, failing) for seed in seeds]:
-        assert world.stops > (20 if is_whole else 0) and world.acknowledged > (5 if is_whole else 0)
+        assert world.stops > (20 if is_whole else 0) and world.acknowledged > 0
         assert (world.failures > 0) == failing or (failing and not is_whole)
 
 
