@@ -18,6 +18,7 @@ import structlog
 
 from ottla.broker.logs import get_logger
 from ottla.broker.network.router import ROUTES
+from ottla.protocol.messages.streams.streams_group_heartbeat import KeyValue
 from ottla.protocol.schema import Value, struct_of
 from ottla_testing.broker.harness import (
     Broker,
@@ -33,6 +34,7 @@ from ottla_testing.broker.harness import (
     running,
     values,
 )
+from ottla_testing.broker.streaming import Subtopology, joining, subtopology, topology
 from ottla_testing.protocol.values import random_value
 
 TOPICS = ["t", "u", "t", "new", "__consumer_offsets", "__cluster_metadata", "no.such"]
@@ -150,9 +152,12 @@ class Unhurt:
 
 
 def fails_in_kafka(name: str, version: int, request: Any) -> bool:
-    """Returns whether Kafka's own response to this Produce request may have UNKNOWN_SERVER_ERROR: before v7 for a codec
-    that does not exist, in each version for a batch whose size overflows.
+    """Returns whether Kafka's own response to this request may have UNKNOWN_SERVER_ERROR: to Produce before v7 for a
+    codec that does not exist, in each version for a batch whose size overflows; to StreamsGroupHeartbeat for tags,
+    tasks or a topology that its code does not expect.
     """
+    if name == "StreamsGroupHeartbeat":
+        return is_unexpected_by_kafka(request)
     if name != "Produce":
         return False
     batches = [data.records or b"" for topic in request.topic_data for data in topic.partition_data]
@@ -161,6 +166,29 @@ def fails_in_kafka(name: str, version: int, request: Any) -> bool:
     )
     unknown_codec = any(len(batch) >= 23 and batch[22] & 7 > 4 for batch in batches)
     return overflows or (unknown_codec and 3 <= version < 7)
+
+
+def is_unexpected_by_kafka(request: Any) -> bool:
+    """Returns whether the heartbeat of a streams group has a tag twice, or a topology with a negative epoch, with a
+    subtopology twice, or with indexes or numbers of partitions that are impossible. Without a topology the response
+    depends on the group.
+    """
+    tags = [tag.key for tag in request.client_tags or ()]
+    if len(set(tags)) < len(tags) or request.topology is None:
+        return True
+    parts = request.topology.subtopologies or []
+    groups = [(part, one) for part in parts for one in part.copartition_groups]
+    indexes = [(index, len(part.source_topics)) for part, one in groups for index in one.source_topics]
+    indexes += [
+        (index, len(part.repartition_source_topics)) for part, one in groups for index in one.repartition_source_topics
+    ]
+    partitions = [topic.partitions for part in parts for topic in part.repartition_source_topics]
+    return (
+        request.topology.epoch < 0
+        or len({part.subtopology_id for part in parts}) < len(parts)
+        or any(not 0 <= index < count for index, count in indexes)
+        or any(count < 0 for count in partitions)
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,6 +201,21 @@ def test_requests_that_fail_in_kafka(version: int, position: int, value: int, fa
     if value == 0x7F:
         batch[9:12] = b"\xff\xff\xff"
     assert fails_in_kafka("Produce", version, produce(bytes(batch), "t")) == fails
+
+
+def test_heartbeats_of_streams_groups_that_fail_in_kafka() -> None:
+    tag, together = KeyValue(key="k", value="v"), Subtopology.CopartitionGroup
+    parts = [
+        subtopology(
+            copartition_groups=[together(source_topics=[index], source_topic_regex=[], repartition_source_topics=[])]
+        )
+        for index in (0, 1, -1)
+    ]
+    expected: list[dict[str, Any]] = [{}, {"client_tags": [tag]}, {"topology": topology(parts[0])}]
+    assert not any(is_unexpected_by_kafka(joining(**more)) for more in expected)
+    topologies = [None, topology(epoch=-1), topology(parts[0], parts[0]), *map(topology, parts[1:])]
+    unexpected = [{"client_tags": [tag, tag]}, *({"topology": one} for one in topologies)]
+    assert all(is_unexpected_by_kafka(joining(**more)) for more in unexpected)
 
 
 def error_codes(value: Any) -> set[int]:
