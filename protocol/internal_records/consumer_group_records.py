@@ -57,7 +57,19 @@ class ConsumerGroupMemberMetadataKey:
 
 @message(api_key=5, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """`classic_member_metadata` is set for a member that uses the classic protocol."""
+    """`classic_member_metadata` is set for a member that uses the classic protocol, null for others. To Kafka an absent
+    tag is empty metadata, not null.
+    """
+
+    @group
+    class ClassicMemberMetadata:
+        session_timeout_ms: Int32 = 0
+        supported_protocols: list[ClassicProtocol] = field(default=list)
+
+        @group
+        class ClassicProtocol:
+            name: Text
+            metadata: Bytes
 
     instance_id: Text | None
     rack_id: Text | None
@@ -67,17 +79,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: Text | None
     rebalance_timeout_ms: Int32 = -1
     server_assignor: Text | None
-    classic_member_metadata: ClassicMemberMetadata | None = field(default=None, tag=0)
-
-    @group
-    class ClassicMemberMetadata:
-        session_timeout_ms: Int32
-        supported_protocols: list[ClassicProtocol]
-
-        @group
-        class ClassicProtocol:
-            name: Text
-            metadata: Bytes
+    classic_member_metadata: ClassicMemberMetadata | None = field(default=ClassicMemberMetadata, tag=0)
 
 
 @message(api_key=6, versions="0")
@@ -135,7 +137,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     class TopicPartitions:
         topic_id: Uuid
         partitions: list[Int32]
-        assignment_epochs: list[Int32] | None = field(default=None, tag=0)
+        assignment_epochs: list[Int32] | None = field(default=list, tag=0)
 
 
 @message(api_key=16, versions="0")

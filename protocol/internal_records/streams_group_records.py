@@ -24,7 +24,7 @@ class CurrentTaskIds:
 
     subtopology_id: Text
     partitions: list[Int32]
-    assignment_epochs: list[Int32] | None = field(default=None, tag=0)
+    assignment_epochs: list[Int32] | None = field(default=list, tag=0)
 
 
 @message(api_key=17, versions="0")
@@ -43,7 +43,7 @@ class StreamsGroupMetadataValue:
     epoch: Int32
     metadata_hash: Int64
     validated_topology_epoch: Int32 = field(default=-1, tag=0)
-    last_assignment_configs: list[KeyValue] | None = field(default=None, tag=1)
+    last_assignment_configs: list[KeyValue] | None = field(default=list, tag=1)
     stored_description_topology_epoch: Int32 = field(default=-1, tag=2)
     failed_description_topology_epoch: Int32 = field(default=-1, tag=3)
 

@@ -12,6 +12,7 @@ public class Codec {
         "org.apache.kafka.common.message.%sData",
         "org.apache.kafka.common.metadata.%s",
         "org.apache.kafka.coordinator.group.generated.%s",
+        "org.apache.kafka.coordinator.share.generated.%s",
         "org.apache.kafka.coordinator.transaction.generated.%s",
         "org.apache.kafka.server.common.%s",
     };

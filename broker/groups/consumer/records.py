@@ -181,7 +181,7 @@ def _stored(assigned: Assigned, written: Format) -> list[Any]:
         topic(
             topic_id=topic_id,
             partitions=sorted(epochs),
-            assignment_epochs=[epochs[index] for index in sorted(epochs)] if written.assignment_epochs else None,
+            assignment_epochs=[epochs[index] for index in sorted(epochs)] if written.assignment_epochs else [],
         )
         for topic_id, epochs in sorted(assigned.items())
     ]

@@ -74,7 +74,7 @@ def _epoch_value(change: EpochSet) -> Any:
         epoch=change.epoch,
         metadata_hash=change.metadata_hash,
         validated_topology_epoch=change.validated_epoch,
-        last_assignment_configs=_pairs(change.configs) or None,
+        last_assignment_configs=_pairs(change.configs),
         stored_description_topology_epoch=stored,
         failed_description_topology_epoch=failed,
     )
