@@ -17,7 +17,7 @@ from directories import folder
 from tool_process import ToolProcess, tools
 
 from ottla.client import Admin, ClientError, Consumer, KafkaError, Producer
-from ottla.client.admin.admin import NewTopic
+from ottla.client.admin.admin import NewTopic, checked
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.interop.checks import Check, Failed
@@ -146,8 +146,16 @@ def second_half(life: Life, address: str, before: dict[tuple[str, ...], list[str
     for look, lines in before.items():
         if after[look] != lines:
             raise Failed(f"{' '.join(look)}: {lines} before, {after[look]} after")
+    if (found := asyncio.run(protocols(address))) != [True]:
+        raise Failed(f"whether the members of g use the consumer protocol: {found}")
     asyncio.run(life.go_on(address))
     return f"{len(before)} commands show the same; {COUNT - READ} and {COUNT - SHARED} records read on"
+
+
+async def protocols(address: str) -> list[bool | None]:
+    """Returns of each member of the consumer group whether it uses the consumer protocol, or a classic one."""
+    async with Admin(address) as admin:
+        return [member.upgraded for member in checked(await admin.describe_groups(["g"]))["g"].members]
 
 
 def run_to_ours() -> str:
