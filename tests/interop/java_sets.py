@@ -20,7 +20,7 @@ TIME_MS = 1_400_000_000_000
 TEXT = b"all that is said of a record is said of its batch; "
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Sets per release: of the formats that it writes.
-WRITES = {"0.8.2": (0,), "0.10.2": (0, 1), "1.1": (0, 1, 2), "2.8": (0, 1, 2), "3.9": (0, 1, 2), "4.3": (0, 1, 2)}
+WRITES = {"0.8.2": (0,), "0.10.2": (0, 1)} | dict.fromkeys(("1.1", "2.8", "3.9", "4.3", "4.4"), (0, 1, 2))
 
 
 class Sets:

@@ -43,7 +43,7 @@ SETTINGS = {
     "2.8, message.format.version 0.10.2": Setting("2.8", {"message.format.version": "0.10.2"}, 1, ALL),
     "2.8": Setting("2.8", {}, 2, ALL),
     "3.9": Setting("3.9", {}, 2, ALL),
-    "4.3": Setting("4.3", {}, 2, ("1.1", "2.8", "3.9", "4.3", "kafkajs")),
+    **{name: Setting(name, {}, 2, ("1.1", "2.8", "3.9", "4.3", "4.4", "kafkajs")) for name in ("4.3", "4.4")},
     # What 4.x clients dropped (KIP-896) they miss here.
     "0.10.2": Setting("0.10.2", {}, 1, ("0.8.2", "0.10.2", "1.1", "2.8", "3.9")),
     "0.8.2": Setting("0.8.2", {}, 0, ("0.8.2",)),

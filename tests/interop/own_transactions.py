@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {"transaction.abort.timed.out.transaction.cleanup.int
 TRANSACTIONAL = (0, 22, 24, 25, 26, 28)
 RECORDS, SIZE = 600, 20
 # After each one our producer waits, where a late copy could do harm, until there can be none: up to 3.9.
-LOST_EVERY = {"3.9": 40, "4.3": 5}
+LOST_EVERY = {"3.9": 40, "4.3": 5, "4.4": 5}
 PATIENCE_SECONDS = 90
 
 
