@@ -55,7 +55,7 @@ def compare_definitions(version: str) -> str:
                 continue
             found = apache_definitions.definition(json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M)))
             last = schema.Versions.of(found["versions"]).last
-            # Later releases changed that version. Only the definition of the request says so.
+            # Later releases changed that version. Only the definition of the request has the mark.
             if version == LAST_OF_3 and (found["unstable"] or (name.replace("Response", "Request"), last) in UNSTABLE):
                 UNSTABLE.add((name, last))
                 found["versions"] = f"0-{last - 1}"
