@@ -153,11 +153,13 @@ class Unhurt:
 
 def fails_in_kafka(name: str, version: int, request: Any) -> bool:
     """Returns whether Kafka's own response to this request may have UNKNOWN_SERVER_ERROR: to Produce before v7 for a
-    codec that does not exist, in each version for a batch whose size overflows; to StreamsGroupHeartbeat for tags,
-    tasks or a topology that its code does not expect.
+    codec that does not exist, in each version for a batch whose size overflows; to StreamsGroupHeartbeat for tags or a
+    topology that its code does not expect; to IncrementalAlterConfigs for operations that do not exist.
     """
     if name == "StreamsGroupHeartbeat":
         return is_unexpected_by_kafka(request)
+    if name == "IncrementalAlterConfigs":
+        return any(config.config_operation not in range(4) for one in request.resources for config in one.configs)
     if name != "Produce":
         return False
     batches = [data.records or b"" for topic in request.topic_data for data in topic.partition_data]
