@@ -57,7 +57,7 @@ CHUNK = 500
 SHARE_LIMIT, SHARE_LOCKS, SHARE_LOCK_S = 8, 100, 2.0
 QUIET_S = 2 * SHARE_LOCK_S  # a share group without deliveries for so long and without a lag has nothing left
 # With a lag it may have acquired only markers of transactions, which librdkafka does not acknowledge: they are archived
-# after the last delivery, and until then their locks may leave none for the records behind them.
+# after the last delivery, and until then their locks may leave none for the records after them.
 STUCK_S = (SHARE_LIMIT + 2) * SHARE_LOCK_S
 
 
