@@ -408,27 +408,6 @@ class Config:
         """Returns whether any source except the defaults sets a config whose name begins with `prefix`."""
         return any(name.startswith(prefix) for layer in (*self._dynamic.values(), self._static) for name in layer)
 
-    def source(self, name: str) -> ConfigSource:
-        """Returns the source of the effective value. Raises KeyError if unknown."""
-        fact = self.fact(name)
-        if fact is None:
-            raise KeyError(name)
-        found = self.synonyms(_chain(fact, name))
-        return found[0].source if found else ConfigSource.DEFAULT
-
-    def synonyms(self, chain: Sequence[str]) -> list[Synonym]:
-        """Returns every value for the configs of `chain`, in order of precedence."""
-        found: list[Synonym] = []
-        for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
-            for name in chain:
-                if name in layer and self.fact(name):
-                    found.append(self._synonym(name, layer[name], source))
-        known = self.facts("broker")
-        for name in chain:
-            if name in known and (default := known[name].default) is not None:
-                found.append(self._synonym(name, default, ConfigSource.DEFAULT))
-        return found
-
     def reported_synonyms(self, name: str) -> list[Synonym]:
         """Returns the synonyms of `name` for DescribeConfigs, in order of precedence.
 

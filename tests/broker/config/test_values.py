@@ -243,8 +243,8 @@ def test_source_precedence(tmp_path: Path) -> None:
     assert Config.load(flags={"num.partitions": "4"}, environ=environ, file=file)["num.partitions"] == 4
     everything = Config.load({"num.partitions": "5"}, {"num.partitions": "4"}, environ, file)
     assert everything["num.partitions"] == 5
-    assert everything.source("num.partitions") is ConfigSource.STATIC_BROKER
-    assert Config.load().source("num.partitions") is ConfigSource.DEFAULT
+    assert everything.reported_synonyms("num.partitions")[0].source is ConfigSource.STATIC_BROKER
+    assert Config.load().reported_synonyms("num.partitions")[0].source is ConfigSource.DEFAULT
 
 
 def test_overridden_malformed_value_is_an_error(tmp_path: Path) -> None:
@@ -384,7 +384,10 @@ def test_topic_configs_follow_dynamic_broker_configs() -> None:
     broker.set_dynamic("log.retention.ms", "20", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert topic["retention.ms"] == 20
     broker.set_dynamic("log.retention.ms", "30")
-    assert topic["retention.ms"] == 30 and broker.source("log.retention.ms") is ConfigSource.DYNAMIC_BROKER
+    assert (
+        topic["retention.ms"] == 30
+        and broker.reported_synonyms("log.retention.ms")[0].source is ConfigSource.DYNAMIC_BROKER
+    )
     broker.set_dynamic("log.retention.ms", None)
     assert topic["retention.ms"] == 20
     assert broker.dynamic(ConfigSource.DYNAMIC_DEFAULT_BROKER) == {"log.retention.ms": "20"}
