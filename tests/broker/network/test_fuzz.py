@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 import structlog
 
+from ottla.broker.config.resource_types import BROKER_LOGGER
 from ottla.broker.logs import get_logger
 from ottla.broker.network.router import ROUTES
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.streams.streams_group_heartbeat import KeyValue
 from ottla.protocol.schema import Value, struct_of
 from ottla_testing.broker.harness import (
@@ -154,12 +156,13 @@ class Unhurt:
 def fails_in_kafka(name: str, version: int, request: Any) -> bool:
     """Returns whether Kafka's own response to this request may have UNKNOWN_SERVER_ERROR: to Produce before v7 for a
     codec that does not exist, in each version for a batch whose size overflows; to StreamsGroupHeartbeat for tags or a
-    topology that its code does not expect; to IncrementalAlterConfigs for operations that do not exist.
+    topology that its code does not expect; to IncrementalAlterConfigs for operations on loggers that do not exist.
     """
     if name == "StreamsGroupHeartbeat":
         return is_unexpected_by_kafka(request)
     if name == "IncrementalAlterConfigs":
-        return any(config.config_operation not in range(4) for one in request.resources for config in one.configs)
+        loggers = [one for one in request.resources if one.resource_type == BROKER_LOGGER]
+        return any(config.config_operation not in range(4) for one in loggers for config in one.configs)
     if name != "Produce":
         return False
     batches = [data.records or b"" for topic in request.topic_data for data in topic.partition_data]
@@ -218,6 +221,18 @@ def test_heartbeats_of_streams_groups_that_fail_in_kafka() -> None:
     topologies = [None, topology(epoch=-1), topology(parts[0], parts[0]), *map(topology, parts[1:])]
     unexpected = [{"client_tags": [tag, tag]}, *({"topology": one} for one in topologies)]
     assert all(is_unexpected_by_kafka(joining(**more)) for more in unexpected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "fails"), [(BROKER_LOGGER, -1, True), (BROKER_LOGGER, 0, False), (2, -1, False)]
+)
+def test_alterations_that_fail_in_kafka(kind: int, operation: int, fails: bool) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name="a", config_operation=operation, value="INFO")
+    altered = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name="1", configs=[config])], validate_only=False
+    )
+    assert fails_in_kafka("IncrementalAlterConfigs", 1, altered) == fails
 
 
 def error_codes(value: Any) -> set[int]:
