@@ -32,7 +32,8 @@ help: ## this list
 install: $(STAMP) ## set up .venv with everything development needs (4 minutes)
 
 # Python compiles the modules that are imported: a small part of the 2.8 million lines that pip would compile.
-LATER := --no-compile
+NO_COMPILE := --no-compile
+
 # The link makes `import ottla.x` known to pyright, which does not follow editable installs. The .pth file makes
 # `ottla_testing` importable for all processes of this interpreter, also those that tests, interop and bench start.
 define install_extra
@@ -54,11 +55,11 @@ $(RUN_STAMP): pyproject.toml | $(BIN)/python
 	$(call install_extra,,the broker and what it needs (12 packages))
 
 $(TEST_STAMP): pyproject.toml | $(BIN)/python
-	$(call install_extra,[test],what the tests need (740 MB on disk),$(LATER))
+	$(call install_extra,[test],what the tests need (740 MB on disk),$(NO_COMPILE))
 	@touch $(RUN_STAMP)
 
 $(STAMP): pyproject.toml | $(TEST_STAMP)
-	$(call install_extra,[dev],Spark and the tools of make check (820 MB more),$(LATER))
+	$(call install_extra,[dev],Spark and the tools of make check (820 MB more),$(NO_COMPILE))
 	@touch $(DOCS_STAMP)
 
 # The docs extra alone: the pages need no more than the packages' source.
@@ -91,7 +92,7 @@ WHOLE := -m "process or slow or clients or soak" --ignore $(SPARK_TESTS)
 test: $(TEST_STAMP) ## the quick tests, in random order: every rule, at a small size (4 minutes; 8 with an empty .venv)
 	$(IN_FOLDER) $(TEST_SCALE) $(PYTEST) -q -n 2 $(QUICK)
 
-test-all: test-spark test-rest ## beyond `make test`: Spark, clients, processes, and at full size what grows (12 minutes)
+test-all: test-spark test-rest ## beyond `make test`: Spark, clients, processes, and at full size what grows (16 minutes)
 
 # Spark's session costs seconds and a gigabyte, so the tests that need it share two, in processes of their own; and not
 # beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.

@@ -1,6 +1,6 @@
 """A Spark session shared by the tests of a process; they fail if it cannot start.
 
-They run in two processes of their own (`make test`), file by file: each session costs seconds and a gigabyte.
+They run in two processes of their own (`make test-all`), file by file: each session costs seconds and a gigabyte.
 """
 
 from __future__ import annotations
