@@ -2,8 +2,8 @@
 covers them, or a reader meets an error.
 
 One directory that was closed and one that was killed; each file of each is removed, emptied, truncated and has bits
-flipped, and each folder is removed. Bits without a CRC (base offset and leader epoch of a batch) are left out, as
-FORMAT.md describes.
+flipped, and each folder is removed. Bits without a CRC (base offset and leader epoch of a batch; after a kill, a log
+start that becomes another number) are left out, as FORMAT.md describes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, Unsupp
 from ottla.protocol.records.validate import Rules
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
+from ottla.storage.format import checkpoint
 from ottla.storage.log.losses import Loss
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import PartitionLog
@@ -110,6 +111,8 @@ def left(closed: bool) -> Known:
 
 
 class Damage(NamedTuple):
+    """Damage to a file. `at` is a position in bytes for a cut, and in bits for a flip."""
+
     path: str
     what: str
     at: int = 0
@@ -158,6 +161,16 @@ def damages(files: SimulatedFiles, rng: random.Random, each: int) -> Iterator[Da
             yield Damage(path, "flip", at * 8 + rng.randrange(8))
 
 
+def moves_log_start(known: Known, damage: Damage) -> bool:
+    """Returns whether the damage makes another number of a log start, which only a close notes in a second place."""
+    if damage.what != "flip" or not damage.path.endswith(f"/{checkpoint.LOG_START_OFFSET}"):
+        return False
+    byte, bit = divmod(damage.at, 8)
+    data = bytes(known.files.contents[damage.path].live)
+    is_offset = b" " not in data[byte : data.index(b"\n", byte)] and data[:byte].count(b"\n") >= 2
+    return is_offset and bytes([data[byte], data[byte] ^ 1 << bit]).isdigit()
+
+
 def covers(losses: list[Loss], offset: int) -> bool:
     """Returns whether a reported loss covers the offset; a torn tail covers all offsets from its first on."""
     return any(loss.first <= offset and (offset < loss.end or loss.is_torn) for loss in losses)
@@ -203,6 +216,8 @@ def test_directory_with_any_damaged_file_loses_no_record_silently(closed: bool, 
     tried, wrong = 0, []
     possible = list(damages(known.files, random.Random(seed), max(1, round(2 * SCALE))))
     for damage in possible[random.randrange(stride) :: stride]:
+        if not closed and moves_log_start(known, damage):
+            continue
         tried += 1
         found = problem(known, damage)
         if found is not None:
