@@ -70,7 +70,7 @@ def test_newest_results_are_counted(tmp_path: Path) -> None:
 
 
 def test_results_on_kafka_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "4.3.1.json"
+    path = tmp_path / "control" / "4.3.1.json"
     control = Control.load(path)
     two = {"method": "testTwo", "name": "testTwo at 1795549501472"}
     control.add([row("passed"), row("failed", "why", **two), row("passed", **{"class": "kafka.api.OtherTest"})])

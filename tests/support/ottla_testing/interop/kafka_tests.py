@@ -88,7 +88,8 @@ class Control:
         return cls(json.loads(path.read_text()) if path.exists() else {})
 
     def save(self, path: Path) -> None:
-        """Writes the file, a line for each class."""
+        """Writes the file, a line for each class, and makes its folder if needed."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(name)}: {json.dumps(self.classes[name])}" for name in sorted(self.classes))
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
