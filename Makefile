@@ -85,10 +85,9 @@ check: $(STAMP) ## lint, formatting, types, words, documents, the rules of this 
 # A run has a folder of its own there, see tests/support/ottla_testing/run_guard.py; where tests fail it is kept, and named.
 IN_FOLDER := @export TMPDIR="$(TESTS_IN)" OTTLA_TEST_ENDS_WITH_PARENT=1; set -x;
 SPARK_TESTS := tests/pipeline/spark
-QUICK := -m "not (process or slow or clients$(WITHOUT:%= or %))" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py --ignore tests/test_words.py
-WHOLE := -m "process or slow or clients or soak" --ignore $(SPARK_TESTS)
+QUICK := -m "not (process or slow or clients)" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py --ignore tests/test_words.py
+WHOLE := $(if $(WITH_QUICK),,-m "process or slow or clients or soak") --ignore $(SPARK_TESTS)
 
-# WITHOUT=soak leaves out what `make test-all` runs as well, at a larger size.
 test: $(TEST_STAMP) ## the quick tests, in random order: every rule, at a small size (4 minutes; 8 with an empty .venv)
 	$(IN_FOLDER) $(TEST_SCALE) $(PYTEST) -q -n 2 $(QUICK)
 
@@ -99,7 +98,8 @@ test-all: test-spark test-rest ## beyond `make test`: Spark, clients, processes,
 test-spark: $(STAMP)
 	$(IN_FOLDER) $(TEST_SCALE) $(PYTEST) -q -n 2 --dist loadfile $(SPARK_TESTS)
 
-# Three processes on two cores: tests with clients wait a third of their time.
+# Three processes on two cores: tests with clients wait a third of their time. WITH_QUICK=1 adds the tests that only
+# `make test` runs.
 test-rest: $(STAMP) clients
 	$(IN_FOLDER) $(WHOLE_SCALE) $(PYTEST) -q -n 3 $(WHOLE)
 
