@@ -410,7 +410,19 @@ def _places(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
 # Delete
 
 
+async def _kind(admin: Admin, names: Sequence[str]) -> str:
+    """Returns what to call these groups in a text."""
+    try:
+        types = {one.type for one in await admin.list_groups() if one.group in names}
+    except ClientError:  # of a node that need not be the coordinator of any of them
+        return "groups"
+    if not types & {SHARE, STREAMS}:
+        return "consumer groups"
+    return f"{types.pop()} groups" if len(types) == 1 else "groups"
+
+
 async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
+    kind = await _kind(admin, names)
     done = await admin.delete_groups(names)
     lines: list[str] = []
     gone = [name for name, error in done.items() if error is None]
@@ -419,9 +431,9 @@ async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
         if error is not None:
             out.fail(f"Group '{name}' could not be deleted due to: {message(error)}")
     if len(gone) == len(done):
-        lines.append(f"Deletion of requested consumer groups ({quoted}) was successful.\n")
+        lines.append(f"Deletion of requested {kind} ({quoted}) was successful.\n")
     elif gone:
-        lines.append(f"\nThese consumer groups were deleted successfully: {quoted}\n")
+        lines.append(f"\nThese {kind} were deleted successfully: {quoted}\n")
     out.show({"groups": [{"group": name, "error": text_of(error)} for name, error in done.items()]}, lines)
 
 

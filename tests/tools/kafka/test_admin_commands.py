@@ -281,8 +281,13 @@ async def test_share_group_is_listed_described_and_deleted(tmp_path: Path, ottla
         assert (described["type"], described["members"]) == ("share", [])
         last = {"topic": "t", "partition": 1, "leader_epoch": 0, "start_offset": 3, "lag": 1}
         assert described["offsets"][1] == last
-        assert (await ottla(broker, "groups", "--delete", "--group", "s"))[0] == 0
+        await commit(broker, "g", {("t", 0): 0})
+        _, out, _ = await ottla(broker, "groups", "--delete", "--group", "s", "--group", "x")
+        assert out == "\nThese share groups were deleted successfully: 's'\n"
         assert await parsed(ottla, broker, "groups", "--list", "--type", "share") == {"groups": []}
+        assert (await client.call(altering_share_offset("s", "t", 1, 3), 0)).error_code == 0
+        _, out, _ = await ottla(broker, "groups", "--delete", "--group", "g", "--group", "s")
+        assert out == "Deletion of requested groups ('g', 's') was successful.\n"
 
 
 async def test_streams_group_is_listed_and_described(tmp_path: Path, ottla: Ottla) -> None:
