@@ -148,11 +148,11 @@ async def client(bootstrap: str) -> None:
 
 @prepares("replay")
 def _replay(folder: Path) -> Iterator[Replaced]:
-    with Embedded(release="4.3", record=folder / "session.jsonl") as broker:
+    with Embedded(release="4.4", record=folder / "session.jsonl") as broker:
         broker.create_topic("orders", partitions=1)
         asyncio.run(client(broker.bootstrap))
         broker.stop()
-        with Embedded(release="4.3", configs={"message.max.bytes": 200}) as other:
+        with Embedded(release="4.4", configs={"message.max.bytes": 200}) as other:
             yield {ADDRESS: other.bootstrap}
 
 
