@@ -17,9 +17,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ...protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ...protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ...protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
-from .connection import Connection, connect
+from ...protocol.schema import spec
+from .connection import NODE_CHECKED_SINCE, Connection, connect
 from .errors import ClientClosed, ClientError, ConnectionLost, KafkaError, NoSuchTopic, UnsupportedVersion
 from .metadata import NO_NODE, Node, Partition, Topic, newer, topic_of
 from .options import ClientOptions
@@ -72,6 +74,7 @@ class Cluster:
         ] = {}  # address -> (consecutive failures, no attempt before)
         self._control: Connection | None = None
         self._knows_versions = False
+        self._checks_nodes = False
         self._expired: set[str] = set()
         self._next: _Round | None = None
         self._current: _Round | None = None
@@ -194,13 +197,15 @@ class Cluster:
             delay = self._failures.get((host, port), (0, 0.0))[1] - self._loop.time()
             if delay > 0:
                 await asyncio.sleep(delay)
-            connection = self._open[key] = await self._connect(host, port)
+            connection = self._open[key] = await self._connect(host, port, key[0])
             return connection
 
         return await self._shared(self._single(key, attempt))
 
-    async def _connect(self, host: str, port: int) -> Connection:
-        options = self.options
+    async def _connect(self, host: str, port: int, node_id: int = NO_NODE) -> Connection:
+        options, node = self.options, None
+        if self._checks_nodes and node_id != NO_NODE and self.cluster_id is not None:
+            node = (self.cluster_id, node_id)
         try:
             connection = await connect(
                 host,
@@ -210,8 +215,12 @@ class Cluster:
                 connect_timeout_s=options.connect_timeout_ms / 1000,
                 frame_bytes_max=options.response_bytes_max,
                 old_brokers=options.old_brokers and not self._knows_versions,
+                node=node,
             )
-        except ClientError:
+        except ClientError as error:
+            if node is not None and isinstance(error, KafkaError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
+                self._forget_nodes()
+                raise ConnectionLost(f"{host}:{port} is not node {node_id} of cluster {node[0]}") from error
             count = self._failures.get((host, port), (0, 0.0))[0] + 1
             delay_s = self._backoff_s(options.reconnect_backoff_ms, options.reconnect_backoff_max_ms, count)
             self._failures[host, port] = count, self._loop.time() + delay_s
@@ -219,10 +228,23 @@ class Cluster:
         self._failures.pop((host, port), None)
         # Once a broker of the cluster has served ApiVersions, a closed connection does not mean an old broker.
         self._knows_versions = self._knows_versions or connection.has_negotiated
+        # A broker that lacks this version needs a second request, so it is used only where it is known to be served.
+        served = connection.versions.get(spec(ApiVersionsRequest).api_key)
+        knows_node = served is not None and served.last >= NODE_CHECKED_SINCE
+        self._checks_nodes = knows_node and options.metadata_cluster_check_enable
         return connection
+
+    def _forget_nodes(self) -> None:
+        """Forgets the nodes, which are obsolete, and closes all connections; bootstrap addresses follow (KIP-1102)."""
+        self.nodes.clear()
+        self._coordinators.clear()
+        for connection in (*self._open.values(), self._control):
+            if connection is not None:
+                connection.close()
 
     async def _find_control(self) -> Connection:
         nodes = [(node.host, node.port) for node in self.nodes.values()]
+        ids = {(node.host, node.port): node.node_id for node in self.nodes.values()}
         self._rng.shuffle(nodes)
         addresses = list(dict.fromkeys([*nodes, *self._bootstrap]))
         # Addresses without back-off come first, in order; then the others by the end of their back-off.
@@ -233,7 +255,7 @@ class Cluster:
             if delay > 0:
                 await asyncio.sleep(delay)
             try:
-                self._control = await self._connect(*address)
+                self._control = await self._connect(*address, ids.get(address, NO_NODE))
                 return self._control
             except ClientError as error:
                 errors.append(str(error))
@@ -432,8 +454,7 @@ class Cluster:
         )
         response = await connection.request(request, version)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: the known nodes are obsolete
-            self.nodes.clear()
-            connection.close()
+            self._forget_nodes()
             raise ConnectionLost("the broker requires a new bootstrap (REBOOTSTRAP_REQUIRED)")
         if response.error_code:
             raise KafkaError(response.error_code)

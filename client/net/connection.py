@@ -37,6 +37,7 @@ JOIN_BYTES = 64 * 1024  # below this size one joined write is faster than a list
 VIEW_BYTES = 4096  # records of smaller responses are copied, which is faster than a memoryview
 SOFTWARE = ("ottla", "0.1.0")
 API_VERSIONS_VERSION = 3  # v4 has no field that is used here, and brokers before 3.9 respond with error 35
+NODE_CHECKED_SINCE = 5  # version of ApiVersions in which a broker refuses a connection for another node (KIP-1242)
 OLD_VERSIONS: Mapping[int, Versions] = {
     **{key: Versions(0, 0) for key in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16)},
     8: Versions(0, 1),
@@ -390,15 +391,17 @@ class Connection(asyncio.BufferedProtocol):
 
     # Negotiation of versions
 
-    async def agree(self, software: tuple[str, str], first: int = API_VERSIONS_VERSION) -> None:
+    async def agree(self, first: int = API_VERSIONS_VERSION, node: tuple[str, int] | None = None) -> None:
         """Fetches the versions of the broker with ApiVersions, first in version `first`.
 
-        Raises ConnectionLost or KafkaError.
+        Raises ConnectionLost or KafkaError; REBOOTSTRAP_REQUIRED if the broker is not `node` (cluster id, node id).
         """
         version, attempt = first, 0
         while True:
             attempt += 1
-            request = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
+            request = ApiVersionsRequest(client_software_name=SOFTWARE[0], client_software_version=SOFTWARE[1])
+            if node is not None and version >= NODE_CHECKED_SINCE:
+                request.cluster_id, request.node_id = node
             response = await self._send_api_versions(request, version)
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0 or attempt == 3:
                 break
@@ -433,13 +436,14 @@ async def connect(
     request_timeout_s: float,
     connect_timeout_s: float | None = None,
     frame_bytes_max: int = RESPONSE_BYTES_MAX,
-    software: tuple[str, str] = SOFTWARE,
     old_brokers: bool = True,
+    node: tuple[str, int] | None = None,
 ) -> Connection:
     """Opens a connection and negotiates versions. Raises ConnectionLost or KafkaError.
 
     `connect_timeout_s` (default: `request_timeout_s`) is for the socket, `request_timeout_s` for each request. With
-    `old_brokers` False, a connection closed at ApiVersions is an error, not a sign of Kafka 0.9.
+    `old_brokers` False, a connection closed at ApiVersions is an error, not a sign of Kafka 0.9. With `node`, a cluster
+    id and a node id, a broker that is another one refuses with REBOOTSTRAP_REQUIRED; it must be of Kafka 4.4 or later.
     """
 
     async def opened() -> Connection:
@@ -456,7 +460,7 @@ async def connect(
 
     connection = await opened()
     try:
-        await connection.agree(software)
+        await connection.agree(NODE_CHECKED_SINCE if node else API_VERSIONS_VERSION, node)
         return connection
     except ConnectionLost as lost:
         unreadable = isinstance(lost.__cause__, ProtocolViolation | MalformedMessage)
@@ -469,7 +473,7 @@ async def connect(
     try:
         await connection.request(ListOffsetsRequest(replica_id=-1, topics=[]), 0)
         try:
-            await connection.agree(software, 0)
+            await connection.agree(0)
             return connection
         except RequestTimedOut:
             raise

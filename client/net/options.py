@@ -46,6 +46,7 @@ class ClientOptions:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     allow_auto_create_topics: bool = True
+    metadata_cluster_check_enable: bool = True  # whether brokers refuse connections for other nodes (KIP-1242)
     old_brokers: bool = True  # whether a broker that closes on ApiVersions may be one of 0.8.2 or 0.9
     response_bytes_max: int = 100 << 20
 

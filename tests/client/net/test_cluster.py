@@ -288,6 +288,58 @@ def test_rebootstrap_required_restarts_from_the_bootstrap_addresses(network: Scr
     assert len(one.links) == 2 and not two.links
 
 
+def expected_nodes(broker: ScriptedBroker) -> list[tuple[str | None, int]]:
+    """Returns the cluster and the node that each connection named."""
+    requests = (heard.request for heard in broker.requests_of(ApiVersionsRequest))
+    return [(request.cluster_id, request.node_id) for request in requests]
+
+
+@each(("last", "check", "named"), [(5, True, ("c", 1)), (5, False, (None, -1)), (4, True, (None, -1))])
+def test_connection_to_a_node_names_it_where_brokers_check_it(
+    last: int, check: bool, named: tuple[str | None, int]
+) -> None:
+    """KIP-1242. The bootstrap address may be any node of any cluster; older brokers get no second request."""
+    network = ScriptedNetwork()
+    broker = network.broker(versions=MODERN | {ApiVersionsRequest: f"0-{last}"})
+    metadata_in_turn(broker, metadata(ONE, cluster_id="c"))
+
+    async def main() -> None:
+        cluster = cluster_of(metadata_cluster_check_enable=check)
+        await cluster.start()
+        await cluster.connection(1)
+        await cluster.close()
+
+    network.run(main())
+    assert expected_nodes(broker) == [(None, -1), named]
+
+
+def test_misrouted_connection_restarts_from_the_bootstrap_addresses(network: ScriptedNetwork) -> None:
+    one, two = (network.broker(host, versions=MODERN | {ApiVersionsRequest: "0-5"}) for host in ("one", "two"))
+    moved = metadata({3: ("one", 9092)}, {"t": {0: 3}}, cluster_id="new")
+    metadata_in_turn(one, metadata(TWO, {"t": {0: 2}}, cluster_id="old"), moved)
+    serve = two.does[ApiVersionsRequest]
+
+    def refuse(request: Any, version: int, link: Any) -> Any:
+        response = serve(request, version, link)
+        response.error_code = 129 if request.cluster_id else 0
+        return response
+
+    two.does[ApiVersionsRequest] = refuse
+
+    async def main() -> None:
+        cluster = cluster_of()
+        await cluster.start()
+        with pytest.raises(ConnectionLost, match="two:9092 is not node 2 of cluster old"):
+            await cluster.connection(2)
+        assert not cluster.nodes
+        assert (await cluster.topic("t")).partitions[0].leader == 3 and cluster.cluster_id == "new"
+        await cluster.connection(3)
+        await cluster.close()
+
+    network.run(main())
+    assert expected_nodes(one) == [(None, -1), (None, -1), ("new", 3)]
+
+
 # Connections
 
 
@@ -592,3 +644,22 @@ async def test_cluster_of_each_release_over_sockets(release: str, tmp_path: Path
         assert (await cluster.coordinator("group", timeout_s=15)).port == broker.ports[0]
         assert set(await cluster.all_topics()) >= {"made", "auto"}
         await cluster.close()
+
+
+async def test_cluster_finds_another_one_at_its_address(tmp_path: Path, unused_tcp_port: int) -> None:
+    cluster = cluster_of(f"127.0.0.1:{unused_tcp_port}")
+    listening = {"listeners": f"PLAINTEXT://127.0.0.1:{unused_tcp_port}"}
+    ids: list[str | None] = []
+    for folder in ("one", "two"):
+        async with harness.running(tmp_path / folder, overrides=listening) as broker:
+            if not ids:
+                await cluster.start()
+            else:
+                with pytest.raises(ConnectionLost, match=f"is not node 1 of cluster {ids[0]}"):
+                    await cluster.connection(1)
+            await broker.topic(folder)
+            assert (await cluster.topic(folder)).partitions[0].leader == 1
+            await cluster.connection(1)
+            ids.append(cluster.cluster_id)
+    await cluster.close()
+    assert len(set(ids)) == 2

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.net.connection import OLD_VERSIONS, Connection, connect
+from ottla.client.net.connection import OLD_VERSIONS, SOFTWARE, Connection, connect
 from ottla.client.net.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from ottla.protocol.errors import MalformedMessage, ProtocolViolation
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -409,11 +409,11 @@ def test_api_versions_has_name_and_version_of_the_client(network: ScriptedNetwor
     broker = network.broker(versions=MODERN)
 
     async def main() -> None:
-        (await opened(software=("mine", "3.2"))).close()
+        (await opened()).close()
 
     network.run(main())
     (heard,) = broker.heard
-    assert (heard.request.client_software_name, heard.request.client_software_version) == ("mine", "3.2")
+    assert (heard.request.client_software_name, heard.request.client_software_version) == SOFTWARE
 
 
 @pytest.mark.parametrize(
