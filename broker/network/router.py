@@ -70,9 +70,10 @@ def apis_of(profile: Profile, *, telemetry: bool = False, unstable: bool = False
         if versions is not None:
             served[key] = versions
             advertised[key] = _both(profile.apis.get(key) or extra[key], route.versions) or versions
-            if unstable and key in profile.unstable:
-                served[key] = versions._replace(last=profile.unstable[key])
-                advertised[key] = advertised[key]._replace(last=profile.unstable[key])
+        if unstable and key in profile.unstable:
+            last = profile.unstable[key]
+            served[key] = served.get(key, Versions(last, last))._replace(last=last)
+            advertised[key] = advertised.get(key, Versions(last, last))._replace(last=last)
     return Apis(advertised, served, {})
 
 

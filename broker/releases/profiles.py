@@ -128,11 +128,14 @@ _END_TXN_OWN_EPOCH = 5  # KIP-890
 _PRODUCE_SERVED_FROM: Moves = (("0.8.2", 0), ("4.0.0", 3))
 # The table's 4.0 is 4.0.0, the only release without JoinGroup v0 and v1.
 _JOIN_GROUP_FROM: Moves = (("0.8.2", 0), ("4.0.0", 2), ("4.0", 0))
-# Versions above the table's that a release has not declared stable; None where the table has them.
+# Versions above the table's, or of APIs that the table lacks, that a release has not declared stable; None where the
+# table has them.
 _UNSTABLE: dict[int, Moves] = {
     ApiKey.OFFSET_COMMIT: (("4.1", 10), ("4.2", None)),  # KIP-848, topic ids
     ApiKey.OFFSET_FETCH: (("4.1", 10), ("4.2", None)),
     ApiKey.INIT_PRODUCER_ID: (("4.1", 6),),  # KIP-939
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (("4.1", 0), ("4.2", None)),  # KIP-1071
+    ApiKey.STREAMS_GROUP_DESCRIBE: (("4.1", 0), ("4.2", None)),
 }
 
 METADATA_VERSION = "metadata.version"

@@ -73,6 +73,13 @@ def run_one(check: Check) -> dict[str, Any]:
     return {"name": check.name, "outcome": outcome, "seconds": round(time.monotonic() - begun, 1), "text": text}
 
 
+def write(report: list[dict[str, Any]]) -> dict[str, int]:
+    """Writes the report, and returns the number of checks by outcome."""
+    counts = {kind: sum(one["outcome"] == kind for one in report) for kind in ("passed", "failed", "missing")}
+    OUT.with_suffix(".json").write_text(json.dumps({"counts": counts, "checks": report}, indent=2) + "\n")
+    return counts
+
+
 def main(words: list[str]) -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     checks: list[Check] = [check for name in MODULES for check in importlib.import_module(name).CHECKS]
@@ -82,8 +89,8 @@ def main(words: list[str]) -> int:
             found = run_one(check)
             report.append(found)
             print(f"{found['outcome']:7}  {found['name']} ({found['seconds']} s): {found['text']}", flush=True)
-    counts = {kind: sum(one["outcome"] == kind for one in report) for kind in ("passed", "failed", "missing")}
-    OUT.with_suffix(".json").write_text(json.dumps({"counts": counts, "checks": report}, indent=2) + "\n")
+            write(report)  # after each: the whole takes two hours, and a run that was stopped has its checks
+    counts = write(report)
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
     return 1 if counts["failed"] or not counts["passed"] else 0
 

@@ -32,7 +32,8 @@ RUNS = (
     ("3.9.1", "3.9", "classic"),
     ("4.3.1", "4.3", "classic"),
     ("4.3.1", "ottla", "classic"),
-    ("4.3.1", "4.3", "streams"),  # KIP-1071
+    ("4.1.1", "4.1", "streams"),  # KIP-1071, in early access
+    ("4.3.1", "4.3", "streams"),
     ("4.4.0", "4.4", "streams"),
 )
 TIMEOUTS = {
@@ -40,6 +41,11 @@ TIMEOUTS = {
     "group_streams_min_session_timeout_ms": "2000",
     "group_streams_heartbeat_interval_ms": "500",
     "group_streams_min_heartbeat_interval_ms": "500",
+}
+EARLY_ACCESS = {
+    "unstable_api_versions_enable": "true",
+    "unstable_feature_versions_enable": "true",
+    "ottla_features": "streams.version=1",
 }
 INTERNAL = {"repartition": "delete", "changelog": "compact"}  # kind of topic -> its cleanup.policy
 # (share of the words that are counted by then, what is done)
@@ -137,8 +143,10 @@ def follow(release: str, broker: RunningBroker, place: Path, protocol: str) -> t
 
 def run(release: str, profile: str, protocol: str) -> str:
     written = lines(release + profile)
-    timeouts = TIMEOUTS if protocol == "streams" else {}
-    with tempfile.TemporaryDirectory(prefix="streams-") as place, running(profile, **timeouts) as broker:
+    configs = TIMEOUTS if protocol == "streams" else {}
+    if profile == "4.1":
+        configs = configs | EARLY_ACCESS
+    with tempfile.TemporaryDirectory(prefix="streams-") as place, running(profile, **configs) as broker:
         write(broker.address, written)
         found, done = follow(release, broker, Path(place), protocol)
         stored = sum(broker_records(broker, "counts"))

@@ -17,7 +17,7 @@ from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorReque
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.share.read_share_group_state import ReadShareGroupStateRequest
 from ottla.protocol.messages.share.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
-from ottla_testing.broker.harness import Broker, Client, produce, records, running
+from ottla_testing.broker.harness import Broker, Client, Closed, produce, records, running
 from ottla_testing.broker.sharing import ACCEPT, GROUP, REJECT, RELEASE, RENEW, Member, initialize
 from ottla_testing.each import each
 
@@ -80,6 +80,24 @@ async def test_records_are_acquired_acknowledged_and_done(version: int, tmp_path
         assert await a.fetch(version=version) == {}
         await written(broker, b"3")
         assert await a.fetch(version=version) == {p: ([(3, 3, 1)], {3: b"3"})}
+
+
+async def test_release_4_1_shares_with_its_feature_and_4_0_never(tmp_path: Path) -> None:
+    sharing = SMALL | {"ottla.features": "share.version=1"}
+    for release, overrides, works in (("4.1", sharing, True), ("4.1", SMALL, False), ("4.0", {}, None)):
+        async with running(tmp_path / f"{release}-{works}", release=release, overrides=overrides) as broker:
+            member = await Member.join(broker)
+            topic_id = await broker.topic("t")
+            await written(broker, b"0")
+            if works is None:
+                with pytest.raises(Closed):
+                    await member.fetch((topic_id, 0), version=1)
+                continue
+            if works:
+                await initialize(await broker.client(), (topic_id, 0), start=0)
+            fetched = await member.fetch((topic_id, 0), version=1)
+            assert member.response.error_code == (0 if works else ErrorCode.UNSUPPORTED_VERSION)
+            assert bool(fetched) == works
 
 
 async def test_fetch_waits_for_records(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.messages.streams.streams_group_describe import StreamsGroupDescribeRequest
 from ottla.protocol.messages.streams.streams_group_heartbeat import KeyValue, TaskOffset
-from ottla_testing.broker.harness import Client, running
+from ottla_testing.broker.harness import Client, Closed, running
 from ottla_testing.broker.streaming import (
     GROUP,
     beating,
@@ -162,6 +162,23 @@ async def test_protocol_is_disabled_by_the_feature_and_by_the_config(tmp_path: P
 
 
 # --- assignments -----------------------------------------------------------------------------------------------------
+
+
+async def test_release_4_1_has_streams_groups_in_early_access(tmp_path: Path) -> None:
+    configs = {"ottla.features": "streams.version=1", "offsets.topic.num.partitions": "2"}
+    configs |= {f"unstable.{what}.versions.enable": "true" for what in ("api", "feature")}
+    async with running(tmp_path, release="4.1", overrides=configs) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        response = await client.call(joining(), 0)
+        assert response.error_code == 0
+        await beat(client, epoch=response.member_epoch, version=0)
+        request = StreamsGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False)
+        (group,) = (await client.call(request, 0)).groups
+        assert [member.member_id for member in group.members] == ["a"]
+    async with running(tmp_path, release="4.1") as broker:
+        with pytest.raises(Closed):
+            await (await broker.client()).call(joining(), 0)
 
 
 async def test_members_share_the_tasks_and_are_described(tmp_path: Path) -> None:
