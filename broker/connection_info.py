@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .metrics.client_ledger import ClientLibrary
+from .security.authorizer import ANONYMOUS
+
+if TYPE_CHECKING:
+    from .security.sasl.session import SaslSession
 
 
 @dataclass(slots=True)
@@ -16,7 +20,8 @@ class ConnectionInfo:
 
     `library` is the client library; the client ledger counts requests under it. It changes when an ApiVersions request
     names the library (KIP-511). `client_id` is that of the newest request, None before the first one. `on_lost` is
-    called when the connection is closed.
+    called when the connection is closed. `principal` is "Type:name"; `sasl` is the authentication on a listener with
+    SASL.
     """
 
     listener: str
@@ -26,6 +31,8 @@ class ConnectionInfo:
     node_id: int
     client_port: int = -1
     client_id: str | None = None
+    principal: str = ANONYMOUS
+    sasl: SaslSession | None = field(default=None, compare=False, repr=False)
     on_lost: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
     def log_fields(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..protocol.errors import ErrorCode
 from .cooperative import FewerCollections
 from .errors import Refused
 from .metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from .security.authorizer import ANONYMOUS, REFUSAL_TEXTS, REFUSALS
+from .security.authorizer import REFUSAL_TEXTS, REFUSALS
 from .security.operations import bit_field, operations_of
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class RequestContext:
     @property
     def principal(self) -> str:
         """The principal of the request, as "Type:name"."""
-        return ANONYMOUS
+        return self.connection_info.principal
 
     def allowed(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Returns whether the principal may do an operation on a resource. Without an authorizer everything is

@@ -54,7 +54,8 @@ class FrameReceiver:
 
     def __init__(self, pool: BufferPool, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._pool = pool
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        """The most bytes of a frame; may be changed between frames."""
         self._pooled: memoryview | None = None  # the buffer of the current read
         self._own: memoryview | None = None  # holds the incomplete frame of earlier reads
         self._start = 0  # of the unread bytes in the current buffer
@@ -119,10 +120,10 @@ class FrameReceiver:
 
     def _frame_size(self, buffer: memoryview) -> int:
         (size,) = _SIZE.unpack_from(buffer, self._start)
-        if not 0 <= size <= self._frame_bytes_max:
+        if not 0 <= size <= self.frame_bytes_max:
             head = bytes(buffer[self._start : self._start + 4])
             raise ProtocolViolation(
-                f"a frame of {size} bytes; the most is {self._frame_bytes_max}{_other_protocol(head)}"
+                f"a frame of {size} bytes; the most is {self.frame_bytes_max}{_other_protocol(head)}"
             )
         return size
 

@@ -123,6 +123,12 @@ _OF_BROKER = {
     "log.roll.hours": "The same as log.roll.ms in hours, if that is not set.",
     "log.roll.jitter.hours": "The same as log.roll.jitter.ms in hours, if that is not set.",
     "max.connection.creation.rate": "The maximum number of new connections per second; further ones wait.",
+    "connection.failed.authentication.delay.ms": "How long the response to a failed authentication is delayed.",
+    "connections.max.reauth.ms": "The longest session of a client with SASL, until it authenticates again; 0: no "
+    "limit (KIP-368).",
+    "sasl.enabled.mechanisms": "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+    "sasl.jaas.config": "The login module of a listener and mechanism; that of PLAIN has the users with passwords.",
+    "sasl.server.max.receive.size": "The largest request in bytes before a client is authenticated.",
     "max.connections": "The maximum number of open connections; further ones wait until others close.",
     "max.connections.per.ip": "The maximum number of connections from an address; further ones are closed.",
     "max.connections.per.ip.overrides": "The maximum number of connections of single hosts: HOST:COUNT,...",

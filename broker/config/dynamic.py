@@ -19,6 +19,7 @@ from .values import Config, ConfigSource, check_codec, check_cordoned
 # Without a listener prefix these would change the settings of all listeners.
 _ONLY_BY_LISTENER = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_SASL_OF_LISTENER = re.compile(r"listener\.name\.([^.]*)\.(?:[^.]+\.)?(?:sasl\..*|connections\.max\.reauth\.ms)")
 _FOR_ALL_BY_LISTENER = {"max.connections", "max.connection.creation.rate"}
 _LISTENER_THREADS = "num.network.threads"
 _THREADS = (
@@ -104,11 +105,24 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
     for name in _LISTENERS:
         if name in configs and after(name) != config.without(name, source):
             raise ConfigError(f"{name} cannot be changed while the broker runs")
+    _check_sasl(config, source, configs)
     host_limits.check_limits(after(host_limits.PER_IP), after(host_limits.NAME))
     check_cordoned(config, after("cordoned.log.dirs") or [])
     check_group_limits(after)
     for unit in (_MS, _BYTES):
         _check_local(unit, after(f"log.local.retention.{unit}"), after(f"log.retention.{unit}"))
+
+
+def _check_sasl(config: Config, source: ConfigSource, configs: Mapping[str, str]) -> None:
+    """Refuses changes of the SASL settings of a listener, which it has from the start on."""
+    served = {text.partition("://")[0].lower() for text in config["listeners"]}
+    for name in configs:
+        match = _SASL_OF_LISTENER.fullmatch(name)
+        if match is not None and match[1] in served and configs[name] != config.without(name, source):
+            raise _cannot(
+                f"Configs cannot be updated dynamically for existing listener ListenerName({match[1].upper()}), "
+                "restart broker or create a new listener for update"
+            )
 
 
 def _cannot(reason: str) -> ConfigError:

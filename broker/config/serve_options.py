@@ -18,12 +18,15 @@ from ..errors import ConfigError
 from .initial_features import initial_features
 from .node_configs import check_nodes
 from .record_options import RecordOptions
+from .sasl import sasl_settings
 from .values import Config
 
 if TYPE_CHECKING:
     from ..record_schemas.schemas import Schemas
 
 DEFAULT_LISTENER = "PLAINTEXT"
+SASL = "SASL_PLAINTEXT"
+PROTOCOLS = (DEFAULT_LISTENER, SASL)
 BROKERS_MAX = 100
 FIRST_NODE_ID = 1
 NODE_ID_MAX = INT32_MAX
@@ -49,6 +52,8 @@ class Listener(NamedTuple):
     name: str
     host: str  # without brackets; "" for all interfaces
     port: int  # 0 for a free port
+    protocol: str = DEFAULT_LISTENER
+    """The security protocol: PLAINTEXT or SASL_PLAINTEXT."""
 
     def __str__(self) -> str:
         return f"{self.name}://{format_address(self.host, self.port)}"
@@ -240,6 +245,9 @@ def serve_options(
     if len(set(data_dirs)) != len(data_dirs):
         raise ConfigError("the same data directory is given twice")
     initial_features(config)  # raises ConfigError
+    for listener in listeners:
+        if listener.protocol == SASL:
+            sasl_settings(config, listener.name)  # raises ConfigError
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options
@@ -307,13 +315,14 @@ def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, .
         protocol = protocols.get(name, DEFAULT_LISTENER if flag_listeners else None)
         if protocol is None:
             raise ConfigError(f"listener {name} has no entry in listener.security.protocol.map")
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"listener {name} has the protocol {protocol}: only PLAINTEXT is supported")
+        if protocol not in PROTOCOLS:
+            served = " and ".join(PROTOCOLS)
+            raise ConfigError(f"listener {name} has the protocol {protocol}: only {served} are supported")
         if name in found:
             raise ConfigError(f"listeners has {name} twice")
         if port is None:
             raise ConfigError(f"listener {name} has no port (0 lets the system choose)")
-        found[name] = Listener(name, host, port)
+        found[name] = Listener(name, host, port, protocol)
     if not found:
         raise ConfigError("listeners has no listener for clients")
     return tuple(found.values())

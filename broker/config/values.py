@@ -90,6 +90,8 @@ ACTED_ON = frozenset(
     log.flush.interval.messages log.flush.interval.ms
     log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
+    connection.failed.authentication.delay.ms connections.max.reauth.ms
+    sasl.enabled.mechanisms sasl.jaas.config sasl.server.max.receive.size
     connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
     max.connections.per.ip.overrides
     cordoned.log.dirs
@@ -136,7 +138,10 @@ ACTED_ON = frozenset(
 ).union(LIMITS, (BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES))
 
 # Configs that a listener can override with its prefix; for all others it has the broker's value.
-OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
+OF_A_LISTENER = frozenset(
+    "max.connections max.connection.creation.rate sasl.enabled.mechanisms sasl.jaas.config "
+    "sasl.server.max.receive.size connections.max.reauth.ms".split()
+)
 
 IN_SYNC = "min.insync.replicas"
 

@@ -54,6 +54,8 @@ from .security.describe_delegation_token import describe_delegation_token
 from .security.describe_user_scram_credentials import describe_user_scram_credentials
 from .security.expire_delegation_token import expire_delegation_token
 from .security.renew_delegation_token import renew_delegation_token
+from .security.sasl_authenticate import sasl_authenticate
+from .security.sasl_handshake import sasl_handshake
 from .share.offsets import alter_share_group_offsets, delete_share_group_offsets, describe_share_group_offsets
 from .share.share_acknowledge import share_acknowledge
 from .share.share_fetch import share_fetch
@@ -140,6 +142,8 @@ HANDLERS = (
     renew_delegation_token,
     expire_delegation_token,
     describe_delegation_token,
+    sasl_handshake,
+    sasl_authenticate,
     describe_quorum,
     unregister_broker,
     unregister_controller,

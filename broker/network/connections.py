@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ...protocol.errors import ProtocolViolation
+from ..config.sasl import sasl_settings
+from ..config.serve_options import SASL
 from ..connection_info import ConnectionInfo
 from ..logs import get_logger, handling, levels
 from ..recording.tap import Tap
@@ -30,9 +32,11 @@ from .router import call
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
     from ..clock import Timer
+    from ..config.sasl import SaslSettings
     from ..metrics.client_ledger import ClientLibrary
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
+    from ..security.sasl.session import SaslSession
 
 
 SEND_BYTES = 256 * 1024  # responses of one read event are joined up to this size, and then sent
@@ -79,6 +83,13 @@ class Connections:
         self._stop_watching()
         self.broker = broker
         self.admissions = {node_id: Admission(broker.config.of(node_id), broker.clock) for node_id in broker.nodes.ids}
+        self.sasl = {
+            (node_id, listener.name): sasl_settings(broker.config.of(node_id), listener.name)
+            for node_id in broker.nodes.ids
+            for listener in broker.options.listeners
+            if listener.protocol == SASL
+        }
+        """Settings of the listeners with SASL, by node and name."""
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._admit_held
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
@@ -217,6 +228,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_peer",
         "_reading",
         "_running",
+        "_session",
         "_transport",
         "_verdict",
         "_why",
@@ -233,6 +245,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.listener = listener
         self.node_id = node_id
         self._wire = FrameReceiver(shared.pool, shared.broker.config.of(node_id)["socket.request.max.bytes"])
+        self._session: SaslSession | None = None
         self._running: _Running | None = None
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
@@ -251,6 +264,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         library = self.shared.broker.clients.library(self.listener)
         self._info = ConnectionInfo(self.listener, _host(local), _host(peer), library, self.node_id, _port(peer))
+        if self.shared.sasl and (sasl := self.shared.sasl.get((self.node_id, self.listener))) is not None:
+            self._begin_sasl(sasl)
         self.shared.open.add(self)
         self.number = next(self.shared.numbers)
         self._opened_ms = self.shared.broker.clock.now_ms()
@@ -277,6 +292,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             wait_ms = throttle.connected(self.node_id, self._info.client_host)
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
+
+    def _begin_sasl(self, settings: SaslSettings) -> None:
+        from ..security.sasl.session import SaslSession  # few brokers have such a listener
+
+        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker.scram)
+        self._wire.frame_bytes_max = min(settings.receive_bytes_max, self._wire.frame_bytes_max)
 
     def _hold(self) -> None:
         self._holds += 1
@@ -385,6 +406,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 clock.fire_overdue()
                 if self._transport.is_closing() or self._is_held:
                     break
+                if self._session is not None and self._session.is_failed:
+                    break
                 frame = wire.next_frame()
                 if frame is None:
                     break
@@ -404,6 +427,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         finally:
             handling.connection = handling.call = None
         self._send(ready)
+        self._check_session()
         # Without bytes after the running request, reading continues: otherwise a closed peer would not be noticed.
         stuck = self._paused or self.shared.stopping or (self._is_held and wire.has_unread)
         if stuck == self._reading and not self._transport.is_closing():
@@ -425,7 +449,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         begun_ns = shared.timer() if shared.metrics is not None or shared.levels.logs_requests else -1
         error: Exception | None = None
         try:
-            shared.handling.call = runner = call(frame, shared.broker, self._info)
+            if self._session is None:
+                runner = call(frame, shared.broker, self._info)
+            else:
+                from .authentication import call_on
+
+                runner = call_on(self._session, frame, shared.broker, self._info)
+            shared.handling.call = runner
             parts: list[Any]
             try:
                 future = runner.start(self)
@@ -474,6 +504,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         ready: list[Any] = []
         add_response(parts, ready)
         self._send(ready)
+        self._check_session()
         if self.shared.stopping:
             self.stop()
         elif not self._reading:
@@ -544,6 +575,20 @@ class ClientConnection(asyncio.BufferedProtocol):
             *parts, last = joined(ready)
             self._transport.writelines(parts)
             self._transport.write(last)
+
+    def _check_session(self) -> None:
+        """Closes a connection whose authentication has failed, after the response; else lets an authenticated client
+        send requests of all sizes."""
+        session = self._session
+        if session is None:
+            return
+        if session.is_failed:
+            if not self._transport.is_closing():
+                get_logger().info("authentication failed", reason=session.failure, **self._info.log_fields())
+                self._why = f"the authentication failed: {session.failure}"
+            self._transport.close()
+        elif session.principal is not None:
+            self._wire.frame_bytes_max = self.shared.broker.config.of(self.node_id)["socket.request.max.bytes"]
 
     def _violated(self, violation: ProtocolViolation) -> None:
         if self.shared.metrics is not None:

@@ -19,10 +19,7 @@ class _Missing(NamedTuple):
     advice: str
 
 
-_MISSING = (
-    _Missing("between brokers and controllers", INTER_BROKER_KEYS, "clients do not need it"),
-    _Missing("SASL, not done yet", frozenset({17, 36}), "set security.protocol=PLAINTEXT in the client"),
-)
+_MISSING = (_Missing("between brokers and controllers", INTER_BROKER_KEYS, "clients do not need it"),)
 
 
 def why_not_served(api_key: int) -> str | None:

@@ -1,10 +1,10 @@
 """Removes confidential data from frames: credentials always, the contents of records on request.
 
 A frame keeps its header and can still be decoded: bytes become zeros, texts stars, each as long as before.
-Credentials are salts and salted passwords (AlterUserScramCredentials), the HMACs of delegation tokens, the whole of
-SaslAuthenticate and Envelope, and the values of configs that are sensitive or that no release has, which Kafka hides in
-its logs, too. A frame that may carry credentials and cannot be decoded keeps its header alone. So does a request of an
-unknown API or version: a client that uses SASL without a handshake begins with its password.
+Credentials are salts and salted passwords (AlterUserScramCredentials), the HMACs of delegation tokens, the tokens of
+SaslAuthenticate, the whole of Envelope, and the values of configs that are sensitive or that no release has, which
+Kafka hides in its logs, too. A frame that may carry credentials and cannot be decoded keeps its header alone. So does a
+request of an unknown API or version: a client that uses SASL without a handshake begins with its password.
 
 Contents are keys, values and header values in Produce requests and Fetch responses. Sizes, offsets, timestamps,
 sequences, header names, codecs (compressed again, so mostly smaller) and CRCs stay correct, and control records stay.
@@ -40,22 +40,24 @@ _PREFIX_BYTES = 8  # API key, version and correlation id of a request
 _FIRST_BYTES = 4  # API key and version of a request, correlation id of a response
 
 # The list in a message whose entries have credentials, in _SECRET_FIELDS or in configs; "" for the message itself.
-_SECRET_FIELDS = ("salt", "salted_password", "hmac")
+_SECRET_FIELDS = ("salt", "salted_password", "hmac", "auth_bytes")
 _REQUESTS: Mapping[int, str] = {
     ApiKey.CREATE_TOPICS: "topics",
     ApiKey.ALTER_CONFIGS: "resources",
     ApiKey.RENEW_DELEGATION_TOKEN: "",
     ApiKey.EXPIRE_DELEGATION_TOKEN: "",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "resources",
+    ApiKey.SASL_AUTHENTICATE: "",
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "upsertions",
 }
 _RESPONSES: Mapping[int, str] = {
     ApiKey.CREATE_TOPICS: "topics",
     ApiKey.DESCRIBE_CONFIGS: "results",
     ApiKey.CREATE_DELEGATION_TOKEN: "",
+    ApiKey.SASL_AUTHENTICATE: "",
     ApiKey.DESCRIBE_DELEGATION_TOKEN: "tokens",
 }
-_WHOLE = {36, 58}  # SaslAuthenticate, Envelope
+_WHOLE = {58}  # Envelope
 KEYS = frozenset({*_WHOLE, *_REQUESTS, *_RESPONSES})
 """The APIs whose frames may carry credentials."""
 

@@ -83,6 +83,9 @@ _CONFIGS_SINCE = {
     "quota.window.size.seconds": "0.9",
     "broker.rack": "0.10.0",  # KIP-36
     "max.connections": "2.3",  # KIP-402
+    "sasl.enabled.mechanisms": "0.10.0",  # KIP-43
+    "connection.failed.authentication.delay.ms": "2.1",  # KIP-306
+    "connections.max.reauth.ms": "2.2",  # KIP-368
     "replica.selector.class": "2.4",  # KIP-392
     "max.connection.creation.rate": "2.7",  # KIP-612
     "controller.quota.window.num": "2.7",  # KIP-599, with the next

@@ -2,7 +2,7 @@
 
 Owns the credentials by user and mechanism, stored as Kafka's records (KIP-900); a change is durable before it is
 visible. Passwords never reach the broker: clients send RFC 5802's SaltedPassword, and the keys derived from it can
-verify a client but not impersonate one. Credentials are not used yet: no listener authenticates.
+verify a client but not impersonate one. `sasl/mechanisms.py` authenticates by them.
 """
 
 from __future__ import annotations

@@ -433,8 +433,6 @@ def _hidden(theirs: Any, ours: Any) -> bool:
 BETWEEN_BROKERS = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "AlterPartition$")
 NOT_SERVED = (
     *BETWEEN_BROKERS,
-    "SaslHandshake",
-    "SaslAuthenticate",
     "ConsumerGroup",
     "Share",
     "Streams",
@@ -445,8 +443,6 @@ NOT_SERVED_KEYS = (
     "6",
     "7",
     "56",
-    "17",
-    "36",
     "68",
     "69",
     *map(str, range(76, 80)),

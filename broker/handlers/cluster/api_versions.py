@@ -34,6 +34,8 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
     if refused is not ErrorCode.NONE:
         return ApiVersionsResponse(error_code=refused, api_keys=[])
     connection_info = context.connection_info
+    if connection_info.sasl is not None:
+        connection_info.sasl.versions_served()
     connection_info.library = context.broker.clients.note_api_versions(
         connection_info.library,
         context.client_id,

@@ -1,6 +1,6 @@
 """AlterUserScramCredentials v0: removes and sets SCRAM credentials (KIP-554). Requires ALTER on the cluster.
 
-Credentials are stored, but not used: there is no SASL yet.
+They take effect with the next authentication; connections stay.
 """
 
 from __future__ import annotations

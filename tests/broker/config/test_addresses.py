@@ -59,7 +59,11 @@ def test_listener_address_is_parsed(argument: str, listener: str, tmp_path: Path
         ("--listen", "localhost", "--listen localhost: the port is missing (0 lets the system choose)"),
         ("--listen", "::1:9092", "write an IPv6 address in brackets: [::1]:9092"),
         ("--listen", "http://localhost:9092", "not an HTTP address: expected PLAINTEXT://HOST:PORT"),
-        ("--listen", "SSL://localhost:9092", "listener SSL has the protocol SSL: only PLAINTEXT is supported"),
+        (
+            "--listen",
+            "SSL://localhost:9092",
+            "listener SSL has the protocol SSL: only PLAINTEXT and SASL_PLAIN",
+        ),
         ("--listen", "a b://localhost:9092", "a listener name may only have letters"),
         ("--control", "99999", "--control '127.0.0.1:99999': expected a port from 0 to 65535, not 99999"),
         ("--control", "localhost", "--control localhost: the port is missing"),

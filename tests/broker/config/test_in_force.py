@@ -36,6 +36,8 @@ WHEN_NEEDED = {
 }
 # Kafka opens and closes listeners; Ottla refuses that.
 REFUSED = {"listeners", "listener.security.protocol.map"}
+# Listeners have these from the start on, in Kafka too.
+REFUSED |= {"sasl.enabled.mechanisms", "sasl.jaas.config"}
 # Cannot be set for all brokers; test_acted_on.py covers its effects and restart.
 OF_ONE_BROKER = {"cordoned.log.dirs"}
 

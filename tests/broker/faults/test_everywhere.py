@@ -52,7 +52,7 @@ ONLY_AT_THE_TOP |= {
     "PushTelemetry",
 }
 ONLY_AT_THE_TOP |= {"ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"}
-ONLY_AT_THE_TOP |= {"StreamsGroupTopologyDescriptionUpdate"}
+ONLY_AT_THE_TOP |= {"StreamsGroupTopologyDescriptionUpdate", "SaslHandshake", "SaslAuthenticate"}
 ONLY_AT_THE_TOP |= {"JoinGroup", "ListGroups", "ListPartitionReassignments", "ListTransactions", "SyncGroup"}
 
 NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "CreateTopics"}

@@ -122,11 +122,11 @@ async def test_closed_connection_line_names_the_client_of_a_request_that_is_not_
 ) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
-        data = struct.pack(">hhih", 36, 1, 5, 2) + b"me"
+        data = struct.pack(">hhih", 4, 1, 5, 2) + b"me"
         await client.send_bytes(struct.pack(">i", len(data)) + data)
         assert await client.is_closed()
     (line,) = of_requests(events, "connection closed")
-    assert line["client_id"] == "me" and line["reason"].startswith("SaslAuthenticate (API key 36) is not served")
+    assert line["client_id"] == "me" and line["reason"].startswith("LeaderAndIsr (API key 4) is not served")
 
 
 async def test_each_request_is_logged_at_debug(tmp_path: Path, events: list[Any]) -> None:

@@ -27,6 +27,8 @@ SECRET = {
     "CreateDelegationTokenResponse.hmac",
     "DescribeDelegationTokenResponse.tokens.hmac",
     "RenewDelegationTokenRequest.hmac",
+    "SaslAuthenticateRequest.auth_bytes",
+    "SaslAuthenticateResponse.auth_bytes",
     "ExpireDelegationTokenRequest.hmac",
     "CreateTopicsRequest.topics.configs.value",
     "CreateTopicsResponse.topics.configs.value",

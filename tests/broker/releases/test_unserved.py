@@ -26,13 +26,7 @@ from ottla.broker.releases.profiles import OWN, profile
             "ConsumerGroupHeartbeat v2 is not served, but v0 to v1",
         ),
         ("4.3", 88, 1, "StreamsGroupHeartbeat v1 is not served, but v0"),
-        (
-            OWN,
-            17,
-            1,
-            "SaslHandshake (API key 17) is not served: SASL, not done yet; "
-            "set security.protocol=PLAINTEXT in the client",
-        ),
+        (OWN, 4, 1, "LeaderAndIsr (API key 4) is not served: between brokers and controllers; clients do not need it"),
     ],
 )
 def test_unserved_request_is_logged_with_advice(release: str, key: int, version: int, text: str) -> None:

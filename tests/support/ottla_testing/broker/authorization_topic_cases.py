@@ -13,6 +13,8 @@ from ottla.protocol.messages.records.fetch import FetchRequest
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
@@ -118,6 +120,12 @@ def topics_with_ids(response: Any) -> Any:
 
 
 EVERY_TOPIC: dict[type, list[Case]] = {
+    SaslHandshakeRequest: [
+        Case(1, lambda world: SaslHandshakeRequest(mechanism="PLAIN"), [(None, 34)]),
+    ],
+    SaslAuthenticateRequest: [
+        Case(2, lambda world: SaslAuthenticateRequest(auth_bytes=b""), [(None, 34)]),
+    ],
     ApiVersionsRequest: [
         Case(0, lambda world: ApiVersionsRequest(), [(None, 0)]),
     ],

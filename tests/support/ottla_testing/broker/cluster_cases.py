@@ -16,6 +16,8 @@ from ottla.protocol.messages.security.describe_delegation_token import DescribeD
 from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.security.expire_delegation_token import ExpireDelegationTokenRequest
 from ottla.protocol.messages.security.renew_delegation_token import RenewDelegationTokenRequest
+from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ottla_testing.broker.api_cases import World, case
 
 KEYS = {38, 39, 40, 41, 50, 51, 55, 57, 64, 71, 72, 80, 81, 94}
@@ -78,6 +80,19 @@ async def describes_credentials(world: World, version: int) -> None:
     (result,) = response.results
     found = [(one.mechanism, one.iterations) for one in result.credential_infos]
     assert (response.error_code, result.user, result.error_code, found) == (0, "joe", 0, [(1, 4096)])
+
+
+@case(SaslHandshakeRequest)
+async def refuses_a_handshake_without_sasl(world: World, version: int) -> None:
+    response = await world.client.call(SaslHandshakeRequest(mechanism="PLAIN"), version)
+    assert (response.error_code, response.mechanisms) == (34, [])
+
+
+@case(SaslAuthenticateRequest)
+async def refuses_an_authentication_without_sasl(world: World, version: int) -> None:
+    response = await world.client.call(SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), version)
+    assert (response.error_code, response.auth_bytes) == (34, b"")
+    assert response.error_message == "SaslAuthenticate request received after successful authentication"
 
 
 @case(DescribeQuorumRequest)

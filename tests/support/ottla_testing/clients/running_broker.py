@@ -34,9 +34,12 @@ class RunningBroker:
     `release` and `overrides` (config names with _ in place of dots) may be changed between a stop and the next start.
     """
 
-    def __init__(self, folder: Path, release: str | None = None, *, control: str = "", **overrides: str) -> None:
-        """`control` is the address of a control plane; none without one."""
+    def __init__(
+        self, folder: Path, release: str | None = None, *, control: str = "", listener: str = "", **overrides: str
+    ) -> None:
+        """`control` is the address of a control plane; none without one. `listener` is the name of the listener."""
         self.release = release
+        self.listener = listener
         self.control = control
         self.data_dir = folder / "data"
         self.log = folder / "broker.log"
@@ -64,7 +67,8 @@ class RunningBroker:
 
     def launch(self) -> None:
         """Starts the process without waiting."""
-        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", self.address]
+        listen = f"{self.listener}://{self.address}" if self.listener else self.address
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", listen]
         command += ["--data-dir", str(self.data_dir)]
         command += ["--release", self.release] if self.release else []
         command += ["--control", self.control] if self.control else []

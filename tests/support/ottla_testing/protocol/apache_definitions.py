@@ -15,6 +15,7 @@ APIS = [
     "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
     "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeQuorum", "UpdateFeatures", "UnregisterBroker",
     "GetTelemetrySubscriptions", "PushTelemetry", "AddRaftVoter", "RemoveRaftVoter", "UnregisterController",
+    "SaslHandshake", "SaslAuthenticate",
     "DescribeAcls", "CreateAcls", "DeleteAcls", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
     "ShareFetch", "ShareAcknowledge", "InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState",
     "DeleteShareGroupState", "ReadShareGroupStateSummary", "ShareGroupHeartbeat", "ShareGroupDescribe",

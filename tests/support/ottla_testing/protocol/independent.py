@@ -76,9 +76,13 @@ class KafkaPython3:
     def __init__(self) -> None:
         api_message: Any = importlib.import_module("kafka.protocol.api_message")
         self.classes: dict[str, Any] = {}
-        for part in ("admin", "consumer", "metadata", "producer"):
+        for part in ("admin", "consumer", "metadata", "producer", "sasl"):
             for name, cls in vars(importlib.import_module("kafka.protocol." + part)).items():
-                if inspect.isclass(cls) and issubclass(cls, api_message.ApiMessage):
+                if (
+                    inspect.isclass(cls)
+                    and issubclass(cls, api_message.ApiMessage)
+                    and cls is not api_message.ApiMessage
+                ):
                     self.classes[name] = cls
         self.versions = {}
         for name, cls in self.classes.items():

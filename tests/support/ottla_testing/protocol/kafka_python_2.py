@@ -35,6 +35,8 @@ NAMES = {
     "GroupCoordinatorResponse": "FindCoordinatorResponse",
     "OffsetRequest": "ListOffsetsRequest",
     "OffsetResponse": "ListOffsetsResponse",
+    "SaslHandShakeRequest": "SaslHandshakeRequest",
+    "SaslHandShakeResponse": "SaslHandshakeResponse",
 }
 
 

@@ -1,0 +1,86 @@
+"""The SASL settings of a listener, from Kafka's configs: `sasl.enabled.mechanisms`, `sasl.jaas.config` and others.
+
+A config with the prefix `listener.name.<listener>.` overrides the one without, and of some configs there is one for
+each mechanism, `listener.name.<listener>.<mechanism>.`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+from .jaas import parse_jaas
+
+if TYPE_CHECKING:
+    from .values import Config
+
+PLAIN = "PLAIN"
+SUPPORTED = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+JAAS_CONFIG = "sasl.jaas.config"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USER_OPTION = "user_"
+RECEIVE_BYTES_MAX = 524_288
+"""`sasl.server.max.receive.size` of the releases that lack the config."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """The settings of one listener.
+
+    `passwords` are those of PLAIN by user. `lifetimes_ms` are the longest sessions by mechanism, 0 without a limit
+    (`connections.max.reauth.ms`, KIP-368). The response to a failure is delayed by `failure_delay_ms`; until a client
+    is authenticated its requests may have `receive_bytes_max` bytes.
+    """
+
+    mechanisms: tuple[str, ...]
+    passwords: Mapping[str, str] = field(repr=False)
+    lifetimes_ms: Mapping[str, int]
+    failure_delay_ms: int
+    receive_bytes_max: int
+
+
+def sasl_settings(config: Config, listener: str) -> SaslSettings:
+    """Returns the settings of a listener of a node. Raises ConfigError."""
+    prefix = f"listener.name.{listener.lower()}."
+    name = f"{prefix}sasl.enabled.mechanisms"
+    mechanisms: tuple[str, ...] = tuple(dict.fromkeys(config.get(name, ["GSSAPI"]) or ()))
+    if not mechanisms:
+        raise ConfigError(f"listener {listener} has SASL, and sasl.enabled.mechanisms is empty")
+    for mechanism in mechanisms:
+        if mechanism not in SUPPORTED:
+            known = ", ".join(SUPPORTED)
+            raise ConfigError(f"listener {listener}: the SASL mechanism {mechanism} is not served, but {known}")
+    return SaslSettings(
+        mechanisms,
+        _passwords(config, prefix) if PLAIN in mechanisms else {},
+        {mechanism: _lifetime_ms(config, prefix, mechanism) for mechanism in mechanisms},
+        max(0, config.get("connection.failed.authentication.delay.ms", 0)),
+        config.get(f"{prefix}sasl.server.max.receive.size", RECEIVE_BYTES_MAX),
+    )
+
+
+def _passwords(config: Config, prefix: str) -> dict[str, str]:
+    """Returns the users of PLAIN: the options `user_NAME` of the login module."""
+    name = f"{prefix}{PLAIN.lower()}.{JAAS_CONFIG}"
+    text = config[name] if config.is_set(name) else None
+    if not text:
+        raise ConfigError(f"{name} is not set: SASL/PLAIN needs the passwords of its users there")
+    module = parse_jaas(text, name)
+    if module.name != PLAIN_MODULE:
+        raise ConfigError(f"{name}: the login module of SASL/PLAIN is {PLAIN_MODULE}")
+    return {
+        option.removeprefix(USER_OPTION): value
+        for option, value in module.options.items()
+        if option.startswith(USER_OPTION)
+    }
+
+
+def _lifetime_ms(config: Config, prefix: str, mechanism: str) -> int:
+    """Returns the longest session of a mechanism: of its own config, of the listener's or of the broker's."""
+    plain = "connections.max.reauth.ms"
+    for name in (f"{prefix}{mechanism.lower()}.{plain}", f"{prefix}{plain}"):
+        if config.fact(name) is not None and config.is_set(name):
+            return config[name] or 0
+    return config.get(plain, 0) or 0

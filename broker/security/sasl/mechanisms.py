@@ -1,0 +1,168 @@
+"""The mechanisms: the exchange of one authentication on the side of the broker.
+
+An exchange takes the client's tokens one after the other and returns the broker's; it `is_complete` with the name of
+the `user`. A library for SCRAM (scramp) was tried: it refuses the extensions of Kafka's delegation tokens, an authzid
+and salts below 12 bytes, and prepares names by SASLprep, all unlike Kafka.
+
+Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), Kafka's PlainSaslServer, ScramSaslServer and ScramMessages.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Protocol
+
+from ..scram import HASHES, ITERATIONS_MIN, Credential, Mechanism, ScramCredentials
+
+
+class SaslError(Exception):
+    """The exchange has failed. The text is for the client; without one it gets Kafka's text for all mechanisms."""
+
+
+class Exchange(Protocol):
+    """One authentication."""
+
+    @property
+    def user(self) -> str:
+        """The name that was proved, once the exchange is complete."""
+        ...
+
+    @property
+    def is_complete(self) -> bool: ...
+
+    def respond(self, token: bytes) -> bytes:
+        """Takes a token and returns the broker's. Raises SaslError."""
+        ...
+
+
+class PlainExchange:
+    """PLAIN: one token with the user's name and password (RFC 4616). Passwords are those of the login module."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+        self.user = ""
+        self.is_complete = False
+
+    def respond(self, token: bytes) -> bytes:
+        parts = token.decode(errors="replace").split("\0")
+        if len(parts) != 3:
+            raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 4)}")
+        authzid, user, password = parts
+        if not user:
+            raise SaslError("Authentication failed: username not specified")
+        if not password:
+            raise SaslError("Authentication failed: password not specified")
+        expected = self._passwords.get(user)
+        # An unknown name takes the time of a wrong password, so that names cannot be found by time.
+        is_equal = hmac.compare_digest(_digest(password), _digest("" if expected is None else expected))
+        if expected is None or not is_equal:
+            raise SaslError("Authentication failed: Invalid username or password")
+        if authzid and authzid != user:
+            text = "Client requested an authorization id that is different from username"
+            raise SaslError(f"Authentication failed: {text}")
+        self.user, self.is_complete = user, True
+        return b""
+
+
+def _digest(text: str) -> bytes:
+    """Texts of all lengths are compared in the same time by digests of one length."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+
+
+_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_VALUE = r"[\x01-\x2b\x2d-\x7f]+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_BASE64 = r"[A-Za-z0-9/+]*={0,2}"
+_EXTENSIONS = rf"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
+_CLIENT_FIRST = re.compile(
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,(?P<bare>(?:m={_VALUE},)?n=(?P<user>{_NAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
+)
+_CLIENT_FINAL = re.compile(
+    rf"(?P<signed>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE})){_EXTENSIONS},p=(?P<proof>{_BASE64})"
+)
+_DECOY_SECRET = secrets.token_bytes(32)
+SALT_BYTES = 16
+
+
+class ScramExchange:
+    """SCRAM-SHA-256 or -512: two tokens of the client, without channel binding (RFC 5802).
+
+    Unlike in Kafka, an unknown name fails with the second token, as a wrong password does: until then the exchange has
+    a salt that depends on the name alone, so that names cannot be found.
+    """
+
+    def __init__(self, mechanism: Mechanism, credentials: ScramCredentials, nonce: str | None = None) -> None:
+        self._mechanism = mechanism
+        self._credentials = credentials
+        self._nonce = secrets.token_urlsafe(24) if nonce is None else nonce
+        self._hash = HASHES[mechanism]
+        self._credential: Credential | None = None
+        self._is_known = False
+        self._server_first = ""
+        self._bare = ""
+        self.user = ""
+        self.is_complete = False
+
+    def respond(self, token: bytes) -> bytes:
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise SaslError from None
+        return (self._first(text) if self._credential is None else self._final(text)).encode()
+
+    def _first(self, text: str) -> str:
+        match = _CLIENT_FIRST.fullmatch(text)
+        if match is None:
+            raise SaslError
+        self.user = _unescaped(match["user"])
+        authzid = match["authzid"]
+        if authzid is not None and _unescaped(authzid) != self.user:
+            text = "Client requested an authorization id that is different from username"
+            raise SaslError(f"Authentication failed: {text}")
+        found = self._credentials.of(self.user).get(self._mechanism)
+        self._is_known = found is not None
+        self._credential = _decoy(self.user, self._hash) if found is None else found
+        self._nonce = match["nonce"] + self._nonce
+        self._bare = match["bare"]
+        salt = base64.b64encode(self._credential.salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        return self._server_first
+
+    def _final(self, text: str) -> str:
+        match = _CLIENT_FINAL.fullmatch(text)
+        credential = self._credential
+        assert credential is not None
+        if match is None or match["nonce"] != self._nonce:
+            raise SaslError
+        try:
+            proof = base64.b64decode(match["proof"], validate=True)
+        except binascii.Error:
+            raise SaslError from None
+        signed = f"{self._bare},{self._server_first},{match['signed']}".encode()
+        signature = hmac.digest(credential.stored_key, signed, self._hash)
+        if len(proof) != len(signature):
+            raise SaslError
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
+        is_proved = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key)
+        if not is_proved or not self._is_known:
+            raise SaslError
+        self.is_complete = True
+        verifier = hmac.digest(credential.server_key, signed, self._hash)
+        return f"v={base64.b64encode(verifier).decode()}"
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _decoy(user: str, hash_name: str) -> Credential:
+    """Returns a credential that no password fits, the same for each attempt of this process."""
+    salt = hmac.digest(_DECOY_SECRET, f"salt {user}".encode(errors="surrogatepass"), "sha256")[:SALT_BYTES]
+    key = hmac.digest(_DECOY_SECRET, f"key {user}".encode(errors="surrogatepass"), hash_name)
+    return Credential(salt, key, key, ITERATIONS_MIN)

@@ -1,0 +1,155 @@
+"""The authentication of one connection: its state, the exchange under way, the principal and the end of its session.
+
+The order of requests is decided by `machine.py`; the mechanisms prove names. Sources: Kafka's SaslServerAuthenticator,
+KIP-43, KIP-152 (SaslAuthenticate), KIP-368 (re-authentication).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....protocol.api_key import ApiKey
+from ....protocol.errors import ErrorCode
+from ...config.sasl import PLAIN, SaslSettings
+from ...futures import wake
+from ..scram import Mechanism, ScramCredentials
+from .machine import Action, Event, State, advance
+from .mechanisms import Exchange, PlainExchange, SaslError, ScramExchange
+
+if TYPE_CHECKING:
+    from ...clock import Clock
+
+LEAST_BETWEEN_MS = 1000
+"""Kafka refuses a re-authentication that begins earlier after the last one."""
+_EVENTS: dict[int, Event] = {
+    ApiKey.API_VERSIONS: Event.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE: Event.HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE: Event.AUTHENTICATE,
+}
+
+
+class Reply(NamedTuple):
+    """The broker's token, and the lifetime of the session in ms: 0 without a limit, and until the exchange is
+    complete."""
+
+    token: bytes
+    lifetime_ms: int
+
+
+class SaslSession:
+    """The authentication of one connection."""
+
+    __slots__ = (
+        "_begun_ms",
+        "_exchange",
+        "_expires_ms",
+        "_mechanism",
+        "_scram",
+        "failure",
+        "principal",
+        "settings",
+        "state",
+    )
+
+    def __init__(self, settings: SaslSettings, scram: Callable[[], ScramCredentials]) -> None:
+        """`scram` returns the credentials of users, which a reset of the broker replaces."""
+        self.settings = settings
+        self._scram = scram
+        self.state = State.OPENED
+        self.principal: str | None = None
+        """The principal as "User:name"; None until the client is authenticated."""
+        self.failure = ""
+        """Why the authentication failed, without names and passwords: a user may type one in place of the other."""
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self._begun_ms = 0
+        self._expires_ms: int | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the connection is to be closed."""
+        return self.state is State.FAILED
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an exchange takes tokens."""
+        return self.state in (State.TOKENS, State.EXCHANGE, State.AGAIN)
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether the next frame is a token without a header (SaslHandshake v0)."""
+        return self.state is State.TOKENS
+
+    def admit(self, api_key: int, now_ms: int) -> Action:
+        """Decides about a request that has arrived."""
+        event = _EVENTS.get(api_key, Event.OTHER)
+        is_over = self._expires_ms is not None and now_ms > self._expires_ms
+        if is_over and self.state is State.AUTHENTICATED and event is not Event.HANDSHAKE:
+            event = Event.EXPIRED
+        step = advance(self.state, event)
+        if step.action is not Action.ILLEGAL:  # the state changes when its response is sent
+            self.state = step.state
+        return step.action
+
+    def versions_served(self) -> None:
+        """Notes that ApiVersions was served."""
+        self.state = advance(self.state, Event.VERSIONS_SERVED).state
+
+    def handshake(self, mechanism: str, api_version: int, now_ms: int) -> ErrorCode:
+        """Begins an exchange by this mechanism. Returns the error: after UNSUPPORTED_SASL_MECHANISM `fail` follows."""
+        if self.state is State.AUTHENTICATED and (
+            self._expires_ms is None or now_ms - self._begun_ms < LEAST_BETWEEN_MS
+        ):
+            return ErrorCode.ILLEGAL_SASL_STATE
+        if mechanism not in self.settings.mechanisms:
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        self._exchange = None if self.principal and mechanism != self._mechanism else self._begin(mechanism)
+        self._mechanism = self._mechanism if self.principal else mechanism
+        self._begun_ms = now_ms
+        self.state = advance(self.state, Event.CHOSEN if api_version else Event.CHOSEN_V0).state
+        return ErrorCode.NONE
+
+    def _begin(self, mechanism: str) -> Exchange:
+        if mechanism == PLAIN:
+            return PlainExchange(self.settings.passwords)
+        return ScramExchange(Mechanism[mechanism.replace("-", "_")], self._scram())
+
+    def respond(self, token: bytes, now_ms: int) -> Reply:
+        """Takes a token of the exchange. Raises SaslError, after which `fail` follows."""
+        exchange = self._exchange
+        if exchange is None:  # another mechanism than before: Kafka has no text for it
+            raise SaslError
+        found = exchange.respond(token)
+        if not exchange.is_complete:
+            return Reply(found, 0)
+        principal = f"User:{exchange.user}"
+        if self.principal not in (None, principal):
+            raise SaslError(f"Cannot change principals during re-authentication from {self.principal}: {principal}")
+        self.principal = principal
+        self._exchange = None
+        self.state = advance(self.state, Event.COMPLETE).state
+        lifetime_ms = self.settings.lifetimes_ms[self._mechanism]
+        self._expires_ms = now_ms + lifetime_ms if lifetime_ms > 0 else None
+        return Reply(found, lifetime_ms)
+
+    def text_of(self, error: SaslError) -> str:
+        """Returns the text of a failure for the client."""
+        which = "re-authentication" if self.principal else "authentication"
+        return str(error) or (
+            f"Authentication failed during {which} due to invalid credentials with SASL mechanism {self._mechanism}"
+        )
+
+    async def fail(self, clock: Clock, failure: str) -> None:
+        """Ends the authentication, after the delay of failures that slows down guesses: the response is sent then, and
+        the connection closed."""
+        self.failure = failure
+        if self.settings.failure_delay_ms:
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            timer = clock.call_at(clock.now_ms() + self.settings.failure_delay_ms, wake, over)
+            try:
+                await over
+            finally:
+                timer.cancel()
+        self.state = advance(self.state, Event.REFUSED).state
