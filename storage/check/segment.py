@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from .. import inspect
+from ..format.file_names import METADATA_TOPIC
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..segments.entry_check import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, record_problem
@@ -41,6 +42,12 @@ def one_by_one(source: inspect.Source, entries: Entries, task: SegmentTask) -> O
         yield found, what
 
 
+def _closed_indexes(task: SegmentTask) -> bool:
+    """Returns whether the indexes have what a close adds. Kafka 4.4 closes all logs but that of the metadata: the
+    indexes of its newest segment stay preallocated."""
+    return task.clean and not (task.next_base is None and task.label.startswith(f"{METADATA_TOPIC}-"))
+
+
 def segment_events(
     task: SegmentTask,
     files: Files = inspect.INSPECTION_FILES,
@@ -58,7 +65,7 @@ def segment_events(
     with contextlib.ExitStack() as stack:
         # The indexes first: records appended in the meantime may be in the log and not in the indexes, never the
         # reverse.
-        base, zeros = task.segment.base_offset, not task.clean
+        base, zeros = task.segment.base_offset, not _closed_indexes(task)
         offsets = stack.enter_context(OffsetEntries.open(stem + ".index", base, zeros, files))
         times = stack.enter_context(TimeEntries.open(stem + ".timeindex", base, zeros, files))
         log = stack.enter_context(inspect.FileSource(task.segment.path, files))
@@ -148,7 +155,7 @@ class _SegmentPass:
 
     def _index_findings(self) -> Events:
         task = self._task
-        largest = self._largest_ms if task.clean else -1
+        largest = self._largest_ms if _closed_indexes(task) else -1
         both = ((self._offsets, self._offsets.end(self._log.size)), (self._times, self._times.end(largest)))
         for index, problems in both:
             name = f"{task.label}/{os.path.basename(index.path)}"

@@ -67,7 +67,9 @@ class Maker:
 
     def __init__(self, folder: Path, release: str | None) -> None:
         self.folder = folder
-        self.broker = RunningBroker(folder, release, **SETTINGS)
+        # Kafka 3.9 refuses a directory with a level that it does not know, and so the default of our own profile.
+        features = {} if release else {"ottla_features": "metadata.version=21"}
+        self.broker = RunningBroker(folder, release, **SETTINGS, **features)
         self.configs: dict[str, dict[str, str]] = {}
         self.client = Librdkafka()
 

@@ -207,6 +207,19 @@ def test_preallocated_indexes_of_killed_kafka_have_no_finding(sound: Path, chang
     assert wrong(root) == []
 
 
+def test_preallocated_indexes_of_the_metadata_have_no_finding(sound: Path, tmp_path: Path) -> None:
+    """Kafka 4.4.0 leaves them so when it is stopped, and closes all other logs."""
+    (root := tmp_path / "data").mkdir()
+    (root / CLEAN_SHUTDOWN).write_bytes((sound / CLEAN_SHUTDOWN).read_bytes())
+    shutil.copytree(sound / "orders-0", root / "__cluster_metadata-0")
+    for suffix, size in ((".index", 8), (".timeindex", 12)):
+        last = sorted((root / "__cluster_metadata-0").glob(f"*{suffix}"))[-1]
+        last.write_bytes(last.read_bytes() + bytes(100 * size))
+    assert [finding for finding in wrong(root) if finding.part == "index"] == []
+    (root / "__cluster_metadata-0").rename(root / "orders-0")
+    assert len([finding for finding in wrong(root) if finding.part == "index"]) == 2
+
+
 def test_incomplete_last_entry_is_found_only_in_a_closed_directory(sound: Path, changed) -> None:
     last = sorted((sound / "orders-0").glob("*.log"))[-1]
     name = last.relative_to(sound).as_posix()

@@ -74,8 +74,9 @@ def write_properties(folder: Path, settings: Mapping[str, str]) -> Path:
     return path
 
 
-def wait_for_port(process: subprocess.Popen[bytes], port: int, what: str) -> None:
-    """Returns when the port accepts connections. Raises RuntimeError if the process ended before, or takes too long."""
+def wait_for_port(process: subprocess.Popen[bytes], port: int, what: str, log: Path | None = None) -> None:
+    """Returns when the port accepts connections. Raises RuntimeError if the process ended before, or takes too long,
+    with the first error of its log."""
     end = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -85,7 +86,11 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int, what: str) -> Non
             if process.poll() is not None or time.monotonic() > end:
                 process.kill()
                 process.wait()
-                raise RuntimeError(f"{what} did not start") from None
+                lines = log.read_text().splitlines() if log is not None else []
+                error = next(
+                    (number for number, line in enumerate(lines) if "ERROR" in line or "Exception" in line), -5
+                )
+                raise RuntimeError("\n".join([f"{what} did not start", *lines[error:][:5]])) from None
             time.sleep(0.1)
 
 
@@ -246,7 +251,7 @@ class Kraft:
                 raise RuntimeError(f"Kafka {release} does not format its folder: {(done.stdout + done.stderr)[-800:]}")
         with self.log.open("a") as log:
             self.process = subprocess.Popen([*command, "kafka.Kafka", properties], stdout=log, stderr=log)
-        wait_for_port(self.process, self.port, f"Kafka {release}")
+        wait_for_port(self.process, self.port, f"Kafka {release}", self.log)
 
     @property
     def logs(self) -> Path:
