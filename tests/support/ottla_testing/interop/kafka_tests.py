@@ -41,7 +41,7 @@ REASONS = (  # the first that matches
     ),
     Reason(
         "security",
-        r"SaslHandshake|(SASL|SSL)\W|only PLAINTEXT is served|listener .* speaks S|TasksFailOnInabilityToFence",
+        r"(SASL|SSL)\W|only PLAINTEXT|the SASL mechanism \S+ is not served|TasksFailOnInabilityToFence",
     ),
     Reason("tiered storage", r"Tiered|EarliestLocal|RemoteLog|[rR]emote (log|storage)", "reference/limits.md"),
     Reason(

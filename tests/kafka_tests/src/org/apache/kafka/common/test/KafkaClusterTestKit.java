@@ -77,11 +77,13 @@ public class KafkaClusterTestKit implements AutoCloseable {
         ours.putAll(Ottla.common(ofBrokers));
         nodes.controllerNodes().values().forEach(node -> node.propertyOverrides().forEach(ours::putIfAbsent));
         ours.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152"); // as Kafka's fixture: two cleaner threads are refused
+        String listener = nodes.brokerListenerName().value();
+        String protocol = nodes.brokerListenerProtocol().name;
+        if (protocol.equals("SASL_PLAINTEXT"))
+            withUsers(ours, listener);
         Map<String, Object> passed = new LinkedHashMap<>(ours);
         passed.putAll(Ottla.differing(ofBrokers));
         Ottla.withoutPlaces(passed);
-        String listener = nodes.brokerListenerName().value();
-        String protocol = nodes.brokerListenerProtocol().name;
         for (String one : String.valueOf(ours.get("listener.security.protocol.map")).split(","))
             if (one.trim().startsWith(listener + ":"))
                 protocol = one.trim().substring(listener.length() + 1);
@@ -98,6 +100,18 @@ public class KafkaClusterTestKit implements AutoCloseable {
             () -> ottla.node(id, true), () -> ottla.node(id, false))));
         nodes.controllerNodes().keySet().forEach(id -> controllers.put(id, Fakes.controller(() -> ottla,
             config(id, nodes.isCombined(id) ? "broker,controller" : "controller", ours))));
+    }
+
+    /** Adds the users of Kafka's fixture, and its authorizer. */
+    private static void withUsers(Map<String, Object> ours, String listener) {
+        ours.putIfAbsent("sasl.enabled.mechanisms", "PLAIN");
+        ours.putIfAbsent("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer");
+        ours.putIfAbsent("allow.everyone.if.no.acl.found", "false");
+        ours.putIfAbsent("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN);
+        ours.put("listener.name." + listener.toLowerCase(java.util.Locale.ROOT) + ".plain.sasl.jaas.config", String.format(
+            "org.apache.kafka.common.security.plain.PlainLoginModule required user_%s=\"%s\" user_%s=\"%s\";",
+            JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD,
+            JaasUtils.KAFKA_PLAIN_USER1, JaasUtils.KAFKA_PLAIN_USER1_PASSWORD));
     }
 
     /** Returns the config of a broker in Kafka, for tests that read it from the broker. */
