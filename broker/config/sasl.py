@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...protocol.jaas import parse_jaas
 from ..errors import ConfigError
-from .jaas import parse_jaas
 
 if TYPE_CHECKING:
     from .values import Config
@@ -67,7 +67,10 @@ def _passwords(config: Config, prefix: str) -> dict[str, str]:
     text = config[name] if config.is_set(name) else None
     if not text:
         raise ConfigError(f"{name} is not set: SASL/PLAIN needs the passwords of its users there")
-    module = parse_jaas(text, name)
+    try:
+        module = parse_jaas(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
     if module.name != PLAIN_MODULE:
         raise ConfigError(f"{name}: the login module of SASL/PLAIN is {PLAIN_MODULE}")
     return {

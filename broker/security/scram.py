@@ -7,12 +7,11 @@ verify a client but not impersonate one. `sasl/mechanisms.py` authenticates by t
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol import scram
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -54,9 +53,8 @@ class Credential(NamedTuple):
     def made(cls, mechanism: Mechanism, salt: bytes, salted_password: bytes, iterations: int) -> Credential:
         """Derives the keys from SaltedPassword (RFC 5802, section 3)."""
         name = HASHES[mechanism]
-        client_key = hmac.digest(salted_password, b"Client Key", name)
-        server_key = hmac.digest(salted_password, b"Server Key", name)
-        return cls(salt, hashlib.new(name, client_key).digest(), server_key, iterations)
+        stored_key = scram.stored_key(name, scram.client_key(name, salted_password))
+        return cls(salt, stored_key, scram.server_key(name, salted_password), iterations)
 
 
 class ScramCredentials:

@@ -6,13 +6,13 @@ Owns the hashing (RFC 5802): the salted password is sent, the password itself is
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 from collections.abc import Iterable
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ...protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ...protocol.scram import salted_password
 from ..net.connection import Connection
 from ..net.errors import ClientError, ConfigError
 from .calls import Calls, failure, of_one
@@ -96,4 +96,4 @@ def salted(wanted: ScramUpsertion, salt: bytes) -> bytes:
         )
     if not 0 < wanted.iterations <= INT32_MAX:
         raise ConfigError(f"iterations must be above 0, not {wanted.iterations}")
-    return hashlib.pbkdf2_hmac(name, wanted.password.encode(), salt, wanted.iterations)
+    return salted_password(name, wanted.password, salt, wanted.iterations)

@@ -26,10 +26,13 @@ from .errors import ClientClosed, ClientError, ConnectionLost, KafkaError, NoSuc
 from .metadata import NO_NODE, Node, Partition, Topic, newer, topic_of
 from .options import ClientOptions
 from .retry import retry
+from .sasl import Login
 
 __all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Partition", "Topic"]
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
+LOGIN_REFUSED = (ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+"""Another broker of the cluster would refuse the login as well."""
 
 
 class _Round:
@@ -217,6 +220,8 @@ class Cluster:
                 old_brokers=options.old_brokers and not self._knows_versions,
                 node=node,
             )
+            if options.login is not None:
+                await self._log_in(connection, options.login)
         except ClientError as error:
             if node is not None and isinstance(error, KafkaError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
                 self._forget_nodes()
@@ -233,6 +238,13 @@ class Cluster:
         knows_node = served is not None and served.last >= NODE_CHECKED_SINCE
         self._checks_nodes = knows_node and options.metadata_cluster_check_enable
         return connection
+
+    async def _log_in(self, connection: Connection, login: Login) -> None:
+        try:
+            await connection.log_in(login)
+        except BaseException:
+            connection.close()
+            raise
 
     def _forget_nodes(self) -> None:
         """Forgets the nodes, which are obsolete, and closes all connections; bootstrap addresses follow (KIP-1102)."""
@@ -258,6 +270,8 @@ class Cluster:
                 self._control = await self._connect(*address, ids.get(address, NO_NODE))
                 return self._control
             except ClientError as error:
+                if isinstance(error, KafkaError) and error.code in LOGIN_REFUSED:
+                    raise
                 errors.append(str(error))
         raise ConnectionLost("no broker is reachable: " + "; ".join(errors))
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 import sys
 import threading
 from collections import deque
@@ -29,8 +30,11 @@ from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
 from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ...protocol.messages.records.list_offsets import ListOffsetsRequest
+from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
+from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ...protocol.schema import Versions, fields_of, spec
-from .errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
+from .errors import ClientError, ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
+from .sasl import Login, log_in
 
 RESPONSE_BYTES_MAX = 100 << 20  # Kafka's limit of requests; the limit of a fetch is in its own fields, and far lower
 JOIN_BYTES = 64 * 1024  # below this size one joined write is faster than a list of buffers
@@ -119,6 +123,10 @@ class Connection(asyncio.BufferedProtocol):
         self._wire = FrameReceiver(_local.pool, frame_bytes_max)
         self._transport: Any = None
         self._sent: deque[_Sent] = deque()
+        self._later: deque[_Sent] = deque()  # requests that are written after the login that is under way
+        self._login: Login | None = None
+        self._logging_in: asyncio.Task[None] | None = None
+        self._renewal: asyncio.TimerHandle | None = None
         self._pending: list[Any] = []  # buffers to write in the next iteration of the event loop, or after throttling
         self._held_until = 0.0  # end of the throttling: the broker reads nothing before
         self._next_id = 0
@@ -166,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def in_flight(self) -> int:
         """The number of requests without a response."""
-        return len(self._sent)
+        return len(self._sent) + len(self._later)
 
     def send(
         self, message: object, version: int | None = None, *, timeout_s: float | None = None
@@ -185,7 +193,8 @@ class Connection(asyncio.BufferedProtocol):
             return future
         since = max(self._loop.time(), self._held_until)
         deadline = since + (self._timeout_s if timeout_s is None else timeout_s)
-        self._sent.append(_Sent(api, self._next_id, future, deadline, cls.__name__))
+        waiting = self._sent if self._logging_in is None else self._later
+        waiting.append(_Sent(api, self._next_id, future, deadline, cls.__name__))
         if self._timer is None or deadline < self._timer_at:
             self._set_timer(deadline)
         return future
@@ -222,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         pending = self._pending
-        if not pending or self._transport is None:
+        if not pending or self._transport is None or self._logging_in is not None:
             return
         if self._held_until > self._loop.time():
             self._loop.call_at(self._held_until, self._flush)
@@ -243,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         late_s = until - max(self._loop.time(), self._held_until)
         if late_s > 0:
             self._held_until = until
-            for sent in self._sent:
+            for sent in (*self._sent, *self._later):
                 sent.deadline += late_s
 
     async def wait_writable(self) -> None:
@@ -267,9 +276,9 @@ class Connection(asyncio.BufferedProtocol):
     def _on_timer(self) -> None:
         """Handles the one timer of all deadlines; it is set again if the earliest deadline has moved."""
         self._timer = None
-        if not self._sent:
+        if not self._sent and not self._later:
             return
-        first = min(self._sent, key=lambda sent: sent.deadline)
+        first = min((*self._sent, *self._later), key=lambda sent: sent.deadline)
         if first.deadline > self._loop.time() + 0.001:  # event loops round times to a millisecond
             self._set_timer(first.deadline)
             return
@@ -315,7 +324,10 @@ class Connection(asyncio.BufferedProtocol):
             (self._transport.abort if abort else self._transport.close)()
         elif not self._ended.done():
             self._ended.set_result(None)
-        waiting, self._sent = self._sent, deque()
+        waiting = (*self._sent, *self._later)
+        self._sent, self._later = deque(), deque()
+        if self._renewal is not None:
+            self._renewal.cancel()
         for sent in waiting:
             if not sent.future.done():
                 sent.future.set_exception(self._lost())
@@ -413,6 +425,54 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
         self.features = {feature.name: feature.max_version for feature in response.supported_features}
         self.finalized = {feature.name: feature.max_version_level for feature in response.finalized_features}
+
+    # Login
+
+    async def log_in(self, login: Login) -> None:
+        """Authenticates by SASL, and again before the session ends (KIP-368), with requests waiting meanwhile.
+
+        Raises ConnectionLost, UnsupportedVersion for a broker before Kafka 1.0, KafkaError for a refusal.
+        """
+        self.version_of(SaslHandshakeRequest, 1)
+        if self.versions[spec(SaslHandshakeRequest).api_key].last < 1:
+            raise UnsupportedVersion(f"SASL: the broker at {self.host}:{self.port} is older than Kafka 1.0")
+        self._login = login
+        version = self.version_of(SaslAuthenticateRequest)
+        lifetime_ms = await log_in(login, self._write_at_once, version, f"{self.host}:{self.port}")
+        if lifetime_ms > 0 and not self.is_closed:
+            delay_s = lifetime_ms / 1000 * random.uniform(0.85, 0.95)
+            self._renewal = self._loop.call_later(delay_s, self._begin_renewal)
+
+    def _begin_renewal(self) -> None:
+        if not self.is_closed:
+            self._flush()
+            self._logging_in = self._loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        assert self._login is not None
+        try:
+            await self.log_in(self._login)
+        except ClientError as error:
+            self._end(f"not authenticated again: {error}", error)
+            return
+        finally:
+            self._logging_in = None
+            self._sent += self._later
+            self._later.clear()
+        self._flush()
+
+    def _write_at_once(self, message: object, version: int) -> asyncio.Future[Any]:
+        """Sends a request of the login before all that wait."""
+        waiting, self._pending = self._pending, []
+        logging_in, self._logging_in = self._logging_in, None
+        try:
+            future = self.send(message, version)
+            self._held_until, held_until = 0.0, self._held_until
+            self._flush()
+            self._held_until = held_until
+        finally:
+            self._pending, self._logging_in = waiting, logging_in
+        return future
 
     def _send_api_versions(self, request: ApiVersionsRequest, version: int) -> asyncio.Future[ApiVersionsResponse]:
         future = self.send(request, version)

@@ -195,3 +195,17 @@ def test_sessions_are_renewed_while_records_are_sent(tmp_path: Path) -> None:
         time.sleep(0.02)
     assert sum(header.record_count for header in broker.stored("t")) == count and not errors
     broker.close()
+
+
+def test_admin_commands_log_in_by_their_config(secured: RunningBroker, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    jaas = f'{MODULE} required username="admin" password="secret";'
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas}\n")
+    command = [sys.executable, "-m", "ottla.tools", "configs", "--bootstrap-server", secured.address]
+    command += ["--entity-type", "users", "--describe"]
+    done = subprocess.run([*command, "--command-config", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0 and "ann" in done.stdout, done.stderr
+    file.write_text(file.read_text().replace("secret", "guess"))
+    done = subprocess.run([*command, "--command-config", str(file)], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "Invalid username or password" in done.stderr and "guess" not in done.stderr

@@ -21,7 +21,7 @@ from ...client.net.errors import ClientError, KafkaError
 from ...protocol.arguments import Parser, add_bootstrap
 from ...protocol.mistakes import FAILED, complain
 from ..command_line import printing
-from .broker_api_versions import check_command_config
+from .broker_api_versions import COMMAND_CONFIG, command_options
 
 BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_MS = 15_000
@@ -67,7 +67,7 @@ def admin_parser(program: str, description: str) -> Parser:
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="a properties file; only security.protocol=PLAINTEXT is supported",
+        help=COMMAND_CONFIG,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
@@ -91,7 +91,7 @@ def parsed(parser: Parser, arguments: Sequence[str], check: Callable[[Parser, ar
     """Returns the checked arguments. Exits with a usage error for wrong ones."""
     args = parser.parse_args(list(arguments))
     check(parser, args)
-    check_command_config(parser, args.command_config)
+    args.client_options = command_options(parser, args.command_config)
     return args
 
 
@@ -111,7 +111,8 @@ def run_admin(
 
     async def connected(out: Out) -> None:
         client_id = program.replace(" ", "-")
-        async with Admin(args.bootstrap_server, client_id=client_id, default_api_timeout_ms=timeout_ms) as admin:
+        options: dict[str, Any] = {"client_id": client_id, "default_api_timeout_ms": timeout_ms, **args.client_options}
+        async with Admin(args.bootstrap_server, **options) as admin:
             await act(admin, args, out)
 
     def run(write: Write) -> int:

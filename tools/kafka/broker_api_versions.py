@@ -10,16 +10,20 @@ import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...broker.config.sources import read_properties_file
 from ...broker.releases.profiles import NEWEST, api_names, profile
 from ...client.admin.admin import Admin, Node
 from ...client.net.connection import connect
 from ...client.net.errors import ClientError
+from ...client.net.errors import ConfigError as OptionError
+from ...client.net.options import ClientOptions
 from ...protocol.arguments import Parser, add_bootstrap
 from ...protocol.schema import Versions
 from ..command_line import printing
 
+COMMAND_CONFIG = "a properties file with the login: security.protocol, sasl.mechanism and sasl.jaas.config"
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0
 # Versions of Kafka's tool for APIs that brokers do not advertise to clients: share coordinators, and telemetry.
@@ -66,12 +70,13 @@ def node_text(node: Node) -> str:
     return f"{node.host}:{node.port} (id: {node.node_id} rack: {node.rack or 'null'} isFenced: false)"
 
 
-async def _print_all(bootstrap: str, write: Callable[[str], object]) -> int:
+async def _print_all(bootstrap: str, options: Mapping[str, Any], write: Callable[[str], object]) -> int:
     names, own = api_names(), known_versions()
-    async with Admin(bootstrap, default_api_timeout_ms=int(TIMEOUT_S * 1000)) as admin:
+    async with Admin(bootstrap, default_api_timeout_ms=int(TIMEOUT_S * 1000), **options) as admin:
         nodes = (await admin.describe_cluster()).nodes
     for node in nodes:
         try:
+            # Versions are served before a login.
             connection = await connect(node.host, node.port, client_id=PROGRAM, request_timeout_s=TIMEOUT_S)
         except ClientError as error:
             write(f"{node_text(node)} -> ERROR: {error}\n")
@@ -90,14 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="a properties file; only security.protocol=PLAINTEXT is supported",
+        help=COMMAND_CONFIG,
     )
     parsed = parser.parse_args(None if arguments is None else list(arguments))
-    check_command_config(parser, parsed.command_config)
+    options = command_options(parser, parsed.command_config)
 
     def run(write: Callable[[str], object]) -> int:
         try:
-            return asyncio.run(_print_all(parsed.bootstrap_server, write))
+            return asyncio.run(_print_all(parsed.bootstrap_server, options, write))
         except ClientError as error:
             print(f"{PROGRAM}: {error}", file=sys.stderr)
             return 1
@@ -105,18 +110,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return printing(PROGRAM, run)
 
 
-def check_command_config(parser: Parser, file: Path | None) -> None:
-    """Exits with a usage error if the file of `--command-config` requires more than PLAINTEXT."""
+def command_options(parser: Parser, file: Path | None) -> dict[str, Any]:
+    """Returns the client's options about security in the file of `--command-config`; others have no effect. Exits with
+    a usage error for a file that cannot be read, and for a protocol or mechanism that the client does not have."""
     from ...broker.errors import ConfigError
 
     if file is None:
-        return
+        return {}
     try:
-        protocol = read_properties_file(file).get("security.protocol", "PLAINTEXT")
-    except ConfigError as error:
-        parser.error(str(error))
-    if protocol.strip().upper() != "PLAINTEXT":
-        parser.error(f"--command-config {file}: security.protocol {protocol} is not supported, only PLAINTEXT")
+        found = read_properties_file(file)
+        options: dict[str, Any] = {
+            name.replace(".", "_"): text.strip()
+            for name, text in found.items()
+            if name in ("security.protocol", "sasl.mechanism", "sasl.jaas.config")
+        }
+        ClientOptions.from_names(options)
+    except (ConfigError, OptionError) as error:
+        where = "" if str(file) in str(error) else f"--command-config {file}: "
+        parser.error(f"{where}{error}")
+    return options
 
 
 if __name__ == "__main__":

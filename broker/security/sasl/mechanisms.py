@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Protocol
 
+from ....protocol import scram
 from ..scram import HASHES, ITERATIONS_MIN, Credential, Mechanism, ScramCredentials
 
 
@@ -145,15 +146,15 @@ class ScramExchange:
         except binascii.Error:
             raise SaslError from None
         signed = f"{self._bare},{self._server_first},{match['signed']}".encode()
-        signature = hmac.digest(credential.stored_key, signed, self._hash)
+        signature = scram.signature(self._hash, credential.stored_key, signed)
         if len(proof) != len(signature):
             raise SaslError
-        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
-        is_proved = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key)
+        stored_key = scram.stored_key(self._hash, scram.combined(proof, signature))
+        is_proved = hmac.compare_digest(stored_key, credential.stored_key)
         if not is_proved or not self._is_known:
             raise SaslError
         self.is_complete = True
-        verifier = hmac.digest(credential.server_key, signed, self._hash)
+        verifier = scram.signature(self._hash, credential.server_key, signed)
         return f"v={base64.b64encode(verifier).decode()}"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.config.jaas import parse_jaas
 from ottla.broker.config.sasl import sasl_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
+from ottla.protocol.jaas import parse_jaas
 from ottla_testing.each import each
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -30,10 +30,10 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 )
 def test_login_module(text: str, options: dict[str, str] | None) -> None:
     if options is None:
-        with pytest.raises(ConfigError):
-            parse_jaas(text, "n")
+        with pytest.raises(ValueError, match="JAAS"):
+            parse_jaas(text)
     else:
-        assert parse_jaas(text, "n") == (PLAIN, options)
+        assert parse_jaas(text) == (PLAIN, options)
 
 
 @each(
@@ -51,9 +51,9 @@ def test_login_module(text: str, options: dict[str, str] | None) -> None:
     ],
 )
 def test_malformed_login_module_is_named_without_its_values(text: str, problem: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        parse_jaas(text, "listener.name.a.plain.sasl.jaas.config")
-    assert str(raised.value) == f"listener.name.a.plain.sasl.jaas.config: {problem}"
+    with pytest.raises(ValueError, match="JAAS") as raised:
+        parse_jaas(text)
+    assert str(raised.value) == problem
 
 
 def loaded(release: str = "ottla", **configs: str) -> Config:

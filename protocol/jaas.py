@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..errors import ConfigError
-
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/"""
@@ -30,38 +28,38 @@ class LoginModule(NamedTuple):
     options: dict[str, str]
 
 
-def parse_jaas(text: str, where: str) -> LoginModule:
-    """Returns the only entry of a config; `where` is the config's name. Raises ConfigError."""
-    words = _words(text, where)
+def parse_jaas(text: str) -> LoginModule:
+    """Returns the only entry of a config. Raises ValueError, with one line for the user."""
+    words = _words(text)
     if not words:
-        raise ConfigError(f"{where}: Login module not specified in JAAS config")
+        raise ValueError("Login module not specified in JAAS config")
     if len(words) < 2 or words[1] == ";":
-        raise ConfigError(f"{where}: Login module control flag not specified in JAAS config")
+        raise ValueError("Login module control flag not specified in JAAS config")
     name, flag, *rest = words
     if flag.lower() not in _FLAGS:
-        raise ConfigError(f"{where}: Invalid login module control flag '{flag}' in JAAS config")
+        raise ValueError(f"Invalid login module control flag '{flag}' in JAAS config")
     options: dict[str, str] = {}
     position = 0
     while position < len(rest) and rest[position] != ";":
         if position + 2 >= len(rest) or rest[position + 1] != "=" or rest[position + 2] in (";", "="):
-            raise ConfigError(f"{where}: Value not specified for key '{rest[position]}' in JAAS config")
+            raise ValueError(f"Value not specified for key '{rest[position]}' in JAAS config")
         options[_plain(rest[position])] = _plain(rest[position + 2])
         position += 3
     if position >= len(rest):
-        raise ConfigError(f"{where}: JAAS config entry not terminated by semi-colon")
+        raise ValueError("JAAS config entry not terminated by semi-colon")
     if position + 1 < len(rest):
-        raise ConfigError(f"{where}: JAAS config property contains more than one login module, should be 1 module")
+        raise ValueError("JAAS config property contains more than one login module, should be 1 module")
     return LoginModule(_plain(name), options)
 
 
-def _words(text: str, where: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """Returns the words and marks; a quoted word still has its quotes, so that no mark is meant by it."""
     found: list[str] = []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise ConfigError(f"{where}: the JAAS config has an unexpected character at position {position}")
+            raise ValueError(f"the JAAS config has an unexpected character at position {position}")
         if match.lastgroup is not None:
             found.append(match[0])
         position = match.end()

@@ -1,0 +1,98 @@
+"""SASL on the side of the client: the tokens of PLAIN and SCRAM, and the login of a connection.
+
+Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), KIP-43, KIP-152, KIP-368.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ...protocol import scram
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
+from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
+from .errors import KafkaError
+
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *scram.HASHES)
+NONCE_BYTES = 18
+ITERATIONS_MAX = 1_000_000
+"""More iterations, of a broker that is none, would keep the client busy for minutes."""
+
+Tokens: TypeAlias = Generator[bytes, bytes, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A mechanism with a user's name and password."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+    def tokens(self) -> Tokens:
+        """Yields the client's tokens; each broker's token is sent into the generator. Raises ValueError for a token
+        that a broker which knows the password would not have sent."""
+        return self._plain() if self.mechanism == PLAIN else self._scram(secrets.token_urlsafe(NONCE_BYTES))
+
+    def _plain(self) -> Tokens:
+        yield f"\0{self.username}\0{self.password}".encode()
+
+    def _scram(self, nonce: str) -> Tokens:
+        hash_name = scram.HASHES[self.mechanism]
+        user = self.username.replace("=", "=3D").replace(",", "=2C")
+        bare = f"n={user},r={nonce}"
+        first = (yield f"n,,{bare}".encode()).decode(errors="replace")
+        found = dict(part.split("=", 1) for part in first.split(",") if "=" in part)
+        if not found.keys() >= {"r", "s", "i"} or not found["r"].startswith(nonce) or found["r"] == nonce:
+            raise ValueError("the broker's first token of SCRAM is malformed")
+        try:
+            salt, iterations = base64.b64decode(found["s"], validate=True), int(found["i"])
+        except (binascii.Error, ValueError):
+            raise ValueError("the broker's first token of SCRAM is malformed") from None
+        if not 0 < iterations <= ITERATIONS_MAX:
+            raise ValueError(f"the broker's first token of SCRAM has {iterations} iterations")
+        salted = scram.salted_password(hash_name, self.password, salt, iterations)
+        key = scram.client_key(hash_name, salted)
+        without_proof = f"c=biws,r={found['r']}"
+        signed = f"{bare},{first},{without_proof}".encode()
+        stored_key = scram.stored_key(hash_name, key)
+        proof = scram.combined(key, scram.signature(hash_name, stored_key, signed))
+        last = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+        verifier = scram.signature(hash_name, scram.server_key(hash_name, salted), signed)
+        if not hmac.compare_digest(last, b"v=" + base64.b64encode(verifier)):
+            raise ValueError("the broker does not know the password")
+
+
+Call = Callable[[object, int], Awaitable[Any]]
+"""Sends a request in a version, and returns the response."""
+
+
+async def log_in(login: Login, call: Call, authenticate_version: int, where: str) -> int:
+    """Logs in by SaslHandshake v1 and SaslAuthenticate. Returns the lifetime of the session in ms, 0 without a limit.
+
+    `where` names the broker. Raises ConnectionLost, and KafkaError for a refusal: UNSUPPORTED_SASL_MECHANISM,
+    SASL_AUTHENTICATION_FAILED.
+    """
+    handshake = await call(SaslHandshakeRequest(mechanism=login.mechanism), 1)
+    if handshake.error_code:
+        enabled = ", ".join(handshake.mechanisms)
+        raise KafkaError(handshake.error_code, f"{where} has the mechanisms {enabled or 'none'}")
+    tokens = login.tokens()
+    token = next(tokens)
+    while True:
+        response = await call(SaslAuthenticateRequest(auth_bytes=token), authenticate_version)
+        if response.error_code:
+            raise KafkaError(response.error_code, response.error_message)
+        try:
+            token = tokens.send(bytes(response.auth_bytes))
+        except StopIteration:
+            return response.session_lifetime_ms
+        except ValueError as error:
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{where}: {error}") from None
