@@ -7,7 +7,7 @@ import sys
 
 from ottla_testing.interop.checks import Check, Failed, broker, jars, program
 
-RELEASE = "4.3.1"  # whose layout ours is
+RELEASE = "4.4.0"  # whose layout ours is
 TOPICS = ("org.apache.kafka.tools.TopicCommand", "ottla.tools.kafka.kafka_topics")
 VERSIONS = ("org.apache.kafka.tools.BrokerApiVersionsCommand", "ottla.tools.kafka.broker_api_versions")
 # Ours makes the first two; both then see the same.
