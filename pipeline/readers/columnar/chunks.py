@@ -187,14 +187,15 @@ def _opened(data: Buffer, options: Options, taken: Callable[[], int]) -> Iterato
             return
         position, header = start + found[0], found[1]
         following = position + header.size_bytes
-        if header.is_control and header.magic == formats.NEWEST_MAGIC and not options.control:
-            continue
-        if options.keep is not None and not options.keep(position, header):
+        is_marker = header.is_control and header.magic == formats.NEWEST_MAGIC and not options.control
+        if not is_marker and options.keep is not None and not options.keep(position, header):
             continue
         try:
             crc_ok = formats.crc_matches(data, position, header)
             if options.check_crc and not crc_ok:
                 raise CorruptRecords(f"the entry at byte {position} does not match its CRC")
+            if is_marker and crc_ok:  # otherwise the bit that makes it a marker may be the damage
+                continue
             payload = _payload(data, position, header, options.max_batch_bytes)
         except (CorruptRecords, InvalidRecords) as error:
             if options.on_damage is None:

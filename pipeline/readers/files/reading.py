@@ -333,7 +333,11 @@ class Reading:
         if not len(indices):
             return
         last = int(indices[-1])
-        chosen = indices[self._chosen(window.table)[indices]]
+        chosen = self._chosen(window.table)
+        if not self._wanted.control:
+            # Without its CRC the bit that makes a marker may be damage, and records would be lost silently.
+            chosen[[index for index in np.flatnonzero(window.table.control).tolist() if matches(window, index)]] = False
+        chosen = indices[chosen[indices]]
         if self._wanted.on_corrupt == "emit":
             suspects = [index for index in chosen.tolist() if not matches(window, index)]
             self._last_is_damaged = suspects[-1:] == [last]
@@ -345,10 +349,9 @@ class Reading:
                 return
 
     def _chosen(self, table: Table) -> Bools:
+        """Returns which entries may have wanted records; markers are among them."""
         wanted = self._wanted
         chosen = np.ones(len(table), np.bool_)
-        if not wanted.control:
-            chosen &= ~table.control
         if wanted.from_ms is not None:
             chosen &= table.latest_times() >= wanted.from_ms
         if wanted.before_ms is not None:  # else the earliest timestamp is unknown

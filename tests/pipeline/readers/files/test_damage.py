@@ -19,6 +19,7 @@ from ottla.pipeline.readers.columns import FIELDS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.each import each
 from ottla_testing.pipeline.logs_samples import (
     KEY,
     Folder,
@@ -127,6 +128,25 @@ def test_damage_skip_logs_one_line(sound: Folder, tmp_path: Path, caplog: pytest
     assert re.fullmatch(
         rf"damaged entries skipped partition=orders-3 count=2 first={folder.log(0)} at byte \d+, offset 3: .*", line
     )
+
+
+@each("policy", ["fail", "skip", "emit"])
+def test_batch_that_a_flipped_bit_makes_a_marker_is_damaged(
+    policy: str, sound: Folder, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Markers are left out, and their CRC is checked first: otherwise the records would be lost silently."""
+    folder = copied(sound, tmp_path_factory.mktemp("flip"))
+    segment, position, header = next(entry for entry in sound.placed() if entry[2].magic == 2)
+    flip(folder.log(segment), 8 * (position + 22) + 5)  # the control bit of the attributes
+    chosen = wanted("offset", "key", "value", "crcOk", on_corrupt=policy)
+    if policy == "fail":
+        with pytest.raises(ReadError, match="does not match its CRC"):
+            read(folder.path, chosen, 0, sound.end)
+        return
+    found = read(folder.path, chosen, 0, sound.end)
+    lost = range(header.base_offset, header.next_offset)
+    assert not [row for row in found if row["crcOk"] and row["offset"] in lost]
+    assert any(not row["crcOk"] for row in found) == (policy == "emit")
 
 
 @given(data=st.data())
