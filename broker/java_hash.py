@@ -27,3 +27,15 @@ def hash_ordered(names: Collection[str], buckets: int = 1) -> list[str]:
         return (hashed ^ hashed >> 16) & (buckets - 1)
 
     return sorted(names, key=bucket)
+
+
+_GOLDEN = -7046029254386353131 & (1 << 64) - 1
+
+
+def timeline_place(text: str) -> int:
+    """The place of a key in the iteration of a TimelineHashMap, which Kafka's coordinators use: the first bits of this
+    number are its slot in a table of any size (BaseHashTable, Fibonacci hashing).
+    """
+    value = string_hash(text)
+    signed = value - (1 << 32) if value >> 31 else value
+    return signed * _GOLDEN & (1 << 64) - 1

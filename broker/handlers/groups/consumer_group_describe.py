@@ -18,7 +18,7 @@ from ....protocol.messages.groups.consumer_group_describe import (
 )
 from ...context import RequestContext, handles
 from ...groups.consumer.state import NOTHING, Group, Member
-from .describing import HIDDEN_TOPICS, check_visible, describe_each, described_group
+from .describing import HIDDEN_TOPICS, check_visible, describe_each, described_group, in_order
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
@@ -57,7 +57,7 @@ def _failed(group_id: str, error: ErrorCode, message: str | None) -> Described:
 def _described(group_id: str, context: RequestContext, *, with_operations: bool) -> Described:
     group = described_group(group_id, Group, context)
     name_of = context.groups.topics.name_of
-    members = [_member(member, group, name_of) for member in group.members.values()]
+    members = [_member(member, group, name_of) for member in in_order(group.members)]
     check_visible(_topics(members), context, HIDDEN_TOPICS)
     assignors = context.groups.settings.consumer.assignors
     return Described(

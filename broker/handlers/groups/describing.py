@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ....protocol.acls import AclOperation, ResourceType
@@ -10,11 +10,13 @@ from ....protocol.errors import ErrorCode
 from ...context import RequestContext
 from ...errors import Refused
 from ...groups.registry import AnyGroup
+from ...java_hash import timeline_place
 
 GROUP_ENTRIES = 2  # entries of a cooperative step for each group
 HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 G = TypeVar("G")
 K = TypeVar("K")
+M = TypeVar("M")
 
 
 async def describe_each(
@@ -52,6 +54,11 @@ def described_group(group_id: str, kind: type[K], context: RequestContext) -> K:
     if isinstance(group, kind):
         return group
     raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, kind, group))
+
+
+def in_order(members: Mapping[str, M]) -> list[M]:
+    """Returns the members of a group by id in the order of Kafka's tables, which its clients see."""
+    return [members[member_id] for member_id in sorted(members, key=timeline_place)]
 
 
 def _not_found(group_id: str, kind: type, group: AnyGroup | None) -> str:

@@ -18,7 +18,7 @@ from ....protocol.messages.share.share_group_describe import (
 )
 from ...context import RequestContext, handles
 from ...groups.share.state import ASSIGNOR, Group, Member
-from ..groups.describing import HIDDEN_TOPICS, check_visible, describe_each, described_group
+from ..groups.describing import HIDDEN_TOPICS, check_visible, describe_each, described_group, in_order
 
 Described = ShareGroupDescribeResponse.DescribedGroup
 
@@ -55,7 +55,7 @@ def _failed(group_id: str, error: ErrorCode, message: str | None) -> Described:
 def _described(group_id: str, context: RequestContext, *, with_operations: bool) -> Described:
     group = described_group(group_id, Group, context)
     name_of = context.groups.topics.name_of
-    members = [_member(member, name_of) for member in group.members.values()]
+    members = [_member(member, name_of) for member in in_order(group.members)]
     topics = {one.topic_name for member in members for one in member.assignment.topic_partitions}
     check_visible(topics, context, HIDDEN_TOPICS)
     described = Described(

@@ -28,7 +28,7 @@ from ...groups.streams.assignor import STICKY
 from ...groups.streams.state import NO_OFFSETS, Group, Member, target_of
 from ...groups.streams.topology import ConfiguredSubtopology
 from ...groups.streams.values import InternalTopic, Subtopology, TaskOffsets, TasksTuple
-from ..groups.describing import check_visible, describe_each, described_group
+from ..groups.describing import check_visible, describe_each, described_group, in_order
 
 HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
 NOT_STORED = 1
@@ -84,7 +84,7 @@ def _described(group_id: str, request: StreamsGroupDescribeRequest, context: Req
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         topology=topology,
-        members=[_member(member, group) for member in group.members.values()],
+        members=[_member(member, group) for member in in_order(group.members)],
         assignor_name=STICKY,
     )
     if request.include_topology_description:

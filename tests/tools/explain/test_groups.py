@@ -127,11 +127,11 @@ async def test_members_of_a_consumer_group_are_explained(tmp_path: Path, run: Ru
         code, out, err = await explained(run, "--group", "g", *at(broker))
         assert (code, err) == (0, "")
         assert out.splitlines()[0] == "consumer group g: Reconciling, epoch 3, assignment of 3, members: 2"
-        assert out.splitlines()[2:] == [
-            "a (test at /127.0.0.1): t-0, t-1",
-            "",
+        assert out.splitlines()[2:] == [  # in the order of the response
             "b (test at /127.0.0.1): no partitions",
             "  its target has t-1: it waits until member a, at epoch 2 of 3, has revoked it",
+            "",
+            "a (test at /127.0.0.1): t-0, t-1",
         ]
         found = await asyncio.to_thread(report, run, "--group", "g", "--member", "b", *at(broker))
         (one,) = found["members"]

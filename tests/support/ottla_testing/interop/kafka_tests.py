@@ -35,7 +35,7 @@ NO_BROKER = "no broker"
 REASONS = (  # the first that matches
     Reason(
         "plug-ins",
-        r"KraftTestAuthorizer|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration|TestPrincipalBuilder"
+        r"KraftTestAuthorizer|ScramCredentialsRequestNotAuthorized|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration|TestPrincipalBuilder"
         r"|Class \S+ could not be found",
         "reference/limits.md",
     ),
@@ -55,7 +55,7 @@ REASONS = (  # the first that matches
         r"|Unable to find metric|metric not found @lambda.verifyYammer|NoClassDefFound|CONTROLLER:PLAINTEXT> but was"
         r"|DescribeConfigsForLog4jLogLevels.*clusterReplica"
         # the files of one broker, the configs of one broker
-        r"|AdminIntegrationTest.testAlterReplicaLogDirs|CordonedLogDirsIntegrationTest.testDecommissionBroker"
+        r"|ProduceRequestTest.testCorruptLz4|AdminIntegrationTest.testAlterReplicaLogDirs|CordonedLogDirsIntegrationTest.testDecommissionBroker"
         r"|ClientRebootstrapTest.testProducerRebootstrap "
         r"|WhenUncleanShutdown|LastKnownLeaderShouldBeElectedIfEmptyElr|DescribeWithUnstableFeatureVersions",
     ),
