@@ -118,7 +118,10 @@ def _check_sasl(config: Config, source: ConfigSource, configs: Mapping[str, str]
     served = {text.partition("://")[0].lower() for text in config["listeners"]}
     for name in configs:
         match = _SASL_OF_LISTENER.fullmatch(name)
-        if match is not None and match[1] in served and configs[name] != config.without(name, source):
+        if match is None or match[1] not in served:
+            continue
+        fact = config.fact(name)
+        if fact is None or parse_value(fact, configs[name], name) != config.without(name, source):
             raise _cannot(
                 f"Configs cannot be updated dynamically for existing listener ListenerName({match[1].upper()}), "
                 "restart broker or create a new listener for update"

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...protocol.jaas import parse_jaas
+from ...protocol.scram import HASHES
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from .values import Config
 
 PLAIN = "PLAIN"
-SUPPORTED = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+SUPPORTED = (PLAIN, *HASHES)
 JAAS_CONFIG = "sasl.jaas.config"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_OPTION = "user_"

@@ -444,9 +444,13 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(delay_s, self._begin_renewal)
 
     def _begin_renewal(self) -> None:
-        if not self.is_closed:
-            self._flush()
-            self._logging_in = self._loop.create_task(self._renew())
+        if self.is_closed:
+            return
+        if self._held_until > self._loop.time():  # requests that wait would get the responses of the login
+            self._renewal = self._loop.call_at(self._held_until, self._begin_renewal)
+            return
+        self._flush()
+        self._logging_in = self._loop.create_task(self._renew())
 
     async def _renew(self) -> None:
         assert self._login is not None

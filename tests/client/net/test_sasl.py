@@ -182,6 +182,32 @@ def test_session_is_renewed_and_requests_wait_meanwhile() -> None:
             assert type(after.request) is SaslAuthenticateRequest, "nothing may come in between"
 
 
+def test_renewal_waits_until_throttled_requests_are_written() -> None:
+    network = ScriptedNetwork()
+    broker = secured(network, lifetime_ms=10_000)
+    throttled = broker.does[ApiVersionsRequest]
+
+    def throttle(request: Any, version: int, link: Any) -> Any:
+        response = throttled(request, version, link)
+        response.throttle_time_ms = 3000 if version == 3 and len(broker.heard) > 7 else 0
+        return response
+
+    async def main() -> None:
+        cluster = cluster_of(**ANN)
+        await cluster.start()
+        connection = await cluster.connection(1)
+        broker.does[ApiVersionsRequest] = throttle
+        await asyncio.sleep(8)
+        for _ in range(5):
+            request = ApiVersionsRequest(client_software_name="n", client_software_version="1")
+            assert (await connection.request(request, 3)).error_code == 0
+        assert not connection.is_closed
+        await cluster.close()
+
+    network.run(main())
+    assert heard(broker)[7:].count("SaslHandshake") > 0
+
+
 def test_refused_renewal_ends_the_connection() -> None:
     refusal = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"")
     network = ScriptedNetwork()

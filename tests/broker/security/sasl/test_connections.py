@@ -15,6 +15,7 @@ from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.configuring import BROKER, SET, change
 from ottla_testing.broker.harness import Broker, Client, produce, records, running
 from ottla_testing.each import each
 
@@ -204,6 +205,17 @@ async def test_other_mechanism_does_not_renew_a_session(tmp_path: Path) -> None:
         broker.clock.advance(DELAY_MS)
         assert (await pending).error_code == 58
         assert await client.is_closed()
+
+
+@each("name", ["sasl.enabled.mechanisms", "plain.sasl.jaas.config", "sasl.x"])
+async def test_settings_of_a_listener_are_fixed_while_it_runs(name: str, tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=CONFIGS) as broker:
+        client = await broker.client()
+        key = f"listener.name.secured.{name}"
+        code, text = await change(client, BROKER, str(broker.state.node_id), (key, SET, "PLAIN"))
+        assert code == ErrorCode.INVALID_REQUEST and "existing listener ListenerName(SECURED)" in str(text)
+        same = "listener.name.secured.sasl.server.max.receive.size"
+        assert await change(client, BROKER, str(broker.state.node_id), (same, SET, "2000")) == (0, None)
 
 
 async def test_principal_decides_what_is_allowed(tmp_path: Path) -> None:
