@@ -36,7 +36,8 @@ LOGGERS = (
         for module in """
     admin_api.operations background.cleaner background.log_dir_moves background.maintenance broker_state
     config.values control.app control.web.site errors groups.lookups main metadata.adoption metadata.topics
-    metadata.topology metrics.client_ledger metrics.client_telemetry network.connections network.request_log
+    metadata.topology metrics.client_ledger metrics.client_telemetry network.connections network.encryption
+    network.request_log security.tls
     quotas.client_quotas recording.recorder recording.tap replica.flush replica.forced_upgrade replica.log_dirs
     replica.start_progress transactions.coordinator
     """.split()

@@ -7,21 +7,22 @@ accepted, as in Kafka: they may belong to a plugin.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..errors import ConfigError
 from . import host_limits
 from .definitions import Fact, parse_value
 from .group_limits import check_group_limits
+from .serve_options import protocol_map
 from .values import Config, ConfigSource, check_codec, check_cordoned
 
 # Without a listener prefix these would change the settings of all listeners.
 _ONLY_BY_LISTENER = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
-_OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
-_SASL_OF_LISTENER = re.compile(r"listener\.name\.([^.]*)\.(?:[^.]+\.)?(?:sasl\..*|connections\.max\.reauth\.ms)")
+_OF_A_LISTENER = re.compile(r"listener\.name\.([^.]*)\.(.*)")
 _FOR_ALL_BY_LISTENER = {"max.connections", "max.connection.creation.rate"}
 _LISTENER_THREADS = "num.network.threads"
+_CHANGED_BY_LISTENER = {*_FOR_ALL_BY_LISTENER, _LISTENER_THREADS}
 _THREADS = (
     "num.network.threads",
     "num.io.threads",
@@ -64,9 +65,9 @@ def _is_of_one_broker(config: Config, name: str) -> bool:
     if (fact := _own(config, name)) is not None:
         return fact.dynamic == "per-broker"
     match = _OF_A_LISTENER.fullmatch(name)
-    if match is None or match[1] in _FOR_ALL_BY_LISTENER:
+    if match is None or match[2] in _FOR_ALL_BY_LISTENER:
         return False
-    return match[1] != _LISTENER_THREADS or not config.profile.behaviour.listener_threads
+    return match[2] != _LISTENER_THREADS or not config.profile.behaviour.listener_threads
 
 
 def _refuse(config: Config, names: Iterable[str], problem: str, kind: str) -> None:
@@ -105,7 +106,7 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
     for name in _LISTENERS:
         if name in configs and after(name) != config.without(name, source):
             raise ConfigError(f"{name} cannot be changed while the broker runs")
-    _check_sasl(config, source, configs)
+    _check_listeners(config, source, configs, after)
     host_limits.check_limits(after(host_limits.PER_IP), after(host_limits.NAME))
     check_cordoned(config, after("cordoned.log.dirs") or [])
     check_group_limits(after)
@@ -113,19 +114,51 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
         _check_local(unit, after(f"log.local.retention.{unit}"), after(f"log.retention.{unit}"))
 
 
-def _check_sasl(config: Config, source: ConfigSource, configs: Mapping[str, str]) -> None:
-    """Refuses changes of the SASL settings of a listener, which it has from the start on."""
+def _check_listeners(
+    config: Config, source: ConfigSource, configs: Mapping[str, str], after: Callable[[str], Any]
+) -> None:
+    """Refuses changes of what a listener has from its start on, and stores of TLS that cannot be used."""
     served = {text.partition("://")[0].lower() for text in config["listeners"]}
+    with_tls: set[str] = set()
     for name in configs:
-        match = _SASL_OF_LISTENER.fullmatch(name)
-        if match is None or match[1] not in served:
+        match = _OF_A_LISTENER.fullmatch(name)
+        if match is None or match[1] not in served or match[2] in _CHANGED_BY_LISTENER:
             continue
+        if match[2].startswith("ssl."):
+            from .tls import RECONFIGURABLE  # few brokers use TLS
+
+            if match[2] in RECONFIGURABLE:
+                with_tls.add(match[1])
+                continue
         fact = config.fact(name)
         if fact is None or parse_value(fact, configs[name], name) != config.without(name, source):
             raise _cannot(
                 f"Configs cannot be updated dynamically for existing listener ListenerName({match[1].upper()}), "
                 "restart broker or create a new listener for update"
             )
+    protocols = protocol_map(config["listener.security.protocol.map"])
+    for listener in sorted(with_tls):
+        if protocols.get(listener.upper(), listener.upper()).endswith("SSL"):
+            _check_stores(config, listener.upper(), configs, after)
+
+
+def _check_stores(config: Config, listener: str, configs: Mapping[str, str], after: Callable[[str], Any]) -> None:
+    from ...protocol.key_stores import StoreError  # few brokers use TLS
+    from .tls import check_replacement, server_context, tls_settings
+
+    protocols = protocol_map(config["listener.security.protocol.map"])
+    has_sasl = protocols.get(listener, "").startswith("SASL_")
+
+    def is_set(name: str) -> bool:
+        return name in configs or config.is_set(name)
+
+    old = tls_settings(config.get, listener, has_sasl=has_sasl, is_set=config.is_set)
+    try:
+        new = tls_settings(after, listener, has_sasl=has_sasl, is_set=is_set)
+        server_context(new)
+        check_replacement(old, new)
+    except (ConfigError, StoreError) as error:
+        raise _cannot(f"Validation of dynamic config update of SSLFactory failed: {error}") from None
 
 
 def _cannot(reason: str) -> ConfigError:

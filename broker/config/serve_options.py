@@ -23,10 +23,10 @@ from .values import Config
 
 if TYPE_CHECKING:
     from ..record_schemas.schemas import Schemas
+    from .tls import TlsSettings
 
 DEFAULT_LISTENER = "PLAINTEXT"
-SASL = "SASL_PLAINTEXT"
-PROTOCOLS = (DEFAULT_LISTENER, SASL)
+PROTOCOLS = (DEFAULT_LISTENER, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 BROKERS_MAX = 100
 FIRST_NODE_ID = 1
 NODE_ID_MAX = INT32_MAX
@@ -53,7 +53,17 @@ class Listener(NamedTuple):
     host: str  # without brackets; "" for all interfaces
     port: int  # 0 for a free port
     protocol: str = DEFAULT_LISTENER
-    """The security protocol: PLAINTEXT or SASL_PLAINTEXT."""
+    """The security protocol, one of PROTOCOLS."""
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether clients log in."""
+        return self.protocol.startswith("SASL_")
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.protocol.endswith("SSL")
 
     def __str__(self) -> str:
         return f"{self.name}://{format_address(self.host, self.port)}"
@@ -246,11 +256,20 @@ def serve_options(
         raise ConfigError("the same data directory is given twice")
     initial_features(config)  # raises ConfigError
     for listener in listeners:
-        if listener.protocol == SASL:
+        if listener.has_sasl:
             sasl_settings(config, listener.name)  # raises ConfigError
+        if listener.has_tls:
+            tls_of(config, listener)  # raises ConfigError
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options
+
+
+def tls_of(config: Config, listener: Listener) -> TlsSettings:
+    """Returns the TLS settings of a listener of a node. Raises ConfigError."""
+    from .tls import tls_settings  # few brokers have such a listener, and OpenSSL takes time to load
+
+    return tls_settings(config.get, listener.name, has_sasl=listener.has_sasl, is_set=config.is_set)
 
 
 def parse_node_ids(text: str) -> tuple[int, ...]:
@@ -306,7 +325,7 @@ def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, .
     """Returns the listeners for clients, without a KRaft controller's listeners, which a server.properties
     may include.
     """
-    protocols = _protocol_map(config["listener.security.protocol.map"])
+    protocols = protocol_map(config["listener.security.protocol.map"])
     controllers = {name.upper() for name in config["controller.listener.names"] or ()}
     found: dict[str, Listener] = {}
     for name, host, port in _parse_listeners("listeners", config["listeners"]):
@@ -315,9 +334,6 @@ def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, .
         protocol = protocols.get(name, DEFAULT_LISTENER if flag_listeners else None)
         if protocol is None:
             raise ConfigError(f"listener {name} has no entry in listener.security.protocol.map")
-        if protocol not in PROTOCOLS:
-            served = " and ".join(PROTOCOLS)
-            raise ConfigError(f"listener {name} has the protocol {protocol}: only {served} are supported")
         if name in found:
             raise ConfigError(f"listeners has {name} twice")
         if port is None:
@@ -338,12 +354,12 @@ def _parse_listeners(config_name: str, texts: list[str]) -> list[tuple[str, str,
     return found
 
 
-def _protocol_map(text: str) -> dict[str, str]:
+def protocol_map(text: str) -> dict[str, str]:
     """Parses `listener.security.protocol.map`: NAME:PROTOCOL pairs, names in upper case as in Kafka's comparison."""
     found: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, separator, protocol = pair.partition(":")
-        if not separator or protocol.upper() not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        if not separator or protocol.upper() not in PROTOCOLS:
             raise ConfigError(f"listener.security.protocol.map: {pair!r} is not NAME:PROTOCOL")
         found[name.strip().upper()] = protocol.upper()
     return found

@@ -92,6 +92,10 @@ ACTED_ON = frozenset(
     log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
     connection.failed.authentication.delay.ms connections.max.reauth.ms
     sasl.enabled.mechanisms sasl.jaas.config sasl.server.max.receive.size
+    ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+    ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location
+    ssl.truststore.password ssl.truststore.type
     connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
     max.connections.per.ip.overrides
     cordoned.log.dirs
@@ -140,7 +144,11 @@ ACTED_ON = frozenset(
 # Configs that a listener can override with its prefix; for all others it has the broker's value.
 OF_A_LISTENER = frozenset(
     "max.connections max.connection.creation.rate sasl.enabled.mechanisms sasl.jaas.config "
-    "sasl.server.max.receive.size connections.max.reauth.ms".split()
+    "sasl.server.max.receive.size connections.max.reauth.ms "
+    "ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols "
+    "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password "
+    "ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location "
+    "ssl.truststore.password ssl.truststore.type".split()
 )
 
 IN_SYNC = "min.insync.replicas"

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ...protocol.errors import ProtocolViolation
 from ..config.sasl import sasl_settings
-from ..config.serve_options import SASL
 from ..connection_info import ConnectionInfo
 from ..logs import get_logger, handling, levels
 from ..recording.tap import Tap
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
     from ..security.sasl.session import SaslSession
+    from ..security.tls import TlsListener
+    from .encryption import Encryption
 
 
 SEND_BYTES = 256 * 1024  # responses of one read event are joined up to this size, and then sent
@@ -87,12 +88,24 @@ class Connections:
             (node_id, listener.name): sasl_settings(broker.config.of(node_id), listener.name)
             for node_id in broker.nodes.ids
             for listener in broker.options.listeners
-            if listener.protocol == SASL
+            if listener.has_sasl
         }
         """Settings of the listeners with SASL, by node and name."""
+        self.tls = self._tls_listeners() if any(one.has_tls for one in broker.options.listeners) else {}
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._admit_held
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
+
+    def _tls_listeners(self) -> dict[tuple[int, str], TlsListener]:
+        """Returns the listeners with TLS, by node and name. Raises ConfigError."""
+        from ..security.tls import TlsListener  # few brokers have one, and OpenSSL takes time to load
+
+        return {
+            (node_id, listener.name): TlsListener(self.broker.config.of(node_id), listener)
+            for node_id in self.broker.nodes.ids
+            for listener in self.broker.options.listeners
+            if listener.has_tls
+        }
 
     def observe(self, metrics: RequestMetrics | None) -> None:
         """Switches metrics on, or off with None."""
@@ -220,6 +233,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     """One client connection, as a protocol of the event loop."""
 
     __slots__ = (
+        "_encryption",
         "_holds",
         "_info",
         "_mutes",
@@ -246,6 +260,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.node_id = node_id
         self._wire = FrameReceiver(shared.pool, shared.broker.config.of(node_id)["socket.request.max.bytes"])
         self._session: SaslSession | None = None
+        self._encryption: Encryption | None = None  # until the handshake is over
         self._running: _Running | None = None
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
@@ -266,6 +281,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._info = ConnectionInfo(self.listener, _host(local), _host(peer), library, self.node_id, _port(peer))
         if self.shared.sasl and (sasl := self.shared.sasl.get((self.node_id, self.listener))) is not None:
             self._begin_sasl(sasl)
+        if self.shared.tls and (tls := self.shared.tls.get((self.node_id, self.listener))) is not None:
+            self._begin_tls(tls)
         self.shared.open.add(self)
         self.number = next(self.shared.numbers)
         self._opened_ms = self.shared.broker.clock.now_ms()
@@ -281,6 +298,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         verdict = self._verdict = self.shared.admissions[self.node_id].arrive(self)
         if verdict is Verdict.SERVED:
             self._served()
+            self._encrypt()
         elif verdict is Verdict.HELD:
             self._hold()
         else:
@@ -292,6 +310,39 @@ class ClientConnection(asyncio.BufferedProtocol):
             wait_ms = throttle.connected(self.node_id, self._info.client_host)
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
+
+    def _begin_tls(self, listener: TlsListener) -> None:
+        from .encryption import Encryption  # few brokers have such a listener
+
+        self._encryption = Encryption(self, listener)
+        self._hold()
+
+    def _encrypt(self) -> None:
+        """Begins the handshake of a connection that is served."""
+        if self._encryption is not None and self._holds == 1 and not self._transport.is_closing():
+            self._encryption.begin(self.shared.broker.loop, self._transport)
+
+    def secured(self, transport: asyncio.Transport, principal: str | None) -> None:
+        """Serves the connection by `transport`, which encrypts; `principal` is that of the client's certificate."""
+        self._encryption = None
+        self._transport = transport
+        if principal is not None and self._session is None:
+            self._info.principal = principal
+        self._holds -= 1
+        self._reading = True
+        if self.shared.stopping:
+            self.stop()
+        else:
+            self._process()
+
+    def insecure(self, error: Exception) -> None:
+        """Closes the connection after a handshake that failed."""
+        self._transport.abort()
+        self.connection_lost(error)
+
+    def log_fields(self) -> dict[str, Any]:
+        """The connection's fields for a log line."""
+        return self._info.log_fields()
 
     def _begin_sasl(self, settings: SaslSettings) -> None:
         from ..security.sasl.session import SaslSession  # few brokers have such a listener
@@ -328,7 +379,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._verdict = Verdict.SERVED
         self._holds -= 1
         self._served()
-        self._process()
+        if self._encryption is not None:
+            self._encrypt()
+        else:
+            self._process()
 
     def refuse(self) -> None:
         """Closes the connection: its address has reached the limit of connections."""
@@ -370,6 +424,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the handler under way, if one waits."""
+        if self not in self.shared.open:  # of a handshake that failed
+            return
         running, self._running = self._running, None
         if running is not None:
             running.close()
@@ -377,8 +433,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             timer.cancel()
         if self._info.on_lost is not None:
             self._info.on_lost()
-        if exc is not None and not isinstance(exc, ConnectionError):  # not caused by the peer
-            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._info.log_fields())
+        if self._encryption is not None:
+            self._why = self._why or self._encryption.explain(exc)
+        elif exc is not None and not isinstance(exc, ConnectionError):
+            self._broke_off(exc)
         if self._peer is not None:
             if running is not None and running.seen is not None:
                 self._lost(running.seen, self._reason(exc))
@@ -388,6 +446,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.shared.closed(self)
         if self._verdict is not Verdict.REFUSED:
             self.shared.admissions[self.node_id].leave(self)
+
+    def _broke_off(self, error: Exception) -> None:
+        from .encryption import is_of_tls
+
+        if is_of_tls(error):  # caused by the peer
+            get_logger().info("connection closed", reason=str(error), **self._info.log_fields())
+        else:
+            get_logger().warning("connection broke", error=str(error) or repr(error), **self._info.log_fields())
 
     # Requests
 

@@ -32,6 +32,8 @@ ELSEWHERE = {
     "TooManyItems": "becomes a MalformedMessage where it is raised",
     "Stopped": "is shown where the bytes stop making sense",
     "DamagedFile": "puts the file aside, or ends the command with one line",
+    "NoName": "closes the connection in its handshake",
+    "StoreError": "becomes a ConfigError where it is raised",
     "SaslError": "becomes SASL_AUTHENTICATION_FAILED where it is raised, with Kafka's text",
     "UnknownRelease": "ends the start, with one line",
     "BadPattern": "is refused with INVALID_REGULAR_EXPRESSION where it is raised",

@@ -62,7 +62,7 @@ def test_listener_address_is_parsed(argument: str, listener: str, tmp_path: Path
         (
             "--listen",
             "SSL://localhost:9092",
-            "listener SSL has the protocol SSL: only PLAINTEXT and SASL_PLAIN",
+            "listener SSL has TLS, and neither ssl.keystore.location nor ssl.keystore.key is set",
         ),
         ("--listen", "a b://localhost:9092", "a listener name may only have letters"),
         ("--control", "99999", "--control '127.0.0.1:99999': expected a port from 0 to 65535, not 99999"),

@@ -575,7 +575,7 @@ async def test_long_lists_and_many_changes_do_not_block_the_event_loop(tmp_path:
 
 
 async def test_listener_limits_are_not_logged_as_inert(tmp_path: Path, stderr: Callable[[], str]) -> None:
-    limit, idle = "listener.name.plaintext.max.connections", "listener.name.plaintext.connections.max.idle.ms"
+    limit, idle = "listener.name.plaintext.max.connections", "listener.name.other.connections.max.idle.ms"
     async with running(tmp_path / "data", overrides={limit: "9"}) as broker:
         client = await broker.client()
         assert await change(client, BROKER, "1", (limit, SET, "8"), (idle, SET, "9")) == OK

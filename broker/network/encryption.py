@@ -1,0 +1,87 @@
+"""The start of TLS on an accepted connection: the handshake, and the principal that a certificate proves.
+
+asyncio encrypts. Until the handshake is over the connection counts as open for the limits of connections and of idle
+time, and starts no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ..logs import get_logger
+
+if TYPE_CHECKING:
+    from ..security.tls import TlsListener
+
+HANDSHAKE_SECONDS = 60.0
+SHUTDOWN_SECONDS = 1.0  # a peer that does not confirm the end of TLS is not waited for, as in Kafka
+
+
+class Encrypted(Protocol):
+    """A connection that waits for its handshake."""
+
+    def secured(self, transport: asyncio.Transport, principal: str | None) -> None: ...
+    def insecure(self, error: Exception) -> None: ...
+    def log_fields(self) -> dict[str, Any]: ...
+
+
+class Encryption:
+    """The handshake of one connection."""
+
+    __slots__ = ("_connection", "_listener", "_task")
+
+    def __init__(self, connection: Encrypted, listener: TlsListener) -> None:
+        self._connection = connection
+        self._listener = listener
+        self._task: asyncio.Task[Any] | None = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop, transport: Any) -> None:
+        """Starts the handshake; `secured` or `insecure` of the connection follows."""
+        starting = loop.start_tls(
+            transport,
+            cast("asyncio.BaseProtocol", self._connection),
+            self._listener.context(),
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        self._task = loop.create_task(starting)
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        connection = self._connection
+        try:
+            transport = task.result()
+            if transport is None or transport.is_closing():
+                raise ConnectionResetError("the client closed the connection")
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            principal = self._listener.principal(certificate) if certificate else None
+        except asyncio.CancelledError:
+            connection.insecure(ConnectionAbortedError("the broker ended"))
+        except Exception as error:
+            connection.insecure(error)
+        else:
+            connection.secured(transport, principal)
+
+    def explain(self, error: Exception | None) -> str:
+        """Logs why the handshake has failed, unless the client has just gone, and returns it."""
+        if error is None or isinstance(error, ConnectionResetError | BrokenPipeError):
+            return "the client closed the connection during the TLS handshake"
+        reason = _reason(error)
+        get_logger().info("TLS handshake failed", reason=reason, **self._connection.log_fields())
+        return f"the TLS handshake failed: {reason}"
+
+
+def is_of_tls(error: Exception) -> bool:
+    """Returns whether an error is one of TLS: the peer has sent bytes that are none, or damaged ones."""
+    return isinstance(error, ssl.SSLError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is not valid: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    return str(error) or type(error).__name__
