@@ -296,13 +296,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.stop()
             return
         verdict = self._verdict = self.shared.admissions[self.node_id].arrive(self)
+        if verdict is Verdict.REFUSED:
+            self.refuse()
+            return
         if verdict is Verdict.SERVED:
             self._served()
-            self._encrypt()
-        elif verdict is Verdict.HELD:
-            self._hold()
         else:
-            self.refuse()
+            self._hold()
+        if self._encryption is not None:
+            self._encryption.begin(self.shared.broker.loop, self._transport)
 
     def _served(self) -> None:
         """Serves an admitted connection, unless its address has opened connections too fast (KIP-612)."""
@@ -315,12 +317,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         from .encryption import Encryption  # few brokers have such a listener
 
         self._encryption = Encryption(self, listener)
-        self._hold()
-
-    def _encrypt(self) -> None:
-        """Begins the handshake of a connection that is served."""
-        if self._encryption is not None and self._holds == 1 and not self._transport.is_closing():
-            self._encryption.begin(self.shared.broker.loop, self._transport)
+        self._holds += 1
 
     def secured(self, transport: asyncio.Transport, principal: str | None) -> None:
         """Serves the connection by `transport`, which encrypts; `principal` is that of the client's certificate."""
@@ -354,6 +351,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holds += 1
         self._reading = False
         self._transport.pause_reading()
+        if self._encryption is None:
+            # uvloop starts to read when connection_made() returns, also where this has paused it.
+            self.shared.broker.loop.call_soon(self._stay_paused)
+
+    def _stay_paused(self) -> None:
+        if not self._reading and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     @property
     def client_host(self) -> str:
@@ -379,10 +383,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._verdict = Verdict.SERVED
         self._holds -= 1
         self._served()
-        if self._encryption is not None:
-            self._encrypt()
-        else:
-            self._process()
+        self._process()
 
     def refuse(self) -> None:
         """Closes the connection: its address has reached the limit of connections."""
@@ -459,6 +460,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Starts the received requests one after the other, until one waits or responses have to be sent first."""
+        if self._encryption is not None:
+            return
         ready: list[Any] = []
         size = 0
         wire = self._wire

@@ -30,16 +30,19 @@ class Encrypted(Protocol):
 class Encryption:
     """The handshake of one connection."""
 
-    __slots__ = ("_connection", "_listener", "_task")
+    __slots__ = ("_connection", "_listener", "_starting")
 
     def __init__(self, connection: Encrypted, listener: TlsListener) -> None:
         self._connection = connection
         self._listener = listener
-        self._task: asyncio.Task[Any] | None = None
+        self._starting: Any = None
 
     def begin(self, loop: asyncio.AbstractEventLoop, transport: Any) -> None:
-        """Starts the handshake; `secured` or `insecure` of the connection follows."""
-        starting = loop.start_tls(
+        """Starts the handshake; `secured` or `insecure` of the connection follows.
+
+        The first step runs at once: a task would begin it later, when uvloop may have read the first bytes already.
+        """
+        self._starting = loop.start_tls(
             transport,
             cast("asyncio.BaseProtocol", self._connection),
             self._listener.context(),
@@ -47,19 +50,24 @@ class Encryption:
             ssl_handshake_timeout=HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
-        self._task = loop.create_task(starting)
-        self._task.add_done_callback(self._done)
+        waiting = self._starting.send(None)
+        waiting._asyncio_future_blocking = False  # as a task does when its coroutine yields a future
+        waiting.add_done_callback(self._finish)
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _finish(self, _waiting: asyncio.Future[Any]) -> None:
         connection = self._connection
         try:
-            transport = task.result()
+            self._starting.send(None)
+        except StopIteration as stop:
+            transport = stop.value
+        except Exception as error:
+            connection.insecure(error)
+            return
+        try:
             if transport is None or transport.is_closing():
                 raise ConnectionResetError("the client closed the connection")
             certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             principal = self._listener.principal(certificate) if certificate else None
-        except asyncio.CancelledError:
-            connection.insecure(ConnectionAbortedError("the broker ended"))
         except Exception as error:
             connection.insecure(error)
         else:
