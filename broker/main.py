@@ -51,6 +51,8 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
         print(f"ottla ready on {address}", flush=True)
     if control is not None:
         print(f"ottla control on {control.url}", flush=True)
+        if control.new_token is not None:
+            print(f"ottla control token {control.new_token}", flush=True)
     on_ready(running)
     state = running.state  # a reset may replace it later
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
@@ -104,7 +106,12 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
         operations = Operations(running)
         await operations.keep_start()
         control = await app.start_control(
-            operations, options.control.host, sock=sock.dup(), may_write=options.control_write, schemas=options.schemas
+            operations,
+            options.control.host,
+            sock=sock.dup(),
+            may_write=options.control_write,
+            schemas=options.schemas,
+            control_access=options.control_access,
         )
     return running, control
 

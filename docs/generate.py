@@ -47,8 +47,9 @@ of a **topic**; or nothing without a **restart**.
 # HTTP API
 
 A broker with `--control HOST:PORT` serves this API; [the control plane](../guides/control.md) introduces it.
-`GET /v1/openapi.json` returns the OpenAPI 3.1 document from which this page is made. There is no authentication: keep
-the address on 127.0.0.1 or in a network of tests.
+`GET /v1/openapi.json` returns the OpenAPI 3.1 document from which this page is made. A request
+needs `Authorization: Bearer TOKEN` unless the broker serves it [on a loopback address without a
+token](../guides/control.md#access).
 """,
     "metrics": """
 # Metrics

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from ..broker.config.control_access import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from ..broker.releases.profiles import NEWEST
 from ..protocol.mistakes import USAGE_ERROR, complain
 from ..storage.io import permissions
@@ -43,10 +44,15 @@ FLAGS = {
     "OTTLA_BROKERS": "--brokers",
     "OTTLA_NODE_IDS": "--node-ids",
     "OTTLA_CONTROL": "--control",
+    "OTTLA_CONTROL_TLS_CERT": "--control-tls-cert",
+    "OTTLA_CONTROL_TLS_KEY": "--control-tls-key",
     "OTTLA_LOG_FORMAT": "--log-format",
     "OTTLA_LOG_LEVEL": "--log-level",
 }
-OWN_VARIABLES = (*FLAGS, READY_VARIABLE, permissions.VARIABLE)
+SWITCHES = {"OTTLA_CONTROL_WRITE": "--control-write", "OTTLA_CONTROL_OPEN_METRICS": "--control-open-metrics"}
+# Read by `ottla serve` itself, which a command line does not carry: the token is a secret.
+_ACCESS = (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, CA_VARIABLE)
+OWN_VARIABLES = (*FLAGS, *SWITCHES, *_ACCESS, READY_VARIABLE, permissions.VARIABLE)
 # An empty value counts as unset: compose files pass `KAFKA_LISTENERS: ${UNSET}` as an empty text.
 _MAY_BE_EMPTY = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_LOG_DIR")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -107,6 +113,11 @@ def plan(
             value = re.sub(r"^https?://", "", value).rstrip("/")
         for one in value.split(",") if flag == "--log-level" else [value]:
             arguments += [flag, one.strip()] if one.strip() else []
+    for name, flag in SWITCHES.items():
+        value = env.get(name, "").strip().lower()
+        if value not in ("", "true", "false"):
+            raise ImageError(f"{name} {value!r}: expected true or false")
+        arguments += [flag] if value == "true" else []
     cluster_id = env.get("CLUSTER_ID", "").strip() or None
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
         raise ImageError(f"CLUSTER_ID {cluster_id!r}: expected 1 to 255 of the characters a-z A-Z 0-9 . _ -")

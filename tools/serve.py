@@ -14,6 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..broker.config.control_access import (
+    TOKEN_FILE_FLAG,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    ControlAccess,
+    given_token,
+    server_context,
+)
 from ..broker.config.record_options import MAX_BYTES, RecordError, RecordOptions
 from ..broker.config.serve_options import (
     BROKERS_MAX,
@@ -51,6 +59,7 @@ _MEANT = {
     "--log-dirs": "--data-dir DIR",
     "--set": "--override KEY=VALUE",
     "--version": "ottla --version",
+    "--control-token": "--control-token-file FILE, or the variable OTTLA_CONTROL_TOKEN",
 }
 
 
@@ -104,14 +113,10 @@ def serve_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--control",
         metavar="HOST:PORT",
-        help="serve a control plane for tests over HTTP: faults, leaders, clock, snapshots; it has no authentication, "
-        "so do not expose it (default: none; needs ottla[http])",
+        help="serve a control plane for tests over HTTP: faults, leaders, clock, snapshots (default: none; needs "
+        "ottla[http]); it needs a token unless HOST is a loopback address",
     )
-    parser.add_argument(
-        "--control-write",
-        action="store_true",
-        help="allow changes from the control plane's web page: create topics, send records, move the clock",
-    )
+    _add_control_arguments(parser)
     parser.add_argument(
         "--schema",
         action="append",
@@ -135,6 +140,57 @@ def serve_parser() -> argparse.ArgumentParser:
     )
     _add_record_arguments(parser)
     return parser
+
+
+def _add_control_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--control-write",
+        action="store_true",
+        help="allow changes from the control plane's web page: create topics, send records, move the clock",
+    )
+    parser.add_argument(
+        TOKEN_FILE_FLAG,
+        metavar="FILE",
+        help="file with the token of the control plane, which is then needed on a loopback address as well (default: "
+        f"the token of {TOKEN_VARIABLE}, or of the file {TOKEN_FILE_VARIABLE}, or where one is needed a new one, which "
+        "is printed)",
+    )
+    parser.add_argument(
+        "--control-open-metrics",
+        action="store_true",
+        help="serve /metrics, /health and /ready without the token",
+    )
+    parser.add_argument("--control-tls-cert", metavar="FILE", help="certificate chain of the control plane, PEM: HTTPS")
+    parser.add_argument("--control-tls-key", metavar="FILE", help="private key of that certificate, PEM")
+
+
+def _control_access(parsed: argparse.Namespace, environ: Mapping[str, str]) -> ControlAccess:
+    """Returns the token and the TLS context of the control plane. Raises ConfigError."""
+    certificate, key = parsed.control_tls_cert, parsed.control_tls_key
+    if (certificate is None) != (key is None):
+        raise ConfigError("--control-tls-cert and --control-tls-key belong together: give both, each a PEM file")
+    tls = None if certificate is None else server_context(certificate, key)
+    return ControlAccess(given_token(parsed.control_token_file, environ), parsed.control_open_metrics, tls)
+
+
+def _with_control(options: ServeOptions, parsed: argparse.Namespace, environ: Mapping[str, str]) -> ServeOptions:
+    """Returns the options with the control plane of the flags, if there is one. Raises ConfigError."""
+    if parsed.control is not None:
+        return dataclasses.replace(
+            options,
+            control=control_listener(parsed.control),
+            control_write=parsed.control_write,
+            control_access=_control_access(parsed, environ),
+            schemas=_schemas(parsed.schema) if parsed.schema else None,
+        )
+    if parsed.schema:
+        raise ConfigError("--schema needs --control HOST:PORT: it is for the web page of the control plane")
+    if parsed.control_write:
+        raise ConfigError("--control-write needs --control HOST:PORT: it is for the web page of the control plane")
+    for name in ("token_file", "open_metrics", "tls_cert", "tls_key"):
+        if getattr(parsed, f"control_{name}"):
+            raise ConfigError(f"--control-{name.replace('_', '-')} needs --control HOST:PORT")
+    return options
 
 
 def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,16 +269,7 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
     options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level, config))
-    if parsed.control is not None:
-        options = dataclasses.replace(
-            options, control=control_listener(parsed.control), control_write=parsed.control_write
-        )
-        if parsed.schema:
-            options = dataclasses.replace(options, schemas=_schemas(parsed.schema))
-    elif parsed.schema:
-        raise ConfigError("--schema needs --control HOST:PORT: it is for the web page of the control plane")
-    elif parsed.control_write:
-        raise ConfigError("--control-write needs --control HOST:PORT: it is for the web page of the control plane")
+    options = _with_control(options, parsed, environ)
     return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.limits import INT32_MAX
 from ..errors import ConfigError
+from .control_access import ControlAccess
 from .initial_features import initial_features
 from .node_configs import check_nodes
 from .record_options import RecordOptions
@@ -88,9 +89,11 @@ class ServeOptions:
     log_levels: tuple[tuple[str, str], ...] = ()
     """Loggers with an initial level other than INFO."""
     control_write: bool = False
+    """Whether the control plane's page, and browsers, may make changes."""
+    control_access: ControlAccess = field(default_factory=ControlAccess)
+    """The token and the TLS context of the control plane."""
     schemas: Schemas | None = None
     """Schemas with which the control plane's page decodes keys and values."""
-    """Whether the control plane's page, and browsers, may make changes."""
     record: RecordOptions | None = None
     """Recording that starts with the broker; None for no recording."""
 
@@ -156,8 +159,8 @@ def flag_address(flag: str, text: str) -> tuple[str, int | None]:
 
 
 def control_listener(text: str) -> Listener:
-    """Parses the value of `--control`: HOST:PORT. The host is mandatory, because the control plane has no password.
-    Raises ConfigError, also if aiohttp is not installed.
+    """Parses the value of `--control`: HOST:PORT. The host is mandatory: on a loopback address a control plane needs
+    no token. Raises ConfigError, also if aiohttp is not installed.
     """
     host, port = flag_address("--control", text.removeprefix("http://").removesuffix("/"))
     if port is None:

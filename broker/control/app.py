@@ -2,8 +2,9 @@
 
 The server, its bounds, and the conversion of requests and responses; the routes are in `routes.py`. No request can end
 the broker: a body is bounded and checked before it is used, a refusal is one line of JSON, and an unexpected error is
-logged and returned with status 500. There is no authentication. Requests from pages of other sites, in a browser on
-this machine, are refused, see `browsers.py`. The web pages are in `web/`.
+logged and returned with status 500. Requests need a token unless the control plane listens on a loopback address alone,
+see `access.py`; those from pages of other sites, in a browser on this machine, are refused, see `browsers.py`. The web
+pages are in `web/`.
 
 Needs the extra `http`: importing this module without aiohttp raises ImportError.
 """
@@ -11,6 +12,7 @@ Needs the extra `http`: importing this module without aiohttp raises ImportError
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import re
 import socket
@@ -23,10 +25,11 @@ from aiohttp import web
 
 from ...protocol.text import visible
 from ..admin_api.views import OperationError, status_of
+from ..config.control_access import ControlAccess
 from ..config.serve_options import Listener, format_address
 from ..logs import get_logger
 from ..network.listener import SocketSettings, bind
-from . import browsers, observing
+from . import access, browsers, observing
 from .decoding import convert, decode
 from .models.parameters import PATH_PARAMETERS
 from .openapi import document
@@ -58,6 +61,16 @@ class ControlServer:
         self._runner = runner
         self._plane = plane
 
+    @property
+    def token(self) -> str | None:
+        """The token that requests need; None if they need none."""
+        return self._plane.access.token
+
+    @property
+    def new_token(self) -> str | None:
+        """The token, if it was generated at the start."""
+        return self.token if self._plane.access.is_generated else None
+
     async def stop(self) -> None:
         """Stops accepting requests; running ones have STOP_SECONDS to end. A restore continues: `operations.stop`,
         which stops the broker, waits for it. Drops the snapshots."""
@@ -72,23 +85,28 @@ async def start_control(
     sock: socket.socket | None = None,
     may_write: bool = False,
     schemas: Schemas | None = None,
+    control_access: ControlAccess | None = None,
 ) -> ControlServer:
     """Serves `operations` at `host` and `port` (0: a free port), or on `sock`, a bound socket. With `may_write` the web
-    pages may change the broker; with `schemas` they decode keys and values.
+    pages may change the broker; with `schemas` they decode keys and values. Without `control_access` a token is
+    generated unless the address is a loopback address.
 
     Runs on the broker's loop. Raises StartupError, one line, if it cannot listen at the address.
     """
     if sock is None:
         sock = bind(Listener("CONTROL", host, port), SocketSettings())
-    plane = Plane(operations, host, may_write, schemas)
+    bound_host, bound_port = sock.getsockname()[:2]
+    given = control_access or ControlAccess()
+    is_local = ipaddress.ip_address(bound_host.partition("%")[0]).is_loopback
+    plane = Plane(operations, host, may_write, schemas, access.Access(given, is_local=is_local, port=bound_port))
     plane.look()
     runner = web.AppRunner(
         application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_Quiet()
     )
     await runner.setup()
-    await web.SockSite(runner, sock, backlog=BACKLOG).start()
-    bound_host, bound_port = sock.getsockname()[:2]
-    return ControlServer(f"http://{format_address(host or bound_host, bound_port)}", runner, plane)
+    await web.SockSite(runner, sock, backlog=BACKLOG, ssl_context=given.tls).start()
+    scheme = "http" if given.tls is None else "https"
+    return ControlServer(f"{scheme}://{format_address(host or bound_host, bound_port)}", runner, plane)
 
 
 def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Application:
@@ -131,9 +149,15 @@ class _Quiet:
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Turns every error of a handler into a response: one line of JSON, or a page for a browser."""
     plane = request.app[_PLANE]
-    why = browsers.refusal(request.method, request.headers, plane.host, may_write=plane.may_write)
+    resource = request.match_info.route.resource
+    route = None if resource is None else resource.canonical
+    may_write = plane.may_write or route in (access.LOGIN, access.LOGOUT)
+    why = browsers.refusal(request.method, request.headers, plane.host, may_write=may_write)
     if why is not None:  # as JSON: a page shows more of the broker
         return _respond({"error": visible(why)}, 403)
+    why = plane.access.refusal(route, request.headers, request.cookies)
+    if why is not None:
+        return await _unauthorized(request, why)
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -149,6 +173,16 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return _respond({"error": "the connection ended before the body"}, 400)
         get_logger().exception("control plane request failed", method=request.method, path=request.path)
         return _error(request, 500, f"{type(error).__name__}: {error}")
+
+
+async def _unauthorized(request: web.Request, why: str) -> web.Response:
+    """Returns a line of JSON, or the form in which a browser sends the token."""
+    headers = access.challenge(request.headers)
+    if site.is_wanted(request):
+        wanted = request.path_qs if request.method in browsers.READING else "/"
+        with contextlib.suppress(Refusal):  # raised without Jinja2
+            return await site.login_form(wanted, status=401, headers=headers)
+    return _respond({"error": why}, 401, headers)
 
 
 def _reason(error: web.HTTPException, request: web.Request) -> str:

@@ -1,8 +1,8 @@
 """Decides which requests of browsers the control plane serves: those of its own pages only. Pure.
 
-The control plane has no authentication, so a page of another site, open in a browser on this machine, must not reach
-it. Such a page has two ways. It can send a request across origins, which the browser reports in `Origin` and
-`Sec-Fetch-Site`. Or it can let a name of its own resolve to this machine (DNS rebinding); then `Host` is that name.
+On a loopback address the control plane needs no token, so a page of another site, open in a browser on this machine,
+must not reach it. Such a page has two ways. It can send a request across origins, which the browser reports in `Origin`
+and `Sec-Fetch-Site`. Or it can let a name of its own resolve to this machine (DNS rebinding); then `Host` is that name.
 Other programs (curl, Java, Node.js, `ottla ctl`) are served: they can send any header.
 """
 

@@ -15,11 +15,10 @@ from aiohttp import web
 from ..admin_api.overview import about
 from ..metrics.counters import RequestMetrics
 from ..metrics.loop_lag import LoopLag
+from .access import HEALTH, METRICS, READY
 
 if TYPE_CHECKING:
     from .plane import Plane
-
-METRICS, HEALTH, READY = "/metrics", "/health", "/ready"
 
 
 def add_to(app: web.Application, plane: Plane) -> None:

@@ -15,7 +15,7 @@ from .route import BASE, Route
 TITLE = "Ottla's control plane"
 DESCRIPTION = (
     "Operations of a running broker for tests and tools: faults, leaders, the clock, snapshots, and the stored data. "
-    "It has no authentication: any client that reaches it may use all of them. "
+    "It needs a token, `Authorization: Bearer TOKEN`, unless the broker serves it on a loopback address without one. "
     "At the root of the same address are `/metrics`, `/health`, `/ready` and a page for browsers. "
     'Bytes (keys, values and headers of records) are a string where they are UTF-8 and `{"base64": "..."}` where they '
     "are not; requests may have either. Times are milliseconds since 1970, durations milliseconds. "
@@ -23,12 +23,14 @@ DESCRIPTION = (
 )
 REASONS = {
     400: "The request is malformed; the error names the place.",
+    401: "The token is missing or wrong.",
     403: "The request comes from a page of another site, or a browser that may only read would change something.",
     404: "The object does not exist.",
     409: "The state of the broker does not allow it.",
     413: "The body is larger than the control plane accepts.",
     500: "An unexpected error of the broker; its log has the details.",
 }
+SCHEME = "token"
 _REF = "#/components/schemas/{name}"
 
 
@@ -46,7 +48,17 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": version("ottla"), "description": DESCRIPTION},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                SCHEME: {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token of the control plane; on a loopback address it may need none.",
+                }
+            },
+        },
+        "security": [{SCHEME: []}, {}],
     }
 
 
@@ -56,7 +68,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
         found["parameters"] = parameters
     if route.body is not None:
         found["requestBody"] = {"required": route.needs_body, "content": _json(schemas[route.body])}
-    statuses = (400, 403, *route.refusals, *((413,) if route.body is not None else ()), 500)
+    statuses = (400, 401, 403, *route.refusals, *((413,) if route.body is not None else ()), 500)
     found["responses"] = {str(route.status): {"description": "Done.", "content": _json(schemas[route.response])}} | {
         str(status): {"description": REASONS[status], "content": _json(schemas[Error])} for status in sorted(statuses)
     }

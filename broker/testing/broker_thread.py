@@ -57,6 +57,7 @@ class BrokerThread:
         self.faults = Faults()
         self.bootstraps: dict[str, str] = {}
         self.control_url: str | None = None
+        self.control_token: str | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.operations: Operations | None = None
         """None while the broker does not run."""
@@ -190,8 +191,9 @@ class BrokerThread:
                     where.port,
                     may_write=self.options.control_write,
                     schemas=self.options.schemas,
+                    control_access=self.options.control_access,
                 )
-                self.control_url = control.url
+                self.control_url, self.control_token = control.url, control.token
             running.on_failed = partial(_shut, running)
             names = [listener.name for listener in self.options.listeners]
             self.bootstraps = {name: _addresses(running, number) for number, name in enumerate(names)}

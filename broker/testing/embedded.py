@@ -39,6 +39,7 @@ from ..admin_api.views import (
     checked_text,
     whole,
 )
+from ..config.control_access import ControlAccess, checked_token
 from ..config.definitions import broker_fact
 from ..config.record_options import RecordOptions
 from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
@@ -129,14 +130,21 @@ def embedded_options(
 
 
 def with_control(
-    options: ServeOptions, control: str | None, write: bool, schemas: Mapping[str, str | os.PathLike[str]] | None
+    options: ServeOptions,
+    control: str | None,
+    write: bool,
+    schemas: Mapping[str, str | os.PathLike[str]] | None,
+    token: str | None,
 ) -> ServeOptions:
     """Returns the options with a control plane at HOST:PORT, unless `control` is None. Raises ConfigError."""
+    if token is not None and control is None:
+        raise ConfigError("control_token needs control: it is the token of the control plane")
     if schemas is not None and control is None:
         raise ConfigError("schemas needs control: it is for the web page of the control plane")
     if control is None:
         return options
-    options = replace(options, control=control_listener(control), control_write=write)
+    access = ControlAccess(None if token is None else checked_token(token, "control_token"))
+    options = replace(options, control=control_listener(control), control_write=write, control_access=access)
     return replace(options, schemas=Schemas.load(schemas.items())) if schemas else options
 
 
@@ -228,12 +236,13 @@ class _Calls:
         record: str | os.PathLike[str] | None = None,
         node_ids: Sequence[int] | None = None,
         schemas: Mapping[str, str | os.PathLike[str]] | None = None,
+        control_token: str | None = None,
     ) -> None:
         """Checks the arguments; does not start the broker. Raises ValueError, TypeError."""
         options = embedded_options(release, configs, data_dir, brokers, listeners, node_ids)
         if record is not None:
             options = replace(options, record=RecordOptions(os.fspath(record)))
-        options = with_control(options, control, control_write, schemas)
+        options = with_control(options, control, control_write, schemas, control_token)
         self._attach(BrokerThread(options, in_memory=data_dir is None), release)
 
     def _attach(self, thread: BrokerThread, release: str) -> None:
@@ -256,6 +265,11 @@ class _Calls:
     def control_url(self) -> str | None:
         """The URL of the control plane, once the broker is started; None without one."""
         return self._thread.control_url
+
+    @property
+    def control_token(self) -> str | None:
+        """The token that the control plane needs, once the broker is started; None if it needs none."""
+        return self._thread.control_token
 
     # The whole state
 
@@ -365,6 +379,7 @@ class Embedded(_Calls, Blocking):
     number of nodes that clients see, with ids from the config `node.id` or 1 upwards; `node_ids` sets the ids instead,
     such as `[0, 1, 2]`. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. `control`,
     HOST:PORT, adds a control plane for other processes, as `ottla serve --control` does (it needs the extra `http`);
+    it needs `control_token`, by default a generated one, unless the host is a loopback address and no token is given;
     with `control_write` its web page may change the broker, and with `schemas` it decodes keys and values:
     `{"orders": "order.avsc", "orders:key": "key.desc#shop.Key"}`. `record` is a file for all requests and responses:
     `.jsonl` is JSON lines, `.pcapng` is for Wireshark; it is complete when the broker has stopped.

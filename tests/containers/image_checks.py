@@ -7,11 +7,13 @@ import contextlib
 import functools
 import json
 import logging
+import secrets
 import socket
 import statistics
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -283,11 +285,21 @@ def has_a_control_plane(engine: Engine) -> str:
         "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{ports[0]}",
         "OTTLA_BROKERS": "3",
         "OTTLA_CONTROL": f"0.0.0.0:{ports[3]}",
+        "OTTLA_CONTROL_TOKEN": secrets.token_hex(16),
     }
     name = engine.run(engine.image, environ=environ, publish=[f"127.0.0.1:{port}:{port}" for port in ports])
     engine.await_healthy(name)
     exchange(f"localhost:{ports[1]}")
-    with urllib.request.urlopen(f"http://127.0.0.1:{ports[3]}/v1/topology", timeout=10) as response:
+    request = urllib.request.Request(f"http://127.0.0.1:{ports[3]}/v1/topology")
+    try:
+        urllib.request.urlopen(request, timeout=10).close()
+        raise Failed("the control plane needs no token")
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 401:
+            raise Failed(f"status {error.code} without a token") from error
+    request.add_header("Authorization", f"Bearer {environ['OTTLA_CONTROL_TOKEN']}")
+    with urllib.request.urlopen(request, timeout=10) as response:
         result = json.load(response)
     nodes = [node["id"] for node in result["nodes"]]
     if nodes != [1, 2, 3] or "exchanged" not in {partition["topic"] for partition in result["partitions"]}:

@@ -160,6 +160,14 @@ def test_mounted_file_has_lower_precedence_than_the_environment(tmp_path: Path) 
         ({"OTTLA_CONTROL": "http://0.0.0.0:9644/"}, ("--release", "4.4", "--control", "0.0.0.0:9644")),
         ({"OTTLA_LOG_FORMAT": "json", "OTTLA_CONTROL": ""}, ("--release", "4.4", "--log-format", "json")),
         (
+            {"OTTLA_CONTROL": "0.0.0.0:1", "OTTLA_CONTROL_TOKEN": "0123456789abcdef", "OTTLA_CONTROL_WRITE": "True"},
+            ("--release", "4.4", "--control", "0.0.0.0:1", "--control-write"),
+        ),
+        (
+            {"OTTLA_CONTROL_TLS_CERT": "c", "OTTLA_CONTROL_TLS_KEY": "k", "OTTLA_CONTROL_OPEN_METRICS": "false"},
+            ("--release", "4.4", "--control-tls-cert", "c", "--control-tls-key", "k"),
+        ),
+        (
             {"OTTLA_LOG_LEVEL": "request_log=DEBUG, WARN"},
             ("--release", "4.4", "--log-level", "request_log=DEBUG", "--log-level", "WARN"),
         ),
@@ -170,7 +178,7 @@ def test_ottla_variables_are_flags(environ: dict[str, str], arguments: tuple[str
 
 
 def test_unknown_ottla_variable_is_reported() -> None:
-    known = {"OTTLA_RELEASE": "2.8", "OTTLA_READY_FILE": "x", "OTTLA_UMASK": "022"}
+    known = {"OTTLA_RELEASE": "2.8", "OTTLA_READY_FILE": "x", "OTTLA_UMASK": "022", "OTTLA_CONTROL_TOKEN_FILE": "t"}
     assert image.plan({"OTTLA_RELASE": "2.8", **known}).unknown == ("OTTLA_RELASE",)
 
 
@@ -191,6 +199,7 @@ def test_controller_only_role_does_not_serve(roles: str, serves: bool) -> None:
         ({"KAFKA_ADVERTISED_LISTENERS": "x:1"}, "'x:1' is not NAME://host:port"),
         ({"KAFKA_LISTENERS": "SSL://:9092"}, "listener SSL has the protocol SSL"),
         ({"OTTLA_RELEASE": "9.9"}, "9.9"),
+        ({"OTTLA_CONTROL_WRITE": "yes"}, "OTTLA_CONTROL_WRITE 'yes': expected true or false"),
         ({"KAFKA_NUM_PARTITIONS": "many"}, "num.partitions"),
     ],
 )

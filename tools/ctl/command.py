@@ -18,7 +18,8 @@ from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...protocol.text import cell, duration_ms, time_ms
 from ..command_line import printing
-from ..http_client import VARIABLE, Client, Unreachable, Wrong
+from ..control_flags import VARIABLE, add_control_flags
+from ..http_client import Client, Unreachable, Wrong, control_client
 from ..top.plain import overview
 from . import administration, log_levels, output, recording, requests
 from .faults import add_fault_arguments, rule_of
@@ -33,11 +34,10 @@ def ctl(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
     """`ottla ctl`: runs one subcommand and returns the exit code."""
     parser = ctl_parser()
     parsed = parser.parse_args(list(arguments))
-    address = parsed.control or (os.environ if environ is None else environ).get(VARIABLE)
-    if not address:
-        parser.error(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
     try:
-        client = Client(address, parsed.timeout)
+        client = control_client(parsed, os.environ if environ is None else environ, parsed.timeout)
+        if client is None:
+            parser.error(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
         response = parsed.call(client, parsed)
         text = (
             json.dumps(response, indent=2, ensure_ascii=False) if parsed.json else _shown(client, parsed.show, response)
@@ -67,10 +67,10 @@ def ctl_parser() -> argparse.ArgumentParser:
     """Returns the argument parser of `ottla ctl`: RESOURCE VERB ARGUMENTS."""
     parser = Parser(
         prog="ottla ctl",
-        description="Control a broker that runs with --control. The control plane has no authentication.",
+        description="Control a broker that runs with --control.",
         allow_abbrev=False,
     )
-    parser.add_argument("--control", metavar="URL", help=f"address of the control plane (default: {VARIABLE})")
+    add_control_flags(parser)
     parser.add_argument(
         "--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="timeout of a request"
     )

@@ -22,6 +22,7 @@ from ...storage.errors import StorageError
 from ...storage.inspect import partitions
 from ...storage.producers.producer_state import SEQUENCE_SPACE
 from ..command_line import FOUND_DAMAGE, number, printing
+from ..control_flags import add_access_flags
 from ..disk.formats import topic_configs
 from . import output
 from .explanation import Explanation
@@ -60,7 +61,7 @@ def _check(parser: Parser, parsed: Namespace) -> None:
     if parsed.group is not None:
         _check_group(parser, parsed)
         return
-    if (parsed.member, parsed.offset, parsed.control) != (None,) * 3:
+    if (parsed.member, parsed.offset, parsed.control, parsed.control_token_file, parsed.control_ca) != (None,) * 5:
         parser.error("--member, --offset and --control need --group")
     if parsed.transactions:
         if (parsed.directory is None) is (parsed.bootstrap_server is None):
@@ -116,6 +117,7 @@ def _parser() -> Parser:
             " [--json] (DIR | --bootstrap-server ADDRESS)\n"
             "       %(prog)s --group G [--member M] [--json] --bootstrap-server ADDRESS\n"
             "       %(prog)s --group G --topic T --partition P --offset N [--json] --control URL"
+            " [--control-token-file FILE] [--control-ca FILE]"
         ),
         allow_abbrev=False,
     )
@@ -137,6 +139,7 @@ def _parser() -> Parser:
     parser.add_argument("--member", metavar="M", help="only this member")
     parser.add_argument("--offset", metavar="N", type=number("offset", INT64_MAX), help="a record of a share group")
     parser.add_argument("--control", metavar="URL", help="address of the control plane, for --offset")
+    add_access_flags(parser)
     parser.add_argument("--batches", action="store_true", help="a line for each batch, also for consecutive ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

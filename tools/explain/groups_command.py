@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from ...client.net.errors import ClientError
 from ...protocol.mistakes import complain
 from ...protocol.text import visible
 from ..command_line import printing
-from ..http_client import Client, Unreachable, Wrong
+from ..http_client import Unreachable, Wrong, control_client
 from . import deliveries
 from .members import reasons, subscription
 
@@ -88,7 +89,9 @@ def _places(some: tuple[tuple[str, int], ...]) -> list[dict[str, Any]]:
 def _record(arguments: Namespace) -> str:
     """Returns the text about a record. Raises Wrong or Unreachable."""
     query: dict[str, Any] = {"topic": arguments.topic, "partition": arguments.partition}
-    found = Client(arguments.control, CONTROL_S).request("GET", "groups", arguments.group, "records", query=query)
+    client = control_client(arguments, os.environ, CONTROL_S)
+    assert client is not None  # --control is there
+    found = client.request("GET", "groups", arguments.group, "records", query=query)
     texts = deliveries.lines(found, arguments.offset)
     if arguments.json:
         document: dict[str, Any] = {"group": arguments.group, **query, "offset": arguments.offset}

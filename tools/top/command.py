@@ -18,7 +18,8 @@ from ...broker.admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ..command_line import printing
-from ..http_client import VARIABLE, Client, Unreachable, Wrong
+from ..control_flags import VARIABLE, add_control_flags
+from ..http_client import Client, Unreachable, Wrong, control_client
 from .plain import page
 from .rates import History, Overview
 
@@ -31,13 +32,12 @@ def top(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
     """`ottla top`: runs the screen or prints the tables once, and returns the exit code."""
     parser = top_parser()
     given = parser.parse_args(list(arguments))
-    address = given.control or (os.environ if environ is None else environ).get(VARIABLE)
-    if not address:
-        parser.error(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
     try:
-        client = Client(address, TIMEOUT_SECONDS)
+        client = control_client(given, os.environ if environ is None else environ, TIMEOUT_SECONDS)
     except Wrong as error:
         return complain(parser.prog, error)
+    if client is None:
+        parser.error(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
 
     def fetch(contains: str) -> Overview:
         return client.request("GET", "overview", query={"limit": given.limit, "contains": contains or None})
@@ -63,7 +63,7 @@ def top_parser() -> argparse.ArgumentParser:
         "clients, slow requests. Press ? on the screen for the keys.",
         allow_abbrev=False,
     )
-    parser.add_argument("--control", metavar="URL", help=f"address of the control plane (default: {VARIABLE})")
+    add_control_flags(parser)
     parser.add_argument(
         "--interval",
         type=_interval,

@@ -26,6 +26,7 @@ from aiohttp import web
 
 from ...admin_api.views import OperationError, status_of
 from ...logs import get_logger
+from ..access import LOGIN, LOGOUT
 from ..refusal import Refusal
 from .answer import Download, Moved, Page, PageRequest, PageResponse, Stream
 from .query import MAX_TEXT, Query, unquoted
@@ -37,6 +38,7 @@ MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_FIELDS = 100
 MAX_STREAMS = 16  # that are open at once
 STUCK_SECONDS = 60.0  # after which a client that reads nothing of a stream is disconnected
+LOGIN_TEMPLATE = "login.html"
 STATIC = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
@@ -106,6 +108,9 @@ def add_to(app: web.Application, plane: Plane) -> None:
         if view.act is not None:
             app.router.add_post(view.path, partial(_done, plane, view.act, view.again or view.show))
     app.router.add_get("/static/{name}", _static)
+    app.router.add_get(LOGIN, partial(_login, plane))
+    app.router.add_post(LOGIN, partial(_log_in, plane))
+    app.router.add_post(LOGOUT, partial(_log_out, plane))
     app.on_shutdown.append(partial(_end_streams, plane))
     app.router.add_get("/favicon.ico", _icon)
 
@@ -121,6 +126,50 @@ def refused(plane: Plane, status: int, message: str, headers: Mapping[str, str] 
         raise Refusal(503, "the broker is stopping")
     page = Page("refused.html", "Not done" if status < 500 else "Unexpected error", "", {"message": message}, status)
     return _response(plane, page, headers)
+
+
+async def login_form(
+    wanted: str = "/", problem: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Returns the page in which a browser sends the token; it leads to the path `wanted`, and has no facts about the
+    broker. Raises Refusal if no page can be rendered."""
+    await load(LOGIN_TEMPLATE)
+    body = _renderer().page(LOGIN_TEMPLATE, {"wanted": _own_path(wanted), "problem": problem})
+    kept = {**HEADERS, "Cache-Control": "no-store", **(headers or {})}
+    return web.Response(body=body, status=status, content_type="text/html", charset="utf-8", headers=kept)
+
+
+def _own_path(text: str) -> str:
+    """Returns a path of this server, without a host; other text becomes that of the overview."""
+    is_plain = text.isascii() and text.isprintable() and len(text) <= MAX_TEXT
+    is_own = text.startswith("/") and text[1:2] not in ("/", "\\") and not text.startswith((LOGIN, LOGOUT))
+    return text if is_plain and is_own else "/"
+
+
+async def _login(plane: Plane, request: web.Request) -> web.Response:
+    if plane.access.token is None:
+        return _response(plane, Moved("/"))
+    return await login_form()
+
+
+async def _log_in(plane: Plane, request: web.Request) -> web.Response:
+    """Begins the session of a browser that sends the token."""
+    given = await _form(request)
+    value = plane.access.begin(given.get("token", ""))
+    wanted = _own_path(given.get("wanted", ""))
+    if value is None:
+        return await login_form(wanted, "The token is not that of this broker.", status=401)
+    response = _response(plane, Moved(wanted))
+    is_secure = plane.access.is_secure
+    response.set_cookie(plane.access.cookie, value, httponly=True, samesite="Strict", secure=is_secure)
+    return response
+
+
+async def _log_out(plane: Plane, request: web.Request) -> web.Response:
+    plane.access.end(request.cookies)
+    response = _response(plane, Moved(LOGIN))
+    response.del_cookie(plane.access.cookie)
+    return response
 
 
 @functools.cache
@@ -260,6 +309,7 @@ def _response(
         "title": response.title,
         "part": response.part,
         "may_write": plane.may_write,
+        "has_login": plane.access.token is not None,
         "done": done if plane.may_write else "",
         "problem": None,
         "given": {},

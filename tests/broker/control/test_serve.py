@@ -116,6 +116,6 @@ def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_help_names_the_missing_authentication(tmp_path: Path) -> None:
+def test_help_names_the_addresses_that_need_a_token(tmp_path: Path) -> None:
     outcome = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert "it has no authentication" in " ".join(outcome.stdout.split())
+    assert "it needs a token unless HOST is a loopback address" in " ".join(outcome.stdout.split())

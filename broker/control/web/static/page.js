@@ -19,6 +19,7 @@
     busy = true;
     try {
       const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (response.status === 401) { location.reload(); return; }
       const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
       const held = document.activeElement;
       for (const part of document.querySelectorAll("[data-refresh]")) {

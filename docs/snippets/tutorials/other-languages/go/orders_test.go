@@ -15,6 +15,7 @@ import (
 func control(t *testing.T, method, path, body string) (answer map[string]any) {
 	t.Helper()
 	request, _ := http.NewRequest(method, os.Getenv("OTTLA_CONTROL")+"/v1"+path, strings.NewReader(body))
+	request.Header.Set("Authorization", "Bearer "+os.Getenv("OTTLA_CONTROL_TOKEN"))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import kafkajs from "kafkajs";
 
-const { OTTLA_BOOTSTRAP, OTTLA_CONTROL } = process.env;
+const { OTTLA_BOOTSTRAP, OTTLA_CONTROL, OTTLA_CONTROL_TOKEN } = process.env;
 const topic = "orders-node";
 
 /** One call to the control plane. */
 async function control(method, path, body) {
-  const response = await fetch(`${OTTLA_CONTROL}/v1${path}`, { method, body: body && JSON.stringify(body) });
+  const headers = { Authorization: `Bearer ${OTTLA_CONTROL_TOKEN}` };
+  const response = await fetch(`${OTTLA_CONTROL}/v1${path}`, { method, headers, body: body && JSON.stringify(body) });
   assert(response.ok, `${response.status} ${await response.clone().text()}`);
   return response.json();
 }

@@ -7,6 +7,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -21,9 +22,10 @@ import org.testcontainers.utility.DockerImageName;
 
 class OrdersTest {
     static final String IMAGE = System.getenv().getOrDefault("OTTLA_IMAGE", "ottla:dev");
+    static final String TOKEN = UUID.randomUUID().toString();
     static final KafkaContainer KAFKA =
         new KafkaContainer(DockerImageName.parse(IMAGE).asCompatibleSubstituteFor("apache/kafka"))
-            .withEnv("OTTLA_CONTROL", "0.0.0.0:9644");
+            .withEnv("OTTLA_CONTROL", "0.0.0.0:9644").withEnv("OTTLA_CONTROL_TOKEN", TOKEN);
 
     @BeforeAll
     static void start() {
@@ -39,7 +41,8 @@ class OrdersTest {
     /** One call to the control plane. */
     static String control(String method, String path, String body) throws Exception {
         var uri = URI.create("http://" + KAFKA.getHost() + ":" + KAFKA.getMappedPort(9644) + "/v1" + path);
-        var request = HttpRequest.newBuilder(uri).method(method, HttpRequest.BodyPublishers.ofString(body)).build();
+        var request = HttpRequest.newBuilder(uri).header("Authorization", "Bearer " + TOKEN)
+            .method(method, HttpRequest.BodyPublishers.ofString(body)).build();
         var response = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
         assertTrue(response.statusCode() < 300, response::body);
         return response.body();
