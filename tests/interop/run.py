@@ -55,6 +55,7 @@ MODULES = [
     "spark_moved",
     "top_screen",
     "browsed",
+    "secured",
     "observing",
 ]
 

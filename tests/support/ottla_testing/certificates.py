@@ -32,8 +32,11 @@ class Authority:
         issued = self._ca.issue_cert(
             *(hosts or ("localhost", "127.0.0.1", "::1")), common_name=common_name, not_after=not_after
         )
+        key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+        kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8  # Java reads no other kind
+        chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
         path = self.folder / f"{name}.pem"
-        path.write_bytes(issued.private_key_and_cert_chain_pem.bytes())
+        path.write_bytes(key.private_bytes(*kinds, serialization.NoEncryption()) + chain)
         return path
 
     def issue_pkcs12(self, name: str, *hosts: str, common_name: str | None = None) -> Path:

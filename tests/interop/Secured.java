@@ -1,0 +1,78 @@
+import java.nio.file.*;
+import java.time.Duration;
+import java.util.*;
+import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.errors.AuthenticationException;
+import org.apache.kafka.common.serialization.*;
+
+/**
+ * Logs in to a broker in several ways, each with a record that is written and read.
+ *
+ * Arguments: a file in PEM with what is trusted, one with a key and its certificate, in PEM or PKCS12. A line of the standard
+ * input is one way: name, address, security protocol, mechanism, user, password, separated by tabs. Prints a line for each.
+ */
+public class Secured {
+    static final String COMMON = "org.apache.kafka.common.security.";
+
+    static String module(String mechanism, String user, String password) {
+        if (mechanism.equals("OAUTHBEARER"))
+            return COMMON + "oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"" + user + "\";";
+        String name = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
+        String quoted = password.replace("\"", "\\\"");
+        return COMMON + name + " required username=\"" + user + "\" password=\"" + quoted + "\";";
+    }
+
+    static Properties properties(String[] way, String trusted, String own) {
+        Properties p = new Properties();
+        p.put("bootstrap.servers", way[1]);
+        p.put("security.protocol", way[2]);
+        p.put("default.api.timeout.ms", "20000");
+        p.put("request.timeout.ms", "10000");
+        p.put("max.block.ms", "20000");
+        p.put("ssl.truststore.type", "PEM");
+        p.put("ssl.truststore.location", trusted);
+        if (way[2].equals("SSL")) {
+            p.put("ssl.keystore.type", own.endsWith(".p12") ? "PKCS12" : "PEM");
+            p.put("ssl.keystore.location", own);
+            if (own.endsWith(".p12")) p.put("ssl.keystore.password", "changeit");
+        }
+        if (way[2].startsWith("SASL")) {
+            p.put("sasl.mechanism", way[3]);
+            p.put("sasl.jaas.config", module(way[3], way[4], way[5]));
+        }
+        return p;
+    }
+
+    static void sendAndRead(Properties p, String topic) throws Exception {
+        try (Producer<String, String> producer = new KafkaProducer<>(p, new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>(topic, topic)).get();
+        }
+        p.put("group.id", topic);
+        p.put("auto.offset.reset", "earliest");
+        try (Consumer<String, String> consumer = new KafkaConsumer<>(p, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(Collections.singletonList(topic));
+            long deadline = System.currentTimeMillis() + 20_000;
+            while (System.currentTimeMillis() < deadline)
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200)))
+                    if (record.value().equals(topic)) return;
+            throw new IllegalStateException("the record did not come");
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Scanner lines = new Scanner(System.in);
+        while (lines.hasNextLine()) {
+            String[] way = lines.nextLine().split("\t", -1);
+            try {
+                sendAndRead(properties(way, arguments[0], arguments[1]), way[0]);
+                System.out.println(way[0] + " ok");
+            } catch (Exception e) {
+                Throwable cause = e instanceof ExecutionException ? e.getCause() : e;
+                boolean refused = cause instanceof AuthenticationException;
+                System.out.println(way[0] + (refused ? " refused" : " failed " + e + " " + e.getCause()));
+            }
+        }
+    }
+}
