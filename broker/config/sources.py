@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...storage.format.properties import parse_properties
+from ...protocol.properties import parse_properties
 from ..errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 20  # a server.properties has a few kB; anything larger is the wrong file

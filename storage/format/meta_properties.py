@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...protocol.properties import parse_properties
 from ..errors import StorageError
-from .properties import parse_properties
 
 VERSIONS = ("0", "1")
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
+from ...protocol.properties import format_properties
 from .. import restore
 from ..config import LogConfig
 from ..errors import DirectoryFailed, DirectoryLocked, StorageError
@@ -28,7 +29,6 @@ from ..format import clean_close
 from ..format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC
 from ..format.meta_properties import parse_meta_properties
 from ..format.partition_metadata import encode_id, read_topic_id
-from ..format.properties import format_properties
 from ..io.disk_errors import is_transient, lasting_error
 from ..io.files import Files, write_atomically
 from ..log.losses import FOLDER_GONE, Loss

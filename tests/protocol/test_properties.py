@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ottla.protocol.properties import format_properties, parse_properties
 from ottla.storage.errors import StorageError
 from ottla.storage.format.meta_properties import parse_meta_properties
-from ottla.storage.format.properties import format_properties, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,16 @@ def test_properties_file_is_read_as_by_java(data: bytes, pairs: dict[str, str]) 
     assert parse_properties(data) == pairs
 
 
-@pytest.mark.parametrize("data", [rb"a=\u00g1", rb"a=\u12", rb"\u=1"])
-def test_malformed_unicode_escape_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"malformed .uxxxx escape"):
+@pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        (rb"sasl.password=secret\u00g1", "the value of sasl.password"),
+        (rb"a=\u12", "the value of a"),
+        (rb"\u=1", r"the key .u"),
+    ],
+)
+def test_malformed_unicode_escape_is_refused(data: bytes, place: str) -> None:
+    with pytest.raises(ValueError, match=rf"^malformed .uxxxx escape in {place}$"):
         parse_properties(data)
 
 

@@ -16,12 +16,14 @@ _ESCAPED = str.maketrans({letter: f"\\{short}" for short, letter in _ESCAPES.ite
 def parse_properties(data: bytes) -> dict[str, str]:
     """Returns the pairs of a file in ISO 8859-1 with `\\uxxxx` escapes; the last pair of a key wins.
 
-    Raises ValueError for a malformed escape, the only error that the format has.
+    Raises ValueError for a malformed escape, the only error that the format has; a value, which may be a password, is
+    not in its text.
     """
     pairs: dict[str, str] = {}
     for line in _logical_lines(data.decode("latin-1")):
         key, value = _split(line)
-        pairs[_unescape(key)] = _unescape(value)
+        key = _unescape(key, f"the key {key}")
+        pairs[key] = _unescape(value, f"the value of {key}")
     return pairs
 
 
@@ -59,7 +61,7 @@ def _split(line: str) -> tuple[str, str]:
     return line[:position], rest
 
 
-def _unescape(text: str) -> str:
+def _unescape(text: str, what: str) -> str:
     if "\\" not in text:
         return text
 
@@ -68,7 +70,7 @@ def _unescape(text: str) -> str:
         if escaped[:1] != "u":
             return _ESCAPES.get(escaped, escaped)
         if len(escaped) != 5:
-            raise ValueError(f"malformed \\uxxxx escape in {text!r}")
+            raise ValueError(f"malformed \\uxxxx escape in {what}")
         return chr(int(escaped[1:], 16))
 
     units = re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", replace, text, flags=re.DOTALL)
