@@ -17,10 +17,10 @@ _EXPORTS = {
     "consumer.group_offsets": "GroupMetadata",
     "consumer.records": "ConsumerRecord",
     "net.errors": """
-        BufferFull ClientClosed ClientError ConfigError ConnectionLost DeliveryTimeout ErrorKind IdempotenceUnsupported
-        InvalidRequest InvalidTransactionState KafkaError MessageTooLarge NoSuchTopic OutOfOrderSequence
-        ProducerFailed ProducerFenced RequestTimedOut TransactionAborted TransactionFailed TransactionUnsettled
-        TransactionsUnsupported UnknownProducer UnsupportedVersion
+        AuthenticationError BufferFull ClientClosed ClientError ConfigError ConnectionLost DeliveryTimeout ErrorKind
+        IdempotenceUnsupported InvalidRequest InvalidTransactionState KafkaError MessageTooLarge NoSuchTopic
+        OutOfOrderSequence ProducerFailed ProducerFenced RequestTimedOut TransactionAborted TransactionFailed
+        TransactionUnsettled TransactionsUnsupported UnknownProducer UnsupportedVersion
     """,
     "net.options": "ClientOptions",
     "producer.producer": "CommittedRecord Producer RecordMetadata",
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .consumer.consumer import Consumer as Consumer
     from .consumer.group_offsets import GroupMetadata as GroupMetadata
     from .consumer.records import ConsumerRecord as ConsumerRecord
+    from .net.errors import AuthenticationError as AuthenticationError
     from .net.errors import BufferFull as BufferFull
     from .net.errors import ClientClosed as ClientClosed
     from .net.errors import ClientError as ClientError

@@ -87,6 +87,11 @@ class FrameReceiver:
         self._start = stop
         return buffer[start:stop]
 
+    def unread(self, count: int) -> bytes:
+        """Returns the first bytes, at most `count`, that no frame has included yet."""
+        buffer = self._own if self._own is not None else self._pooled
+        return b"" if buffer is None else bytes(buffer[self._start : min(self._start + count, self._end)])
+
     @property
     def has_unread(self) -> bool:
         """Whether received bytes remain that no frame has included yet."""

@@ -44,6 +44,10 @@ class ClusterCalls:
 
     _calls: Calls
 
+    async def serves(self, api_key: int) -> bool:
+        """Returns whether the broker that the client is connected to serves an API. Raises ConnectionLost."""
+        return api_key in (await self._calls.cluster.any_connection()).versions
+
     async def elect_leaders(
         self,
         election: ElectionType,

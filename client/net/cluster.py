@@ -21,8 +21,16 @@ from ...protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ...protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ...protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ...protocol.schema import spec
-from .connection import NODE_CHECKED_SINCE, Connection, connect
-from .errors import ClientClosed, ClientError, ConnectionLost, KafkaError, NoSuchTopic, UnsupportedVersion
+from .connection import NODE_CHECKED_SINCE, Connection, Opening, connect
+from .errors import (
+    AuthenticationError,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    KafkaError,
+    NoSuchTopic,
+    UnsupportedVersion,
+)
 from .metadata import NO_NODE, Node, Partition, Topic, newer, topic_of
 from .options import ClientOptions
 from .retry import retry
@@ -33,6 +41,11 @@ __all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Parti
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
 LOGIN_REFUSED = (ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 """Another broker of the cluster would refuse the login as well."""
+
+
+def is_refused(error: ClientError) -> bool:
+    """Returns whether another broker of the cluster would refuse as well, and a later attempt, too."""
+    return isinstance(error, AuthenticationError) or (isinstance(error, KafkaError) and error.code in LOGIN_REFUSED)
 
 
 class _Round:
@@ -67,6 +80,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self._rng = rng or random.Random()
         self._bootstrap = options.addresses()
+        self._sockets = Opening(options.connect_timeout_ms / 1000, options.tls())
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set by start()
         self._closed = True
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -215,7 +229,7 @@ class Cluster:
                 port,
                 client_id=options.client_id,
                 request_timeout_s=options.request_timeout_ms / 1000,
-                connect_timeout_s=options.connect_timeout_ms / 1000,
+                opening=self._sockets,
                 frame_bytes_max=options.response_bytes_max,
                 old_brokers=options.old_brokers and not self._knows_versions,
                 node=node,
@@ -270,7 +284,7 @@ class Cluster:
                 self._control = await self._connect(*address, ids.get(address, NO_NODE))
                 return self._control
             except ClientError as error:
-                if isinstance(error, KafkaError) and error.code in LOGIN_REFUSED:
+                if is_refused(error):
                     raise
                 errors.append(str(error))
         raise ConnectionLost("no broker is reachable: " + "; ".join(errors))

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import ssl
 import sys
 import threading
 from collections import deque
@@ -35,7 +36,9 @@ from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ...protocol.schema import Versions, fields_of, spec
 from .errors import ClientError, ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from .sasl import Login, log_in
+from .tls import SHUTDOWN_S, handshake_error
 
+TLS_HEADS = (b"\x15\x03", b"\x16\x03")  # the first bytes of an alert and of a handshake
 RESPONSE_BYTES_MAX = 100 << 20  # Kafka's limit of requests; the limit of a fetch is in its own fields, and far lower
 JOIN_BYTES = 64 * 1024  # below this size one joined write is faster than a list of buffers
 VIEW_BYTES = 4096  # records of smaller responses are copied, which is faster than a memoryview
@@ -114,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self.features: dict[str, int] = {}
         self.finalized: dict[str, int] = {}  # feature -> level that the cluster has finalized
         self.is_closed = False
+        self.is_encrypted = False
         self.has_negotiated = False  # whether `versions` comes from the broker
         self._loop = asyncio.get_running_loop()
         self._client_id = client_id.encode()
@@ -133,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self._chosen: dict[type, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._reason: ConnectionLost | None = None
+        self._reason: ClientError | None = None
         self._writable: asyncio.Event | None = None
         self._paused = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -303,19 +307,21 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             await asyncio.wait([self._ended], timeout=timeout_s)
 
-    def _lost(self) -> ConnectionLost:
+    def _lost(self) -> ClientError:
         """Returns a new error each time: an instance raised in several places would collect all their tracebacks."""
-        lost = ConnectionLost(str(self._reason))
-        if self._reason is not None:
-            lost.__cause__ = self._reason.__cause__
+        if self._reason is None:
+            return ConnectionLost(f"{self.host}:{self.port}: not open")
+        lost = type(self._reason)(str(self._reason))
+        lost.__cause__ = self._reason.__cause__
         return lost
 
-    def _end(self, reason: str, cause: BaseException | None = None, *, abort: bool = True) -> None:
+    def _end(self, reason: str | ClientError, cause: BaseException | None = None, *, abort: bool = True) -> None:
         if self.is_closed:
             return
         self.is_closed = True
-        self._reason = ConnectionLost(f"{self.host}:{self.port}: {reason}")
-        self._reason.__cause__ = cause
+        lost = ConnectionLost(f"{self.host}:{self.port}: {reason}") if isinstance(reason, str) else reason
+        lost.__cause__ = cause
+        self._reason = lost
         self._pending = []
         if self._timer is not None:
             self._timer.cancel()
@@ -358,7 +364,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._on_response(frame)
             wire.settle()
         except (ProtocolViolation, MalformedMessage) as error:
-            self._end(f"malformed response: {error}", error)
+            if not self.has_negotiated and wire.unread(2) in TLS_HEADS:
+                self._end("the listener speaks TLS: set security.protocol to SSL or SASL_SSL", error)
+            else:
+                self._end(f"malformed response: {error}", error)
 
     def _on_response(self, frame: memoryview) -> None:
         if not self._sent:
@@ -381,8 +390,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Ends the connection when the broker closes its side."""
-        self._end("closed by the broker")
+        self._end(self._closed())
         return False
+
+    def _closed(self) -> str:
+        if self.is_encrypted and not self.has_negotiated:
+            return "closed by the broker at the first request: it may refuse this client's certificate"
+        return "closed by the broker"
 
     def pause_writing(self) -> None:
         """Called when the write buffer is full."""
@@ -397,7 +411,12 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called when the socket is closed."""
         self._transport = None
-        self._end(f"lost: {exc}" if exc else "closed by the broker", exc)
+        if isinstance(exc, ssl.SSLError) and not self.has_negotiated:
+            # With TLS 1.3 the broker verifies the client's certificate after the client's handshake.
+            self._end(handshake_error(self.host, self.port, exc), exc)
+        else:
+            is_reset = self.is_encrypted and isinstance(exc, ConnectionError)
+            self._end(f"lost: {exc}" if exc and not is_reset else self._closed(), exc)
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -492,22 +511,32 @@ def _read_api_versions(version: int, data: Any, position: int) -> ApiVersionsRes
     return parser(ApiVersionsResponse, version)(data, position)
 
 
+class Opening(NamedTuple):
+    """How the socket of a connection is opened: the timeout, by default that of requests, and TLS."""
+
+    timeout_s: float | None = None
+    tls: ssl.SSLContext | None = None
+
+
+PLAIN_OPENING = Opening()
+
+
 async def connect(
     host: str,
     port: int,
     *,
     client_id: str,
     request_timeout_s: float,
-    connect_timeout_s: float | None = None,
+    opening: Opening = PLAIN_OPENING,
     frame_bytes_max: int = RESPONSE_BYTES_MAX,
     old_brokers: bool = True,
     node: tuple[str, int] | None = None,
 ) -> Connection:
-    """Opens a connection and negotiates versions. Raises ConnectionLost or KafkaError.
+    """Opens a connection and negotiates versions. Raises ConnectionLost, AuthenticationError or KafkaError.
 
-    `connect_timeout_s` (default: `request_timeout_s`) is for the socket, `request_timeout_s` for each request. With
-    `old_brokers` False, a connection closed at ApiVersions is an error, not a sign of Kafka 0.9. With `node`, a cluster
-    id and a node id, a broker that is another one refuses with REBOOTSTRAP_REQUIRED; it must be of Kafka 4.4 or later.
+    `request_timeout_s` is for each request. With `old_brokers` False, a connection closed at ApiVersions is an error,
+    not a sign of Kafka 0.9. With `node`, a cluster id and a node id, a broker that is another one refuses with
+    REBOOTSTRAP_REQUIRED; it must be of Kafka 4.4 or later.
     """
 
     async def opened() -> Connection:
@@ -519,8 +548,8 @@ async def connect(
             request_timeout_s=request_timeout_s,
             frame_bytes_max=frame_bytes_max,
         )
-        timeout_s = request_timeout_s if connect_timeout_s is None else connect_timeout_s
-        return await _open(made, host, port, timeout_s)
+        timeout_s = request_timeout_s if opening.timeout_s is None else opening.timeout_s
+        return await _open(made, host, port, opening._replace(timeout_s=timeout_s))
 
     connection = await opened()
     try:
@@ -550,13 +579,19 @@ async def connect(
         raise
 
 
-async def _open(made: Callable[[], Connection], host: str, port: int, timeout_s: float) -> Connection:
+async def _open(made: Callable[[], Connection], host: str, port: int, opening: Opening) -> Connection:
     where = f"{host}:{port}"
+    secured: dict[str, Any] = {} if opening.tls is None else {"ssl": opening.tls, "ssl_shutdown_timeout": SHUTDOWN_S}
     try:
-        async with asyncio.timeout(timeout_s):
-            _, connection = await asyncio.get_running_loop().create_connection(made, host, port)
+        async with asyncio.timeout(opening.timeout_s):
+            _, connection = await asyncio.get_running_loop().create_connection(made, host, port, **secured)
     except TimeoutError as error:
-        raise ConnectionLost(f"cannot connect to {where} within {timeout_s:g} s") from error
+        raise ConnectionLost(f"cannot connect to {where} within {opening.timeout_s:g} s") from error
+    except (ssl.SSLError, ConnectionResetError) as error:
+        if opening.tls is None:
+            raise ConnectionLost(f"cannot connect to {where}: {error}") from error
+        raise handshake_error(host, port, error) from error
     except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
         raise ConnectionLost(f"cannot connect to {where}: {error}") from error
+    connection.is_encrypted = opening.tls is not None
     return connection

@@ -163,6 +163,15 @@ class ConnectionLost(ClientError):
     kind = ErrorKind.REFRESH_RETRIABLE
 
 
+class AuthenticationError(ClientError):
+    """TLS failed: the broker's certificate is not trusted or is for another host, or the broker refused the client's.
+
+    A refused login with SASL is a KafkaError with the broker's code and text.
+    """
+
+    kind = ErrorKind.INVALID_CONFIGURATION
+
+
 class RequestTimedOut(ConnectionLost):
     """No response within the timeout. The connection is closed as well, since responses arrive in order."""
 

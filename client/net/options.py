@@ -13,22 +13,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...protocol.jaas import parse_jaas
 from ...protocol.limits import INT16_MAX, INT32_MAX
 from ...protocol.names import meant, near
 from .errors import ConfigError
-from .sasl import MECHANISMS, Login
+from .security import ALIASES as SECURITY_ALIASES
+from .security import SecurityOptions
 
 T = TypeVar("T")
 DEFAULT_PORT = 9092
-PLAINTEXT = "PLAINTEXT"
-PROTOCOLS = (PLAINTEXT, "SASL_PLAINTEXT")
 
 # Kafka's and librdkafka's names of options that have another field name.
 ALIASES = {
-    "sasl_plain_username": "sasl_username",  # kafka-python
-    "sasl_plain_password": "sasl_password",
-    "sasl_mechanisms": "sasl_mechanism",  # librdkafka
+    **SECURITY_ALIASES,
     "bootstrap_servers": "bootstrap",
     "metadata_broker_list": "bootstrap",
     "receive_message_max_bytes": "response_bytes_max",
@@ -36,8 +32,8 @@ ALIASES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientOptions:
-    """The options of connections and metadata. Raises ConfigError for a value out of range.
+class ClientOptions(SecurityOptions):
+    """The options of connections and metadata, besides those of security. Raises ConfigError for a value out of range.
 
     `bootstrap` is `"host:port,host:port"` or a sequence of such texts; IPv6 addresses are in brackets.
     """
@@ -56,15 +52,10 @@ class ClientOptions:
     metadata_cluster_check_enable: bool = True  # whether brokers refuse connections for other nodes (KIP-1242)
     old_brokers: bool = True  # whether a broker that closes on ApiVersions may be one of 0.8.2 or 0.9
     response_bytes_max: int = 100 << 20
-    security_protocol: str = PLAINTEXT
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: str | None = dataclasses.field(default=None, repr=False)
-    sasl_jaas_config: str | None = dataclasses.field(default=None, repr=False)  # username and password in Java's form
 
     def __post_init__(self) -> None:
+        SecurityOptions.__post_init__(self)
         self.addresses()
-        self.login  # noqa: B018  # raises ConfigError
         try:
             fits = len(self.client_id.encode()) <= INT16_MAX
         except (AttributeError, UnicodeEncodeError):
@@ -76,27 +67,6 @@ class ClientOptions:
         for name in ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "retry_backoff_ms", "retry_backoff_max_ms"):
             check_range(name, getattr(self, name), 0, INT32_MAX)
         check_range("response_bytes_max", self.response_bytes_max, 1024, INT32_MAX)
-
-    @property
-    def login(self) -> Login | None:
-        """The mechanism with name and password; None without SASL. Raises ConfigError."""
-        if self.security_protocol not in PROTOCOLS:
-            known = " and ".join(PROTOCOLS)
-            raise ConfigError(f"security.protocol {self.security_protocol!r} is not supported, only {known}")
-        if self.security_protocol == PLAINTEXT:
-            return None
-        if self.sasl_mechanism not in MECHANISMS:
-            raise ConfigError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}, not {self.sasl_mechanism!r}")
-        username, password = self.sasl_username, self.sasl_password
-        if self.sasl_jaas_config is not None:
-            try:
-                options = parse_jaas(self.sasl_jaas_config).options
-            except ValueError as error:
-                raise ConfigError(f"sasl.jaas.config: {error}") from None
-            username, password = options.get("username", username), options.get("password", password)
-        if not username or not password:
-            raise ConfigError("SASL needs sasl.username and sasl.password, or sasl.jaas.config with both")
-        return Login(self.sasl_mechanism, username, password)
 
     def addresses(self) -> list[tuple[str, int]]:
         """Returns (host, port) of each bootstrap address. Raises ConfigError."""

@@ -20,7 +20,7 @@ from typing import Any
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.primitives import ZERO_UUID
-from ..net.cluster import NO_NODE, Cluster
+from ..net.cluster import NO_NODE, Cluster, is_refused
 from ..net.connection import Connection
 from ..net.errors import ClientError, ConfigError, DeliveryTimeout, InvalidRequest, ProducerFailed, UnsupportedVersion
 from .accumulator import Accumulator, Batch, PartitionQueue
@@ -216,11 +216,14 @@ class Sender:
     async def _connect(self, node: _Node) -> None:
         try:
             connection = await self.cluster.connection(node.node_id)
-        except ClientError:
+        except ClientError as error:
             node.not_before_s = self._loop.time() + self.cluster.retry_backoff_s(1)
-            for queue in self._active:
-                if self.cluster.leader(queue.topic, queue.index) == node.node_id:
-                    self.want_metadata(queue.topic)
+            for topic in {
+                queue.topic for queue in self._active if self.cluster.leader(queue.topic, queue.index) == node.node_id
+            }:
+                self.want_metadata(topic)
+                if is_refused(error):
+                    self.refuse_topic(topic, error)
         else:
             node.connection = connection
             node.in_flight = 0

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.net.connection import OLD_VERSIONS, SOFTWARE, Connection, connect
+from ottla.client.net.connection import OLD_VERSIONS, SOFTWARE, Connection, Opening, connect
 from ottla.client.net.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from ottla.protocol.errors import MalformedMessage, ProtocolViolation
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -243,7 +243,7 @@ def test_refused_connection_raises_connection_lost(network: ScriptedNetwork) -> 
         network.silent.add(("one", 9092))
         started = network.loop.time()
         with pytest.raises(ConnectionLost, match="within 10 s"):
-            await opened(connect_timeout_s=10.0)
+            await opened(opening=Opening(10.0))
         assert network.loop.time() - started == pytest.approx(10)
 
     network.run(main())

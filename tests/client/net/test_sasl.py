@@ -34,6 +34,9 @@ MODERN: dict[type, str] = {MetadataRequest: "0-13", SaslHandshakeRequest: "0-1",
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
+WITHOUT_QUOTES = f"{MODULE} required username=ann password=never shown;"
+
+
 class Stored:
     def __init__(self, user: str, made: Credential, mechanism: Mechanism) -> None:
         self.users = {user: {mechanism: made}}
@@ -88,12 +91,15 @@ def test_broker_that_does_not_know_the_password_is_refused(first: str, last: str
 @each(
     ("config", "text"),
     [
-        ({"security.protocol": "SASL_SSL"}, "security.protocol 'SASL_SSL' is not supported, only PLAINTEXT and SASL_P"),
         ({"security.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "SASL needs sasl.username and sasl.pass"),
         (
             {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "x"},
             "sasl.jaas.config: Login module control flag not specified",
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": WITHOUT_QUOTES},
+            "sasl.jaas.config: Value not specified for key in JAAS config$",
         ),
     ],
 )
