@@ -23,6 +23,14 @@ def add_bootstrap(parser: argparse.ArgumentParser, **more: Any) -> None:
     parser.add_argument(*BOOTSTRAP, **settings)
 
 
+COMMAND_CONFIG = "a properties file with the login and TLS by Kafka's names: security.protocol, sasl.*, ssl.*"
+
+
+def add_command_config(parser: argparse.ArgumentParser, flag: str = "--command-config", help: str = "") -> None:
+    """Adds the flag for the file with a client's security options, which goes with `add_bootstrap`."""
+    parser.add_argument(flag, metavar="FILE", help=help or COMMAND_CONFIG)
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser with errors of one line on stderr, which suggest the nearest flag or command.
 

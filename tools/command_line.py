@@ -1,4 +1,5 @@
-"""Shared by all commands: parsers of numeric flags, and output to a pipe that its reader may close early.
+"""Shared by all commands: parsers of numeric flags, the file of `--command-config`, and output to a pipe that its
+reader may close early.
 
 Owns no command. Exit codes: 0; FOUND_DAMAGE for input that cannot be read to its end; USAGE_ERROR for wrong arguments.
 """
@@ -10,8 +11,9 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
+from ..protocol.arguments import Parser
 from ..protocol.mistakes import complain
 
 FOUND_DAMAGE = 1
@@ -26,6 +28,20 @@ def number(what: str, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def security_options(parser: Parser, file: str | None) -> dict[str, Any]:
+    """Returns the security options in the file of `--command-config` as keyword arguments of a client; none without a
+    file. Exits with a usage error for a file that cannot be used."""
+    if file is None:
+        return {}
+    from ..client.net.config_file import security_values  # what only reads files does not import the client
+    from ..client.net.errors import ConfigError
+
+    try:
+        return security_values(file)
+    except ConfigError as error:
+        parser.error(str(error))
 
 
 def printing(program: str, run: Callable[[Callable[[str], object]], int]) -> int:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..broker.clock import wall_ms
 from ..broker.config.log_config import log_config
@@ -31,7 +31,7 @@ from ..client.mirror import Copied, Diverged, Mirror
 from ..client.net.cluster import Cluster
 from ..client.net.errors import ClientError
 from ..client.net.options import ClientOptions
-from ..protocol.arguments import Parser, add_bootstrap
+from ..protocol.arguments import Parser, add_bootstrap, add_command_config
 from ..protocol.mistakes import complain
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats
@@ -41,7 +41,7 @@ from ..storage.errors import StorageError
 from ..storage.follower_log import FollowerLog
 from ..storage.io.files import DiskFiles
 from ..storage.log_dir.directory import DataDirectory, new_id
-from .command_line import FOUND_DAMAGE, printing
+from .command_line import FOUND_DAMAGE, printing, security_options
 from .disk.import_dir import open_metadata
 
 PROGRAM = "ottla mirror"
@@ -61,6 +61,7 @@ def mirror(arguments: Sequence[str]) -> int:
         prog=PROGRAM, description="Copy partitions from a running broker, byte for byte; a later run resumes."
     )
     add_bootstrap(parser, required=True, help="the source")
+    add_command_config(parser)
     parser.add_argument(
         "--topics", required=True, metavar="NAMES", help="names or regular expressions, separated by commas"
     )
@@ -75,17 +76,26 @@ def mirror(arguments: Sequence[str]) -> int:
     if not patterns:
         parser.error("--topics is empty: expected names or regular expressions, separated by commas")
 
+    source = Source(parsed.bootstrap_server, security_options(parser, parsed.command_config))
+
     def run(write: Callable[[str], object]) -> int:
         try:
-            return asyncio.run(run_mirror(parsed.bootstrap_server, patterns, Path(parsed.data_dir), write))
+            return asyncio.run(run_mirror(source, patterns, Path(parsed.data_dir), write))
         except (StorageError, ClientError, Cannot) as error:
             return complain(PROGRAM, error)
 
     return printing(PROGRAM, run)
 
 
+class Source(NamedTuple):
+    """The brokers to copy from: their addresses, and the security options of the client."""
+
+    bootstrap: str
+    security: Mapping[str, Any] = {}
+
+
 async def run_mirror(
-    bootstrap: str,
+    source: Source,
     patterns: Sequence[re.Pattern[str]],
     directory: Path,
     write: Callable[[str], object],
@@ -95,13 +105,13 @@ async def run_mirror(
 
     Raises StorageError, ClientError or Cannot if nothing can be copied; a partition that fails is only reported.
     """
-    topics = await read_source(bootstrap, patterns)
+    topics = await read_source(source, patterns)
     logs = LogDirs.open(DiskFiles(), [directory], None)
     try:
         now_ms = wall_ms()
         metadata = open_metadata(DiskFiles(), logs, now_ms)
         targets = list(_placed(logs, metadata, topics, now_ms))
-        cluster = Cluster(ClientOptions(bootstrap=bootstrap))
+        cluster = Cluster(ClientOptions(bootstrap=source.bootstrap, **source.security))
         await cluster.start()
         try:
             code = await _copy_all(cluster, targets, write, Progress(progress))
@@ -126,16 +136,16 @@ class SourceTopic(NamedTuple):
     configs: Mapping[str, str]
 
 
-async def read_source(bootstrap: str, patterns: Sequence[re.Pattern[str]]) -> list[SourceTopic]:
+async def read_source(source: Source, patterns: Sequence[re.Pattern[str]]) -> list[SourceTopic]:
     """Returns the topics whose whole name matches a pattern. An internal topic must be named literally.
 
     Raises ClientError; Cannot if a pattern matches no topic.
     """
-    async with Admin(bootstrap) as admin:
+    async with Admin(source.bootstrap, **source.security) as admin:
         names = await admin.list_topics(include_internal=True)
         for pattern in patterns:
             if not any(pattern.fullmatch(name) for name in names):
-                raise Cannot(f"no topic at {bootstrap} matches {pattern.pattern}")
+                raise Cannot(f"no topic at {source.bootstrap} matches {pattern.pattern}")
         wanted = [
             name
             for name in names

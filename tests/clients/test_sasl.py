@@ -163,7 +163,11 @@ def test_guide_works_as_written(tmp_path: Path) -> None:
         subprocess.run([*command, "configs", *adding], check=True)
         code = (SNIPPETS / "clients" / "login_sasl.py").read_text().replace("127.0.0.1:9093", secured)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        listing = ["topics", "--list", "--bootstrap-server", secured]
+        listing += ["--command-config", str(SNIPPETS / "clients" / "client.properties")]
+        listed = subprocess.run([*command, *listing], capture_output=True, text=True)
         broker.terminate()
+    assert listed.stdout == "hello\n", listed.stderr
     assert done.stdout.splitlines() == ["PLAIN unsent: 0", "SCRAM-SHA-256 unsent: 0"], done.stderr
 
 

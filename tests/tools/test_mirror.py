@@ -16,7 +16,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig
 from ottla.tools import mirror as tool
-from ottla.tools.mirror import Cannot, Progress, has_gap, mirror, run_mirror
+from ottla.tools.mirror import Cannot, Progress, Source, has_gap, mirror, run_mirror
 from ottla_testing.broker.harness import Broker, running
 
 T0 = 1_700_000_000_000
@@ -32,7 +32,7 @@ async def mirrored(broker: Broker, target: Path, *patterns: str) -> tuple[int, l
     """Runs the command; returns the exit code and the lines."""
     lines: list[str] = []
     compiled = [re.compile(pattern) for pattern in patterns]
-    code = await run_mirror(f"127.0.0.1:{broker.ports[0]}", compiled, target, lines.append, lines.append)
+    code = await run_mirror(Source(f"127.0.0.1:{broker.ports[0]}"), compiled, target, lines.append, lines.append)
     return code, lines
 
 

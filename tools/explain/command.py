@@ -15,13 +15,13 @@ from ...broker.errors import ConfigError
 from ...broker.releases.profiles import OWN, UnknownRelease, profile
 from ...broker.replica.producer_answers import EPOCH_MAX
 from ...broker.replica.producer_log import find
-from ...protocol.arguments import Parser, add_bootstrap
+from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.limits import INT32_MAX, INT64_MAX
 from ...protocol.mistakes import complain
 from ...storage.errors import StorageError
 from ...storage.inspect import partitions
 from ...storage.producers.producer_state import SEQUENCE_SPACE
-from ..command_line import FOUND_DAMAGE, number, printing
+from ..command_line import FOUND_DAMAGE, number, printing, security_options
 from ..control_flags import add_access_flags
 from ..disk.formats import topic_configs
 from . import output
@@ -36,6 +36,7 @@ def explain(arguments: Sequence[str]) -> int:
     parser = _parser()
     parsed = parser.parse_args(list(arguments))
     _check(parser, parsed)
+    parsed.security = security_options(parser, parsed.command_config)
     if parsed.transactions:
         return explain_transactions(parsed)
     if parsed.group is not None:
@@ -58,6 +59,8 @@ def explain(arguments: Sequence[str]) -> int:
 
 def _check(parser: Parser, parsed: Namespace) -> None:
     """Refuses flags that cannot be combined."""
+    if parsed.command_config is not None and parsed.bootstrap_server is None:
+        parser.error("--command-config needs --bootstrap-server")
     if parsed.group is not None:
         _check_group(parser, parsed)
         return
@@ -114,8 +117,8 @@ def _parser() -> Parser:
             "%(prog)s [-h] --topic T --partition P [--producer-id N] [--next-sequence S [--epoch E] [--count C]]"
             " [--release X] [--batches] [--json] DIR\n"
             "       %(prog)s --transactions [--topic T] [--partition P] [--producer-id N] [--transactional-id ID]"
-            " [--json] (DIR | --bootstrap-server ADDRESS)\n"
-            "       %(prog)s --group G [--member M] [--json] --bootstrap-server ADDRESS\n"
+            " [--json] (DIR | --bootstrap-server ADDRESS [--command-config FILE])\n"
+            "       %(prog)s --group G [--member M] [--json] --bootstrap-server ADDRESS [--command-config FILE]\n"
             "       %(prog)s --group G --topic T --partition P --offset N [--json] --control URL"
             " [--control-token-file FILE] [--control-ca FILE]"
         ),
@@ -135,6 +138,7 @@ def _parser() -> Parser:
     parser.add_argument("--transactions", action="store_true", help="show transactions, by default of all partitions")
     parser.add_argument("--transactional-id", metavar="ID", help="only this transactional id")
     add_bootstrap(parser, metavar="ADDRESS", help="query the cluster of this broker instead")
+    add_command_config(parser)
     parser.add_argument("--group", metavar="G", help="explain the members of a group, or a delivery to a share group")
     parser.add_argument("--member", metavar="M", help="only this member")
     parser.add_argument("--offset", metavar="N", type=number("offset", INT64_MAX), help="a record of a share group")

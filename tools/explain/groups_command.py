@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...client.admin.admin import Admin, GroupDescription, TopicDescription, checked
@@ -41,9 +41,9 @@ def explain_group(arguments: Namespace) -> int:
     return printing(PROGRAM, show)
 
 
-async def _described(bootstrap: str, name: str) -> tuple[GroupDescription, dict[str, int]]:
+async def _described(bootstrap: str, name: str, security: Mapping[str, Any]) -> tuple[GroupDescription, dict[str, int]]:
     """Fetches a group and the numbers of partitions of the topics of its members. Raises ClientError."""
-    async with Admin(bootstrap) as admin:
+    async with Admin(bootstrap, **security) as admin:
         group = checked(await admin.describe_groups([name]))[name]
         topics = {topic for member in group.members for topic in subscription(group, member)}
         described = await admin.describe_topics(topics) if topics else {}
@@ -53,7 +53,7 @@ async def _described(bootstrap: str, name: str) -> tuple[GroupDescription, dict[
 
 def _members(arguments: Namespace) -> str:
     """Returns the text about members. Raises ClientError, or Wrong for an unknown member."""
-    group, counts = asyncio.run(_described(arguments.bootstrap_server, arguments.group))
+    group, counts = asyncio.run(_described(arguments.bootstrap_server, arguments.group, arguments.security))
     wanted = [one for one in group.members if arguments.member in (None, one.member_id)]
     if arguments.member is not None and not wanted:
         name, member = visible(group.group), visible(arguments.member)

@@ -23,7 +23,11 @@ def explain_transactions(arguments: Namespace) -> int:
 
         try:
             seen, coordinators = fetch_transactions(
-                arguments.bootstrap_server, arguments.topic, arguments.partition, arguments.transactional_id
+                arguments.bootstrap_server,
+                arguments.topic,
+                arguments.partition,
+                arguments.transactional_id,
+                arguments.security,
             )
         except Cannot as error:
             return complain(PROGRAM, error)

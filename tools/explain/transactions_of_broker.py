@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 from ...broker.transactions.state import Transaction, TransactionState
 from ...client.admin.admin import EARLIEST, LATEST, Admin, ProducerState, TransactionDescription, checked
@@ -27,11 +28,21 @@ States = Mapping[Place, tuple[ProducerState, ...]]
 
 
 def fetch_transactions(
-    bootstrap: str, topic: str | None, partition: int | None, transactional_id: str | None
+    bootstrap: str,
+    topic: str | None,
+    partition: int | None,
+    transactional_id: str | None,
+    security: Mapping[str, Any],
 ) -> tuple[list[Seen], Coordinators]:
-    """Fetches the matching partitions of a cluster and the states of its transactional ids. Raises Cannot."""
+    """Fetches the matching partitions of a cluster and the states of its transactional ids, with these security options
+    of the client. Raises Cannot."""
+
+    async def fetched() -> tuple[list[Seen], Coordinators]:
+        async with Admin(bootstrap, **security) as admin:
+            return await _fetch(admin, bootstrap, topic, partition, transactional_id)
+
     try:
-        return asyncio.run(_fetch(bootstrap, topic, partition, transactional_id))
+        return asyncio.run(fetched())
     except UnsupportedVersion:
         raise Cannot(f"the broker at {bootstrap} has no DescribeProducers API: expected Kafka 2.8 or later") from None
     except ClientError as error:
@@ -61,23 +72,22 @@ async def _coordinators(admin: Admin, producer_ids: set[int], transactional_id: 
 
 
 async def _fetch(
-    bootstrap: str, topic: str | None, partition: int | None, transactional_id: str | None
+    admin: Admin, bootstrap: str, topic: str | None, partition: int | None, transactional_id: str | None
 ) -> tuple[list[Seen], Coordinators]:
-    async with Admin(bootstrap) as admin:
-        wanted = await partitions_of(admin, bootstrap, topic, partition)
-        starts = checked(await admin.list_offsets(dict.fromkeys(wanted, EARLIEST)))
-        states: States = checked(await admin.describe_producers(wanted))
-        stable = checked(await admin.list_offsets(dict.fromkeys(wanted, LATEST), isolation="read_committed"))
-        ends = checked(await admin.list_offsets(dict.fromkeys(wanted, LATEST)))
-        seen = [Seen(*where, starts[where].offset) for where in sorted(states)]
-        producer_ids = {one.producer_id for found in states.values() for one in _open(found)}
-        coordinators = await _coordinators(admin, producer_ids, transactional_id)
-        for one in seen:
-            where = one.topic, one.partition
-            one.last_stable_offset, one.end_offset = stable[where].offset, ends[where].offset
-            one.open = _with_status(one, states[where], coordinators)
-        again = [(one.topic, one.partition) for one in seen if any(o.status.kind == HANGING for o in one.open)]
-        now: States = checked(await admin.describe_producers(again)) if again else {}
+    wanted = await partitions_of(admin, bootstrap, topic, partition)
+    starts = checked(await admin.list_offsets(dict.fromkeys(wanted, EARLIEST)))
+    states: States = checked(await admin.describe_producers(wanted))
+    stable = checked(await admin.list_offsets(dict.fromkeys(wanted, LATEST), isolation="read_committed"))
+    ends = checked(await admin.list_offsets(dict.fromkeys(wanted, LATEST)))
+    seen = [Seen(*where, starts[where].offset) for where in sorted(states)]
+    producer_ids = {one.producer_id for found in states.values() for one in _open(found)}
+    coordinators = await _coordinators(admin, producer_ids, transactional_id)
+    for one in seen:
+        where = one.topic, one.partition
+        one.last_stable_offset, one.end_offset = stable[where].offset, ends[where].offset
+        one.open = _with_status(one, states[where], coordinators)
+    again = [(one.topic, one.partition) for one in seen if any(o.status.kind == HANGING for o in one.open)]
+    now: States = checked(await admin.describe_producers(again)) if again else {}
     for one in seen:
         if (one.topic, one.partition) in now:
             one.open = [_looked_at_again(known, now[one.topic, one.partition]) for known in one.open]

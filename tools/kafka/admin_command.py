@@ -13,15 +13,13 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...client.admin.admin import Admin
 from ...client.net.errors import ClientError, KafkaError
-from ...protocol.arguments import Parser, add_bootstrap
+from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.mistakes import FAILED, complain
-from ..command_line import printing
-from .broker_api_versions import COMMAND_CONFIG, command_options
+from ..command_line import printing, security_options
 
 BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_MS = 15_000
@@ -63,12 +61,7 @@ def admin_parser(program: str, description: str) -> Parser:
     """Returns a parser with the flags of all commands."""
     parser = Parser(prog=program, description=description, allow_abbrev=False)
     add_bootstrap(parser, default=BOOTSTRAP, help=f"default: {BOOTSTRAP}")
-    parser.add_argument(
-        "--command-config",
-        type=Path,
-        metavar="FILE",
-        help=COMMAND_CONFIG,
-    )
+    add_command_config(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
@@ -91,7 +84,7 @@ def parsed(parser: Parser, arguments: Sequence[str], check: Callable[[Parser, ar
     """Returns the checked arguments. Exits with a usage error for wrong ones."""
     args = parser.parse_args(list(arguments))
     check(parser, args)
-    args.client_options = command_options(parser, args.command_config)
+    args.client_options = security_options(parser, args.command_config)
     return args
 
 

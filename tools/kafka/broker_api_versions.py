@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from ...broker.config.sources import read_properties_file
 from ...broker.releases.profiles import NEWEST, api_names, profile
 from ...client.admin.admin import Admin, Node
-from ...client.net.connection import connect
+from ...client.net.connection import Opening, connect
 from ...client.net.errors import ClientError
-from ...client.net.errors import ConfigError as OptionError
 from ...client.net.options import ClientOptions
-from ...protocol.arguments import Parser, add_bootstrap
+from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.schema import Versions
-from ..command_line import printing
+from ..command_line import printing, security_options
 
-COMMAND_CONFIG = "a properties file with the login: security.protocol, sasl.mechanism and sasl.jaas.config"
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0
 # Versions of Kafka's tool for APIs that brokers do not advertise to clients: share coordinators, and telemetry.
@@ -74,10 +70,13 @@ async def _print_all(bootstrap: str, options: Mapping[str, Any], write: Callable
     names, own = api_names(), known_versions()
     async with Admin(bootstrap, default_api_timeout_ms=int(TIMEOUT_S * 1000), **options) as admin:
         nodes = (await admin.describe_cluster()).nodes
+    opening = Opening(tls=ClientOptions(**options).tls())
     for node in nodes:
         try:
             # Versions are served before a login.
-            connection = await connect(node.host, node.port, client_id=PROGRAM, request_timeout_s=TIMEOUT_S)
+            connection = await connect(
+                node.host, node.port, client_id=PROGRAM, request_timeout_s=TIMEOUT_S, opening=opening
+            )
         except ClientError as error:
             write(f"{node_text(node)} -> ERROR: {error}\n")
             continue
@@ -91,14 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the tool; returns 0, or 1 with one line on stderr if no broker responds."""
     parser = Parser(prog=PROGRAM, description="Print the API versions of the brokers of a cluster.", allow_abbrev=False)
     add_bootstrap(parser, required=True)
-    parser.add_argument(
-        "--command-config",
-        type=Path,
-        metavar="FILE",
-        help=COMMAND_CONFIG,
-    )
+    add_command_config(parser)
     parsed = parser.parse_args(None if arguments is None else list(arguments))
-    options = command_options(parser, parsed.command_config)
+    options = security_options(parser, parsed.command_config)
 
     def run(write: Callable[[str], object]) -> int:
         try:
@@ -108,27 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
 
     return printing(PROGRAM, run)
-
-
-def command_options(parser: Parser, file: Path | None) -> dict[str, Any]:
-    """Returns the client's options about security in the file of `--command-config`; others have no effect. Exits with
-    a usage error for a file that cannot be read, and for a protocol or mechanism that the client does not have."""
-    from ...broker.errors import ConfigError
-
-    if file is None:
-        return {}
-    try:
-        found = read_properties_file(file)
-        options: dict[str, Any] = {
-            name.replace(".", "_"): text.strip()
-            for name, text in found.items()
-            if name in ("security.protocol", "sasl.mechanism", "sasl.jaas.config")
-        }
-        ClientOptions.from_names(options)
-    except (ConfigError, OptionError) as error:
-        where = "" if str(file) in str(error) else f"--command-config {file}: "
-        parser.error(f"{where}{error}")
-    return options
 
 
 if __name__ == "__main__":

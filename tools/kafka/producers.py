@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...broker.replica.producer_log import PartitionFiles, find
-from ...protocol.arguments import Parser, add_bootstrap
+from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.limits import INT32_MAX
 from ...protocol.mistakes import complain
 from ...protocol.text import known as shown
 from ...protocol.text import lines, moment
 from ...storage.errors import StorageError
 from ...storage.producers.producer_state import Producer, ProducerRules
-from ..command_line import FOUND_DAMAGE, number, printing
+from ..command_line import FOUND_DAMAGE, number, printing, security_options
 
 if TYPE_CHECKING:
     from ...client.admin.admin import ProducerState
@@ -47,17 +47,24 @@ def producers(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="ottla producers",
         description="List the state of idempotent producers in partitions.",
-        usage="%(prog)s [-h] (DIR | --bootstrap-server ADDRESS) [--topic T] [--partition P] [--json]",
+        usage=(
+            "%(prog)s [-h] (DIR | --bootstrap-server ADDRESS [--command-config FILE]) [--topic T] [--partition P]"
+            " [--json]"
+        ),
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIR", nargs="?", help="a data directory of Ottla or of Apache Kafka")
     add_bootstrap(parser, metavar="ADDRESS", help="query the cluster of this broker instead")
+    add_command_config(parser)
     parser.add_argument("--topic", metavar="T", help="only this topic")
     parser.add_argument("--partition", metavar="P", type=number("partition", INT32_MAX), help="only this partition")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
     if (parsed.directory is None) is (parsed.bootstrap_server is None):
         parser.error("expected either DIR or --bootstrap-server ADDRESS")
+    if parsed.command_config is not None and parsed.bootstrap_server is None:
+        parser.error("--command-config needs --bootstrap-server")
+    security = security_options(parser, parsed.command_config)
     print_it = _print_json if parsed.json else _print_text
     if parsed.bootstrap_server is not None:
         from .producers_of_broker import Cannot, fetch_producers
@@ -65,7 +72,7 @@ def producers(arguments: Sequence[str]) -> int:
         try:
             fetched = [
                 _of_broker(of.topic, of.partition, one)
-                for of in fetch_producers(parsed.bootstrap_server, parsed.topic, parsed.partition)
+                for of in fetch_producers(parsed.bootstrap_server, parsed.topic, parsed.partition, security)
                 for one in of.producers
             ]
         except Cannot as error:

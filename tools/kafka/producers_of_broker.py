@@ -6,8 +6,8 @@ Owns the requests and their errors. A module of its own, so that reading a data 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from ...client.admin.admin import Admin, ProducerState, TopicDescription, checked
 from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
@@ -27,18 +27,23 @@ class OfPartition(NamedTuple):
     producers: tuple[ProducerState, ...]
 
 
-def fetch_producers(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPartition]:
-    """Fetches the producer state of all matching partitions, sorted by topic and number. Raises Cannot."""
+def fetch_producers(
+    bootstrap: str, topic: str | None, partition: int | None, security: Mapping[str, Any]
+) -> list[OfPartition]:
+    """Fetches the producer state of all matching partitions, sorted by topic and number, with these security options of
+    the client. Raises Cannot."""
     try:
-        return asyncio.run(_fetch(bootstrap, topic, partition))
+        return asyncio.run(_fetch(bootstrap, topic, partition, security))
     except UnsupportedVersion:
         raise Cannot(f"the broker at {bootstrap} has no DescribeProducers API: expected Kafka 2.8 or later") from None
     except ClientError as error:
         raise Cannot(str(error)) from None
 
 
-async def _fetch(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPartition]:
-    async with Admin(bootstrap) as admin:
+async def _fetch(
+    bootstrap: str, topic: str | None, partition: int | None, security: Mapping[str, Any]
+) -> list[OfPartition]:
+    async with Admin(bootstrap, **security) as admin:
         results = await admin.describe_producers(await partitions_of(admin, bootstrap, topic, partition))
     for (name, index), outcome in results.items():
         if isinstance(outcome, KafkaError):

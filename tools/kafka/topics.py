@@ -26,7 +26,6 @@ from ...client.admin.admin import (
     TopicDescription,
     checked,
 )
-from ...client.net.connection import connect
 from ...client.net.errors import KafkaError, UnsupportedVersion
 from ...client.net.metadata import NO_NODE
 from ...protocol.api_key import ApiKey
@@ -36,7 +35,6 @@ from ...protocol.limits import INT16_MAX
 from ...protocol.primitives import ZERO_UUID
 from ...storage.format.partition_metadata import encode_id
 from .admin_command import (
-    TIMEOUT_MS,
     CannotDo,
     Out,
     add_actions,
@@ -225,7 +223,8 @@ async def _describe(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     results = await admin.describe_configs(resources)
     if not any(isinstance(result, UnsupportedVersion) for result in results.values()):  # Kafka has the API since 0.11
         configs = checked(results)
-    has_elr = not out.as_json and await _has_elr(admin, out.program)
+    # Brokers with eligible leader replicas (KIP-966) serve this API.
+    has_elr = not out.as_json and await admin.serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
     moves = await _reassignments(admin, described.values())
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
@@ -251,16 +250,6 @@ async def _reassignments(admin: Admin, topics: Iterable[TopicDescription]) -> Mo
         if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             raise
         return {}
-
-
-async def _has_elr(admin: Admin, client_id: str) -> bool:
-    """Returns whether the broker has eligible leader replicas (KIP-966): if it serves DescribeTopicPartitions."""
-    node = (await admin.describe_cluster()).nodes[0]
-    connection = await connect(node.host, node.port, client_id=client_id, request_timeout_s=TIMEOUT_MS / 1000)
-    found = ApiKey.DESCRIBE_TOPIC_PARTITIONS in connection.versions
-    connection.close()
-    await connection.wait_closed()
-    return found
 
 
 def _overridden(configs: Mapping[str, ConfigEntry]) -> list[ConfigEntry]:

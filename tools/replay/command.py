@@ -13,14 +13,16 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ...protocol.arguments import Parser, add_bootstrap
+from ...client.net.errors import ConfigError
+from ...client.net.options import ClientOptions
+from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.mistakes import complain
-from ..command_line import printing
+from ..command_line import printing, security_options
 from .output import write
 from .player import PATIENCE_SECONDS, PlayOptions
 from .runner import CannotRun, Result
 from .runner import replay as run_replay
-from .target import Address
+from .target import Address, Security
 
 DIFFERENT = 1
 PATIENCE_MAX = 3600.0
@@ -35,13 +37,13 @@ def replay(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("recording", metavar="FILE", help="a recording made by --record: FILE.jsonl or FILE.pcapng")
     add_bootstrap(parser, type=address, required=True, help="the broker to send the requests to")
+    add_command_config(parser)
     add_play_flags(parser)
     add_flags(parser)
     args = parser.parse_args(list(arguments))
+    options = play_options(args, security(parser, args.command_config))
     return compared(
-        parser.prog,
-        args,
-        lambda: run_replay(args.recording, args.bootstrap_server, play_options(args), releases(args)),
+        parser.prog, args, lambda: run_replay(args.recording, args.bootstrap_server, options, releases(args))
     )
 
 
@@ -74,9 +76,18 @@ def add_play_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def play_options(args: argparse.Namespace) -> PlayOptions:
+def security(parser: Parser, file: str | None) -> Security:
+    """Returns the login and TLS in a file of `--command-config`. Exits with a usage error."""
+    try:
+        options = ClientOptions(**security_options(parser, file))
+        return Security(options.login, options.tls())
+    except ConfigError as error:
+        parser.error(f"{file}: {error}")
+
+
+def play_options(args: argparse.Namespace, secured: Security) -> PlayOptions:
     """Returns the options of the playback."""
-    return PlayOptions(patience_s=args.patience, keep_timing=args.timing, translate=args.translate)
+    return PlayOptions(patience_s=args.patience, keep_timing=args.timing, translate=args.translate, security=secured)
 
 
 def releases(args: argparse.Namespace) -> tuple[str, str] | None:

@@ -20,7 +20,7 @@ from ...protocol.errors import ErrorCode
 from .learned_names import error_codes
 from .requests import NotSent, Outgoing, Sending, played_exchange
 from .subjects import READING
-from .target import Address, Closed, Connection, Target, Unreachable, discover, topic_ids
+from .target import NONE, Address, Closed, Connection, Security, Target, Unreachable, discover, topic_ids
 
 PATIENCE_SECONDS = 30.0
 LATE_MAX = 5  # missing responses, after which the timeout is IMPATIENCE_SECONDS
@@ -60,6 +60,8 @@ class PlayOptions:
     """Whether requests are sent at their recorded times relative to the first; otherwise as fast as possible."""
     translate: bool = False
     """Whether a request in a version that is not served is sent in the nearest served version with the same fields."""
+    security: Security = NONE
+    """The login of all connections, in place of the recorded ones, and TLS."""
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Playing:
 
 async def play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayOptions = PlayOptions()) -> Playing:
     """Plays a recording in its order. Raises Unreachable."""
-    target = await discover(bootstrap, options.patience_s)
+    target = await discover(bootstrap, options.patience_s, options.security)
     player = _Player(exchanges, target, options)
     try:
         await player.run()
@@ -234,7 +236,8 @@ class _Player:
         found = self._connections.get(number)
         if found is None or found.is_closed:
             node_id = self.nodes.get(one.peer.node_id, one.peer.node_id)
-            found = self._connections[number] = await Connection.open(self._target.address(node_id))
+            target = self._target
+            found = self._connections[number] = await Connection.open(target.address(node_id), target.security)
         return found
 
     # Responses

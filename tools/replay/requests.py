@@ -39,6 +39,7 @@ NOT_READY = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
+LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 CHANGED_AGAIN = frozenset({ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.JOIN_GROUP})
 
 
@@ -100,6 +101,8 @@ class Sending:
         """Returns the request to send. Raises NotSent."""
         if exchange.request is None:
             raise NotSent("its bytes were not recorded")
+        if exchange.api_key in LOGIN and (self.target.security.login is not None or _has_succeeded(exchange)):
+            raise NotSent("a recording has no passwords: --command-config has the login")
         if len(exchange.request) < 8:
             return Outgoing(exchange.request, exchange.api_version, False)
         version = self._version(exchange)
@@ -165,6 +168,10 @@ class Sending:
             self._sessions.learn(exchange.peer.node_id, request, left, right)
         elif isinstance(request, JoinGroupRequest):
             self.roles.joined(request.group_id, left, right)
+
+
+def _has_succeeded(exchange: Exchange) -> bool:
+    return exchange.response is not None and getattr(response_value(exchange), "error_code", -1) == ErrorCode.NONE
 
 
 def played_exchange(exchange: Exchange, outgoing: Outgoing) -> Exchange:

@@ -70,12 +70,15 @@ async def replay(
 
 
 async def diff_live(
-    path: str, addresses: tuple[Address, Address], options: PlayOptions, releases: tuple[str, str] | None = None
+    path: str,
+    addresses: tuple[Address, Address],
+    options: tuple[PlayOptions, PlayOptions],
+    releases: tuple[str, str] | None = None,
 ) -> Result:
     """Plays a recording to two brokers and compares their responses. Raises CannotRun."""
     recording, notes = read(path)
-    one = await _play(recording.exchanges, addresses[0], options)
-    other = await _play(recording.exchanges, addresses[1], options)
+    one = await _play(recording.exchanges, addresses[0], options[0])
+    other = await _play(recording.exchanges, addresses[1], options[1])
     pairs: list[Pair] = []
     for first, second in zip(one.steps, other.steps, strict=True):
         if first.played is not None:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...broker.releases.profiles import RELEASES, profile
+from ...client.net.errors import KafkaError
+from ...client.net.sasl import Login, log_in
+from ...client.net.tls import handshake_error
 from ...protocol.api_key import ApiKey
 from ...protocol.compiler import build, parser
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
 from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ...protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Versions, spec
@@ -30,6 +36,12 @@ RESPONSE_BYTES_MAX = 100 << 20
 _SIZE, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
 _METADATA = 4  # or older: has the cluster id, and an empty list of topics means none
 _METADATA_WITH_IDS = 10
+_RESPONSES: Mapping[type, type] = {
+    ApiVersionsRequest: ApiVersionsResponse,
+    MetadataRequest: MetadataResponse,
+    SaslAuthenticateRequest: SaslAuthenticateResponse,
+    SaslHandshakeRequest: SaslHandshakeResponse,
+}
 Address = tuple[str, int]
 
 
@@ -39,6 +51,16 @@ class Unreachable(Exception):
 
 class Closed(Exception):
     """The connection ended without a response; the text is the reason."""
+
+
+class Security(NamedTuple):
+    """The login of a connection, and the context of TLS; None without."""
+
+    login: Login | None = None
+    tls: ssl.SSLContext | None = None
+
+
+NONE = Security()
 
 
 class Connection:
@@ -53,16 +75,46 @@ class Connection:
         self._task = asyncio.create_task(self._read())
 
     @classmethod
-    async def open(cls, address: Address) -> Connection:
-        """Connects within CONNECT_SECONDS. Raises Unreachable."""
+    async def open(cls, address: Address, security: Security = NONE) -> Connection:
+        """Connects within CONNECT_SECONDS, and logs in. Raises Unreachable."""
         host, port = address
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return cls(*await asyncio.open_connection(host, port))
+                found = cls(*await asyncio.open_connection(host, port, ssl=security.tls))
+                if security.login is not None:
+                    await found._log_in(security.login, f"{host}:{port}")
+                return found
         except TimeoutError:
             raise Unreachable(f"cannot connect to {host}:{port} within {CONNECT_SECONDS:g} s") from None
         except (OSError, UnicodeError) as error:
+            if security.tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
+                raise Unreachable(str(handshake_error(host, port, error))) from None
             raise Unreachable(f"cannot connect to {host}:{port}: {error}") from None
+
+    async def _log_in(self, login: Login, where: str) -> None:
+        """Logs in by SASL. Raises Unreachable."""
+        try:
+            served = await self.call(ApiVersionsRequest(), 0)
+            last = {one.api_key: one.max_version for one in served.api_keys}.get(ApiKey.SASL_AUTHENTICATE)
+            if last is None:
+                raise Unreachable(f"{where} is older than Kafka 1.0, and has no login by SaslAuthenticate")
+            newest = spec(SaslAuthenticateRequest).versions.last
+            await log_in(login, self.call, min(last, newest), where)
+        except (KafkaError, Closed, MalformedMessage) as error:
+            await self.close()
+            raise Unreachable(f"no login at {where}: {error}") from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def call(self, request: object, version: int) -> Any:
+        """Sends a request of this program and returns its response. Raises Closed, MalformedMessage."""
+        declared = spec(type(request))
+        flexible = version in declared.flexible
+        frame = request_header(declared.api_key, version, 0, CLIENT_ID, flexible) + build(request, version)
+        found = await (await self.send(frame))
+        _, position = read_response_header(found, declared.api_key, flexible)
+        return parser(_RESPONSES[type(request)], version)(found, position)
 
     @property
     def is_closed(self) -> bool:
@@ -150,6 +202,7 @@ class Target:
     has_api_versions: bool
     cluster_id: str | None
     nodes: Mapping[int, Address]
+    security: Security = NONE
 
     def address(self, node_id: int) -> Address:
         """Returns the address of a node; for a single broker the bootstrap address, whatever it advertises."""
@@ -162,18 +215,19 @@ def _versions_without_api_versions() -> Mapping[int, Versions]:
     return profile(names[-1]).served
 
 
-async def discover(bootstrap: Address, patience_s: float) -> Target:
+async def discover(bootstrap: Address, patience_s: float, security: Security = NONE) -> Target:
     """Fetches the versions and the nodes of a broker. Raises Unreachable."""
     served: Mapping[int, Versions] | None = None
-    response = await _request(bootstrap, ApiVersionsRequest(), 0, ApiVersionsResponse, patience_s, may_close=True)
+    at = (bootstrap, security)
+    response = await _request(at, ApiVersionsRequest(), 0, patience_s, may_close=True)
     if response is not None:
         served = {one.api_key: Versions(one.min_version, one.max_version) for one in response.api_keys}
     versions = served or _versions_without_api_versions()
     ends = versions.get(ApiKey.METADATA, Versions(0, 0))
     version = max(ends.first, min(ends.last, _METADATA))
-    metadata = await _request(bootstrap, MetadataRequest(topics=[]), version, MetadataResponse, patience_s)
+    metadata = await _request(at, MetadataRequest(topics=[]), version, patience_s)
     nodes = {one.node_id: (one.host, one.port) for one in metadata.brokers}
-    return Target(bootstrap, versions, served is not None, metadata.cluster_id, nodes)
+    return Target(bootstrap, versions, served is not None, metadata.cluster_id, nodes, security)
 
 
 async def topic_ids(target: Target, names: Sequence[str], patience_s: float) -> dict[str, bytes]:
@@ -185,26 +239,22 @@ async def topic_ids(target: Target, names: Sequence[str], patience_s: float) -> 
     topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     try:
-        metadata = await _request(target.bootstrap, request, version, MetadataResponse, patience_s)
+        metadata = await _request((target.bootstrap, target.security), request, version, patience_s)
     except Unreachable:
         return {}
     return {one.name: bytes(one.topic_id) for one in metadata.topics if one.name and one.topic_id != ZERO_UUID}
 
 
 async def _request(
-    address: Address, request: object, version: int, response: type, patience_s: float, *, may_close: bool = False
+    at: tuple[Address, Security], request: object, version: int, patience_s: float, *, may_close: bool = False
 ) -> Any:
     """Sends a request on a new connection and returns the response; None if the broker closes it and `may_close`."""
-    declared = spec(type(request))
-    flexible = version in declared.flexible
-    connection = await Connection.open(address)
+    address, security = at
+    connection = await Connection.open(address, security)
     where = f"{address[0]}:{address[1]}"
     try:
-        frame = request_header(declared.api_key, version, 0, CLIENT_ID, flexible) + build(request, version)
         async with asyncio.timeout(patience_s):
-            found = await (await connection.send(frame))
-        _, position = read_response_header(found, declared.api_key, flexible)
-        return parser(response, version)(found, position)
+            return await connection.call(request, version)
     except TimeoutError:
         raise Unreachable(f"no response from {where} within {patience_s:g} s") from None
     except Closed as closed:

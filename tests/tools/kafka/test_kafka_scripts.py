@@ -153,14 +153,18 @@ def test_wrong_arguments_are_one_line(arguments: list[str], message: str, capsys
     assert message in err
 
 
-def test_only_plaintext_and_sasl_are_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_of_a_client_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("security.protocol=SASL_SSL\n")
+    file.write_text("security.protocol=SSL\nssl.truststore.location=/no/such/store\nssl.truststore.type=PEM\n")
     given = ["--bootstrap-server", "127.0.0.1:1", "--command-config", str(file)]
+    assert kafka_topics.main([*given, "--list"]) == 1
+    assert broker_api_versions.main(given) == 1
+    assert "".join(capsys.readouterr()).count("/no/such/store: No such file or directory\n") == 2
+    file.write_text("security.protocol=TLS\n")
     assert kafka_topics.main([*given, "--list"]) == 1
     with pytest.raises(SystemExit):
         broker_api_versions.main(given)
-    assert capsys.readouterr().err.count("security.protocol 'SASL_SSL' is not supported") == 2
+    assert capsys.readouterr().err.count("security.protocol must be one of PLAINTEXT, SSL") == 2
 
 
 # Layout
