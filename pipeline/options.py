@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from ..client.net.security import Settings
 from ..protocol.limits import INT32_MAX, INT64_MAX
 from .backend import OnCorrupt, Selection, Wanted
 from .offsets import (
@@ -109,10 +110,10 @@ _DURATION_US = {
 class SourceOptions:
     """The parsed options of a query; picklable.
 
-    `kafka` has the `kafka.*` options without their prefix. `columns` is None if the option is missing. `committed`:
-    isolationLevel=read_committed. `notes`: sentences for the log on options without effect. `max_offsets_per_trigger`,
-    `min_offsets_per_trigger` and the limits on partitions are None if missing; the delay has a default. `pushdown`:
-    whether filters narrow the query; None leaves that to the reader.
+    `kafka` has the `kafka.*` options without their prefix; its `repr` has no passwords. `columns` is None if the option
+    is missing. `committed`: isolationLevel=read_committed. `notes`: sentences for the log on options without effect.
+    `max_offsets_per_trigger`, `min_offsets_per_trigger` and the limits on partitions are None if missing; the delay has
+    a default. `pushdown`: whether filters narrow the query; None leaves that to the reader.
     """
 
     source: Source
@@ -247,9 +248,9 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
     return found
 
 
-def _kafka(given: _Given) -> dict[str, str]:
+def _kafka(given: _Given) -> Settings:
     prefix = "kafka."
-    return {name[len(prefix) :]: given.text(name) or "" for name in given.names() if name.startswith(prefix)}
+    return Settings({name[len(prefix) :]: given.text(name) or "" for name in given.names() if name.startswith(prefix)})
 
 
 def _check_names(given: _Given, source: Source) -> list[str]:

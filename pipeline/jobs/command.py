@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..extras import SetupError
@@ -16,6 +16,7 @@ from ..extras import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ...client.net.security import Settings
     from .spark_tasks import ProgressCallback
 
 
@@ -80,6 +81,23 @@ def setting(text: str) -> tuple[str, str]:
 
 
 # -- before Spark starts
+
+
+def configs(file: str | None, kafka: Iterable[tuple[str, str]], bootstrap: str | None = None) -> Settings:
+    """Returns the configs of a client: those of the login and of TLS in the file of `--command-config`, and those of
+    `--kafka`, which win; with `bootstrap`, also the brokers' addresses. Raises UsageError."""
+    from ...client.net.config_file import read_settings
+    from ...client.net.errors import ConfigError
+    from ...client.net.security import Settings
+
+    try:
+        found = Settings() if file is None else read_settings(file)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    found.update(kafka)
+    if bootstrap is not None:
+        found["bootstrap.servers"] = bootstrap
+    return found
 
 
 def pattern(parsed: argparse.Namespace) -> re.Pattern[str] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ...client.net.errors import ConfigError
 from ...client.net.options import read_options
+from ...client.net.security import Settings
 from ...client.producer.options import ProducerOptions
 from ...protocol.limits import INT32_MAX
 from ...protocol.records.compression import Codec
@@ -79,8 +80,6 @@ WITHOUT_EFFECT = frozenset(
         "partitioner.availability.timeout.ms",
         "receive.buffer.bytes",
         "retries",
-        "security.protocol",
-        "security.providers",
         "send.buffer.bytes",
         "socket.connection.setup.timeout.max.ms",
     }
@@ -138,7 +137,9 @@ class SinkOptions:
                 raise SinkError(f"{name} has no value")
         given = {str(name).lower(): str(value).strip() for name, value in options.items()}
         _check_names(given)
-        kafka = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+        kafka = Settings(
+            {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+        )
         client = client_options(kafka)
         batch_bytes = client.batch_size if "batch.size" in kafka else BATCH_BYTES
         order = given.get("orderby")
@@ -181,8 +182,7 @@ def client_options(kafka: Mapping[str, str]) -> ProducerOptions:
             raise SinkError(f"kafka.{name} is {kafka[name]}, which does not allow exactly-once writing: leave it out")
     idle = WITHOUT_EFFECT | _ONLY.keys()
     try:
-        can = "this sink does not support: it writes to listeners"
-        taken = names_taken(kafka, TAKEN, idle, client="producer", can=can)
+        taken = names_taken(kafka, TAKEN, idle, client="producer")
         level = taken.get(f"compression.{taken.get('compression.type', '').lower()}.level")
         values = {
             _OWN_NAMES.get(name, name): value

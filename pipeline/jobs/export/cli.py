@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ....protocol.arguments import add_bootstrap
+from ....protocol.arguments import add_bootstrap, add_command_config
 from ...extras import require
-from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, pattern, setting
+from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, configs, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +21,7 @@ CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
     add_bootstrap(parser, help="read from running brokers instead of PATH")
+    add_command_config(parser)
     parser.add_argument(
         "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
     )
@@ -56,8 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(parsed: argparse.Namespace) -> None:
     if bool(parsed.paths) == bool(parsed.bootstrap_server):
         raise UsageError("give either PATH or --bootstrap-server")
-    if parsed.kafka and not parsed.bootstrap_server:
-        raise UsageError("--kafka needs --bootstrap-server")
+    if (parsed.kafka or parsed.command_config) and not parsed.bootstrap_server:
+        raise UsageError("--kafka and --command-config need --bootstrap-server")
+    brokers = parsed.bootstrap_server
+    parsed.source = configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
     if parsed.schema is not None and parsed.decode is None:
         raise UsageError("--schema needs --decode")
     if parsed.decode not in (None, "json") and parsed.schema is None:
@@ -120,10 +123,9 @@ def run(
         fail_on_loss=parsed.fail_on_loss,
         **sizes,
     )
-    brokers = parsed.bootstrap_server
     report = job.export(
         spark,
-        {**dict(parsed.kafka), "bootstrap.servers": brokers} if brokers else parsed.paths,
+        parsed.source,
         parsed.to,
         settings,
         dry_run=parsed.dry_run,

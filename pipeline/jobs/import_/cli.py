@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ....protocol.arguments import add_bootstrap
-from ..command import Job, PlanCallback, Report, UsageError, pattern, setting
+from ....protocol.arguments import add_bootstrap, add_command_config
+from ..command import Job, PlanCallback, Report, UsageError, configs, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="Parquet files: an export, or any with a value column")
     add_bootstrap(parser, help="import to topics of running brokers")
+    add_command_config(parser)
     parser.add_argument("--data-dir", metavar="DIR", help="import to segments of a stopped broker")
     parser.add_argument("--to-topic", metavar="NAME", help="import to this topic")
     parser.add_argument("--partitions", type=int, metavar="N", help="least number of partitions of a new topic")
@@ -32,20 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(parsed: argparse.Namespace) -> None:
     if (parsed.bootstrap_server is None) == (parsed.data_dir is None):
         raise UsageError("give either --bootstrap-server or --data-dir")
-    if parsed.data_dir is not None and (parsed.kafka or parsed.partitions is not None):
-        raise UsageError("--kafka and --partitions need --bootstrap-server")
+    if parsed.data_dir is not None and (parsed.kafka or parsed.command_config or parsed.partitions is not None):
+        raise UsageError("--kafka, --command-config and --partitions need --bootstrap-server")
     if parsed.partitions is not None and parsed.partitions < 1:
         raise UsageError(f"--partitions {parsed.partitions}: it must be 1 or more")
     if parsed.segment_bytes < 1 << 16:
         raise UsageError(f"--segment-bytes {parsed.segment_bytes}: it must be 65536 or more")
     pattern(parsed)
+    parsed.config = configs(parsed.command_config, parsed.kafka)
     from . import files
 
     files.listed(parsed.folder)
     if parsed.bootstrap_server is not None:
         from .produce import options_of
 
-        options_of(parsed.bootstrap_server, dict(parsed.kafka))
+        options_of(parsed.bootstrap_server, parsed.config)
 
 
 def run(
@@ -64,7 +66,7 @@ def run(
             partitions=parsed.partitions,
             codec=parsed.codec,
             segment_bytes=parsed.segment_bytes,
-            config=dict(parsed.kafka),
+            config=parsed.config,
         ),
         bootstrap=parsed.bootstrap_server,
         data_dir=parsed.data_dir,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ....protocol.records.compression import Codec
 from ...backend import ReadError
@@ -31,7 +31,7 @@ class ImportSettings:
     partitions: int | None = None
     codec: str | None = None
     segment_bytes: int = tasks.SEGMENT_BYTES
-    config: Mapping[str, str] | None = None
+    config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
         """Raises ReadError for an invalid value."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ....client.admin.admin import Admin
 from ....client.admin.types import NewTopic
 from ....client.net.errors import ClientError, KafkaError, UnsupportedVersion
+from ....client.net.security import security_of
 from ....protocol.errors import ErrorCode
 from ....protocol.limits import INT64_MAX
 from ...backend import ReadError
@@ -37,6 +38,7 @@ def _run(options: SinkOptions, work: Any) -> Any:
             default_api_timeout_ms=min(client.default_api_timeout_ms, client.max_block_ms),
             retry_backoff_ms=client.retry_backoff_ms,
             retry_backoff_max_ms=client.retry_backoff_max_ms,
+            **security_of(client),
         ) as admin:
             return await work(admin)
 

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....protocol.arguments import add_bootstrap
-from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, pattern, setting
+from ....protocol.arguments import add_bootstrap, add_command_config
+from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, configs, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,9 @@ INTERRUPTED = 130
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
     parser.add_argument("--source", metavar="HOST:PORT", help="read from running brokers instead of PATH")
+    add_command_config(parser, "--source-config", help="the file with the login and TLS of --source")
     add_bootstrap(parser, required=True, help="the brokers to send to")
+    add_command_config(parser)
     parser.add_argument("--to-topic", metavar="NAME", help="send all records to this topic")
     parser.add_argument("--from", dest="starting", metavar="WHEN", default="earliest", help="earliest, a time, offsets")
     parser.add_argument("--until", dest="ending", metavar="WHEN", default="latest", help="latest, a time, offsets")
@@ -47,6 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(parsed: argparse.Namespace) -> None:
     if bool(parsed.paths) == bool(parsed.source):
         raise UsageError("give either PATH or --source")
+    if parsed.source_config and not parsed.source:
+        raise UsageError("--source-config needs --source")
+    parsed.config = configs(parsed.command_config, parsed.kafka)
+    parsed.source_of = configs(parsed.source_config, (), parsed.source) if parsed.source else parsed.paths
     if parsed.rate is not None and parsed.speed is not None:
         raise UsageError("give either --rate or --speed, not both")
     if parsed.from_offsets is not None and parsed.starting != "earliest":
@@ -63,7 +69,7 @@ def check(parsed: argparse.Namespace) -> None:
     if parsed.from_offsets is not None:
         parsed.starting = AtOffsets(parse_offsets(_offsets(parsed.from_offsets), "--from-offsets"))
     parsed.ending = arguments.limit(parsed.ending, "--until")
-    options_of(parsed.bootstrap_server, dict(parsed.kafka))
+    options_of(parsed.bootstrap_server, parsed.config)
     if parsed.paths:
         chosen_topics(parsed)
     else:
@@ -89,7 +95,7 @@ def run(
 
     report = replay(
         spark,
-        {"bootstrap.servers": parsed.source} if parsed.source else parsed.paths,
+        parsed.source_of,
         ReplaySettings(
             topics=parsed.topic,
             like=parsed.topics,
@@ -101,7 +107,7 @@ def run(
             timestamps=parsed.timestamps,
             rate=parsed.rate,
             speed=parsed.speed,
-            config=dict(parsed.kafka),
+            config=parsed.config,
         ),
         bootstrap=parsed.bootstrap_server,
         dry_run=parsed.dry_run,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...backend import ReadError
 from ...offsets import Limit
@@ -36,7 +36,7 @@ class ReplaySettings:
     timestamps: str = "keep"
     rate: float | None = None
     speed: float | None = None
-    config: Mapping[str, str] | None = None
+    config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
         """Raises ReadError for an invalid value."""

@@ -10,6 +10,7 @@ from ....client.net.cluster import Cluster, Topic
 from ....client.net.errors import ClientError, KafkaError
 from ....client.net.metadata import topic_of
 from ....client.net.retry import retry
+from ....client.net.security import Settings
 from ....protocol.errors import ErrorCode
 from ....protocol.primitives import ZERO_UUID
 from ...backend import OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
@@ -38,7 +39,7 @@ class WireBackend:
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
-        self._config = dict(config)
+        self._config = Settings(config)
         self._options = client_options(config)
         self._patience_s = self._options.default_api_timeout_ms / 1000
         self._loop: Loop | None = None

@@ -1,7 +1,7 @@
-"""The `kafka.*` options of a reader without their prefix: those with an effect, those without, and those that are
-refused.
+"""The `kafka.*` options of a reader without their prefix: those with an effect, and those without.
 
-Owns the lists. Pure apart from one log line per unknown name, as in Kafka's own clients.
+Owns the lists, except that of the login and of TLS, which all clients share. Pure apart from one log line per unknown
+name, as in Kafka's own clients.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Set
 from ....client.consumer.options import ConsumerOptions, with_own_names
 from ....client.net.errors import ConfigError
 from ....client.net.options import read_options
+from ....client.net.security import Settings, is_security, is_without_effect
 from ....protocol.limits import INT32_MAX
 from ...backend import ReadError
 
@@ -65,8 +66,6 @@ WITHOUT_EFFECT = frozenset(
         "metrics.sample.window.ms",
         "partition.assignment.strategy",
         "receive.buffer.bytes",
-        "security.protocol",
-        "security.providers",
         "send.buffer.bytes",
         "session.timeout.ms",
         "share.acknowledgement.mode",
@@ -76,7 +75,6 @@ WITHOUT_EFFECT = frozenset(
 )
 """Options of Kafka's consumer without effect here: groups, metrics, socket buffers. `client.rack`: records are read
 from the leaders."""
-_WITHOUT_EFFECT_BEGIN = ("sasl.", "ssl.")  # only for security.protocols that are refused
 
 MAX_PARTITION_FETCH_BYTES = 8 << 20
 """The default size of what is decoded together. With Kafka's default of 1 MiB a record takes half as much CPU time
@@ -87,10 +85,8 @@ _log = logging.getLogger(__name__)
 
 
 def client_options(config: Mapping[str, str]) -> ConsumerOptions:
-    """Returns the client's options. Raises ReadError without brokers, for an invalid value, or for an unsupported
-    security protocol."""
-    can = "this source does not support: it reads from listeners"
-    names = names_taken(config, TAKEN, WITHOUT_EFFECT, client="consumer", can=can)
+    """Returns the client's options. Raises ReadError without brokers, or for an invalid value."""
+    names = names_taken(config, TAKEN, WITHOUT_EFFECT, client="consumer")
     taken = {_OWN_NAMES.get(name, name): value for name, value in names.items()}
     taken.setdefault("max.partition.fetch.bytes", str(MAX_PARTITION_FETCH_BYTES))
     # Reading a topic must never create it.
@@ -105,22 +101,21 @@ def client_options(config: Mapping[str, str]) -> ConsumerOptions:
         raise ReadError(f"an option kafka.* is invalid: {error}") from None
 
 
-def names_taken(
-    config: Mapping[str, str], taken: Set[str], without_effect: Set[str], *, client: str, can: str
-) -> dict[str, str]:
-    """Returns the `kafka.*` options with an effect, without their prefix. Logs a warning for a name that a Kafka
-    `client` does not have. Raises ReadError without brokers, or for a security protocol other than PLAINTEXT; `can`
-    completes its message."""
+def names_taken(config: Mapping[str, str], taken: Set[str], without_effect: Set[str], *, client: str) -> Settings:
+    """Returns the `kafka.*` options with an effect, without their prefix: those in `taken`, and those of the login and
+    of TLS. Logs a warning for a name that a Kafka `client` does not have. Raises ReadError without brokers."""
     names = {str(name): str(value).strip() for name, value in config.items()}
     if not names.get("bootstrap.servers"):
         raise ReadError("kafka.bootstrap.servers must be given: brokers to connect to, as host:port,host:port")
-    protocol = names.get("security.protocol", "PLAINTEXT") or "PLAINTEXT"
-    if protocol.upper() != "PLAINTEXT":
-        raise ReadError(f"kafka.security.protocol is {protocol}, which {can} that are PLAINTEXT")
-    for name in names:
-        if name not in taken and name not in without_effect and not name.startswith(_WITHOUT_EFFECT_BEGIN):
+    if not names.get("security.protocol", "PLAINTEXT"):
+        del names["security.protocol"]
+    found = Settings()
+    for name, value in names.items():
+        if name in taken or is_security(name):
+            found[name] = value
+        elif name not in without_effect and not is_without_effect(name):
             _note_unknown(name, client)
-    return {name: value for name, value in names.items() if name in taken}
+    return found
 
 
 @functools.cache

@@ -20,7 +20,10 @@ START_PATIENCE_S = 10.0
 
 async def open_cluster(options: ClientOptions, patience_s: float = START_PATIENCE_S) -> Cluster:
     """Returns a started cluster. Raises ReadError, which names the addresses."""
-    cluster = Cluster(options)
+    try:
+        cluster = Cluster(options)
+    except ClientError as error:  # a store of TLS that cannot be read on this machine
+        raise ReadError(f"cannot connect to the brokers at {addresses(options)}: {error}") from error
     seconds = min(patience_s, options.default_api_timeout_ms / 1000)
     failures: list[ClientError] = []
 

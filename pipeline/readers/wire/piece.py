@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ....client.net.cluster import Cluster
+from ....client.net.security import Settings
 from ....protocol.primitives import ZERO_UUID
 from ...backend import OffsetRange, Wanted
 from .config import client_options
@@ -24,7 +25,7 @@ class WirePiece:
     """Records of a range; picklable. `config` has the `kafka.*` options without their prefix, `topic_id` is the topic's
     id at planning time (ZERO_UUID if unknown)."""
 
-    config: dict[str, str]
+    config: Settings
     range: OffsetRange
     wanted: Wanted
     topic_id: bytes = ZERO_UUID

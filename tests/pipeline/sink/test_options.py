@@ -62,7 +62,11 @@ def test_defaults() -> None:
     [
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers must be given"),
         ({"kafka.bootstrap.servers": "a:b"}, "'a:b' is not an address"),
-        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol is SSL, which this sink does not support"),
+        (
+            {"kafka.security.protocol": "TLS"},
+            "security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT",
+        ),
+        ({"kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism must be one of PLAIN"),
         ({"kafka.acks": "1"}, "kafka.acks is 1, which does not allow exactly-once writing"),
         ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence is false"),
         ({"kafka.transactional.id": "x"}, "kafka.transactional.id is not supported: use the option transactionalId"),
@@ -91,7 +95,7 @@ def test_options_without_effect_accepted_and_unknown_logged_once(caplog: pytest.
         "kafka.acks": "all",
         "checkpointLocation": "x",
     }
-    idle |= {"kafka.enable.idempotence": "true", "kafka.ssl.truststore.location": "x", "kafka.buffer.memory": "1"}
+    idle |= {"kafka.enable.idempotence": "true", "kafka.ssl.provider": "x", "kafka.buffer.memory": "1"}
     with caplog.at_level(logging.WARNING):
         assert SinkOptions.read(AT | idle).client == SinkOptions.read(AT).client
         assert not caplog.records

@@ -44,7 +44,8 @@ def test_client_options_taken() -> None:
     [
         ({"bootstrap.servers": ""}, "bootstrap.servers must be given"),
         ({"bootstrap.servers": "a:b"}, "'a:b' is not an address"),
-        ({"security.protocol": "SASL_SSL"}, "kafka.security.protocol is SASL_SSL, which this source does not support"),
+        ({"security.protocol": "TLS"}, "security.protocol must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism must be one of PLAIN"),
         ({"fetch.max.bytes": "many"}, "fetch.max.bytes: invalid value 'many'"),
         ({"request.timeout.ms": "0"}, "request.timeout.ms must be an integer from 1"),
         ({"isolation.level": "none"}, "isolation must be one of"),
@@ -57,9 +58,9 @@ def test_client_options_refused(more: dict[str, str], message: str) -> None:
 
 
 def test_options_without_effect_accepted_and_unknown_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    idle = {"group.id": "g", "max.poll.records": "5", "ssl.truststore.location": "x", "sasl.mechanism": "PLAIN"}
+    idle = {"group.id": "g", "max.poll.records": "5", "ssl.provider": "x", "sasl.login.refresh.window.jitter": "0.05"}
     with caplog.at_level(logging.WARNING):
-        assert client_options(AT | idle | {"security.protocol": "plaintext"}) == client_options(AT)
+        assert client_options(AT | idle | {"security.protocol": ""}) == client_options(AT)
         assert not caplog.records
         for _ in range(2):
             client_options(AT | {"no.such.option.of.kafka": "1"})

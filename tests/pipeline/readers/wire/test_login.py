@@ -1,0 +1,80 @@
+"""Reading and writing at a listener with a login: each part that connects logs in, and no text has the password."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.broker.testing.embedded import Embedded
+from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition
+from ottla.pipeline.jobs.import_.topics import ensure
+from ottla.pipeline.options import parse
+from ottla.pipeline.readers.wire import WireBackend, commit_offsets
+from ottla.pipeline.readers.wire.config import client_options
+from ottla.pipeline.sink import SinkOptions, SinkTransaction, send
+from ottla_testing.clients.securing import LISTENER, PASSWORD, broker_configs, client_settings
+from ottla_testing.each import each
+from ottla_testing.pipeline import sink_world
+from ottla_testing.pipeline.wire_world import wanted
+
+SECRETS = (PASSWORD, PASSWORD.replace('"', r"\""), "guess", "sasl-secret", "store-secret", "key-secret")
+HIDDEN = {"sasl.password": "sasl-secret", "ssl.truststore.password": "store-secret", "ssl.keystore.key": "key-secret"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Embedded]:
+    with Embedded(listeners=LISTENER, configs=broker_configs()) as broker:
+        yield broker
+
+
+def kafka(broker: Embedded, **more: str) -> dict[str, str]:
+    return {"bootstrap.servers": broker.bootstrap, **client_settings(**more)}
+
+
+def prefixed(names: dict[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in names.items()}
+
+
+def has_no_secret(*texts: object) -> bool:
+    return not any(secret in str(text) or secret in repr(text) for text in texts for secret in SECRETS)
+
+
+def test_source_and_sink_log_in(broker: Embedded) -> None:
+    given = SinkOptions.read(prefixed(kafka(broker)))
+    assert ensure(given, {"t": 1}) == {"t": 1}
+    with SinkTransaction(given, "writer") as transaction:
+        grant = transaction.begin()
+        transaction.add([("t", 0)])
+        send(pickle.loads(pickle.dumps(given)), grant, ("t", 0), sink_world.rows([b"a", b"b"]))
+        transaction.commit(0)
+    with WireBackend(kafka(broker)) as backend:
+        assert backend.partitions(Selection(topics=("t",))) == [TopicPartition("t", 0)]
+        (work,) = backend.pieces([OffsetRange("t", 0, 0, 2)], wanted(), at_least=None)
+    found = [value for batch in pickle.loads(pickle.dumps(work)).read() for value in batch["value"].to_pylist()]
+    assert found == [b"a", b"b"]
+    commit_offsets(kafka(broker), "g", {TopicPartition("t", 0): 2})
+    assert has_no_secret(given, work)
+
+
+def test_wrong_password_is_one_error_at_once(broker: Embedded) -> None:
+    with WireBackend(kafka(broker, password="guess")) as backend, pytest.raises(ReadError) as refused:
+        backend.partitions(Selection())
+    assert "SASL_AUTHENTICATION_FAILED (58): Authentication failed: Invalid username or password" in str(refused.value)
+    assert has_no_secret(refused.value, refused.value.__cause__)
+
+
+def test_store_that_a_worker_lacks_is_named(broker: Embedded) -> None:
+    options = {"bootstrap.servers": broker.bootstrap, "security.protocol": "SSL", "ssl.ca.location": "/none/ca.pem"}
+    with WireBackend(options) as backend, pytest.raises(ReadError, match=r"/none/ca\.pem: No such file or directory"):
+        backend.partitions(Selection())
+
+
+@each("more", [HIDDEN, {name: value for name, value in client_settings(password="guess").items()}])
+def test_options_show_no_password(more: dict[str, str]) -> None:
+    names = {"bootstrap.servers": "a:1", **more}
+    source = parse(prefixed(names), "ottla", None)
+    sink = SinkOptions.read(prefixed(names))
+    assert has_no_secret(source, sink, WireBackend(names).__dict__, client_options(names))
+    assert dict(source.kafka) == dict(sink.kafka) == names
