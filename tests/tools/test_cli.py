@@ -135,7 +135,7 @@ def test_flags_override_environment_and_file_and_overrides_override_flags(tmp_pa
         (["--override", "num.partitions"], "expected KEY=VALUE"),
         (["--override", "num.partitions=0"], "Invalid value 0 for configuration num.partitions"),
         (["--override", "num.partition=1"], "did you mean num.partitions"),
-        (["--override", "listeners=SSL://:9093"], "listener SSL has the protocol SSL: only PLAINTEXT and SASL_PLAIN"),
+        (["--override", "listeners=SSL://:9093"], "listener SSL has TLS, and neither ssl.keystore.location nor"),
         (["--override", "listeners=INSIDE://:9093"], "INSIDE has no entry in listener.security.protocol.map"),
         (["--override", "listeners=9093"], "is not NAME://host:port"),
         (["--override", "listener.security.protocol.map=A:B"], "is not NAME:PROTOCOL"),
