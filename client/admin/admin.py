@@ -24,6 +24,7 @@ from .configs import ConfigCalls
 from .groups import GroupCalls
 from .logs import EARLIEST, EARLIEST_LOCAL, HIGH_WATERMARK, LATEST, LATEST_TIERED, MAX_TIMESTAMP, LogCalls
 from .quotas import QuotaCalls, quota_entity
+from .tokens import DelegationToken, TokenCalls
 from .topics import TopicCalls
 from .transactions import TransactionCalls
 from .types import (
@@ -108,6 +109,7 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "CreatedTopic",
+    "DelegationToken",
     "ElectionType",
     "FeatureUpdate",
     "Features",
@@ -149,7 +151,16 @@ __all__ = [
 
 
 class Admin(
-    TopicCalls, ConfigCalls, LogCalls, GroupCalls, TransactionCalls, AclCalls, QuotaCalls, UserCalls, ClusterCalls
+    TopicCalls,
+    ConfigCalls,
+    LogCalls,
+    GroupCalls,
+    TransactionCalls,
+    AclCalls,
+    QuotaCalls,
+    UserCalls,
+    TokenCalls,
+    ClusterCalls,
 ):
     """Describes and changes a cluster.
 

@@ -1,7 +1,4 @@
-"""Calls of `Admin` on the cluster: leader elections, reassignments, features, the quorum of controllers.
-
-There are no calls for delegation tokens, which every broker without SASL refuses.
-"""
+"""Calls of `Admin` on the cluster: leader elections, reassignments, features, the quorum of controllers."""
 
 from __future__ import annotations
 

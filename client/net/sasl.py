@@ -21,6 +21,7 @@ from .errors import KafkaError
 
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *scram.HASHES)
+TOKEN_AUTH = ",tokenauth=true"
 NONCE_BYTES = 18
 ITERATIONS_MAX = 1_000_000
 """More iterations, of a broker that is none, would keep the client busy for minutes."""
@@ -30,11 +31,13 @@ Tokens: TypeAlias = Generator[bytes, bytes, None]
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A mechanism with a user's name and password."""
+    """A mechanism with a user's name and password. With `by_token` these are the id and the secret of a delegation
+    token, for SCRAM (KIP-48)."""
 
     mechanism: str
     username: str
     password: str = field(repr=False)
+    by_token: bool = False
 
     def tokens(self) -> Tokens:
         """Yields the client's tokens; each broker's token is sent into the generator. Raises ValueError for a token
@@ -47,7 +50,7 @@ class Login:
     def _scram(self, nonce: str) -> Tokens:
         hash_name = scram.HASHES[self.mechanism]
         user = self.username.replace("=", "=3D").replace(",", "=2C")
-        bare = f"n={user},r={nonce}"
+        bare = f"n={user},r={nonce}{TOKEN_AUTH if self.by_token else ''}"
         first = (yield f"n,,{bare}".encode()).decode(errors="replace")
         found = dict(part.split("=", 1) for part in first.split(",") if "=" in part)
         if not found.keys() >= {"r", "s", "i"} or not found["r"].startswith(nonce) or found["r"] == nonce:

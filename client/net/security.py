@@ -113,7 +113,7 @@ class SecurityOptions:
             return None
         if self.sasl_mechanism not in MECHANISMS:
             raise ConfigError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}, not {self.sasl_mechanism!r}")
-        username, password = self.sasl_username, self.sasl_password
+        username, password, by_token = self.sasl_username, self.sasl_password, False
         if self.sasl_jaas_config is not None:
             try:
                 options = parse_jaas(self.sasl_jaas_config).options
@@ -121,9 +121,10 @@ class SecurityOptions:
                 # A word of the text may be a part of a password without quotes.
                 raise ConfigError(f"sasl.jaas.config: {_WORD.sub('', str(error))}") from None
             username, password = options.get("username", username), options.get("password", password)
+            by_token = options.get("tokenauth", "").lower() == "true"
         if not username or not password:
             raise ConfigError("SASL needs sasl.username and sasl.password, or sasl.jaas.config with both")
-        return Login(self.sasl_mechanism, username, password)
+        return Login(self.sasl_mechanism, username, password, by_token)
 
     def tls(self) -> ssl.SSLContext | None:
         """Returns the context of connections, from the stores as they are now; None without TLS. Raises ConfigError.

@@ -12,6 +12,7 @@ import pytest
 
 from ottla.broker.security.sasl.mechanisms import PlainExchange, ScramExchange
 from ottla.broker.security.scram import Credential, Mechanism
+from ottla.broker.security.tokens import DelegationTokens
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.admin.types import ScramMechanism, ScramUpsertion
 from ottla.client.net.cluster import Cluster
@@ -53,7 +54,9 @@ class Stored:
 def test_exchange_of_both_sides(mechanism: Mechanism, user: str) -> None:
     name = mechanism.name.replace("_", "-")
     salted = scram.salted_password(scram.HASHES[name], "päss", b"salt", 4096)
-    theirs = ScramExchange(mechanism, Stored(user, Credential.made(mechanism, b"salt", salted, 4096), mechanism))  # type: ignore[arg-type]
+    stored = Stored(user, Credential.made(mechanism, b"salt", salted, 4096), mechanism)
+    no_tokens = DelegationTokens(None, None, bytes, rules="removable")  # type: ignore[arg-type]
+    theirs = ScramExchange(mechanism, stored, no_tokens)  # type: ignore[arg-type]
     tokens = Login(name, user, "päss").tokens()
     final = tokens.send(theirs.respond(next(tokens)))
     with pytest.raises(StopIteration):
