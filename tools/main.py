@@ -27,13 +27,14 @@ COMMANDS: dict[str, dict[str, str]] = {
         "groups": "list and describe groups, reset and delete their offsets",
         "records": "delete records before an offset, and look offsets up",
         "acls": "add, list and remove access control lists",
+        "delegation-tokens": "create, renew, expire and describe delegation tokens",
     },
     "Read a data directory": {
         "dump": "print segments, snapshots and protocol frames with names, positions and values",
         "formats": "count message formats, and what Kafka 4.0 no longer writes",
         "verify": "check batches, indexes, snapshots and checkpoints",
         "producers": "list producer states, also those of a running broker",
-        "explain": "show the history of producers and transactions, and the response to their next batch",
+        "explain": "explain producers and transactions, and the response to their next batch",
         "clients": "list the clients that a broker has seen, and what fails on another release",
     },
     "Change a data directory": {
@@ -64,7 +65,7 @@ def usage(names: Collection[str]) -> str:
     lines = ["usage: ottla COMMAND [ARGUMENTS]", "", "A Kafka broker you can pip install."]
     groups = {**COMMANDS, "Others": dict.fromkeys(sorted(set(names).difference(*COMMANDS.values())), "")}
     for title, commands in groups.items():
-        shown = [f"  {name:12}{text}".rstrip() for name, text in commands.items() if name in names]
+        shown = [f"  {name:18}{text}".rstrip() for name, text in commands.items() if name in names]
         lines += ["", f"{title}:", *shown] if shown else []
     return "\n".join([*lines, "", "`ottla COMMAND --help` describes a command; `ottla --version` prints the version."])
 

@@ -19,6 +19,7 @@ from ottla_testing.each import each
 WITH_BOOTSTRAP = {
     "acls": ["--list"],
     "configs": ["--describe", "--entity-type", "topics"],
+    "delegation-tokens": ["--describe"],
     "explain": ["--transactions"],
     "groups": ["--list"],
     "mirror": ["--topics", "x", "--data-dir", "d"],
