@@ -38,6 +38,7 @@ from .config.message_format import behaviours_set, forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS, GROUP
 from .config.serve_options import ServeOptions
+from .config.tokens import token_settings
 from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler
@@ -70,6 +71,7 @@ from .metadata.topics import (
     internal_configs,
     internal_prefix,
     is_internal,
+    new_topic_id,
 )
 from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
@@ -90,6 +92,8 @@ from .security.acls import RECORDS as ACL_RECORDS
 from .security.acls import Acls
 from .security.scram import ScramCredentials
 from .security.standard import StandardAuthorizer
+from .security.tokens import RECORDS as TOKEN_RECORDS
+from .security.tokens import DelegationTokens
 from .share.group_state import GroupState
 from .share.sessions import SessionKey, ShareSessions, TopicPartition
 from .share.settings import NO_OP_PERSISTERS, ShareConfigs
@@ -251,6 +255,12 @@ class BrokerState:
         max_bytes = self.config.get("telemetry.max.bytes", 0)  # a release without this config has no API for it either
         self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
         self.scram = ScramCredentials(self.metadata_log)
+        self.tokens = DelegationTokens(
+            self.metadata_log,
+            token_settings(self.config),
+            lambda: new_topic_id(lambda: uuid.uuid4().bytes),
+            rules=self.profile.behaviour.token_rules,
+        )
         unstable = self.config.get("unstable.feature.versions.enable", False)
         self.features = Features(self.metadata_log, self.node_id, self.profile, self.apis, unstable=unstable)
         self.logs.cordoned = self._cordoned
@@ -271,6 +281,8 @@ class BrokerState:
                 self.named_configs.replay(record)
             elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
                 self.scram.replay(record)
+            elif isinstance(record, TOKEN_RECORDS):
+                self.tokens.replay(record)
         settings = authorizer_settings(self.config)
         if settings is not None:
             self.authorizer = StandardAuthorizer(self.acls, settings, cidr_hosts=self.profile.behaviour.cidr_hosts)
@@ -296,6 +308,7 @@ class BrokerState:
         self._maintenance = Maintenance(
             self.clock, self.waits, self.config, self.logs, self.topics, self.topology, self.durability
         )
+        self._maintenance.expire_tokens(self.tokens, self.config.get("delegation.token.expiry.check.interval.ms", 0))
         self.moves = Moves(files, self.logs, self.topics, self.config, self.clock, self.waits, self.durability)
         if self.config["log.cleaner.enable"]:
             # Not at once: the cleaner's imports would delay the start.

@@ -21,7 +21,7 @@ class ConnectionInfo:
     `library` is the client library; the client ledger counts requests under it. It changes when an ApiVersions request
     names the library (KIP-511). `client_id` is that of the newest request, None before the first one. `on_lost` is
     called when the connection is closed. `principal` is "Type:name"; `sasl` is the authentication on a listener with
-    SASL.
+    SASL. `token_authenticated`: the client has logged in with a delegation token, as its owner (KIP-48).
     """
 
     listener: str
@@ -32,6 +32,7 @@ class ConnectionInfo:
     client_port: int = -1
     client_id: str | None = None
     principal: str = ANONYMOUS
+    token_authenticated: bool = False
     sasl: SaslSession | None = field(default=None, compare=False, repr=False)
     on_lost: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 

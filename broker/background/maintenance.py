@@ -3,9 +3,9 @@
 Owns the timers and the times at which there is work to do. The work: checkpoints of recovery points, log start offsets
 and high watermarks (each at its own interval); syncs of logs that have unsynced records for longer than flush.ms
 (checked every log.flush.scheduler.interval.ms, which is never by default, as in Kafka); expiry of idle producers
-(KIP-854); retention. Syncs run in a thread. Files of deleted segments and partitions are removed after a delay; after a
-stop, the next start removes them. The log of the cluster's metadata is not a topic and keeps all records. With several
-nodes, leaders move back to the preferred replicas.
+(KIP-854); retention; removal of expired delegation tokens (KIP-48). Syncs run in a thread. Files of deleted segments
+and partitions are removed after a delay; after a stop, the next start removes them. The log of the cluster's metadata
+is not a topic and keeps all records. With several nodes, leaders move back to the preferred replicas.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..metadata.topology import Topology
     from ..replica.flush import Durability
     from ..replica.log_dirs import LogDir, LogDirs
+    from ..security.tokens import DelegationTokens
 
 EXPIRATION_CHECK_MS = 600_000  # in releases without the config
 NEVER_MS = 1 << 40  # an interval from here on (35 years) means never: the event loop cannot take all numbers
@@ -71,7 +72,7 @@ class Maintenance:
             interval_ms = config["leader.imbalance.check.interval.seconds"] * 1000
             due = partial(self._balance_due_ms, topology, percentage)
             self._repeat(clock, interval_ms, partial(self._balance, topology, percentage), due)
-        self._waiting: dict[int, Timer] = {}  # for files to be removed
+        self._waiting: dict[int, Timer] = {}  # for work that is done once
         self._next = itertools.count()
         self.is_cleaning: Callable[[PartitionLog], bool] = lambda log: False
         """Returns whether the cleaner works on a log; its segments are not deleted meanwhile."""
@@ -201,18 +202,40 @@ class Maintenance:
     def _balance_due_ms(topology: Topology, percentage: int | None) -> int | None:
         return 0 if topology.imbalanced(percentage) else None
 
+    def expire_tokens(self, tokens: DelegationTokens, interval_ms: int) -> None:
+        """Removes expired delegation tokens at each interval."""
+        self._repeat(self._clock, interval_ms, partial(self._remove_expired, tokens), tokens.next_expiry_ms)
+
+    def _remove_expired(self, tokens: DelegationTokens) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            removed = tokens.remove_expired(now_ms)
+        except StorageError as error:  # the next check tries again
+            get_logger().error("removal of expired delegation tokens failed", reason=str(error))
+            return
+        if removed:  # there may be more
+            get_logger().info("delegation tokens expired", tokens=removed)
+            self._once(now_ms, partial(self._remove_expired, tokens))
+
     def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
         """Removes files that belong to no log any more, after a delay."""
-        number = next(self._next)
 
         def fire() -> None:
-            del self._waiting[number]
             try:
                 remove()
             except StorageError as error:  # the next start removes them
                 get_logger().error("removal of deleted files failed", reason=str(error))
 
-        self._waiting[number] = self._clock.call_at(self._clock.now_ms() + delay_ms, fire)
+        self._once(self._clock.now_ms() + delay_ms, fire)
+
+    def _once(self, when_ms: int, work: Callable[[], None]) -> None:
+        number = next(self._next)
+
+        def fire() -> None:
+            del self._waiting[number]
+            work()
+
+        self._waiting[number] = self._clock.call_at(when_ms, fire)
 
     def close(self) -> None:
         """Cancels all timers."""

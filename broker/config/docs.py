@@ -126,6 +126,11 @@ _OF_BROKER = {
     "connection.failed.authentication.delay.ms": "How long the response to a failed authentication is delayed.",
     "connections.max.reauth.ms": "The longest session of a client with SASL, until it authenticates again; 0: no "
     "limit (KIP-368).",
+    "delegation.token.expiry.check.interval.ms": "The time between two removals of expired delegation tokens.",
+    "delegation.token.expiry.time.ms": "The time after which a delegation token expires unless it is renewed.",
+    "delegation.token.master.key": "The older name of delegation.token.secret.key.",
+    "delegation.token.max.lifetime.ms": "The time after which a delegation token can no longer be renewed.",
+    "delegation.token.secret.key": "The key of the secrets of delegation tokens; without one there are no tokens.",
     "sasl.enabled.mechanisms": "The SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
     "sasl.jaas.config": "The login module of a listener and mechanism; that of PLAIN has the users with passwords.",
     "sasl.server.max.receive.size": "The largest request in bytes before a client is authenticated.",

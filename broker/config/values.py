@@ -96,6 +96,8 @@ ACTED_ON = frozenset(
     ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
     ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location
     ssl.truststore.password ssl.truststore.type
+    delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
+    delegation.token.max.lifetime.ms delegation.token.secret.key
     connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
     max.connections.per.ip.overrides
     cordoned.log.dirs

@@ -110,7 +110,7 @@ class AdoptedTopic:
 @dataclass
 class Adopted:
     """The metadata to be written. `features` are levels by name; `others` are records kept as they are; `holes` are
-    partitions that start empty; `left_out` names unsupported kinds of records.
+    partitions that start empty.
     """
 
     topics: list[AdoptedTopic] = field(default_factory=list[AdoptedTopic])
@@ -118,7 +118,6 @@ class Adopted:
     features: Mapping[str, int] = field(default_factory=dict[str, int])
     others: list[Any] = field(default_factory=list[Any])
     holes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    left_out: list[str] = field(default_factory=list[str])
 
     def records(self, node_id: int) -> Iterator[Any]:
         """Yields all metadata records, in an order for replay."""
@@ -233,8 +232,6 @@ def _log_summary(adopted: Adopted) -> None:
     logger = get_logger()
     for topic, index in adopted.holes:
         logger.warning("partition found in no data directory, starts empty", partition=f"{topic}-{index}")
-    if adopted.left_out:
-        logger.warning("unsupported records not taken over", kinds=adopted.left_out)
     kept = sorted(topic.name for topic in adopted.topics if topic.configs == RETENTION_OFF)
     if kept:
         logger.warning("topic configs unknown, retention turned off", topics=kept)
@@ -339,7 +336,7 @@ def _from_folders(
 def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
     """Builds the metadata from that of a KRaft broker. Keeps its leader epochs: clients ignore older ones."""
     others: list[Any] = [*image.broker_configs(logs.node_id), *image.credentials.values(), *image.acls.values()]
-    others += image.quotas.values()
+    others += [*image.quotas.values(), *image.tokens.values()]
     adopted = Adopted(next_producer_id=image.next_producer_id, others=others)
     for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
         if sorted(topic.leader_epochs) != list(range(len(topic.leader_epochs))):
@@ -355,7 +352,6 @@ def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
             places.append((directory, max(leader_epoch, topic.leader_epochs[index])))
         configs = image.configs.get((RESOURCE_TOPIC, topic.name), {})
         adopted.topics.append(AdoptedTopic(topic.name, topic.id, configs, places))
-    adopted.left_out = sorted(image.left_out)
     if len(adopted.holes) > HOLES_MAX:
         raise StorageError(f"{len(adopted.holes)} partitions of the metadata log are in no data directory")
     return adopted

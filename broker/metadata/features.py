@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 OWN_EPOCH_SINCE = 5  # version of EndTxn in which each transaction has its own epoch
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-# Levels of metadata.version: 3.5-IV2 (KIP-900), 4.3-IV0 (KIP-1066), 4.4-IV1, 4.4-IV2.
-SCRAM_SINCE, CORDONED_SINCE, CIDR_HOSTS_SINCE, CONTROLLERS_LEAVE_SINCE = 11, 30, 32, 33
+# Levels of metadata.version: 3.5-IV2 and 3.6-IV2 (KIP-900), 4.3-IV0 (KIP-1066), 4.4-IV1, 4.4-IV2.
+SCRAM_SINCE, TOKENS_SINCE, CORDONED_SINCE, CIDR_HOSTS_SINCE, CONTROLLERS_LEAVE_SINCE = 11, 14, 30, 32, 33
 FIRST_BOOTSTRAP, FIRST_BOOTSTRAP_NAME = 4, "3.3-IV0"  # releases before 4.0 refuse lower levels of metadata.version
 # Levels of metadata.version that changed the format of records: a downgrade below one of them would lose metadata.
 CHANGED_METADATA = frozenset({1, 3, 5, 6, 7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
@@ -135,6 +135,11 @@ class Features:
     def stores_scram(self) -> bool:
         """Whether `metadata.version` has records of SCRAM credentials; releases before them are not restricted."""
         return self._has_metadata(SCRAM_SINCE)
+
+    @property
+    def stores_tokens(self) -> bool:
+        """Whether `metadata.version` has records of delegation tokens."""
+        return self._has_metadata(TOKENS_SINCE)
 
     @property
     def cordoned_log_dirs(self) -> bool:

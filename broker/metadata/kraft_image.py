@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,11 +19,13 @@ from ...protocol.internal_records.metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -37,7 +38,7 @@ from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.io.files import File, Files
 from ..config.resource_types import BROKER, TOPIC
-from .kraft_records import AbortTransactionRecord, BeginTransactionRecord, DelegationTokenRecord, EndTransactionRecord
+from .kraft_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from .log import frame_of
 from .named_configs import KINDS, is_broker
 from .record_values import METADATA_CLASSES
@@ -46,10 +47,6 @@ QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _LEADER_UNCHANGED = -2
-# Records that Ottla does not support, with their names for the user.
-_LEFT_OUT: dict[type, str] = {
-    DelegationTokenRecord: "delegation tokens",
-}
 
 Credential = tuple[str, int]
 """(user, mechanism)"""
@@ -70,8 +67,8 @@ class ImageTopic:
 class Image:
     """The state after the last record.
 
-    `configs` are by resource (type, name), `credentials` by user and mechanism, `acls` by id, `quotas` by entity and
-    key, `features` the levels by name; `left_out` counts the unsupported records.
+    `configs` are by resource (type, name), `credentials` by user and mechanism, `tokens` and `acls` by id, `quotas` by
+    entity and key, `features` the levels by name.
     """
 
     topics: dict[bytes, ImageTopic] = field(default_factory=dict[bytes, ImageTopic])
@@ -79,11 +76,11 @@ class Image:
     credentials: dict[Credential, UserScramCredentialRecord] = field(
         default_factory=dict[Credential, UserScramCredentialRecord]
     )
+    tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict[str, DelegationTokenRecord])
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict[bytes, AccessControlEntryRecord])
     quotas: dict[Quota, ClientQuotaRecord] = field(default_factory=dict[Quota, ClientQuotaRecord])
     features: dict[str, int] = field(default_factory=dict[str, int])
     next_producer_id: int = 0
-    left_out: Counter[str] = field(default_factory=Counter[str])
 
     def apply(self, record: Any) -> None:
         """Applies a record. Raises StorageError if it refers to an unknown topic or partition."""
@@ -114,6 +111,10 @@ class Image:
             self.credentials[record.name, record.mechanism] = record
         elif isinstance(record, RemoveUserScramCredentialRecord):
             self.credentials.pop((record.name, record.mechanism), None)
+        elif isinstance(record, DelegationTokenRecord):
+            self.tokens[record.token_id] = record
+        elif isinstance(record, RemoveDelegationTokenRecord):
+            self.tokens.pop(record.token_id, None)
         elif isinstance(record, AccessControlEntryRecord):
             self.acls[record.id] = record
         elif isinstance(record, RemoveAccessControlEntryRecord):
@@ -123,8 +124,6 @@ class Image:
             self.quotas.pop(place, None)
             if not record.remove:
                 self.quotas[place] = record
-        elif (what := _LEFT_OUT.get(record.__class__)) is not None:
-            self.left_out[what] += 1
 
     def _topic(self, topic_id: bytes) -> ImageTopic:
         topic = self.topics.get(topic_id)

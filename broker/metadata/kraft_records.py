@@ -68,19 +68,6 @@ class UnfenceBrokerRecord:
     epoch: Int64
 
 
-@message(api_key=10, versions="0", flexible="0+")
-class DelegationTokenRecord:
-    """A delegation token was created or renewed."""
-
-    owner: Text
-    requester: Text
-    renewers: list[Text]
-    issue_timestamp: Int64
-    max_timestamp: Int64
-    expiration_timestamp: Int64
-    token_id: Text
-
-
 @message(api_key=17, versions="0-3", flexible="0+")
 class BrokerRegistrationChangeRecord:
     """A broker registration changed; fields that are 0 or empty did not change."""
@@ -122,13 +109,6 @@ class AbortTransactionRecord:
     """Abort of a metadata transaction: its records are dropped."""
 
     reason: Text | None = field(default=None, tag=0)
-
-
-@message(api_key=26, versions="0", flexible="0+")
-class RemoveDelegationTokenRecord:
-    """A delegation token was removed."""
-
-    token_id: Text
 
 
 @message(api_key=27, versions="0", flexible="0+")

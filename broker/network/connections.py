@@ -344,7 +344,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _begin_sasl(self, settings: SaslSettings) -> None:
         from ..security.sasl.session import SaslSession  # few brokers have such a listener
 
-        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker.scram)
+        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker)
         self._wire.frame_bytes_max = min(settings.receive_bytes_max, self._wire.frame_bytes_max)
 
     def _hold(self) -> None:

@@ -10,7 +10,9 @@ from typing import Protocol
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 
-ANONYMOUS = "User:ANONYMOUS"
+USER_TYPE = "User"
+"""The type of all principals that are users."""
+ANONYMOUS = f"{USER_TYPE}:ANONYMOUS"
 """Principal of an unauthenticated connection."""
 
 REFUSALS = {

@@ -138,3 +138,23 @@ class RemoveUserScramCredentialRecord:
 
     name: Text
     mechanism: Int8
+
+
+@message(api_key=10, versions="0", flexible="0+")
+class DelegationTokenRecord:
+    """A delegation token was created, renewed, or given another expiry; it has no secret. KIP-48, KIP-900."""
+
+    owner: Text
+    requester: Text
+    renewers: list[Text]
+    issue_timestamp: Int64
+    max_timestamp: Int64
+    expiration_timestamp: Int64
+    token_id: Text
+
+
+@message(api_key=26, versions="0", flexible="0+")
+class RemoveDelegationTokenRecord:
+    """A delegation token was removed."""
+
+    token_id: Text

@@ -32,6 +32,8 @@ WRITTEN_VERSIONS: dict[type, int] = {
     metadata_records.RemoveAccessControlEntryRecord: 0,
     metadata_records.UserScramCredentialRecord: 0,
     metadata_records.RemoveUserScramCredentialRecord: 0,
+    metadata_records.DelegationTokenRecord: 0,
+    metadata_records.RemoveDelegationTokenRecord: 0,
 }
 ELIGIBLE_SINCE = 2  # record version with eligible leader replicas, of metadata.version 4.0-IV1 (KIP-966)
 _WITH_ELIGIBLE = (metadata_records.PartitionRecord, metadata_records.PartitionChangeRecord)

@@ -241,6 +241,8 @@ UNCOVERED = (
             "ConsumerGroupTargetAssignmentMetadataKey": "0",
             "ConsumerGroupTargetAssignmentMetadataValue": "0",
             "RemoveUserScramCredentialRecord": "0",
+            "DelegationTokenRecord": "0",
+            "RemoveDelegationTokenRecord": "0",
             "UserScramCredentialRecord": "0",
             "AccessControlEntryRecord": "0",
             "ConfigRecord": "0",

@@ -219,6 +219,12 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
     "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),
     "scram_once_a_user": _signs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
+    "token_rules": _signs(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        path=r"error_code$|timestamp_ms$",
+    ),
     "feature_results": _signs(ApiKey.UPDATE_FEATURES),
     "cidr_hosts": _ACLS + _signs(path=r"error_code$", holds=_either(29, 30, 31, 53)),
     "newest_acl_operation": _ACLS,

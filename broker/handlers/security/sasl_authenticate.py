@@ -2,7 +2,7 @@
 
 Checks: an exchange is under way, else ILLEGAL_SASL_STATE; the mechanism accepts the token, else
 SASL_AUTHENTICATION_FAILED after the delay of failures, and the connection is closed. From v1 on the lifetime of the
-session is in the response (KIP-368).
+session is in the response (KIP-368); it ends with that of a delegation token.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestCo
         return SaslAuthenticateResponse(error_code=code, error_message=text, auth_bytes=b"")
     if session.principal is not None:
         context.connection_info.principal = session.principal
+        context.connection_info.token_authenticated = session.token_authenticated
     return SaslAuthenticateResponse(
         error_code=ErrorCode.NONE,
         error_message=None,

@@ -16,10 +16,13 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ....protocol import scram
 from ..scram import HASHES, ITERATIONS_MIN, Credential, Mechanism, ScramCredentials
+
+if TYPE_CHECKING:
+    from ..tokens import DelegationTokens
 
 
 class SaslError(Exception):
@@ -31,7 +34,17 @@ class Exchange(Protocol):
 
     @property
     def user(self) -> str:
-        """The name that was proved, once the exchange is complete."""
+        """The name that was proved, once the exchange is complete; by a delegation token that of its owner."""
+        ...
+
+    @property
+    def expires_ms(self) -> int | None:
+        """The time at which the client's credential ends; None without one. The session ends by then (KIP-368)."""
+        ...
+
+    @property
+    def token_authenticated(self) -> bool:
+        """Whether the credential is a delegation token (KIP-48)."""
         ...
 
     @property
@@ -48,6 +61,8 @@ class PlainExchange:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
         self.user = ""
+        self.expires_ms = None
+        self.token_authenticated = False
         self.is_complete = False
 
     def respond(self, token: bytes) -> bytes:
@@ -88,19 +103,30 @@ _CLIENT_FINAL = re.compile(
     rf"(?P<signed>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE})){_EXTENSIONS},p=(?P<proof>{_BASE64})"
 )
 _DECOY_SECRET = secrets.token_bytes(32)
+_TOKEN_AUTH = re.compile(r",tokenauth=([^,]*)")
 SALT_BYTES = 16
 
 
 class ScramExchange:
     """SCRAM-SHA-256 or -512: two tokens of the client, without channel binding (RFC 5802).
 
+    With the extension `tokenauth=true` the name is the id of a delegation token and the password its secret in Base64;
+    the client is authenticated as the owner (KIP-48). Other extensions are ignored.
+
     Unlike in Kafka, an unknown name fails with the second token, as a wrong password does: until then the exchange has
-    a salt that depends on the name alone, so that names cannot be found.
+    a salt that depends on the name alone or is random for any token, so that names cannot be found.
     """
 
-    def __init__(self, mechanism: Mechanism, credentials: ScramCredentials, nonce: str | None = None) -> None:
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        credentials: ScramCredentials,
+        tokens: DelegationTokens,
+        nonce: str | None = None,
+    ) -> None:
         self._mechanism = mechanism
         self._credentials = credentials
+        self._tokens = tokens
         self._nonce = secrets.token_urlsafe(24) if nonce is None else nonce
         self._hash = HASHES[mechanism]
         self._credential: Credential | None = None
@@ -108,6 +134,8 @@ class ScramExchange:
         self._server_first = ""
         self._bare = ""
         self.user = ""
+        self.expires_ms: int | None = None
+        self.token_authenticated = False
         self.is_complete = False
 
     def respond(self, token: bytes) -> bytes:
@@ -121,19 +149,31 @@ class ScramExchange:
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
             raise SaslError
-        self.user = _unescaped(match["user"])
+        user = _unescaped(match["user"])
         authzid = match["authzid"]
-        if authzid is not None and _unescaped(authzid) != self.user:
+        if authzid is not None and _unescaped(authzid) != user:
             text = "Client requested an authorization id that is different from username"
             raise SaslError(f"Authentication failed: {text}")
-        found = self._credentials.of(self.user).get(self._mechanism)
-        self._is_known = found is not None
-        self._credential = _decoy(self.user, self._hash) if found is None else found
+        self.token_authenticated = _is_token(match["extensions"])
+        self._credential = self._of_token(user) if self.token_authenticated else self._of_user(user)
         self._nonce = match["nonce"] + self._nonce
         self._bare = match["bare"]
         salt = base64.b64encode(self._credential.salt).decode()
         self._server_first = f"r={self._nonce},s={salt},i={self._credential.iterations}"
         return self._server_first
+
+    def _of_user(self, user: str) -> Credential:
+        found = self._credentials.of(user).get(self._mechanism)
+        self._is_known = found is not None
+        self.user = user
+        return _decoy(user, self._hash) if found is None else found
+
+    def _of_token(self, token_id: str) -> Credential:
+        token = self._tokens.find(token_id)
+        self._is_known = token is not None
+        if token is not None:
+            self.user, self.expires_ms = token.owner.partition(":")[2], token.expiry_ms
+        return self._tokens.credential(token_id, self._mechanism)
 
     def _final(self, text: str) -> str:
         match = _CLIENT_FINAL.fullmatch(text)
@@ -156,6 +196,12 @@ class ScramExchange:
         self.is_complete = True
         verifier = scram.signature(self._hash, credential.server_key, signed)
         return f"v={base64.b64encode(verifier).decode()}"
+
+
+def _is_token(extensions: str) -> bool:
+    """Returns whether the name is the id of a delegation token. Kafka uses the last of several extensions of a name."""
+    found = _TOKEN_AUTH.findall(extensions)
+    return bool(found) and found[-1].lower() == "true"
 
 
 def _unescaped(name: str) -> str:

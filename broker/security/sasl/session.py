@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
@@ -20,6 +20,7 @@ from .mechanisms import Exchange, PlainExchange, SaslError, ScramExchange
 
 if TYPE_CHECKING:
     from ...clock import Clock
+    from ..tokens import DelegationTokens
 
 LEAST_BETWEEN_MS = 1000
 """Kafka refuses a re-authentication that begins earlier after the last one."""
@@ -28,6 +29,14 @@ _EVENTS: dict[int, Event] = {
     ApiKey.SASL_HANDSHAKE: Event.HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE: Event.AUTHENTICATE,
 }
+
+
+class Credentials(Protocol):
+    """What SCRAM authenticates clients by: stored credentials and delegation tokens. A reset of the broker replaces
+    them."""
+
+    scram: ScramCredentials
+    tokens: DelegationTokens
 
 
 class Reply(NamedTuple):
@@ -43,23 +52,25 @@ class SaslSession:
 
     __slots__ = (
         "_begun_ms",
+        "_credentials",
         "_exchange",
         "_expires_ms",
         "_mechanism",
-        "_scram",
         "failure",
         "principal",
         "settings",
         "state",
+        "token_authenticated",
     )
 
-    def __init__(self, settings: SaslSettings, scram: Callable[[], ScramCredentials]) -> None:
-        """`scram` returns the credentials of users, which a reset of the broker replaces."""
+    def __init__(self, settings: SaslSettings, credentials: Callable[[], Credentials]) -> None:
         self.settings = settings
-        self._scram = scram
+        self._credentials = credentials
         self.state = State.OPENED
         self.principal: str | None = None
         """The principal as "User:name"; None until the client is authenticated."""
+        self.token_authenticated = False
+        """Whether the client has logged in with a delegation token; the principal is its owner."""
         self.failure = ""
         """Why the authentication failed, without names and passwords: a user may type one in place of the other."""
         self._mechanism = ""
@@ -114,7 +125,8 @@ class SaslSession:
     def _begin(self, mechanism: str) -> Exchange:
         if mechanism == PLAIN:
             return PlainExchange(self.settings.passwords)
-        return ScramExchange(Mechanism[mechanism.replace("-", "_")], self._scram())
+        found = self._credentials()
+        return ScramExchange(Mechanism[mechanism.replace("-", "_")], found.scram, found.tokens)
 
     def respond(self, token: bytes, now_ms: int) -> Reply:
         """Takes a token of the exchange. Raises SaslError, after which `fail` follows."""
@@ -128,11 +140,20 @@ class SaslSession:
         if self.principal not in (None, principal):
             raise SaslError(f"Cannot change principals during re-authentication from {self.principal}: {principal}")
         self.principal = principal
+        self.token_authenticated = exchange.token_authenticated
         self._exchange = None
         self.state = advance(self.state, Event.COMPLETE).state
-        lifetime_ms = self.settings.lifetimes_ms[self._mechanism]
-        self._expires_ms = now_ms + lifetime_ms if lifetime_ms > 0 else None
-        return Reply(found, lifetime_ms)
+        lifetime_ms = self._lifetime_ms(exchange, now_ms)
+        self._expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms
+        return Reply(found, lifetime_ms or 0)
+
+    def _lifetime_ms(self, exchange: Exchange, now_ms: int) -> int | None:
+        """Returns the length of the session; None without a limit. It is 0 for a delegation token that has expired and
+        is not removed yet, as in Kafka: no other request is served."""
+        limits = [one for one in (self.settings.lifetimes_ms[self._mechanism],) if one > 0]
+        if exchange.expires_ms is not None:
+            limits.append(max(0, exchange.expires_ms - now_ms))
+        return min(limits, default=None)
 
     def text_of(self, error: SaslError) -> str:
         """Returns the text of a failure for the client."""

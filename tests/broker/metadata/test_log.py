@@ -115,6 +115,15 @@ GOLDEN: list[tuple[Any, str]] = [
         "010b00" + "0261" + "01" + "0201" + "0202" + "0203" + "00001000" + "00",
     ),
     (made.RemoveUserScramCredentialRecord(name="a", mechanism=1), "011600" + "0261" + "01" + "00"),
+    (
+        made.DelegationTokenRecord(
+            owner="User:a", requester="User:b", renewers=["User:c"], issue_timestamp=1, max_timestamp=3,
+            expiration_timestamp=2, token_id="id",
+        ),
+        "010a00" + "07" + b"User:a".hex() + "07" + b"User:b".hex() + "02" + "07" + b"User:c".hex()
+        + "0000000000000001" + "0000000000000003" + "0000000000000002" + "036964" + "00",
+    ),
+    (made.RemoveDelegationTokenRecord(token_id="id"), "011a00" + "036964" + "00"),
 ]  # fmt: skip
 
 

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.broker.config.tokens import TokenSettings
 from ottla.broker.security.sasl.mechanisms import PlainExchange, SaslError, ScramExchange
 from ottla.broker.security.scram import HASHES, Credential, Mechanism
+from ottla.broker.security.tokens import DelegationTokens
+from ottla.protocol.internal_records.metadata_records import DelegationTokenRecord
 from ottla_testing.each import each
 
 WRONG = "Authentication failed: Invalid username or password"
@@ -34,8 +37,27 @@ def credential(mechanism: Mechanism, salt: bytes = b"0123456789abcdef", iteratio
     return Credential.made(mechanism, salt, salted, iterations)
 
 
-def exchange(mechanism: Mechanism, user: str = "user") -> ScramExchange:
-    return ScramExchange(mechanism, Stored({user: {mechanism: credential(mechanism)}}), "SERVER")  # type: ignore[arg-type]
+def tokens(*ids: str) -> DelegationTokens:
+    """Tokens of `ann`, which expire at 7; without ids they are disabled."""
+    made = DelegationTokens(None, TokenSettings(b"key", 9, 9) if ids else None, bytes, rules="removable")  # type: ignore[arg-type]
+    for token_id in ids:
+        made.replay(
+            DelegationTokenRecord(
+                owner="User:ann",
+                requester="User:bob",
+                renewers=[],
+                issue_timestamp=1,
+                max_timestamp=9,
+                expiration_timestamp=7,
+                token_id=token_id,
+            )
+        )
+    return made
+
+
+def exchange(mechanism: Mechanism, user: str = "user", stored: DelegationTokens | None = None) -> ScramExchange:
+    users = Stored({user: {mechanism: credential(mechanism)}})
+    return ScramExchange(mechanism, users, stored or tokens(), "SERVER")  # type: ignore[arg-type]
 
 
 def final(mechanism: Mechanism, first_bare: str, server_first: str, password: bytes = b"pencil", **other: str) -> str:
@@ -53,7 +75,8 @@ def final(mechanism: Mechanism, first_bare: str, server_first: str, password: by
 def test_example_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     stored = Stored({"user": {Mechanism.SCRAM_SHA_256: credential(Mechanism.SCRAM_SHA_256, salt)}})
-    made = ScramExchange(Mechanism.SCRAM_SHA_256, stored, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")  # type: ignore[arg-type]
+    nonce = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    made = ScramExchange(Mechanism.SCRAM_SHA_256, stored, tokens(), nonce)  # type: ignore[arg-type]
     assert made.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     )
@@ -72,7 +95,9 @@ def test_example_of_rfc_7677() -> None:
         ("n,,", "n=user,r=abc", "user"),
         ("n,a=user,", "n=user,r=abc", "user"),
         ("n,,", "n=a=2Cb=3Dc,r=abc", "a,b=c"),
-        ("n,,", "n=user,r=abc,tokenauth=true", "user"),
+        ("n,,", "n=user,r=abc,other=true", "user"),
+        ("n,,", "n=user,r=abc,tokenauth=false", "user"),
+        ("n,,", "n=user,r=abc,tokenauth=true,tokenauth=no", "user"),
         ("n,a=a=2Cb,", "n=a=2Cb,r=!~", "a,b"),
     ],
 )
@@ -82,6 +107,41 @@ def test_right_password_is_proved_by_both_sides(mechanism: Mechanism, head: str,
     binding = base64.b64encode(head.encode()).decode()
     reply = made.respond(final(mechanism, bare, server_first, binding=binding).encode())
     assert reply.startswith(b"v=") and made.is_complete and made.user == user
+    assert (made.expires_ms, made.token_authenticated) == (None, False)
+
+
+@each("mechanism", list(Mechanism))
+@each("extensions", [",tokenauth=true", ",tokenauth=TRUE", ",other=1,tokenauth=true", ",tokenauth=no,tokenauth=true"])
+def test_token_is_proved_by_its_secret(mechanism: Mechanism, extensions: str) -> None:
+    """KIP-48: the password is the HMAC in Base64."""
+    password = base64.b64encode(hmac.digest(b"key", b"id", "sha512"))
+    made = exchange(mechanism, "id", tokens("id"))
+    bare = f"n=id,r=abc{extensions}"
+    server_first = made.respond(f"n,,{bare}".encode()).decode()
+    assert server_first.endswith(",i=4096")
+    reply = made.respond(final(mechanism, bare, server_first, password).encode())
+    assert reply.startswith(b"v=") and made.is_complete
+    assert (made.user, made.expires_ms, made.token_authenticated) == ("ann", 7, True)
+
+
+@each(
+    ("user", "password", "stored"),
+    [
+        ("id", b"pencil", tokens("id")),
+        ("id", base64.b64encode(hmac.digest(b"other", b"id", "sha512")), tokens("id")),
+        ("unknown", base64.b64encode(hmac.digest(b"key", b"unknown", "sha512")), tokens("id")),
+        ("user", b"pencil", tokens("id")),
+        ("id", base64.b64encode(hmac.digest(b"key", b"id", "sha512")), tokens()),
+    ],
+)
+def test_wrong_and_unknown_tokens_look_alike(user: str, password: bytes, stored: DelegationTokens) -> None:
+    mechanism, bare = Mechanism.SCRAM_SHA_256, f"n={user},r=abc,tokenauth=true"
+    made = exchange(mechanism, "user", stored)
+    server_first = made.respond(f"n,,{bare}".encode()).decode()
+    assert server_first.endswith(",i=4096") and len(server_first) == len("r=abcSERVER,s=,i=4096") + 44
+    with pytest.raises(SaslError, match=r"^$"):
+        made.respond(final(mechanism, bare, server_first, password).encode())
+    assert not made.is_complete
 
 
 @each("mechanism", list(Mechanism))
@@ -169,11 +229,11 @@ def test_plain(token: bytes, text: str | None) -> None:
 
 @each("make", [lambda: exchange(Mechanism.SCRAM_SHA_512), lambda: PlainExchange({"u": "p"})])
 @given(
-    tokens=st.lists(st.binary(max_size=60) | st.text(alphabet="n,=arcip\0us", max_size=40).map(str.encode), max_size=4)
+    sent=st.lists(st.binary(max_size=60) | st.text(alphabet="n,=arcip\0us", max_size=40).map(str.encode), max_size=4)
 )
-def test_any_tokens_raise_nothing_else(make: Callable[[], ScramExchange | PlainExchange], tokens: list[bytes]) -> None:
+def test_any_tokens_raise_nothing_else(make: Callable[[], ScramExchange | PlainExchange], sent: list[bytes]) -> None:
     made = make()
-    for token in tokens:
+    for token in sent:
         try:
             made.respond(token)
         except SaslError:

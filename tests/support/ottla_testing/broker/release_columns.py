@@ -425,6 +425,12 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "token_rules": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
+        ("3.3 3.4 3.5 3.6", "expired_first"),
+        (f"3.7 3.8 3.9 {FROM_4}", "removable"),
+        ("ottla", "removable"),
+    ],
     "feature_results": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
         (f"3.3 3.4 3.5 {FROM_3_6}", "each"),

@@ -32,6 +32,7 @@ RECORDS = [
     "OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue", "TopicRecord",
     "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord",
     "FeatureLevelRecord", "ClientQuotaRecord", "UserScramCredentialRecord", "RemoveUserScramCredentialRecord",
+    "DelegationTokenRecord", "RemoveDelegationTokenRecord",
     "TransactionLogKey", "TransactionLogValue", "AccessControlEntryRecord", "RemoveAccessControlEntryRecord",
     "ShareSnapshotKey", "ShareSnapshotValue", "ShareUpdateKey", "ShareUpdateValue",
     "ShareGroupMemberMetadataKey", "ShareGroupMemberMetadataValue",
@@ -49,9 +50,9 @@ RECORDS = [
 ]  # fmt: skip
 KRAFT_RECORDS = [
     "AbortTransactionRecord", "BeginTransactionRecord", "BrokerRegistrationChangeRecord", "ClearElrRecord",
-    "DelegationTokenRecord", "EndTransactionRecord", "FenceBrokerRecord", "KRaftVersionRecord", "LeaderChangeMessage",
-    "NoOpRecord", "RegisterBrokerRecord", "RegisterControllerRecord", "RemoveDelegationTokenRecord",
-    "SnapshotFooterRecord", "SnapshotHeaderRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord",
+    "EndTransactionRecord", "FenceBrokerRecord", "KRaftVersionRecord", "LeaderChangeMessage",
+    "NoOpRecord", "RegisterBrokerRecord", "RegisterControllerRecord", "SnapshotFooterRecord",
+    "SnapshotHeaderRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord",
     "UnregisterControllerRecord", "VotersRecord", "ZkMigrationStateRecord",
 ]  # fmt: skip
 """Records of the metadata log that Ottla reads and does not write."""
