@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...protocol.jaas import parse_jaas
+from ...protocol.oauthbearer import LOGIN_MODULE
+from ...protocol.oauthbearer import MECHANISM as OAUTHBEARER
 from ...protocol.scram import HASHES
 from ..errors import ConfigError
+from .oauthbearer import SignedSettings, UnsecuredSettings, oauthbearer_settings
 
 if TYPE_CHECKING:
     from .values import Config
 
 PLAIN = "PLAIN"
-SUPPORTED = (PLAIN, *HASHES)
+SUPPORTED = (PLAIN, *HASHES, OAUTHBEARER)
 JAAS_CONFIG = "sasl.jaas.config"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_OPTION = "user_"
@@ -32,7 +35,7 @@ class SaslSettings:
 
     `passwords` are those of PLAIN by user. `lifetimes_ms` are the longest sessions by mechanism, 0 without a limit
     (`connections.max.reauth.ms`, KIP-368). The response to a failure is delayed by `failure_delay_ms`; until a client
-    is authenticated its requests may have `receive_bytes_max` bytes.
+    is authenticated its requests may have `receive_bytes_max` bytes. `oauthbearer` is None without that mechanism.
     """
 
     mechanisms: tuple[str, ...]
@@ -40,6 +43,7 @@ class SaslSettings:
     lifetimes_ms: Mapping[str, int]
     failure_delay_ms: int
     receive_bytes_max: int
+    oauthbearer: UnsecuredSettings | SignedSettings | None = None
 
 
 def sasl_settings(config: Config, listener: str) -> SaslSettings:
@@ -59,26 +63,39 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
         {mechanism: _lifetime_ms(config, prefix, mechanism) for mechanism in mechanisms},
         max(0, config.get("connection.failed.authentication.delay.ms", 0)),
         config.get(f"{prefix}sasl.server.max.receive.size", RECEIVE_BYTES_MAX),
+        _oauthbearer(config, prefix) if OAUTHBEARER in mechanisms else None,
     )
 
 
 def _passwords(config: Config, prefix: str) -> dict[str, str]:
     """Returns the users of PLAIN: the options `user_NAME` of the login module."""
-    name = f"{prefix}{PLAIN.lower()}.{JAAS_CONFIG}"
+    options = _module_options(config, prefix, PLAIN, PLAIN_MODULE)
+    if options is None:
+        name = f"{prefix}{PLAIN.lower()}.{JAAS_CONFIG}"
+        raise ConfigError(f"{name} is not set: SASL/PLAIN needs the passwords of its users there")
+    return {
+        option.removeprefix(USER_OPTION): value for option, value in options.items() if option.startswith(USER_OPTION)
+    }
+
+
+def _oauthbearer(config: Config, prefix: str) -> UnsecuredSettings | SignedSettings:
+    options = _module_options(config, prefix, OAUTHBEARER, LOGIN_MODULE)
+    return oauthbearer_settings(config, prefix, options or {})
+
+
+def _module_options(config: Config, prefix: str, mechanism: str, module_name: str) -> dict[str, str] | None:
+    """Returns the options of the login module of a mechanism, or None where the config is not set."""
+    name = f"{prefix}{mechanism.lower()}.{JAAS_CONFIG}"
     text = config[name] if config.is_set(name) else None
     if not text:
-        raise ConfigError(f"{name} is not set: SASL/PLAIN needs the passwords of its users there")
+        return None
     try:
         module = parse_jaas(text)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
-    if module.name != PLAIN_MODULE:
-        raise ConfigError(f"{name}: the login module of SASL/PLAIN is {PLAIN_MODULE}")
-    return {
-        option.removeprefix(USER_OPTION): value
-        for option, value in module.options.items()
-        if option.startswith(USER_OPTION)
-    }
+    if module.name != module_name:
+        raise ConfigError(f"{name}: the login module of SASL/{mechanism} is {module_name}")
+    return module.options
 
 
 def _lifetime_ms(config: Config, prefix: str, mechanism: str) -> int:

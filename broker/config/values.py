@@ -98,6 +98,12 @@ ACTED_ON = frozenset(
     ssl.truststore.password ssl.truststore.type
     delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
     delegation.token.max.lifetime.ms delegation.token.secret.key
+    sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
+    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+    sasl.server.callback.handler.class
     connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
     max.connections.per.ip.overrides
     cordoned.log.dirs
@@ -150,7 +156,13 @@ OF_A_LISTENER = frozenset(
     "ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols "
     "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password "
     "ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location "
-    "ssl.truststore.password ssl.truststore.type".split()
+    "ssl.truststore.password ssl.truststore.type "
+    "sasl.server.callback.handler.class "
+    "sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
+    "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer "
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
+    "sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name".split()
 )
 
 IN_SYNC = "min.insync.replicas"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
     from ..security.sasl.session import SaslSession
+    from ..security.sasl.validators import Validators
     from ..security.tls import TlsListener
     from .encryption import Encryption
 
@@ -47,8 +48,10 @@ JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of th
 class Connections:
     """The open connections of a broker, and the objects that they share."""
 
-    def __init__(self, broker: BrokerState) -> None:
+    def __init__(self, broker: BrokerState, validators: Validators | None = None) -> None:
+        """`validators` are those of OAUTHBEARER; None where no listener has it."""
         self.pool = BufferPool()
+        self.validators = validators
         self.open: set[ClientConnection] = set()
         self.admissions: dict[int, Admission] = {}
         self.idle_watch = IdleWatch(broker.waits, -1, self.open)
@@ -92,6 +95,8 @@ class Connections:
         }
         """Settings of the listeners with SASL, by node and name."""
         self.tls = self._tls_listeners() if any(one.has_tls for one in broker.options.listeners) else {}
+        if self.validators is not None:
+            self.validators.attach(broker.waits)
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._admit_held
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
@@ -115,6 +120,8 @@ class Connections:
 
     def _stop_watching(self) -> None:
         self.idle_watch.close()
+        if self.validators is not None:
+            self.validators.attach(None)
         for admission in self.admissions.values():
             admission.close()
 
@@ -344,7 +351,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _begin_sasl(self, settings: SaslSettings) -> None:
         from ..security.sasl.session import SaslSession  # few brokers have such a listener
 
-        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker)
+        validators, tokens = self.shared.validators, settings.oauthbearer
+        validator = None if validators is None or tokens is None else validators.of(tokens)
+        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker, validator)
         self._wire.frame_bytes_max = min(settings.receive_bytes_max, self._wire.frame_bytes_max)
 
     def _hold(self) -> None:

@@ -19,8 +19,11 @@ from ...storage.errors import StorageError
 from ...storage.io.files import DiskFiles, Files
 from ..broker_state import BrokerState
 from ..clock import Clock, SystemClock
+from ..config.oauthbearer import SignedSettings
 from ..config.record_options import RecordError
+from ..config.sasl import sasl_settings
 from ..config.serve_options import ServeOptions, StartupError, format_address
+from ..errors import ConfigError
 from ..metadata.topology import NOTHING_NOTED, TopologyNote
 from . import router
 from .connections import Connections
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from ..faults import Faults
     from ..recording.recorder import Recorder
     from ..recording.ring import Ring
+    from ..security.sasl.validators import Validators
 
 DRAIN_SECONDS = 5.0  # for responses in flight; clients wait longer than that for a restart
 
@@ -245,6 +249,7 @@ async def start(
                 telemetry=options.config["ottla.client.telemetry"],
                 unstable=options.config.get("unstable.api.versions.enable", False),
             )
+            validators = await _token_validators(options)
             with opening or contextlib.nullcontext():
                 opened = _with_faults(files, faults)
                 state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, opened, note=note)
@@ -261,7 +266,7 @@ async def start(
     if options.brokers == 1:
         for bound in listeners:
             bound.node_id = state.node_id
-    running = Running(state, Connections(state), listeners, files, faults, ring)
+    running = Running(state, Connections(state, validators), listeners, files, faults, ring)
     if options.record is not None:
         try:
             running.recorder.start(running, options.record, record_to)  # before the first connection is accepted
@@ -269,6 +274,26 @@ async def start(
             await running.stop()
             raise StartupError(f"--record: {error}") from error
     return running
+
+
+async def _token_validators(options: ServeOptions) -> Validators | None:
+    """Reads the keys of signed tokens. Returns None where no listener has OAUTHBEARER. Raises StartupError."""
+    named = [
+        (listener.name, settings)
+        for node_id, listener in options.nodes()
+        if listener.has_sasl
+        and (settings := sasl_settings(options.config.of(node_id), listener.name).oauthbearer) is not None
+    ]
+    if not named:
+        return None
+    from ..security.sasl.validators import Validators  # few brokers have such a listener
+
+    found = Validators()
+    try:
+        await found.load((name, settings) for name, settings in named if isinstance(settings, SignedSettings))
+    except ConfigError as error:
+        raise StartupError(str(error)) from error
+    return found
 
 
 def _with_faults(files: Files, faults: Faults | None) -> Files:

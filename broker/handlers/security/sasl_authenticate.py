@@ -2,7 +2,7 @@
 
 Checks: an exchange is under way, else ILLEGAL_SASL_STATE; the mechanism accepts the token, else
 SASL_AUTHENTICATION_FAILED after the delay of failures, and the connection is closed. From v1 on the lifetime of the
-session is in the response (KIP-368); it ends with that of a delegation token.
+session is in the response (KIP-368); it ends with that of a delegation token or of a token of OAUTHBEARER.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestCo
         reply = session.respond(bytes(request.auth_bytes), context.broker.clock.now_ms())
     except SaslError as error:
         text = session.text_of(error)
-        await session.fail(context.broker.waits, text)
+        await session.fail(context.broker.waits, error.reason or text)
         code = ErrorCode.SASL_AUTHENTICATION_FAILED
         return SaslAuthenticateResponse(error_code=code, error_message=text, auth_bytes=b"")
     if session.principal is not None:

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 
 class SaslError(Exception):
-    """The exchange has failed. The text is for the client; without one it gets Kafka's text for all mechanisms."""
+    """The exchange has failed. The text is for the client; without one it gets Kafka's text for all mechanisms.
+
+    `reason` is for the log, where it is not the text.
+    """
+
+    def __init__(self, text: str = "", reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class Exchange(Protocol):
@@ -50,8 +57,8 @@ class Exchange(Protocol):
     @property
     def is_complete(self) -> bool: ...
 
-    def respond(self, token: bytes) -> bytes:
-        """Takes a token and returns the broker's. Raises SaslError."""
+    def respond(self, token: bytes, now_ms: int, /) -> bytes:
+        """Takes a token and returns the broker's. `now_ms` is the wall time. Raises SaslError."""
         ...
 
 
@@ -65,7 +72,7 @@ class PlainExchange:
         self.token_authenticated = False
         self.is_complete = False
 
-    def respond(self, token: bytes) -> bytes:
+    def respond(self, token: bytes, _now_ms: int = 0, /) -> bytes:
         parts = token.decode(errors="replace").split("\0")
         if len(parts) != 3:
             raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 4)}")
@@ -138,7 +145,7 @@ class ScramExchange:
         self.token_authenticated = False
         self.is_complete = False
 
-    def respond(self, token: bytes) -> bytes:
+    def respond(self, token: bytes, _now_ms: int = 0, /) -> bytes:
         try:
             text = token.decode()
         except UnicodeDecodeError:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
-from ...config.sasl import PLAIN, SaslSettings
+from ...config.sasl import OAUTHBEARER, PLAIN, SaslSettings
 from ...futures import wake
 from ..scram import Mechanism, ScramCredentials
 from .machine import Action, Event, State, advance
 from .mechanisms import Exchange, PlainExchange, SaslError, ScramExchange
+from .oauthbearer import OAuthBearerExchange, TokenValidator
 
 if TYPE_CHECKING:
     from ...clock import Clock
@@ -56,6 +57,7 @@ class SaslSession:
         "_exchange",
         "_expires_ms",
         "_mechanism",
+        "_validator",
         "failure",
         "principal",
         "settings",
@@ -63,9 +65,17 @@ class SaslSession:
         "token_authenticated",
     )
 
-    def __init__(self, settings: SaslSettings, credentials: Callable[[], Credentials]) -> None:
+    def __init__(
+        self,
+        settings: SaslSettings,
+        credentials: Callable[[], Credentials],
+        validator: TokenValidator | None = None,
+    ) -> None:
+        """`credentials` returns those of users and tokens, which a reset of the broker replaces. `validator` is that of
+        OAUTHBEARER, None without this mechanism."""
         self.settings = settings
         self._credentials = credentials
+        self._validator = validator
         self.state = State.OPENED
         self.principal: str | None = None
         """The principal as "User:name"; None until the client is authenticated."""
@@ -125,6 +135,9 @@ class SaslSession:
     def _begin(self, mechanism: str) -> Exchange:
         if mechanism == PLAIN:
             return PlainExchange(self.settings.passwords)
+        if mechanism == OAUTHBEARER:
+            assert self._validator is not None
+            return OAuthBearerExchange(self._validator)
         found = self._credentials()
         return ScramExchange(Mechanism[mechanism.replace("-", "_")], found.scram, found.tokens)
 
@@ -133,7 +146,7 @@ class SaslSession:
         exchange = self._exchange
         if exchange is None:  # another mechanism than before: Kafka has no text for it
             raise SaslError
-        found = exchange.respond(token)
+        found = exchange.respond(token, now_ms)
         if not exchange.is_complete:
             return Reply(found, 0)
         principal = f"User:{exchange.user}"
