@@ -34,7 +34,7 @@ from .errors import (
 from .metadata import NO_NODE, Node, Partition, Topic, newer, topic_of
 from .options import ClientOptions
 from .retry import retry
-from .sasl import Login
+from .sasl import LoginMethod
 
 __all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Partition", "Topic"]
 
@@ -81,6 +81,7 @@ class Cluster:
         self._rng = rng or random.Random()
         self._bootstrap = options.addresses()
         self._sockets = Opening(options.connect_timeout_ms / 1000, options.tls())
+        self._login = options.login
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set by start()
         self._closed = True
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -125,6 +126,8 @@ class Cluster:
         if self._age_timer is not None:
             self._age_timer.cancel()
             self._age_timer = None
+        if self._login is not None:
+            self._login.close()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -234,8 +237,8 @@ class Cluster:
                 old_brokers=options.old_brokers and not self._knows_versions,
                 node=node,
             )
-            if options.login is not None:
-                await self._log_in(connection, options.login)
+            if self._login is not None:
+                await self._log_in(connection, self._login)
         except ClientError as error:
             if node is not None and isinstance(error, KafkaError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
                 self._forget_nodes()
@@ -253,7 +256,7 @@ class Cluster:
         self._checks_nodes = knows_node and options.metadata_cluster_check_enable
         return connection
 
-    async def _log_in(self, connection: Connection, login: Login) -> None:
+    async def _log_in(self, connection: Connection, login: LoginMethod) -> None:
         try:
             await connection.log_in(login)
         except BaseException:

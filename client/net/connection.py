@@ -35,7 +35,7 @@ from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequ
 from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ...protocol.schema import Versions, fields_of, spec
 from .errors import ClientError, ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
-from .sasl import Login, log_in
+from .sasl import LoginMethod, Tokens, log_in
 from .tls import SHUTDOWN_S, handshake_error
 
 TLS_HEADS = (b"\x15\x03", b"\x16\x03")  # the first bytes of an alert and of a handshake
@@ -128,7 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._sent: deque[_Sent] = deque()
         self._later: deque[_Sent] = deque()  # requests that are written after the login that is under way
-        self._login: Login | None = None
+        self._login: LoginMethod | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._logging_in: asyncio.Task[None] | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._pending: list[Any] = []  # buffers to write in the next iteration of the event loop, or after throttling
@@ -447,7 +448,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Login
 
-    async def log_in(self, login: Login) -> None:
+    async def log_in(self, login: LoginMethod) -> None:
         """Authenticates by SASL, and again before the session ends (KIP-368), with requests waiting meanwhile.
 
         Raises ConnectionLost, UnsupportedVersion for a broker before Kafka 1.0, KafkaError for a refusal.
@@ -456,25 +457,33 @@ class Connection(asyncio.BufferedProtocol):
         if self.versions[spec(SaslHandshakeRequest).api_key].last < 1:
             raise UnsupportedVersion(f"SASL: the broker at {self.host}:{self.port} is older than Kafka 1.0")
         self._login = login
+        await self._log_in(login, await login.begin())
+
+    async def _log_in(self, login: LoginMethod, tokens: Tokens) -> None:
         version = self.version_of(SaslAuthenticateRequest)
-        lifetime_ms = await log_in(login, self._write_at_once, version, f"{self.host}:{self.port}")
+        where = f"{self.host}:{self.port}"
+        lifetime_ms = await log_in(login, self._write_at_once, version, where, tokens)
         if lifetime_ms > 0 and not self.is_closed:
             delay_s = lifetime_ms / 1000 * random.uniform(0.85, 0.95)
             self._renewal = self._loop.call_later(delay_s, self._begin_renewal)
 
     def _begin_renewal(self) -> None:
-        if self.is_closed:
-            return
-        if self._held_until > self._loop.time():  # requests that wait would get the responses of the login
-            self._renewal = self._loop.call_at(self._held_until, self._begin_renewal)
-            return
-        self._flush()
-        self._logging_in = self._loop.create_task(self._renew())
+        self._renewing = self._loop.create_task(self._renew())
 
     async def _renew(self) -> None:
-        assert self._login is not None
+        """Logs in again. Requests wait only after there are tokens, which may come from far away."""
+        login = self._login
+        assert login is not None
         try:
-            await self.log_in(self._login)
+            tokens = await login.begin()
+            # Requests that wait for the end of a throttle time would get the responses of the login.
+            while (delay_s := self._held_until - self._loop.time()) > 0 and not self.is_closed:
+                await asyncio.sleep(delay_s)
+            if self.is_closed:
+                return
+            self._flush()
+            self._logging_in = self._renewing
+            await self._log_in(login, tokens)
         except ClientError as error:
             self._end(f"not authenticated again: {error}", error)
             return

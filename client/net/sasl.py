@@ -1,4 +1,5 @@
-"""SASL on the side of the client: the tokens of PLAIN and SCRAM, and the login of a connection.
+"""SASL on the side of the client: the tokens of PLAIN and SCRAM, and the login of a connection. `bearer.py` has those
+of OAUTHBEARER.
 
 Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), KIP-43, KIP-152, KIP-368.
 """
@@ -11,22 +12,39 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ...protocol import scram
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
+from ...protocol.oauthbearer import MECHANISM as OAUTHBEARER
 from .errors import KafkaError
 
 PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *scram.HASHES)
 TOKEN_AUTH = ",tokenauth=true"
+BY_PASSWORD = (PLAIN, *scram.HASHES)
+MECHANISMS = (*BY_PASSWORD, OAUTHBEARER)
 NONCE_BYTES = 18
 ITERATIONS_MAX = 1_000_000
 """More iterations, of a broker that is none, would keep the client busy for minutes."""
 
 Tokens: TypeAlias = Generator[bytes, bytes, None]
+
+
+class LoginMethod(Protocol):
+    """How the connections of a client log in."""
+
+    @property
+    def mechanism(self) -> str: ...
+
+    async def begin(self) -> Tokens:
+        """Returns the exchange of one login. Raises KafkaError."""
+        ...
+
+    def close(self) -> None:
+        """Ends what still runs for the next login."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,13 @@ class Login:
     username: str
     password: str = field(repr=False)
     by_token: bool = False
+
+    async def begin(self) -> Tokens:
+        """Returns `tokens`."""
+        return self.tokens()
+
+    def close(self) -> None:
+        """Does nothing."""
 
     def tokens(self) -> Tokens:
         """Yields the client's tokens; each broker's token is sent into the generator. Raises ValueError for a token
@@ -77,17 +102,19 @@ Call = Callable[[object, int], Awaitable[Any]]
 """Sends a request in a version, and returns the response."""
 
 
-async def log_in(login: Login, call: Call, authenticate_version: int, where: str) -> int:
+async def log_in(
+    login: LoginMethod, call: Call, authenticate_version: int, where: str, tokens: Tokens | None = None
+) -> int:
     """Logs in by SaslHandshake v1 and SaslAuthenticate. Returns the lifetime of the session in ms, 0 without a limit.
 
-    `where` names the broker. Raises ConnectionLost, and KafkaError for a refusal: UNSUPPORTED_SASL_MECHANISM,
-    SASL_AUTHENTICATION_FAILED.
+    `where` names the broker; `tokens` are those of `login.begin()`, if they are there already. Raises ConnectionLost,
+    and KafkaError for a refusal: UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED.
     """
+    tokens = await login.begin() if tokens is None else tokens
     handshake = await call(SaslHandshakeRequest(mechanism=login.mechanism), 1)
     if handshake.error_code:
         enabled = ", ".join(handshake.mechanisms)
         raise KafkaError(handshake.error_code, f"{where} has the mechanisms {enabled or 'none'}")
-    tokens = login.tokens()
     token = next(tokens)
     while True:
         response = await call(SaslAuthenticateRequest(auth_bytes=token), authenticate_version)

@@ -10,15 +10,17 @@ from __future__ import annotations
 import dataclasses
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...protocol.jaas import parse_jaas
 from ...protocol.key_stores import JKS, PEM, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
+from ...protocol.limits import INT32_MAX
+from .bearer import Backoff, Endpoint, bearer_login
 from .errors import ConfigError
-from .sasl import MECHANISMS, Login
+from .sasl import MECHANISMS, OAUTHBEARER, Login, LoginMethod
 
 PLAINTEXT = "PLAINTEXT"
 PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -36,6 +38,8 @@ ALIASES = {
     "ssl_password": "ssl_key_password",
     "ssl_ciphers": "ssl_cipher_suites",
     "sasl_mechanisms": "sasl_mechanism",  # librdkafka
+    "sasl_oauthbearer_client_id": "sasl_oauthbearer_client_credentials_client_id",
+    "sasl_oauthbearer_client_secret": "sasl_oauthbearer_client_credentials_client_secret",
     "ssl_ca_pem": "ssl_truststore_certificates",
     "ssl_certificate_pem": "ssl_keystore_certificate_chain",
     "ssl_key_pem": "ssl_keystore_key",
@@ -66,7 +70,14 @@ class SecurityOptions:
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = _secret()
-    sasl_jaas_config: str | None = _secret()  # username and password in Java's form
+    sasl_jaas_config: str | None = _secret()  # username and password, or options of tokens, in Java's form
+    sasl_oauth_token_provider: Any = dataclasses.field(default=None, repr=False)  # see `bearer.py`
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = _secret()
+    sasl_oauthbearer_scope: str | None = None
+    sasl_login_retry_backoff_ms: int = 100
+    sasl_login_retry_backoff_max_ms: int = 10_000
     ssl_truststore_location: str | None = None
     ssl_truststore_type: str | None = None  # PEM for certificates in a config, otherwise Kafka's default, JKS
     ssl_truststore_password: str | None = _secret()
@@ -107,24 +118,35 @@ class SecurityOptions:
         return found
 
     @property
-    def login(self) -> Login | None:
-        """The mechanism with name and password; None without SASL. Raises ConfigError."""
+    def login(self) -> LoginMethod | None:
+        """The mechanism with name and password, or the tokens; None without SASL. Raises ConfigError."""
         if not self.protocol.startswith("SASL"):
             return None
         if self.sasl_mechanism not in MECHANISMS:
             raise ConfigError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}, not {self.sasl_mechanism!r}")
-        username, password, by_token = self.sasl_username, self.sasl_password, False
-        if self.sasl_jaas_config is not None:
-            try:
-                options = parse_jaas(self.sasl_jaas_config).options
-            except ValueError as error:
-                # A word of the text may be a part of a password without quotes.
-                raise ConfigError(f"sasl.jaas.config: {_WORD.sub('', str(error))}") from None
-            username, password = options.get("username", username), options.get("password", password)
-            by_token = options.get("tokenauth", "").lower() == "true"
+        options = {} if self.sasl_jaas_config is None else _module_options(self.sasl_jaas_config)
+        if self.sasl_mechanism == OAUTHBEARER:
+            return self._bearer_login(options)
+        username, password = options.get("username", self.sasl_username), options.get("password", self.sasl_password)
+        by_token = options.get("tokenauth", "").lower() == "true"
         if not username or not password:
             raise ConfigError("SASL needs sasl.username and sasl.password, or sasl.jaas.config with both")
         return Login(self.sasl_mechanism, username, password, by_token)
+
+    def _bearer_login(self, options: Mapping[str, str]) -> LoginMethod:
+        first_ms, max_ms = self.sasl_login_retry_backoff_ms, self.sasl_login_retry_backoff_max_ms
+        for name, ms in (("backoff.ms", first_ms), ("backoff.max.ms", max_ms)):
+            if isinstance(ms, bool) or not 0 <= ms <= INT32_MAX:
+                raise ConfigError(f"sasl.login.retry.{name} must be an integer from 0 to {INT32_MAX}, not {ms!r}")
+        endpoint = None
+        if self.sasl_oauthbearer_token_endpoint_url is not None:
+            endpoint = Endpoint(
+                self.sasl_oauthbearer_token_endpoint_url,
+                self.sasl_oauthbearer_client_credentials_client_id or options.get("clientId"),
+                self.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret"),
+                self.sasl_oauthbearer_scope or options.get("scope"),
+            )
+        return bearer_login(self.sasl_oauth_token_provider, endpoint, options, Backoff(first_ms, max_ms))
 
     def tls(self) -> ssl.SSLContext | None:
         """Returns the context of connections, from the stores as they are now; None without TLS. Raises ConfigError.
@@ -211,6 +233,14 @@ class SecurityOptions:
             self.ssl_keystore_certificate_chain,
             inline,
         )
+
+
+def _module_options(text: str) -> dict[str, str]:
+    try:
+        return parse_jaas(text).options
+    except ValueError as error:
+        # A word of the text may be a part of a password without quotes.
+        raise ConfigError(f"sasl.jaas.config: {_WORD.sub('', str(error))}") from None
 
 
 def _listed(given: str | Iterable[str]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...broker.releases.profiles import RELEASES, profile
 from ...client.net.errors import KafkaError
-from ...client.net.sasl import Login, log_in
+from ...client.net.sasl import LoginMethod, log_in
 from ...client.net.tls import handshake_error
 from ...protocol.api_key import ApiKey
 from ...protocol.compiler import build, parser
@@ -56,7 +56,7 @@ class Closed(Exception):
 class Security(NamedTuple):
     """The login of a connection, and the context of TLS; None without."""
 
-    login: Login | None = None
+    login: LoginMethod | None = None
     tls: ssl.SSLContext | None = None
 
 
@@ -91,7 +91,7 @@ class Connection:
                 raise Unreachable(str(handshake_error(host, port, error))) from None
             raise Unreachable(f"cannot connect to {host}:{port}: {error}") from None
 
-    async def _log_in(self, login: Login, where: str) -> None:
+    async def _log_in(self, login: LoginMethod, where: str) -> None:
         """Logs in by SASL. Raises Unreachable."""
         try:
             served = await self.call(ApiVersionsRequest(), 0)

@@ -18,7 +18,7 @@ from ottla.client.admin.types import ScramMechanism, ScramUpsertion
 from ottla.client.net.cluster import Cluster
 from ottla.client.net.errors import ConfigError, ConnectionLost, KafkaError, UnsupportedVersion
 from ottla.client.net.options import ClientOptions
-from ottla.client.net.sasl import MECHANISMS, Login
+from ottla.client.net.sasl import BY_PASSWORD, Login
 from ottla.protocol import scram
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -262,7 +262,7 @@ def test_refused_login_is_an_error_at_once(code: int, handshakes: str, error: ty
 CONFIGS = {
     "listeners": "SECURED://127.0.0.1:0",
     "listener.security.protocol.map": "SECURED:SASL_PLAINTEXT",
-    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    "sasl.enabled.mechanisms": ",".join(BY_PASSWORD),
     "listener.name.secured.plain.sasl.jaas.config": f'{MODULE} required user_ann="one";',
     "connection.failed.authentication.delay.ms": "0",
     "log.message.timestamp.after.max.ms": "9223372036854775807",  # the clock of the broker stands still
@@ -277,7 +277,7 @@ async def test_clients_log_in_by_each_mechanism(tmp_path: Path) -> None:
                 wanted = ScramUpsertion("joe", number, "two")
                 assert await admin.alter_user_scram_credentials([wanted]) == {"joe": None}
         joe = {"sasl_username": "joe", "sasl_password": "two", "security_protocol": "SASL_PLAINTEXT"}
-        for number, mechanism in enumerate(MECHANISMS):
+        for number, mechanism in enumerate(BY_PASSWORD):
             login: dict[str, Any] = ANN if mechanism == "PLAIN" else {**joe, "sasl_mechanism": mechanism}
             async with Producer(address, **login) as producer:
                 assert (await producer.send_and_wait("t", mechanism.encode())).offset == number
