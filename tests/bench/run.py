@@ -44,7 +44,7 @@ from ottla_testing.bench import (
 from ottla_testing.bench.measures import Sample
 from ottla_testing.bench.peers import STARTERS, Peer
 from ottla_testing.bench.plan import AIMS, MEASURES, NAMES
-from ottla_testing.bench.raw import VERSIONS, BenchError, check_versions
+from ottla_testing.bench.raw import BenchError, check_versions
 from ottla_testing.bench.stats import OTTLA
 from ottla_testing.bench.storage_logs import Folders
 
@@ -227,9 +227,7 @@ class Bench:
             try:
                 peer = STARTERS[name]()
                 running.append(peer)
-                check_versions(
-                    peer.address, [cls for cls in VERSIONS if name != "mock" or "CreateTopics" not in cls.__name__]
-                )
+                check_versions(peer.address, peers.needed(name))
             except FAULTS as error:
                 self.missing[name] = str(error)
         return running

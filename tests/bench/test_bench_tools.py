@@ -1,18 +1,37 @@
-"""The pure parts of the benchmark: statistics, tables and requests. No figures are tested."""
+"""The parts of the benchmark: statistics, tables, requests, processes. No figures are tested."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.broker import Embedded
 from ottla.broker.network.router import ROUTES
 from ottla.protocol import headers
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, legacy
-from ottla_testing.bench import conversion, limit_requests, limits, pings, plan, raw, stats, validation
+from ottla_testing.bench import (
+    conversion,
+    limit_requests,
+    limits,
+    observing,
+    peers,
+    pings,
+    pipeline_jobs,
+    pipeline_worker,
+    plan,
+    raw,
+    stats,
+    storage_brokers,
+    storage_logs,
+    validation,
+)
 from ottla_testing.bench.stats import Aim, Measure
 
 RATE, TIME = Measure("rate", "MB/s"), Measure("time", "ms", False)
@@ -162,3 +181,59 @@ def test_limits_table_marks_exceeded() -> None:
     lines = limits.table([kept, slow, large]).splitlines()
     assert len(lines) == 4 and lines[1].endswith("LOOP") and lines[2].endswith("MEMORY")
     assert lines[-1] == "3 requests; above the limits: 2"
+
+
+def test_mock_cluster_supports_needed_requests() -> None:
+    peer = peers.start_mock()
+    try:
+        raw.check_versions(peer.address, peers.needed("mock"))
+        raw.make_topic(peer.address, "topic")
+    finally:
+        peer.stop()
+
+
+def test_observed_broker_switches_features() -> None:
+    with observing.observed() as peer:
+        for feature in observing.FEATURES:
+            assert [peer.switch(feature, to) for to in ("on", "rest", "off")] == [0, 0, 0]
+
+
+def test_observed_broker_without_start_has_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "free_port", lambda: -1)
+    with pytest.raises(raw.BenchError, match=r"the broker does not start: .*ConfigError"), observing.observed():
+        pass
+
+
+def test_fetch_over_loopback_returns_each_batch_once() -> None:
+    """The responses are limited to whole batches: Kafka fills a response with a part of the next batch."""
+    count, data = 40, storage_logs.made_batch(*storage_brokers.WIRE_BATCH)
+    with Embedded() as broker:
+        host, port = broker.bootstrap.split(":")
+        raw.make_topic((host, int(port)), "wire")
+        requests = raw.numbered(raw.frame(raw.produce_request("wire", data)), count)
+        with raw.Connection((host, int(port))) as connection:
+            connection.pipeline(requests, count)
+            assert storage_brokers._fetched_in(connection, count, len(data)) > 0
+
+
+@pytest.mark.parametrize("job", pipeline_jobs.JOBS)
+def test_job_command_has_parameters_of_job(job: str, tmp_path: Path) -> None:
+    (tmp_path / "input").mkdir()
+    spark: Any = None
+    stock: Any = SimpleNamespace(get=lambda *_: tmp_path / "input", new=lambda: tmp_path / "new")
+    run = pipeline_jobs.RUNS[job](stock, "100 B")
+    called, arguments = pipeline_worker.job_call(spark, run._asdict())
+    assert called.__name__ == run.name and list(arguments.args)[:1] == [None]
+
+
+def test_failed_job_raises_its_own_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class FailingWorker:
+        def run(self, *_: object, **__: object) -> None:
+            raise raw.BenchError("the job has failed")
+
+    place: Any = SimpleNamespace(worker=lambda _: FailingWorker())
+    monkeypatch.setitem(
+        pipeline_jobs.RUNS, "export", lambda *_: pipeline_jobs.Run("export", [], {}, tmp_path, tmp_path / "never")
+    )
+    with pytest.raises(raw.BenchError, match="the job has failed"):
+        pipeline_jobs.Stock(place, pipeline_jobs.QUICK).seconds("local[1]", "export", "100 B")

@@ -124,12 +124,15 @@ def observed() -> Iterator[Observed]:
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=memory))
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=memory) as recordings:
         command = [sys.executable, str(HERE / "observed_broker.py"), str(data), str(port), recordings]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        errors = Path(recordings, "stderr")
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
         peer = Observed(OTTLA, process, (ADDRESS, port), data)
         try:
             assert process.stdout
             if process.stdout.readline() != b"ready\n":
-                raise BenchError("the broker does not start")
+                reason = errors.read_text().strip().rpartition("\n")[2]
+                raise BenchError(f"the broker does not start: {reason}")
             yield peer
         finally:
             peer.stop()

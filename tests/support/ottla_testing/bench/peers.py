@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ottla_testing.bench.raw import Address, BenchError, served
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla_testing.bench.raw import VERSIONS, Address, BenchError, served
 
 START_SECONDS = 15.0
 OPEN_FILES = 16384  # for 2,000 connections, in the client and in the brokers, and for 10,000 partitions
@@ -185,6 +187,12 @@ def start_mock() -> Peer:
         peer.stop()
         raise BenchError("did not start")
     return peer
+
+
+def needed(name: str) -> list[type]:
+    """Returns the requests that a peer has to support: the mock cluster has no APIs that create and delete topics."""
+    missing = (CreateTopicsRequest, DeleteTopicsRequest) if name == "mock" else ()
+    return [cls for cls in VERSIONS if cls not in missing]
 
 
 STARTERS: dict[str, Callable[[], Peer]] = {"ottla": start_ottla, "mock": start_mock, "tansu": start_tansu}

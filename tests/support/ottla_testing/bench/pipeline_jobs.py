@@ -114,11 +114,12 @@ class Stock:
             seconds = self.place.worker(master).run("job", name=run.name, given=run.given, more=run.more)
             return seconds, read or log_bytes(run.log)
         finally:
-            shutil.rmtree(run.made)
+            shutil.rmtree(run.made, ignore_errors=True)  # a job that failed may not have made it
 
 
 class Run(NamedTuple):
-    """A call of a job; `log` is the directory whose bytes count, `made` is removed afterwards."""
+    """A call of a job, see `pipeline_worker.py`; `log` is the directory whose bytes count, `made` is removed
+    afterwards."""
 
     name: str
     given: list[str]
@@ -190,7 +191,7 @@ def parquet(stock: Stock, size: str) -> Path:
     """Exports the keyed records."""
     to = stock.new()
     given = [str(stock.get("keyed", size)), str(to)]
-    stock.place.worker(CORES[0]).run("job", name="export", given=given, more={"topics": [TOPIC]})
+    stock.place.worker(CORES[0]).run("job", name="export", given=given, more={"settings": {"topics": [TOPIC]}})
     return to
 
 
@@ -232,7 +233,7 @@ def in_place(job: str, kind: str, stock: Stock, size: str) -> Run:
 
 def exporting(stock: Stock, size: str) -> Run:
     source, made = stock.get("keyed", size), stock.new()
-    return Run("export", [str(source), str(made)], {"topics": [TOPIC]}, source, made)
+    return Run("export", [str(source), str(made)], {"settings": {"topics": [TOPIC]}}, source, made)
 
 
 def importing(stock: Stock, size: str) -> Run:

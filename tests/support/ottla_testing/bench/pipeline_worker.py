@@ -2,14 +2,15 @@
     python -m ottla_testing.bench.pipeline_worker MASTER JAR,...
 `{"do": "check", "source": ..., "options": {...}}`: the number of records of a source, the sum of their offsets and the
 sum of their values' sizes. `{"do": "read", ...}`: the seconds until all rows with all columns are in Spark's noop sink.
-`{"do": "job", "name": ..., "given": [...], "more": {...}}`: the seconds of a job. `{"do": "sink", "sink": ...,
-"rows": FOLDER, "options": {...}}`: the seconds of the micro-batches of a stream from files to a topic, by
-`write_exactly_once` in foreachBatch or by a sink of this name. The source "consumer" is librdkafka in tasks, one per
-partition. Ends with its stdin.
+`{"do": "job", "name": ..., "given": [...], "more": {...}}`: the seconds of a job; in `more`, "settings" are the fields
+of its settings. `{"do": "sink", "sink": ..., "rows": FOLDER, "options": {...}}`: the seconds of the micro-batches of a
+stream from files to a topic, by `write_exactly_once` in foreachBatch or by a sink of this name. The source "consumer"
+is librdkafka in tasks, one per partition. Ends with its stdin.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import tempfile
@@ -27,6 +28,7 @@ CONSUMER = "consumer"
 FOREACH = "foreachBatch"
 SECONDS = 60.0
 SCHEMA = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+SETTINGS = {"export": "ExportSettings"}
 CHECKED = ("count(*)", "sum(offset)", "sum(length(value))")
 
 
@@ -95,6 +97,16 @@ def written(spark: SparkSession, command: dict[str, Any]) -> float:
     return sum(one["durationMs"]["triggerExecution"] for one in done if one["numInputRows"]) / 1000
 
 
+def job_call(spark: SparkSession, command: dict[str, Any]) -> tuple[Callable[..., object], inspect.BoundArguments]:
+    """Returns the job of a command with its arguments. Raises TypeError if the job has no such parameters."""
+    import ottla.pipeline
+
+    job, more = getattr(ottla.pipeline, command["name"]), dict(command["more"])
+    if "settings" in more:
+        more["settings"] = getattr(ottla.pipeline, SETTINGS[command["name"]])(**more["settings"])
+    return job, inspect.signature(job).bind(spark, *command["given"], **more)
+
+
 def result_of(spark: SparkSession, command: dict[str, Any]) -> Any:
     """Runs a command."""
     what = command["do"]
@@ -106,9 +118,8 @@ def result_of(spark: SparkSession, command: dict[str, Any]) -> Any:
     elif what == "sink":
         return written(spark, command)
     else:
-        import ottla.pipeline
-
-        getattr(ottla.pipeline, command["name"])(spark, *command["given"], **command["more"])
+        job, arguments = job_call(spark, command)
+        job(*arguments.args, **arguments.kwargs)
     return time.perf_counter() - started
 
 

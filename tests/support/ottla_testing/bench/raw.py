@@ -179,10 +179,10 @@ def produce_request(topic: str, records: bytes, acks: int = 1) -> ProduceRequest
     return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data(name=topic, partition_data=[partition])])
 
 
-def fetch_request(topic: str, offset: int, max_wait_ms: int) -> FetchRequest:
-    """Returns a Fetch request for one byte or more of partition 0, without a session."""
+def fetch_request(topic: str, offset: int, max_wait_ms: int, max_bytes: int = 1 << 20) -> FetchRequest:
+    """Returns a Fetch request for one byte or more of partition 0, and at most `max_bytes`, without a session."""
     data = FetchRequest.FetchTopic
-    partition = data.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    partition = data.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = [data(topic=topic, partitions=[partition])]
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=50 << 20, topics=topics)
 
