@@ -47,6 +47,8 @@ LOGGERS = (
 
 _format = "console"
 _configured = False
+_owns_process = False
+"""Whether `configure` was called, which no embedded broker does."""
 _threads = threading.local()
 
 
@@ -267,8 +269,8 @@ def configure(log_format: str, wanted: Mapping[str, str] = {}) -> None:
     """Sets the log format, "console" or "json", and the levels of loggers other than INFO for this process. Call it
     before the first event.
     """
-    global _format, _configured
-    _format, _configured = log_format, False
+    global _format, _configured, _owns_process
+    _format, _configured, _owns_process = log_format, False, True
     _levels.begin(wanted)
 
 
@@ -301,16 +303,30 @@ class _Quiet:
     @staticmethod
     def loud() -> Any:
         """A logger that writes all events to stderr."""
-        import structlog
+        structlog = _structlog()
 
         # Not cached: sys.stderr is another object in each test.
         by_level = structlog.make_filtering_bound_logger(0)  # 0 lets all levels through
         return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), _processors(), by_level)
 
 
-def _processors() -> list[Any]:
+def _structlog() -> Any:
+    """Imports structlog: without rich in a process whose logs are Ottla's own, since rich, where it is installed, takes
+    as long as all other imports of a broker, and its tracebacks are not used.
+    """
+    if _owns_process and "structlog" not in sys.modules and "rich" not in sys.modules:
+        sys.modules["rich"] = None  # type: ignore[assignment]  an import of it raises ImportError
+        try:
+            import structlog
+        finally:
+            del sys.modules["rich"]
     import structlog
 
+    return structlog
+
+
+def _processors() -> list[Any]:
+    structlog = _structlog()
     colors = sys.stderr.isatty()
     processors: list[Any] = [
         _with_request,
@@ -330,8 +346,7 @@ def get_logger(**context: Any) -> Any:
     quiet = getattr(_threads, "logger", None)
     if quiet is not None:
         return _Leveled(quiet.loud(), name) if levels().are_changed else quiet
-    import structlog
-
+    structlog = _structlog()
     if not _configured:
         structlog.configure(
             processors=_processors(),

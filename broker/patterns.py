@@ -10,10 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import re2 as untyped_re2  # pyright: ignore[reportMissingTypeStubs]
-
-re2: Any = untyped_re2  # google-re2 has no types
-
 LENGTH_MAX = 1000
 """Characters of an expression. RE2's time grows with the expression's size as well."""
 
@@ -31,6 +27,7 @@ class Pattern:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > LENGTH_MAX:
             raise BadPattern(f"the expression has {len(pattern)} characters, more than {LENGTH_MAX}")
+        re2 = _re2()
         options = re2.Options()
         options.log_errors = False  # RE2 writes them to stderr
         options.never_capture = True  # groups need RE2's slower automaton, and nothing reads them
@@ -48,6 +45,12 @@ class Pattern:
     def fullmatch(self, text: str) -> bool:
         """Returns whether the expression matches the whole text."""
         return self._compiled.fullmatch(text.encode()) is not None
+
+
+def _re2() -> Any:
+    import re2  # pyright: ignore[reportMissingTypeStubs]  imported late: 2.4 MB that few clients need; without types
+
+    return re2
 
 
 def _with_bounded_counts(pattern: str) -> str:

@@ -15,18 +15,10 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-import cramjam
-
 from .errors import DecompressedTooLarge, InvalidRecords, Undecodable, UnsupportedCodec
 from .steps import STEP_BYTES, Steps, in_c
 
 Buffer = bytes | bytearray | memoryview
-
-# cramjam's submodules are in a binary extension, without types.
-_lz4: Any = cramjam.lz4
-_snappy: Any = cramjam.snappy
-_zstd: Any = cramjam.zstd
-_DecompressionError: type[Exception] = cramjam.DecompressionError
 
 
 class Codec(IntEnum):
@@ -75,6 +67,12 @@ _GZIP_STEP_BYTES = 16 * 1024
 _GZIP_PART_BYTES = 1024 * 1024  # the most that one step may inflate to, so that no part is as large as the whole
 
 
+def _cramjam() -> Any:
+    import cramjam  # imported late: 1.6 MB that uncompressed data does not need; its submodules have no types
+
+    return cramjam
+
+
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """Compresses the records of one batch; level None is the codec's default.
 
@@ -90,7 +88,7 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     if codec == Codec.LZ4:
         return _compress_lz4(data, LZ4_LEVEL if level is None else level, magic)
     if codec == Codec.ZSTD and magic >= _ZSTD_FROM_MAGIC:
-        return bytes(_zstd.compress(data, ZSTD_LEVEL if level is None else level))
+        return bytes(_cramjam().zstd.compress(data, ZSTD_LEVEL if level is None else level))
     raise UnsupportedCodec(f"codec {codec} is unknown in format v{magic}")
 
 
@@ -112,11 +110,12 @@ def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> b
     if codec == Codec.LZ4:
         bound = _lz4_bound(data, max_bytes)
         data = data if magic else _with_true_checksum(data)
-        return _decompress_bounded("lz4", _lz4.decompress_into, data, bound, max_bytes)
+        return _decompress_bounded("lz4", _cramjam().lz4.decompress_into, data, bound, max_bytes)
     if codec == Codec.ZSTD and magic < _ZSTD_FROM_MAGIC:
         raise InvalidRecords(f"zstd in format v{magic}")
     if codec == Codec.ZSTD:
-        return _decompress_bounded("zstd", _zstd.decompress_into, data, _zstd_bound(data, max_bytes), max_bytes)
+        bound = _zstd_bound(data, max_bytes)
+        return _decompress_bounded("zstd", _cramjam().zstd.decompress_into, data, bound, max_bytes)
     raise UnsupportedCodec(f"codec {codec} is unknown")
 
 
@@ -190,7 +189,7 @@ def _compress_snappy(data: Buffer) -> bytes:
     view = memoryview(data)
     out = bytearray(_XERIAL_HEADER)
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(_snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        block = bytes(_cramjam().snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         out += _INT32.pack(len(block))
         out += block
     return bytes(out)
@@ -224,18 +223,18 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     position = 0
     try:
         for block, size in blocks:
-            if _snappy.decompress_raw_into(block, target[position : position + size]) != size:
+            if _cramjam().snappy.decompress_raw_into(block, target[position : position + size]) != size:
                 raise _damaged("snappy", "a block is shorter than its stated size")
             position += size
-    except _DecompressionError as error:
+    except _cramjam().DecompressionError as error:
         raise _damaged("snappy", error) from None
     return memoryview(out)
 
 
 def _snappy_size(block: memoryview) -> int:
     try:
-        size: int = _snappy.decompress_raw_len(block)
-    except _DecompressionError as error:
+        size: int = _cramjam().snappy.decompress_raw_len(block)
+    except _cramjam().DecompressionError as error:
         raise _damaged("snappy", error) from None
     if size > len(block) * _SNAPPY_MAX_RATIO:
         raise _damaged("snappy", f"{len(block)} bytes cannot hold {size}")
@@ -263,10 +262,10 @@ def _compress_lz4(data: Buffer, level: int, magic: int) -> bytes:
 
 def _compress_lz4_block(raw: memoryview, level: int) -> bytes | memoryview:
     if level == LZ4_LEVEL:
-        return bytes(_lz4.compress_block(raw, store_size=False))
+        return bytes(_cramjam().lz4.compress_block(raw, store_size=False))
     # cramjam's block functions support one level only, its frames all of them (with checksums that Java's writer leaves
     # out): write a frame of this one block and take the block from it.
-    writer = _lz4.Compressor(level, False, False)
+    writer = _cramjam().lz4.Compressor(level, False, False)
     writer.compress(bytes(raw))
     frame = memoryview(bytes(writer.finish()))
     (size,) = _UINT32_LE.unpack_from(frame, 7)
@@ -392,7 +391,7 @@ def _decompress_bounded(name: str, decompress_into: Any, data: Buffer, bound: in
     out = bytearray(min(bound, max_bytes))
     try:
         length: int = decompress_into(data, out)
-    except _DecompressionError as error:
+    except _cramjam().DecompressionError as error:
         # The buffer was too small, or the data is damaged: refused either way, with the likelier reason.
         raise _beyond(max_bytes) if bound > max_bytes else _damaged(name, error) from None
     return memoryview(out)[:length]
