@@ -260,7 +260,7 @@ class Cluster:
         try:
             await connection.log_in(login)
         except BaseException:
-            connection.close()
+            connection.abort()
             raise
 
     def _forget_nodes(self) -> None:

@@ -301,6 +301,10 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
             self._end("closed by this client", abort=False)
 
+    def abort(self) -> None:
+        """Closes at once, as after a refused login. With TLS, `close` waits for the broker's end of TLS."""
+        self._end("closed by this client")
+
     async def wait_closed(self, timeout_s: float = 1.0) -> None:
         """Waits after `close` until the socket is closed; aborts it after `timeout_s` if the peer does not read."""
         done, _ = await asyncio.wait([self._ended], timeout=timeout_s)
@@ -395,9 +399,11 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _closed(self) -> str:
-        if self.is_encrypted and not self.has_negotiated:
+        if self.versions:
+            return "closed by the broker"
+        if self.is_encrypted:
             return "closed by the broker at the first request: it may refuse this client's certificate"
-        return "closed by the broker"
+        return "closed by the broker at the first request; a listener with TLS does so: check security.protocol"
 
     def pause_writing(self) -> None:
         """Called when the write buffer is full."""
@@ -569,7 +575,7 @@ async def connect(
         if not old_brokers or unreadable or isinstance(lost, RequestTimedOut):
             raise
     except BaseException:
-        connection.close()
+        connection.abort()
         raise
     connection = await opened()
     try:
@@ -584,7 +590,7 @@ async def connect(
             connection.versions = OLD_VERSIONS
             return connection
     except BaseException:
-        connection.close()
+        connection.abort()
         raise
 
 

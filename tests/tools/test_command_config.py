@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,7 +17,8 @@ from ottla.client.admin.admin import NewTopic
 from ottla.client.net.config_file import security_values
 from ottla.tools.kafka import broker_api_versions
 from ottla.tools.main import main
-from ottla_testing.clients.securing import LISTENER, PASSWORD, broker_configs, client_file, client_settings
+from ottla_testing.certificates import Authority
+from ottla_testing.clients.securing import LISTENER, PASSWORD, broker_configs, client_file, client_settings, encrypted
 from ottla_testing.each import each
 
 BROKER = ["--bootstrap-server", "{broker}"]
@@ -46,11 +48,20 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+class Secured(NamedTuple):
+    """A broker whose listener has TLS and a login, with the options of its clients."""
+
+    bootstrap: str
+    settings: dict[str, str]
+
+
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with Embedded(listeners=LISTENER, configs=broker_configs() | OWN) as broker:
-        asyncio.run(fill(broker.bootstrap, client_file(tmp_path_factory.mktemp("filling"))))
-        yield broker
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    configs, settings = encrypted(Authority(folder))
+    with Embedded(listeners=LISTENER, configs=configs | OWN) as broker:
+        asyncio.run(fill(broker.bootstrap, client_file(folder, settings)))
+        yield Secured(broker.bootstrap, settings)
 
 
 async def fill(address: str, file: str) -> None:
@@ -71,10 +82,10 @@ def run(name: str, broker: str, folder: Path, *more: str) -> int:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command_logs_in(
-    name: str, secured: Embedded, session: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, secured: Secured, session: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "session.jsonl").write_bytes(session)
-    code = run(name, secured.bootstrap, tmp_path, "--command-config", client_file(tmp_path))
+    code = run(name, secured.bootstrap, tmp_path, "--command-config", client_file(tmp_path, secured.settings))
     printed = capsys.readouterr()
     if name == "group":
         assert (code, printed.err) == (2, "ottla explain: GROUP_ID_NOT_FOUND (69): Group none not found.\n")
@@ -85,11 +96,17 @@ def test_command_logs_in(
         assert "made" in printed.out or name in ("groups", "acls", "diff", "producers", "transactions")
     assert PASSWORD not in printed.out + printed.err
 
-    wrong = client_file(tmp_path, client_settings(password="guess"), "wrong.properties")
-    code = run(name, secured.bootstrap, tmp_path, "--command-config", wrong)
-    printed = capsys.readouterr()
-    assert code in (1, 2) and printed.err.count("\n") == 1
-    assert "Invalid username or password" in printed.err and "guess" not in printed.out + printed.err
+    guessed = client_settings("SASL_SSL", password="guess")
+    untrusted = secured.settings | {"ssl.ca.location": str(Authority(tmp_path / "other").trusted)}
+    for settings, words in (
+        (secured.settings | guessed, "Invalid username or password"),
+        (untrusted, "is not trusted: unable to get local issuer certificate"),
+    ):
+        wrong = client_file(tmp_path, settings, "wrong.properties")
+        code = run(name, secured.bootstrap, tmp_path, "--command-config", wrong)
+        printed = capsys.readouterr()
+        assert code in (1, 2) and printed.err.count("\n") == 1
+        assert words in printed.err and "guess" not in printed.out + printed.err
 
 
 def test_each_broker_of_diff_has_its_own_file(
@@ -106,8 +123,8 @@ def test_each_broker_of_diff_has_its_own_file(
     assert code == 0 and "no difference" in printed.out, printed
 
 
-def test_tool_of_the_image_logs_in(secured: Embedded, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--bootstrap-server", secured.bootstrap, "--command-config", client_file(tmp_path)]
+def test_tool_of_the_image_logs_in(secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--bootstrap-server", secured.bootstrap, "--command-config", client_file(tmp_path, secured.settings)]
     assert broker_api_versions.main(given) == 0
     assert "SaslAuthenticate(36): 0 to 2" in capsys.readouterr().out
 

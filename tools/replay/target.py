@@ -182,9 +182,12 @@ class Connection:
         self._end("closed by the player")
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1):
-                await self._writer.wait_closed()
+        with contextlib.suppress(OSError):
+            try:
+                async with asyncio.timeout(1):
+                    await self._writer.wait_closed()
+            except TimeoutError:  # with TLS, a broker that does not confirm the end
+                self._writer.transport.abort()
 
 
 def _seen(future: asyncio.Future[Any]) -> None:

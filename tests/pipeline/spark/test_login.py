@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +10,17 @@ from pyspark.sql import SparkSession
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline import write_exactly_once
-from ottla_testing.clients.securing import LISTENER, broker_configs, client_settings
+from ottla_testing.certificates import STORE_PASSWORD, Authority
+from ottla_testing.clients.securing import LISTENER, client_settings, encrypted
 from ottla_testing.patience import PATIENCE_S
 
 PASSWORD = "never-shown"
-CONFIGS = broker_configs() | {
-    "listener.name.secured.plain.sasl.jaas.config": (
-        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="{PASSWORD}";'
-    )
-}
+USERS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="{PASSWORD}";'
 
 
-@pytest.fixture
-def broker() -> Iterator[Embedded]:
-    with Embedded(listeners=LISTENER, configs=CONFIGS) as broker:
-        broker.create_topic("t")
-        yield broker
-
-
-def options(broker: Embedded, password: str = PASSWORD) -> dict[str, str]:
-    settings = {"bootstrap.servers": broker.bootstrap, **client_settings(password=password)}
+def options(bootstrap: str, trusted: Path, password: str = PASSWORD) -> dict[str, str]:
+    settings = {"bootstrap.servers": bootstrap, **client_settings("SASL_SSL", password)}
+    settings |= {"ssl.truststore.location": str(trusted), "ssl.truststore.password": STORE_PASSWORD}
     return {f"kafka.{name}": value for name, value in settings.items()}
 
 
@@ -42,9 +32,21 @@ def plans(spark: SparkSession) -> str:
 
 
 def test_spark_logs_in_and_shows_no_password(
-    spark: SparkSession, broker: Embedded, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    given = options(broker)
+    authority = Authority(tmp_path / "authority")
+    configs, _ = encrypted(authority)
+    configs["listener.name.secured.plain.sasl.jaas.config"] = USERS
+    with Embedded(listeners=LISTENER, configs=configs) as broker:
+        shown = used(spark, broker, authority.trusted_pkcs12(), tmp_path / "checkpoint") + "".join(capfd.readouterr())
+    for secret in (PASSWORD, STORE_PASSWORD, "guess"):
+        assert secret not in shown
+
+
+def used(spark: SparkSession, broker: Embedded, trusted: Path, checkpoint: Path) -> str:
+    """Writes, reads, and copies a stream. Returns all texts in which Spark could show the options."""
+    given = options(broker.bootstrap, trusted)
+    broker.create_topic("t")
     rows = spark.createDataFrame([(f"v{number}",) for number in range(4)], "value string")
     rows.write.format("ottla").options(**given, topic="t").mode("append").save()
     rows.write.format("ottla").options(**given, topic="t", idempotencyKey="once").mode("append").save()
@@ -59,18 +61,16 @@ def test_spark_logs_in_and_shows_no_password(
     stream = spark.readStream.format("ottla").options(**given, subscribe="t", startingOffsets="earliest").load()
     target = stream.select("value").writeStream.format("ottla").options(**given, topic="copy")
     broker.create_topic("copy")
-    query = target.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query = target.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     assert query.awaitTermination(PATIENCE_S)
     assert sum(one.numInputRows for one in query.recentProgress) == 12
     text += str([one.json for one in query.recentProgress])
     assert len(broker.records("copy")) == 12
 
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "checkpoint").rglob("*") if path.is_file())
-    printed = "".join(capfd.readouterr())
-    planned = plans(spark)
-    assert "ottla" in text and "ottla" in planned and b'{"t": {"0": ' in kept
-    wrong = spark.read.format("ottla").options(**{**given, **options(broker, "guess")}, subscribe="t").load()
+    wrong = options(broker.bootstrap, trusted, "guess")
     with pytest.raises(Exception, match="Invalid username or password") as refused:
-        wrong.count()
-    for shown in (text, planned, printed, kept.decode(errors="replace"), str(refused.value)):
-        assert PASSWORD not in shown and "guess" not in shown
+        spark.read.format("ottla").options(**wrong, subscribe="t").load().count()
+    planned = plans(spark)
+    kept = b"".join(path.read_bytes() for path in checkpoint.rglob("*") if path.is_file())
+    assert "ottla" in text and "ottla" in planned and b'{"t": {"0": ' in kept
+    return "\n".join((text, planned, kept.decode(errors="replace"), str(refused.value)))

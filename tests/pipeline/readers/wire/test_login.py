@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,8 +15,9 @@ from ottla.pipeline.jobs.import_.topics import ensure
 from ottla.pipeline.options import parse
 from ottla.pipeline.readers.wire import WireBackend, commit_offsets
 from ottla.pipeline.readers.wire.config import client_options
-from ottla.pipeline.sink import SinkOptions, SinkTransaction, send
-from ottla_testing.clients.securing import LISTENER, PASSWORD, broker_configs, client_settings
+from ottla.pipeline.sink import SinkError, SinkOptions, SinkTransaction, send
+from ottla_testing.certificates import Authority
+from ottla_testing.clients.securing import LISTENER, PASSWORD, client_settings, encrypted
 from ottla_testing.each import each
 from ottla_testing.pipeline import sink_world
 from ottla_testing.pipeline.wire_world import wanted
@@ -23,14 +26,23 @@ SECRETS = (PASSWORD, PASSWORD.replace('"', r"\""), "guess", "sasl-secret", "stor
 HIDDEN = {"sasl.password": "sasl-secret", "ssl.truststore.password": "store-secret", "ssl.keystore.key": "key-secret"}
 
 
+class Secured(NamedTuple):
+    """A broker whose listener has TLS and a login, with the options of its clients."""
+
+    bootstrap: str
+    settings: dict[str, str]
+
+
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Embedded]:
-    with Embedded(listeners=LISTENER, configs=broker_configs()) as broker:
-        yield broker
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    configs, settings = encrypted(Authority(tmp_path_factory.mktemp("authority")))
+    with Embedded(listeners=LISTENER, configs=configs) as broker:
+        yield Secured(broker.bootstrap, settings)
 
 
-def kafka(broker: Embedded, **more: str) -> dict[str, str]:
-    return {"bootstrap.servers": broker.bootstrap, **client_settings(**more)}
+def kafka(broker: Secured, **more: str) -> dict[str, str]:
+    settings = broker.settings | (client_settings("SASL_SSL", **more) if more else {})
+    return {"bootstrap.servers": broker.bootstrap, **settings}
 
 
 def prefixed(names: dict[str, str]) -> dict[str, str]:
@@ -41,7 +53,7 @@ def has_no_secret(*texts: object) -> bool:
     return not any(secret in str(text) or secret in repr(text) for text in texts for secret in SECRETS)
 
 
-def test_source_and_sink_log_in(broker: Embedded) -> None:
+def test_source_and_sink_log_in(broker: Secured) -> None:
     given = SinkOptions.read(prefixed(kafka(broker)))
     assert ensure(given, {"t": 1}) == {"t": 1}
     with SinkTransaction(given, "writer") as transaction:
@@ -58,14 +70,23 @@ def test_source_and_sink_log_in(broker: Embedded) -> None:
     assert has_no_secret(given, work)
 
 
-def test_wrong_password_is_one_error_at_once(broker: Embedded) -> None:
+def test_wrong_password_is_one_error_at_once(broker: Secured) -> None:
     with WireBackend(kafka(broker, password="guess")) as backend, pytest.raises(ReadError) as refused:
         backend.partitions(Selection())
     assert "SASL_AUTHENTICATION_FAILED (58): Authentication failed: Invalid username or password" in str(refused.value)
     assert has_no_secret(refused.value, refused.value.__cause__)
 
 
-def test_store_that_a_worker_lacks_is_named(broker: Embedded) -> None:
+def test_untrusted_certificate_is_one_error_at_once(broker: Secured, tmp_path: Path) -> None:
+    other = {"ssl.ca.location": str(Authority(tmp_path).trusted)}
+    with WireBackend(kafka(broker) | other) as backend, pytest.raises(ReadError, match="is not trusted: unable to get"):
+        backend.partitions(Selection())
+    options = SinkOptions.read(prefixed(kafka(broker) | other))
+    with SinkTransaction(options, "other") as transaction, pytest.raises(SinkError, match="is not trusted: unable to"):
+        transaction.begin()
+
+
+def test_store_that_a_worker_lacks_is_named(broker: Secured) -> None:
     options = {"bootstrap.servers": broker.bootstrap, "security.protocol": "SSL", "ssl.ca.location": "/none/ca.pem"}
     with WireBackend(options) as backend, pytest.raises(ReadError, match=r"/none/ca\.pem: No such file or directory"):
         backend.partitions(Selection())

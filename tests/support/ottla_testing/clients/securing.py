@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ottla_testing.certificates import Authority, pem_configs
+
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER, PASSWORD = "ann", 'one; "two"'
 LISTENER = "SECURED://127.0.0.1:0"
@@ -24,6 +26,12 @@ def client_settings(protocol: str = "SASL_PLAINTEXT", password: str = _QUOTED) -
     """Returns the client's options by Kafka's names."""
     jaas = f'{MODULE} required username="{USER}" password="{password}";'
     return {"security.protocol": protocol, "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+
+
+def encrypted(authority: Authority) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the configs of a broker and the options of a client with both TLS and the login."""
+    configs = broker_configs("SASL_SSL") | pem_configs(authority.issue("broker"))
+    return configs, client_settings("SASL_SSL") | {"ssl.ca.location": str(authority.trusted)}
 
 
 def client_file(folder: Path, settings: dict[str, str] | None = None, name: str = "client.properties") -> str:
