@@ -38,7 +38,9 @@ SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": (
+        "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+    ),
     "inter.broker.listener.name": "PLAINTEXT",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -58,7 +60,7 @@ def free_port() -> int:
 
 class Kafka:
     """A running Apache Kafka; `advertised` is the port in its metadata, its own by default. Its data are in one folder
-    or more, `log_dirs`."""
+    or more, `log_dirs`. The setting `more.listeners` has listeners besides PLAINTEXT."""
 
     def __init__(self, release: str, advertised: int | None = None, log_dirs: int = 1, **settings: str) -> None:
         version = RELEASES[release]
@@ -68,10 +70,11 @@ class Kafka:
         self.address = f"127.0.0.1:{advertised or self.port}"
         self.log_dirs = [self.folder / f"logs{number or ''}" for number in range(log_dirs)]
         properties = self.folder / "server.properties"
+        more = f",{settings.pop('more.listeners')}" if "more.listeners" in settings else ""
         places = {
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}{more}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}{more}",
             "log.dirs": ",".join(map(str, self.log_dirs)),
         }
         properties.write_text(

@@ -24,6 +24,7 @@ MODULES = [
     "old_java",
     "apache_kafka",
     "own_admin",
+    "own_logins",
     "decisions",
     "coordinators",
     "described_configs",
