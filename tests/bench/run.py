@@ -38,6 +38,7 @@ from ottla_testing.bench import (
     pipeline_jobs,
     pipeline_measures,
     stats,
+    storage_brokers,
     storage_measures,
     validation,
 )
@@ -330,6 +331,8 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         print(f"  {what}: {why}")
     if bench.wanted("consume"):
         print("  consume of mock: by design, it keeps only the newest 5 MB of a partition")
+    if why := storage_brokers.slow_disk_missing(bench.samples):
+        print(f"  {why}")
     return {
         "mode": mode,
         "rounds": bench.rounds_done,

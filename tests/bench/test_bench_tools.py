@@ -216,6 +216,14 @@ def test_fetch_over_loopback_returns_each_batch_once() -> None:
             assert storage_brokers._fetched_in(connection, count, len(data)) > 0
 
 
+def test_slow_disk_aim_without_slow_disk_has_reason() -> None:
+    fast = {"fsync raw": {"file": [0.1]}}
+    assert "less than 0.3 ms" in storage_brokers.slow_disk_missing(fast)
+    assert storage_brokers.slow_disk_missing({}) == ""
+    assert storage_brokers.slow_disk_missing({**fast, storage_brokers.SLOW_DISK: {"ottla": [8.0]}}) == ""
+    assert storage_brokers.SLOW_DISK in {aim.measure for aim in plan.AIMS}
+
+
 @pytest.mark.parametrize("job", pipeline_jobs.JOBS)
 def test_job_command_has_parameters_of_job(job: str, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
