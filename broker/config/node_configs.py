@@ -22,6 +22,11 @@ MAY_DIFFER = frozenset(
     replica.selector.class socket.listen.backlog.size socket.receive.buffer.bytes socket.request.max.bytes
     leader.replication.throttled.rate follower.replication.throttled.rate
     replica.alter.log.dirs.io.max.bytes.per.second socket.send.buffer.bytes transaction.partition.verification.enable
+    connection.failed.authentication.delay.ms connections.max.reauth.ms sasl.enabled.mechanisms sasl.jaas.config
+    sasl.server.max.receive.size ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth
+    ssl.enabled.protocols ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+    ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates
+    ssl.truststore.location ssl.truststore.password ssl.truststore.type
     """.split()
 )
 """The configs with an effect that may differ between nodes."""

@@ -258,11 +258,12 @@ def serve_options(
     if len(set(data_dirs)) != len(data_dirs):
         raise ConfigError("the same data directory is given twice")
     initial_features(config)  # raises ConfigError
-    for listener in listeners:
-        if listener.has_sasl:
-            sasl_settings(config, listener.name)  # raises ConfigError
-        if listener.has_tls:
-            tls_of(config, listener)  # raises ConfigError
+    for node_config in {id(one): one for one in map(config.of, nodes)}.values():
+        for listener in listeners:
+            if listener.has_sasl:
+                sasl_settings(node_config, listener.name)  # raises ConfigError
+            if listener.has_tls:
+                tls_of(node_config, listener)  # raises ConfigError
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options

@@ -62,7 +62,7 @@ def open_ones(broker: Broker) -> list[Any]:
     return [one for one in broker.running.connections.open if one.listener == "SECURED"]
 
 
-def serial(client: Client) -> int:
+def serial(client: Client) -> str:
     return client.writer.get_extra_info("peercert")["serialNumber"]
 
 
@@ -139,6 +139,19 @@ async def test_sasl_over_tls_needs_no_certificate(authority: Authority, tmp_path
         assert (await client.call(SaslAuthenticateRequest(auth_bytes=b"\0ann\0one"), 2)).error_code == 0
         await client.call(METADATA, 9)
         assert principals(broker) == {"User:ann"}
+
+
+async def test_each_node_has_its_certificate(authority: Authority, tmp_path: Path) -> None:
+    own = {f"node.{node_id}.ssl.keystore.location": str(authority.issue(f"node-{node_id}")) for node_id in (1, 2)}
+    more = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", **own}
+    async with running(tmp_path, overrides=more, brokers=2) as broker:
+        found: set[str] = set()
+        for port in broker.ports:
+            streams = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=trusting(authority), server_hostname="localhost"
+            )
+            found.add(serial(Client(*streams)))
+        assert len(found) == 2
 
 
 async def test_other_bytes_and_lost_clients_close_the_connection(authority: Authority, tmp_path: Path) -> None:

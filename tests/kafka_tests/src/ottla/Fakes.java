@@ -74,7 +74,7 @@ public final class Fakes {
         Map<String, Reply> it = new HashMap<>();
         KRaftMetadataCache cache = cache(ottla);
         SocketServer sockets = fake(SocketServer.class, Map.of(
-            "boundPort", call -> ottla.get().port(id),
+            "boundPort", call -> ottla.get().port(id, call.getArgument(0)),
             "config", call -> given(config)));
         it.put("startup", call -> {
             startup.run();
@@ -89,7 +89,7 @@ public final class Fakes {
         it.put("brokerState", call -> ottla.get().runs(id) ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN);
         it.put("clusterId", call -> ottla.get().clusterId());
         it.put("config", call -> given(config));
-        it.put("boundPort", call -> ottla.get().port(id));
+        it.put("boundPort", call -> ottla.get().port(id, call.getArgument(0)));
         it.put("socketServer", call -> sockets);
         it.put("metadataCache", call -> cache);
         it.put("sharedServer", call -> fake(SharedServer.class, Map.of("loader",
@@ -97,6 +97,7 @@ public final class Fakes {
         it.put("dataPlaneRequestProcessor", call -> fake(KafkaApis.class, Map.of(
             "brokerId", asked -> id,
             "metadataCache", asked -> cache,
+            "authorizerPlugin", asked -> authorizer(ottla),
             "isConsumerGroupProtocolEnabled", asked -> ottla.get().serves(68))));
         kafka.log.LogManager logs = fake(kafka.log.LogManager.class, Map.of(
             "getLog$default$2", asked -> false,
@@ -120,6 +121,12 @@ public final class Fakes {
         return fake(BrokerServer.class, it);
     }
 
+    /** Returns an authorizer that has the access control lists of the cluster. */
+    private static scala.Option<org.apache.kafka.common.internals.Plugin<org.apache.kafka.server.authorizer.Authorizer>> authorizer(java.util.function.Supplier<Ottla> ottla) {
+        var acls = fake(org.apache.kafka.server.authorizer.Authorizer.class, Map.of("acls", call -> ottla.get().acls(call.getArgument(0))));
+        return scala.Option.apply(org.apache.kafka.common.internals.Plugin.wrapInstance(acls, null, "authorizer.class.name"));
+    }
+
     public static ControllerServer controller(java.util.function.Supplier<Ottla> ottla, KafkaConfig config) {
         Map<String, Reply> it = new HashMap<>();
         it.put("startup", call -> null);
@@ -137,6 +144,7 @@ public final class Fakes {
                         : new ResultOrError<>(Errors.UNKNOWN_TOPIC_OR_PARTITION, null));
                 return CompletableFuture.completedFuture(found);
             })));
+        it.put("authorizerPlugin", call -> authorizer(ottla));
         it.put("raftManager", call -> fake(KafkaRaftManager.class, Map.of("raftLog",
             log -> fake(RaftLog.class, Map.of("endOffset", end -> new LogOffsetMetadata(1L))))));
         return fake(ControllerServer.class, it);

@@ -42,6 +42,8 @@ public class Ottla {
     private final Properties configs = new Properties();
     private final Path home;
     private final List<Integer> ports = new ArrayList<>();
+    private final List<Integer> ownPorts = new ArrayList<>();
+    private final boolean isSecured;
     private final TreeSet<Integer> down = new TreeSet<>();
     private Process process;
     private String control;
@@ -94,18 +96,30 @@ public class Ottla {
     }
 
     public Ottla(List<Integer> ids, List<String> disks, String listener, Map<String, ?> configs) {
+        this(ids, disks, listener, configs, "PLAINTEXT");
+    }
+
+    /** With a protocol other than PLAINTEXT the nodes have one more listener, for what the fixture itself needs. */
+    public Ottla(List<Integer> ids, List<String> disks, String listener, Map<String, ?> configs, String protocol) {
         this.ids = List.copyOf(ids);
+        this.isSecured = !protocol.equals("PLAINTEXT");
         this.disks = disks;
         this.listener = listener;
-        configs.forEach((name, value) -> {
-            if (value != null)
-                this.configs.setProperty(name, String.valueOf(value));
-        });
         try {
             this.home = Files.createTempDirectory("ottla-own-");
         } catch (IOException e) {
             throw new RuntimeException(e);
         }
+        Map<String, Object> readable = new LinkedHashMap<>(configs);
+        if (isSecured) {
+            Security.prepare(readable, listener, home);
+            if (readable.get("super.users") != null)
+                readable.put("super.users", readable.get("super.users") + ";User:ANONYMOUS");
+        }
+        readable.forEach((name, value) -> {
+            if (value != null)
+                this.configs.setProperty(name, String.valueOf(value));
+        });
     }
 
     public List<Integer> ids() {
@@ -131,6 +145,8 @@ public class Ottla {
                 "--config", file.toString(), "--release", System.getProperty("ottla.release", "4.3"),
                 "--listen", listener + "=localhost:0", "--control", "127.0.0.1:0",
                 "--log-level", System.getProperty("ottla.log", "INFO")));
+            if (isSecured)
+                command.addAll(List.of("--listen", "OTTLA=localhost:0"));
             for (File disk : dirs()) {
                 command.add("--data-dir");
                 command.add(disk.toString());
@@ -147,12 +163,14 @@ public class Ottla {
             process = builder.start();
             Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
             ports.clear();
+            ownPorts.clear();
             control = null;
             var out = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
             String line;
             while (control == null && (line = out.readLine()) != null) {
                 if (line.startsWith("ottla ready on "))
-                    ports.add(Integer.parseInt(line.substring(line.lastIndexOf(':') + 1)));
+                    (isSecured && ports.size() > ownPorts.size() ? ownPorts : ports)
+                        .add(Integer.parseInt(line.substring(line.lastIndexOf(':') + 1)));
                 else if (line.startsWith("ottla control on "))
                     control = line.substring("ottla control on ".length());
             }
@@ -214,11 +232,28 @@ public class Ottla {
         return ports.get(ids.indexOf(node));
     }
 
+    /** Returns the port of a listener: each one that is not secured is the fixture's own. */
+    public synchronized int port(int node, org.apache.kafka.common.network.ListenerName name) {
+        return (isSecured && !name.value().equals(listener) ? ownPorts : ports).get(ids.indexOf(node));
+    }
+
     public synchronized String bootstrap() {
-        List<String> all = new ArrayList<>();
-        for (int node = 0; node < ports.size(); node++)
-            all.add("localhost:" + ports.get(node));
-        return String.join(",", all);
+        return at(ports);
+    }
+
+    private static String at(List<Integer> ports) {
+        return String.join(",", ports.stream().map(port -> "localhost:" + port).toList());
+    }
+
+    public void withScramUser(String name, String password, byte mechanism) {
+        var info = new org.apache.kafka.clients.admin.ScramCredentialInfo(
+            org.apache.kafka.clients.admin.ScramMechanism.fromType(mechanism), 4096);
+        try {
+            admin().alterUserScramCredentials(List.of(
+                new org.apache.kafka.clients.admin.UserScramCredentialUpsertion(name, info, password))).all().get();
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
     }
 
     public synchronized void node(int node, boolean runs) {
@@ -253,7 +288,7 @@ public class Ottla {
 
     public synchronized Admin admin() {
         if (admin == null)
-            admin = Admin.create(new HashMap<>(Map.of("bootstrap.servers", bootstrap(), "client.id", "ottla-kafka-tests")));
+            admin = Admin.create(new HashMap<>(Map.of("bootstrap.servers", at(isSecured ? ownPorts : ports), "client.id", "ottla-kafka-tests")));
         return admin;
     }
 
@@ -271,6 +306,14 @@ public class Ottla {
         } catch (Exception e) {
             if (e.getCause() instanceof UnknownTopicOrPartitionException)
                 return Optional.empty();
+            throw new RuntimeException(e);
+        }
+    }
+
+    public java.util.Collection<org.apache.kafka.common.acl.AclBinding> acls(org.apache.kafka.common.acl.AclBindingFilter filter) {
+        try {
+            return admin().describeAcls(filter).values().get();
+        } catch (Exception e) {
             throw new RuntimeException(e);
         }
     }
@@ -320,7 +363,7 @@ public class Ottla {
     public int leaderEpoch(TopicPartition partition) {
         try {
             org.apache.kafka.common.requests.MetadataResponse answer = org.apache.kafka.server.IntegrationTestUtils.connectAndReceive(
-                new org.apache.kafka.common.requests.MetadataRequest.Builder(List.of(partition.topic()), false).build(), ports.get(0));
+                new org.apache.kafka.common.requests.MetadataRequest.Builder(List.of(partition.topic()), false).build(), (isSecured ? ownPorts : ports).get(0));
             return answer.data().topics().find(partition.topic()).partitions().stream()
                 .filter(one -> one.partitionIndex() == partition.partition()).findFirst().orElseThrow().leaderEpoch();
         } catch (IOException e) {
@@ -329,7 +372,7 @@ public class Ottla {
     }
 
     public boolean serves(int api) {
-        try (var socket = new java.net.Socket("localhost", ports.get(0))) {
+        try (var socket = new java.net.Socket("localhost", (isSecured ? ownPorts : ports).get(0))) {
             var out = new java.io.DataOutputStream(socket.getOutputStream());
             // ApiVersions v0, correlation 1, no client id.
             out.writeInt(10);

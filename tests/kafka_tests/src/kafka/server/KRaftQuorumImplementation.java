@@ -83,21 +83,26 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
             String protocol = first.interBrokerSecurityProtocol().name;
             Ottla.withoutPlaces(passed);
             passed.remove("security.inter.broker.protocol");
-            Object listeners = first.originals().get("listeners");
-            if (protocol.equals("PLAINTEXT") && !String.valueOf(listeners).matches(".*(SSL|SASL).*")) {
-                passed.put("listener.security.protocol.map", listener + ":PLAINTEXT");
-            } else {
-                throw new ottla.DidNotStart("not tried: listeners " + listeners + " (" + protocol + "), only PLAINTEXT is served yet");
-            }
+            passed.put("listener.security.protocol.map", listener + ":" + protocol);
+            passed.put("listeners", listener + "://localhost:0");
             Ottla.asKafka(passed);
             Ottla.withFeatures(passed, controllerServer.bootstrapMetadata());
             // Only tests that move logs between directories need them.
             java.util.List<String> disks = first.logDirs().size() > 1 ? linked(first.logDirs()) : java.util.List.of();
-            Ottla made = new Ottla(java.util.List.copyOf(configs.keySet()), disks, listener, passed);
+            Ottla made = new Ottla(java.util.List.copyOf(configs.keySet()), disks, listener, passed, protocol);
             made.start();
             ottla = made;
+            withScramUsers();
         }
         return ottla;
+    }
+
+    /** Adds the users with which the harness formats the directories: their records have no password. */
+    private void withScramUsers() {
+        for (var record : controllerServer.bootstrapMetadata().records())
+            if (record.message() instanceof org.apache.kafka.common.metadata.UserScramCredentialRecord user
+                    && user.name().equals(kafka.security.JaasTestUtils.KAFKA_SCRAM_ADMIN))
+                ottla.withScramUser(user.name(), kafka.security.JaasTestUtils.KAFKA_SCRAM_ADMIN_PASSWORD, user.mechanism());
     }
 
     /** Puts links in place of the directories: the harness deletes them while the process of the brokers still runs. */
