@@ -283,6 +283,8 @@ class BrokerState:
                 self.scram.replay(record)
             elif isinstance(record, TOKEN_RECORDS):
                 self.tokens.replay(record)
+        if self.options.scram_users and self.features.stores_scram:
+            self.scram.ensure(self.options.scram_users, now_ms)
         settings = authorizer_settings(self.config)
         if settings is not None:
             self.authorizer = StandardAuthorizer(self.acls, settings, cidr_hosts=self.profile.behaviour.cidr_hosts)

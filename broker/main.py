@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from ..storage.errors import StorageError
-from .config.serve_options import ServeOptions
+from .config.serve_options import ServeOptions, StartupError
 from .logs import get_logger
 from .network.listener import SocketSettings, bind
 from .network.server import Running, loop_factory, start
@@ -23,17 +23,24 @@ if TYPE_CHECKING:
     from .control.app import ControlServer
 
 
-def serve(options: ServeOptions, on_ready: Callable[[Running], object] = lambda running: None) -> int:
+def serve(
+    options: ServeOptions,
+    on_ready: Callable[[Running], object] = lambda running: None,
+    before_ready: Callable[[Running], object] = lambda running: None,
+) -> int:
     """Runs the broker until a signal and returns the exit code. Raises StartupError if it cannot start with these
     options.
 
-    `on_ready` is called once, when clients can connect.
+    `on_ready` is called once, when clients can connect, and `before_ready` before the broker announces that; it may
+    raise StartupError.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(options, on_ready))
+        return runner.run(_serve(options, on_ready, before_ready))
 
 
-async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -> int:
+async def _serve(
+    options: ServeOptions, on_ready: Callable[[Running], object], before_ready: Callable[[Running], object]
+) -> int:
     loop = asyncio.get_running_loop()
     stop = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -45,6 +52,13 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
     except _Interrupted:
         get_logger().info("stopped during start")
         return 0
+    try:
+        before_ready(running)
+    except StartupError:
+        if control is not None:
+            await control.stop()
+        await running.stop()
+        raise
     gc.collect()
     gc.freeze()  # objects of the start live as long as the process
     for address in running.addresses:

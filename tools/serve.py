@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,12 @@ from ..broker.config.control_access import (
 from ..broker.config.record_options import MAX_BYTES, RecordError, RecordOptions
 from ..broker.config.serve_options import (
     BROKERS_MAX,
+    WILDCARDS,
     ServeOptions,
     StartupError,
     control_listener,
     flags_to_configs,
+    format_address,
     parse_node_ids,
     serve_options,
 )
@@ -37,6 +40,8 @@ from ..broker.errors import ConfigError
 from ..broker.logs import Levels, level_of
 from ..broker.releases.loggers import kafka_logger_names
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
+from ..broker.testing.client_settings import client_settings, properties
+from ..broker.testing.security import ADMIN, CLIENT_FILE, PLAINTEXT, PROTOCOLS, STATE, Security, made
 from ..protocol.arguments import Parser
 from ..protocol.mistakes import complain
 
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from ..broker.record_schemas.schemas import Schemas
 
 
+DEFAULT_ADDRESS, LOCALHOST = "127.0.0.1:9092", "localhost"
 # Flags of other brokers and servers: the error names the flag of `ottla serve` instead.
 _MEANT = {
     "--port": "--listen HOST:PORT",
@@ -83,6 +89,14 @@ def serve_parser() -> argparse.ArgumentParser:
         default=[],
         metavar="[NAME=]HOST[:PORT]",
         help="address that clients connect to, if it differs from the listener's; may repeat",
+    )
+    parser.add_argument(
+        "--security",
+        choices=PROTOCOLS,
+        default=PLAINTEXT,
+        help="security of all listeners, for tests: TLS by a throw-away authority (ssl), with certificates of clients "
+        "(mtls), logins of the users admin and user (sasl_plaintext), or TLS and logins (sasl_ssl); what clients need "
+        "is in client.properties and security-* in the data directory (default: plaintext; TLS needs ottla[security])",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a Kafka server.properties")
     parser.add_argument(
@@ -256,6 +270,10 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
 
     Raises ConfigError, UnknownRelease, or SystemExit for the errors of argparse.
     """
+    return _parse(arguments, environ)[:2]
+
+
+def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str, Security]:
     parsed = serve_parser().parse_args(list(arguments))
     overrides: dict[str, str] = {}
     for text in parsed.override:
@@ -263,14 +281,58 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
         if not separator:
             raise ConfigError(f"--override {text}: expected KEY=VALUE")
         overrides[name.strip()] = value
-    flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir)
+    flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir, PROTOCOLS[parsed.security])
     config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
+    security = Security(PLAINTEXT)
+    if parsed.security != PLAINTEXT:
+        security = _security(parsed.security, config)
+        if not config.is_set("listeners"):
+            flags |= flags_to_configs([DEFAULT_ADDRESS], [], [], PROTOCOLS[parsed.security])
+            config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
+        secured = security.configs(config["listeners"], config["advertised.listeners"] or (), config.profile)
+        flags |= {name: text for name, text in secured.items() if not config.is_set(name)}
+        config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
-    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level, config))
+    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level, config), scram_users=security.users)
     options = _with_control(options, parsed, environ)
-    return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format
+    return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format, security
+
+
+def _security(word: str, config: Config) -> Security:
+    """Returns the security that a word names, as an earlier start has left it in the data directory. Raises
+    ConfigError."""
+    state = None
+    if config.is_set("log.dirs"):
+        try:
+            state = Path(config["log.dirs"][0], STATE).read_bytes()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise ConfigError(f"--security: {error.filename}: {error.strerror}") from error
+    return made(word, state)
+
+
+def _write_security(security: Security, running: Running) -> None:
+    """Writes what clients need into the first data directory. Raises StartupError."""
+    folder = running.state.options.data_dirs[0]
+    try:
+        security.write(str(folder), with_state=True)
+        for user in security.known or (None,):
+            settings = client_settings("java", _bootstrap(running), security, user)
+            name = CLIENT_FILE if user in (ADMIN, None) else f"security-{user}.properties"
+            security.add(name, properties(settings).encode())
+    except OSError as error:
+        raise StartupError(f"--security: {error.filename}: {error.strerror}") from error
+
+
+def _bootstrap(running: Running) -> str:
+    """Returns the addresses, node by node, at which clients on this machine reach the first listener."""
+    listeners = running.state.options.listeners
+    ports = [sock.getsockname()[1] for sock in running.sockets[:: len(listeners)]]
+    host = LOCALHOST if listeners[0].host in WILDCARDS else listeners[0].host
+    return ",".join(format_address(host, port) for port in ports)
 
 
 def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lambda running: None) -> int:
@@ -279,11 +341,18 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
     `on_ready` is called once, when clients can connect.
     """
     try:
-        options, log_format = parse_serve(arguments, os.environ)
+        options, log_format, security = _parse(arguments, os.environ)
         from ..broker import logs, main
 
         logs.configure(log_format, dict(options.log_levels))
-        return main.serve(options, on_ready)
+        if security.word == PLAINTEXT:
+            return main.serve(options, on_ready)
+
+        def announce(running: Running) -> None:
+            print(f"ottla security {security.word}, settings of clients in {security.path(CLIENT_FILE)}", flush=True)
+            on_ready(running)
+
+        return main.serve(options, announce, partial(_write_security, security))
     except (ConfigError, StartupError, UnknownRelease) as error:
         return complain("ottla serve", error)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -94,6 +94,8 @@ class ServeOptions:
     """The token and the TLS context of the control plane."""
     schemas: Schemas | None = None
     """Schemas with which the control plane's page decodes keys and values."""
+    scram_users: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Passwords of users that can log in with SCRAM from the start on."""
     record: RecordOptions | None = None
     """Recording that starts with the broker; None for no recording."""
 
@@ -172,22 +174,24 @@ def control_listener(text: str) -> Listener:
     return Listener("CONTROL", host, port)
 
 
-def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[str]) -> dict[str, str]:
+def flags_to_configs(
+    listen: list[str], advertise: list[str], data_dirs: list[str], default_name: str = DEFAULT_LISTENER
+) -> dict[str, str]:
     """Converts the command line's flags to configs; a flag that was not given sets nothing.
 
-    A `--listen` without a name is PLAINTEXT, further ones are PLAINTEXT_2, PLAINTEXT_3: Kafka's listeners have distinct
-    names. An `--advertise` without a port uses the listener's port, which is filled in once it is bound. Raises
-    ConfigError.
+    A `--listen` without a name is `default_name`, such as PLAINTEXT, further ones are PLAINTEXT_2, PLAINTEXT_3: Kafka's
+    listeners have distinct names. An `--advertise` without a port uses the listener's port, which is filled in once it
+    is bound. Raises ConfigError.
     """
     configs: dict[str, str] = {}
     if listen:
-        configs["listeners"] = ",".join(str(listener) for listener in _flag_listeners(listen))
+        configs["listeners"] = ",".join(str(listener) for listener in _flag_listeners(listen, default_name))
     if advertise:
         pairs = [_split_name(text) for text in advertise]
         for _, text in pairs:
             if not flag_address("--advertise", text)[0]:
                 raise ConfigError(f"--advertise {text}: clients need a host to connect to")
-        configs["advertised.listeners"] = ",".join(f"{name or DEFAULT_LISTENER}://{text}" for name, text in pairs)
+        configs["advertised.listeners"] = ",".join(f"{name or default_name}://{text}" for name, text in pairs)
     if data_dirs:
         if any("," in text for text in data_dirs):
             raise ConfigError(
@@ -197,7 +201,7 @@ def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[st
     return configs
 
 
-def _flag_listeners(listen: list[str]) -> list[Listener]:
+def _flag_listeners(listen: list[str], default_name: str) -> list[Listener]:
     found: list[Listener] = []
     unnamed = 0
     for argument in listen:
@@ -207,7 +211,7 @@ def _flag_listeners(listen: list[str]) -> list[Listener]:
             raise ConfigError(f"--listen {argument}: the port is missing (0 lets the system choose)")
         if name is None:
             unnamed += 1
-            name = DEFAULT_LISTENER if unnamed == 1 else f"{DEFAULT_LISTENER}_{unnamed}"
+            name = default_name if unnamed == 1 else f"{default_name}_{unnamed}"
         found.append(Listener(name, host, port))
     return found
 

@@ -7,6 +7,7 @@ verify a client but not impersonate one. `sasl/mechanisms.py` authenticates by t
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +29,7 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 TWICE = "A user credential cannot be altered twice in the same request"
 NOT_THERE = "Attempt to delete a user credential that does not exist"
 NO_NAME = "Username must not be empty"
+SALT_BYTES = 16
 STEP_ENTRIES = 500
 
 
@@ -114,6 +116,20 @@ class ScramCredentials:
             self.replay(record)
         return {**results, **refused}
 
+    def ensure(self, passwords: Mapping[str, str], now_ms: int) -> None:
+        """Stores the passwords of these users for all mechanisms, where their credentials are not those already. Raises
+        StorageError."""
+        records = [
+            _record(_upsertion(user, mechanism, password))
+            for user, password in passwords.items()
+            for mechanism in Mechanism
+            if not _is_of(self._users.get(user, {}).get(mechanism), mechanism, password)
+        ]
+        if records:
+            self._metadata.append(records, now_ms)
+        for record in records:
+            self.replay(record)
+
     def _refused_once(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, Refused]:
         """Validates like a KRaft controller: each change in order, and the first error of a user counts."""
         refused: dict[str, Refused] = {}
@@ -167,6 +183,20 @@ def _problem(change: Deletion | Upsertion) -> Refused | None:
         which = "few" if change.iterations < ITERATIONS_MIN else "many"
         return Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too {which} iterations")
     return None
+
+
+def _upsertion(user: str, mechanism: Mechanism, password: str) -> Upsertion:
+    salt = secrets.token_bytes(SALT_BYTES)
+    salted = scram.salted_password(HASHES[mechanism], password, salt, ITERATIONS_MIN)
+    return Upsertion(name=user, mechanism=mechanism, iterations=ITERATIONS_MIN, salt=salt, salted_password=salted)
+
+
+def _is_of(credential: Credential | None, mechanism: Mechanism, password: str) -> bool:
+    """Returns whether a credential was made of this password."""
+    if credential is None:
+        return False
+    salted = scram.salted_password(HASHES[mechanism], password, credential.salt, credential.iterations)
+    return Credential.made(mechanism, credential.salt, salted, credential.iterations) == credential
 
 
 def _record(wanted: Upsertion) -> UserScramCredentialRecord:

@@ -10,8 +10,11 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import shutil
+import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +32,7 @@ from ..virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
     from ..control.app import ControlServer
+    from .security import Security
 
 CLOSING_STEPS = 10  # of the loop, until sockets that were just accepted or aborted are closed
 T = TypeVar("T")
@@ -49,11 +53,17 @@ def _shut(running: server.Running) -> None:
         running.show_node(node_id, False)
 
 
+def _remove(folder: str, process: int) -> None:
+    if process == os.getpid():  # a forked process does not remove the folder of its parent
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class BrokerThread:
     """One broker that can be started and stopped several times; data in memory lives as long as this object."""
 
-    def __init__(self, options: ServeOptions, *, in_memory: bool) -> None:
+    def __init__(self, options: ServeOptions, *, in_memory: bool, security: Security) -> None:
         self.options = options
+        self.security = security
         self.faults = Faults()
         self.bootstraps: dict[str, str] = {}
         self.control_url: str | None = None
@@ -172,6 +182,25 @@ class BrokerThread:
             ended.set_exception(failure)
 
     async def _live(self, ready: concurrent.futures.Future[None]) -> None:
+        with self._security_files():
+            await self._live_until_stopped(ready)
+
+    @contextlib.contextmanager
+    def _security_files(self) -> Generator[None]:
+        """Keeps the files for clients in a folder of their own while the broker runs."""
+        if not self.security.has_tls:
+            yield
+            return
+        folder = tempfile.mkdtemp(prefix="ottla-security-")
+        remove = weakref.finalize(self, _remove, folder, os.getpid())  # also if the broker is not stopped
+        try:
+            self.security.write(folder)
+            yield
+        finally:
+            self.security.folder = None
+            remove()
+
+    async def _live_until_stopped(self, ready: concurrent.futures.Future[None]) -> None:
         loop = asyncio.get_running_loop()
         self._clock = VirtualClock(loop)
         running = await server.start(

@@ -51,9 +51,11 @@ from ..record_schemas.schemas import Schemas
 from ..releases.profiles import NEWEST, profile
 from . import assertions
 from .broker_thread import BrokerThread
+from .client_settings import client_settings
 from .clock import AsyncClockView, ClockView
 from .decoders import Decode, DecodedRecord, Decoder, Undecodable, decoded
 from .faults import AsyncFaultsView, FaultsView
+from .security import PLAINTEXT, Security, made
 
 __all__ = [
     "AclEntry",
@@ -98,6 +100,7 @@ def embedded_options(
     brokers: int | None,
     listeners: str | Sequence[str] | None,
     node_ids: Sequence[int] | None,
+    security: Security,
 ) -> ServeOptions:
     """Returns the options of an embedded broker without a control plane. Raises UnknownRelease and ConfigError, which
     are ValueErrors, and TypeError, each with one line."""
@@ -123,10 +126,13 @@ def embedded_options(
         folders = [os.fspath(path) for path in paths]
     elif "log.dirs" not in texts and "log.dir" not in texts:
         folders = [MEMORY_DIR]
-    texts |= flags_to_configs(addresses, [], folders)
-    return serve_options(
-        Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers, node_ids=node_ids
+    texts |= flags_to_configs(addresses, [], folders, security.protocol)
+    advertised = texts.get("advertised.listeners")
+    secured = security.configs(texts["listeners"].split(","), advertised.split(",") if advertised else [], played)
+    options = serve_options(
+        Config(secured | texts, profile=played), flag_listeners=bool(addresses), brokers=brokers, node_ids=node_ids
     )
+    return replace(options, scram_users=security.users)
 
 
 def with_control(
@@ -237,13 +243,15 @@ class _Calls:
         node_ids: Sequence[int] | None = None,
         schemas: Mapping[str, str | os.PathLike[str]] | None = None,
         control_token: str | None = None,
+        security: str = PLAINTEXT,
     ) -> None:
         """Checks the arguments; does not start the broker. Raises ValueError, TypeError."""
-        options = embedded_options(release, configs, data_dir, brokers, listeners, node_ids)
+        kit = made(checked_text("security", security))
+        options = embedded_options(release, configs, data_dir, brokers, listeners, node_ids, kit)
         if record is not None:
             options = replace(options, record=RecordOptions(os.fspath(record)))
         options = with_control(options, control, control_write, schemas, control_token)
-        self._attach(BrokerThread(options, in_memory=data_dir is None), release)
+        self._attach(BrokerThread(options, in_memory=data_dir is None, security=kit), release)
 
     def _attach(self, thread: BrokerThread, release: str) -> None:
         self.options = thread.options
@@ -270,6 +278,26 @@ class _Calls:
     def control_token(self) -> str | None:
         """The token that the control plane needs, once the broker is started; None if it needs none."""
         return self._thread.control_token
+
+    def client_settings(self, library: str, user: str | None = None, mechanism: str | None = None) -> Any:
+        """Returns the settings with which a client connects to the first listener, once the broker is started: a dict
+        that its constructor takes, or a list of arguments for kcat.
+
+            Producer(broker.client_settings("confluent-kafka"))
+            KafkaProducer(**broker.client_settings("kafka-python", mechanism="SCRAM-SHA-256"))
+
+        `library` is `confluent-kafka`, `kafka-python`, `aiokafka`, `ottla`, `java`, `java-pkcs12` (before 2.7), `kcat`,
+        `kafkajs` or `values`; `user` is `admin`, the default, or `user`; `mechanism` PLAIN, the default, SCRAM-SHA-256
+        or SCRAM-SHA-512. Raises ValueError for other names.
+        """
+        if not self._thread.bootstraps:
+            raise OperationError("the broker does not run: its address is known once it is started")
+        return client_settings(library, self.bootstrap, self._thread.security, user, mechanism)
+
+    @property
+    def users(self) -> Mapping[str, str]:
+        """The passwords of the users that can log in, by name; empty without SASL."""
+        return dict(self._thread.security.users)
 
     # The whole state
 
@@ -382,7 +410,9 @@ class Embedded(_Calls, Blocking):
     it needs `control_token`, by default a generated one, unless the host is a loopback address and no token is given;
     with `control_write` its web page may change the broker, and with `schemas` it decodes keys and values:
     `{"orders": "order.avsc", "orders:key": "key.desc#shop.Key"}`. `record` is a file for all requests and responses:
-    `.jsonl` is JSON lines, `.pcapng` is for Wireshark; it is complete when the broker has stopped.
+    `.jsonl` is JSON lines, `.pcapng` is for Wireshark; it is complete when the broker has stopped. `security` is
+    `plaintext`, `ssl` (TLS), `mtls` (TLS, also with certificates of clients), `sasl_plaintext` (logins) or `sasl_ssl`
+    (TLS and logins); `client_settings` returns what a client then needs. Of its users `admin` is a super user.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
     may be called from any thread. They block a running event loop; `broker.aio` has the same methods to be awaited.

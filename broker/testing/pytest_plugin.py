@@ -8,13 +8,14 @@ methods to be awaited.
     @pytest.mark.ottla(configs={"cleanup.policy": "compact"}, partitions=3)
     def test_it(ottla_broker, ottla_topic): ...
 
-The marker's `configs` and `partitions` apply to `ottla_topic`; its `broker_configs`, `release` and `brokers` are
-the defaults of `ottla_factory`, and so are its `configs` in a test without `ottla_topic`. A marker on a class or a
-module applies to all tests in it; the nearest marker wins, config by config.
+The marker's `configs` and `partitions` apply to `ottla_topic`; its `broker_configs`, `release`, `brokers` and
+`security` are the defaults of `ottla_factory`, and so are its `configs` in a test without `ottla_topic`. A marker on a
+class or a module applies to all tests in it; the nearest marker wins, config by config.
 
-The session's broker has the release of the ini option `ottla_release` and the configs of `ottla_configs`, one
-`name=value` a line. After each test that uses it, the test's topic is deleted, all faults are removed, the clock is
-set to the machine's, stopped nodes are started and the list of requests is cleared; other topics, and groups, stay.
+The session's broker has the release of the ini option `ottla_release`, the security of `ottla_security`, and the
+configs of `ottla_configs`, one `name=value` a line. After each test that uses it, the test's topic is deleted, all
+faults are removed, the clock is set to the machine's, stopped nodes are started and the list of requests is cleared;
+other topics, and groups, stay.
 
 Only pytest is imported until a test requests one of the fixtures; `-p no:ottla` disables the plugin.
 """
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from .embedded import AsyncEmbedded, Embedded
 
 MARKER = (
-    "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1, node_ids=None): topics and brokers"
+    "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1, node_ids=None, security='plaintext'): "
+    "topics and brokers"
 )
 MARKED: Mapping[str, Any] = {
     "configs": {},
@@ -44,8 +46,10 @@ MARKED: Mapping[str, Any] = {
     "release": None,
     "brokers": None,
     "node_ids": None,
+    "security": None,
 }
 DEFAULT_RELEASE = ""  # the newest
+DEFAULT_SECURITY = "plaintext"
 MAX_WORDS = 100  # characters of a test's name in the name of its topic; Kafka allows 249 in all
 CLOCKS_AGREE_MS = 100  # a clock that differs by less was not moved
 NUMBERS = count()
@@ -55,6 +59,8 @@ BROKER: pytest.StashKey[Embedded] = pytest.StashKey()
 def pytest_addoption(parser: pytest.Parser) -> None:
     release = "the Kafka release of ottla_broker, such as 3.9; the newest by default"
     parser.addini("ottla_release", release, default=DEFAULT_RELEASE)
+    security = "the security of ottla_broker: plaintext, ssl, mtls, sasl_plaintext or sasl_ssl"
+    parser.addini("ottla_security", security, default=DEFAULT_SECURITY)
     parser.addini("ottla_configs", "configs of ottla_broker, one name=value per line", type="linelist")
 
 
@@ -124,7 +130,8 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator[Embedded]:
     from .embedded import Embedded
 
     configs = session_configs(pytestconfig.getini("ottla_configs"))
-    with Embedded(release=pytestconfig.getini("ottla_release"), configs=configs) as broker:
+    release, security = pytestconfig.getini("ottla_release"), pytestconfig.getini("ottla_security")
+    with Embedded(release=release, configs=configs, security=security) as broker:
         pytestconfig.stash[BROKER] = broker
         yield broker
         del pytestconfig.stash[BROKER]
@@ -151,7 +158,8 @@ def ottla_async_broker(ottla_broker: Embedded) -> AsyncEmbedded:
 
 @pytest.fixture
 def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embedded]]:
-    """`ottla_factory(release=None, configs={}, brokers=1, node_ids=None, **more)` starts a broker for this test.
+    """`ottla_factory(release=None, configs={}, brokers=1, node_ids=None, security="plaintext", **more)` starts a broker
+    for this test.
 
     Omitted arguments come from the marker `ottla`; `more` are further arguments of `Embedded`. The brokers stop with
     the test.
@@ -169,6 +177,7 @@ def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embe
             configs: Mapping[str, Any] = {},
             brokers: int | None = None,
             node_ids: Sequence[int] | None = None,
+            security: str | None = None,
             **more: Any,
         ) -> Embedded:
             broker = Embedded(
@@ -176,6 +185,7 @@ def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embe
                 configs={**defaults, **configs},
                 brokers=wanted["brokers"] if brokers is None and node_ids is None else brokers,
                 node_ids=wanted["node_ids"] if brokers is None and node_ids is None else node_ids,
+                security=security or wanted["security"] or request.config.getini("ottla_security"),
                 **more,
             )
             return running.enter_context(broker)

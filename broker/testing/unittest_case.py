@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..releases.profiles import NEWEST
 from .embedded import AsyncEmbedded, Embedded
+from .security import PLAINTEXT
 
 MAX_WORDS = 100  # characters of a test's name in the name of its topic; Kafka allows 249 in all
 NUMBERS = count()
@@ -37,6 +38,7 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
     ottla_configs: ClassVar[Mapping[str, Any]] = {}
     ottla_brokers: ClassVar[int | None] = None
     ottla_node_ids: ClassVar[Sequence[int] | None] = None
+    ottla_security: ClassVar[str] = PLAINTEXT
     ottla_topic_configs: ClassVar[Mapping[str, Any]] = {}
     ottla_topic_partitions: ClassVar[int] = 1
     ottla_broker: ClassVar[Embedded]
@@ -49,6 +51,7 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
                 configs=cls.ottla_configs,
                 brokers=cls.ottla_brokers,
                 node_ids=cls.ottla_node_ids,
+                security=cls.ottla_security,
             )
         )
         super().setUpClass()
@@ -73,5 +76,6 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
         self, release: str | None = None, configs: Mapping[str, Any] = {}, brokers: int | None = None, **more: Any
     ) -> Embedded:
         """Starts a broker for this test. `more` are further arguments of `Embedded`."""
+        more.setdefault("security", self.ottla_security)
         broker = Embedded(release=release or self.ottla_release, configs=configs, brokers=brokers, **more)
         return self.enterContext(broker)

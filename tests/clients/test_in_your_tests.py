@@ -29,7 +29,9 @@ def test_example_for_pytest_works(tmp_path: Path) -> None:
     assert f"{len(tests) + 1} passed" in outcome.stdout, outcome.stdout  # one of them has two cases
 
 
-@pytest.mark.parametrize(("name", "tests"), [("test_first", 2), ("test_faults", 4), ("test_requests", 3)])
+@pytest.mark.parametrize(
+    ("name", "tests"), [("test_first", 2), ("test_faults", 4), ("test_requests", 3), ("test_security", 2)]
+)
 def test_tests_of_a_page_pass_with_pytest(name: str, tests: int, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text(snippet(f"testing/{name}.py"))
     assert f"{tests} passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{name}.py").stdout

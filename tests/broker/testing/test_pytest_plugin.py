@@ -218,7 +218,7 @@ def test_it(ottla_broker, ottla_factory):
     [
         (
             "config={}",
-            "ottla takes configs, partitions, broker_configs, release, brokers, node_ids by name, not config",
+            "ottla takes configs, partitions, broker_configs, release, brokers, node_ids, security by name, not config",
         ),
         ("{'retention.ms': 1}", "by name, not {'retention.ms': 1}"),
         ("configs={'retention.of.ms': 1}", "retention.of.ms"),

@@ -1,0 +1,211 @@
+"""The settings with which a client of each library connects to a broker of known security.
+
+A value is what the library's constructor takes: a dict, or for kcat a list of arguments. Files are those that
+`Security` has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..config.sasl import PLAIN, PLAIN_MODULE
+from .security import ADMIN, CA_FILE, MECHANISMS, TRUST_STORE_FILE, Security
+
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+class Login(NamedTuple):
+    """The user of a client, and the mechanism of its login; no mechanism without SASL."""
+
+    bootstrap: str
+    security: Security
+    user: str
+    mechanism: str | None
+
+    @property
+    def password(self) -> str:
+        """The user's password."""
+        return self.security.users[self.user]
+
+    @property
+    def authority(self) -> str | None:
+        """The file of the authority's certificate; None without TLS."""
+        return self.security.path(CA_FILE) if self.security.has_tls else None
+
+    @property
+    def identity(self) -> str | None:
+        """The file with the user's certificate and key; None unless clients have certificates."""
+        return self.security.path(f"security-{self.user}.pem") if self.security.is_mutual else None
+
+
+def client_settings(
+    library: str, bootstrap: str, security: Security, user: str | None = None, mechanism: str | None = None
+) -> Any:
+    """Returns the settings for a library, one of LIBRARIES. Raises ValueError for an unknown name."""
+    if library not in LIBRARIES:
+        raise ValueError(f"client settings are for one of {', '.join(LIBRARIES)}, not {library!r}")
+    if user is not None and user not in security.known:
+        has = f"its users are {', '.join(security.known)}" if security.known else "it has no users"
+        raise ValueError(f"there is no user {user!r}: the security of this broker is {security.word}, and {has}")
+    if mechanism is not None and (not security.has_sasl or mechanism not in MECHANISMS):
+        known = MECHANISMS if security.has_sasl else ()
+        has = f"its mechanisms are {', '.join(known)}" if known else "it has no logins"
+        raise ValueError(f"no mechanism {mechanism!r}: the security of this broker is {security.word}, and {has}")
+    chosen = (mechanism or PLAIN) if security.has_sasl else None
+    return LIBRARIES[library](Login(bootstrap, security, user or ADMIN, chosen))
+
+
+def _librdkafka(login: Login) -> dict[str, Any]:
+    found: dict[str, Any] = {"bootstrap.servers": login.bootstrap, "security.protocol": login.security.protocol.lower()}
+    if login.authority is not None:
+        found["ssl.ca.location"] = login.authority
+    if login.identity is not None:
+        found |= {"ssl.certificate.location": login.identity, "ssl.key.location": login.identity}
+    if login.mechanism is not None:
+        found |= {
+            "sasl.mechanism": login.mechanism,
+            "sasl.username": login.user,
+            "sasl.password": login.password,
+        }
+    return found
+
+
+def _python(login: Login) -> dict[str, Any]:
+    found: dict[str, Any] = {"bootstrap_servers": login.bootstrap, "security_protocol": login.security.protocol}
+    if login.mechanism is not None:
+        found |= {
+            "sasl_mechanism": login.mechanism,
+            "sasl_plain_username": login.user,
+            "sasl_plain_password": login.password,
+        }
+    return found
+
+
+def _kafka_python(login: Login) -> dict[str, Any]:
+    found = _python(login)
+    if login.authority is not None:
+        found["ssl_cafile"] = login.authority
+    if login.identity is not None:
+        found |= {"ssl_certfile": login.identity, "ssl_keyfile": login.identity}
+    return found
+
+
+def _aiokafka(login: Login) -> dict[str, Any]:
+    import ssl
+
+    found = _python(login)
+    if login.authority is not None:
+        found["ssl_context"] = context = ssl.create_default_context(cafile=login.authority)
+        if login.identity is not None:
+            context.load_cert_chain(login.identity)
+    return found
+
+
+def _dotted(login: Login) -> dict[str, Any]:
+    """Returns the names that Java's client and `ottla.client` have in common."""
+    found: dict[str, Any] = {"bootstrap.servers": login.bootstrap, "security.protocol": login.security.protocol}
+    if login.authority is not None:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": login.authority}
+    if login.mechanism is not None:
+        found["sasl.mechanism"] = login.mechanism
+    return found
+
+
+def _ottla(login: Login) -> dict[str, Any]:
+    found = _dotted(login)
+    if login.identity is not None:
+        found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": login.identity}
+    if login.mechanism is not None:
+        found |= {"sasl.username": login.user, "sasl.password": login.password}
+    return found
+
+
+def _java(login: Login) -> dict[str, Any]:
+    found = _dotted(login)
+    if login.security.is_mutual:  # as texts: some releases read no file of PEM with a key that is not encrypted
+        identity = login.security.identities[login.user]
+        found["ssl.keystore.type"] = "PEM"
+        found |= {"ssl.keystore.certificate.chain": identity.chain, "ssl.keystore.key": identity.key}
+    if login.mechanism is not None:
+        module = PLAIN_MODULE if login.mechanism == PLAIN else SCRAM_MODULE
+        found["sasl.jaas.config"] = f'{module} required username="{login.user}" password="{login.password}";'
+    return found
+
+
+def _java_pkcs12(login: Login) -> dict[str, Any]:
+    """Returns settings for Java's clients before 2.7, which do not read PEM."""
+    security, found = login.security, _java(login)
+    for name in ("ssl.keystore.certificate.chain", "ssl.keystore.key"):
+        found.pop(name, None)
+    stores = {"truststore": TRUST_STORE_FILE if security.has_tls else None}
+    stores["keystore"] = f"security-{login.user}.p12" if security.is_mutual else None
+    for store, name in stores.items():
+        if name is not None:
+            found |= {
+                f"ssl.{store}.type": "PKCS12",
+                f"ssl.{store}.location": security.path(name),
+                f"ssl.{store}.password": security.store_password,
+            }
+    if security.is_mutual:
+        found["ssl.key.password"] = security.store_password
+    return found
+
+
+def _kcat(login: Login) -> list[str]:
+    settings = _librdkafka(login)
+    flags = ["-b", str(settings.pop("bootstrap.servers"))]
+    for name, value in settings.items():
+        flags += ["-X", f"{name}={value}"]
+    return flags
+
+
+def _kafkajs(login: Login) -> dict[str, Any]:
+    """Returns the JSON form of the argument of `new Kafka()`; certificates are texts."""
+    found: dict[str, Any] = {"brokers": login.bootstrap.split(",")}
+    security = login.security
+    if security.authority is not None:
+        found["ssl"] = {"ca": [security.authority.chain]}
+        if security.is_mutual:
+            identity = security.identities[login.user]
+            found["ssl"] |= {"cert": identity.chain, "key": identity.key}
+    if login.mechanism is not None:
+        found["sasl"] = {
+            "mechanism": login.mechanism.lower(),
+            "username": login.user,
+            "password": login.password,
+        }
+    return found
+
+
+def _values(login: Login) -> dict[str, Any]:
+    """Returns the plain values, for any other library."""
+    found: dict[str, Any] = {
+        "bootstrap": login.bootstrap,
+        "protocol": login.security.protocol,
+        "ca_file": login.authority,
+        "certificate_and_key_file": login.identity,
+        "mechanism": login.mechanism,
+    }
+    if login.mechanism is not None:
+        found |= {"user": login.user, "password": login.password}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+LIBRARIES: Mapping[str, Callable[[Login], Any]] = {
+    "confluent-kafka": _librdkafka,
+    "kafka-python": _kafka_python,
+    "aiokafka": _aiokafka,
+    "ottla": _ottla,
+    "java": _java,
+    "java-pkcs12": _java_pkcs12,
+    "kcat": _kcat,
+    "kafkajs": _kafkajs,
+    "values": _values,
+}
+
+
+def properties(settings: Mapping[str, Any]) -> str:
+    """Returns the text of a properties file of Java."""
+    escapes = str.maketrans({"\\": "\\\\", "\n": "\\n"})
+    return "".join(f"{name}={str(value).translate(escapes)}\n" for name, value in settings.items())

@@ -1,0 +1,174 @@
+"""The security of a broker in one word: its certificates, users and files, and the settings for clients."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from ottla.broker import Embedded
+from ottla.broker.errors import ConfigError
+from ottla.broker.releases.profiles import profile
+from ottla.broker.security.scram import Mechanism
+from ottla.broker.testing.client_settings import LIBRARIES, client_settings, properties
+from ottla.broker.testing.embedded import OperationError
+from ottla.broker.testing.security import PROTOCOLS, STATE, Security, made
+from ottla.protocol.internal_records.metadata_records import UserScramCredentialRecord
+from ottla_testing.each import each
+
+SASL = [word for word in PROTOCOLS if word.startswith("sasl")]
+TLS = ["ssl", "mtls", "sasl_ssl"]
+BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093"
+NEWEST = profile("4.4")
+
+
+def written(word: str, folder: Path, **more: Any) -> Security:
+    security = made(word)
+    security.write(str(folder), **more)
+    return security
+
+
+@each("word", list(PROTOCOLS))
+def test_files_are_private_and_have_what_clients_need(word: str, tmp_path: Path) -> None:
+    security = written(word, tmp_path, with_state=True)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names - {"security.json"} == {
+        *(("security-ca.pem", "security-truststore.p12") if word in TLS else ()),
+        *(f"security-{user}.{kind}" for user in security.identities for kind in ("pem", "p12")),
+    }
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    shown = repr(security)
+    secrets = [*security.users.values(), *filter(None, [security.store_password])]
+    secrets += [one.key for one in security.identities.values()]
+    assert all(secret not in shown for secret in secrets)
+
+
+@each("word", list(PROTOCOLS))
+def test_settings_of_all_libraries_agree(word: str, tmp_path: Path) -> None:
+    security = written(word, tmp_path)
+    found = {name: client_settings(name, BOOTSTRAP, security) for name in LIBRARIES}
+    protocol = PROTOCOLS[word]
+    assert found["confluent-kafka"]["security.protocol"].upper() == found["java"]["security.protocol"] == protocol
+    assert found["kafka-python"]["security_protocol"] == found["aiokafka"]["security_protocol"] == protocol
+    assert ("sasl" in found["kafkajs"]) == ("mechanism" in found["values"]) == (word in SASL)
+    assert ("ssl" in found["kafkajs"]) == ("ca_file" in found["values"]) == (word in TLS)
+    assert ("ssl.keystore.key" in found["java"]) == (word == "mtls")
+    assert found["kcat"][:2] == ["-b", BOOTSTRAP] and found["kafkajs"]["brokers"] == BOOTSTRAP.split(",")
+    pairs = {f"{name}={value}" for name, value in found["confluent-kafka"].items() if name != "bootstrap.servers"}
+    assert set(found["kcat"][3::2]) == pairs
+    context: Any = found["aiokafka"].get("ssl_context")
+    assert (context is not None) == (word in TLS)
+    if context is not None:
+        assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+    if word in SASL:
+        assert found["values"]["password"] == security.users["admin"] == found["kafka-python"]["sasl_plain_password"]
+        assert security.users["admin"] in found["java"]["sasl.jaas.config"]
+    files = [value for name, value in found["java-pkcs12"].items() if name.endswith(".location")]
+    assert len(files) == {"ssl": 1, "sasl_ssl": 1, "mtls": 2}.get(word, 0)
+    assert all(Path(file).suffix == ".p12" and Path(file).exists() for file in files)
+    if word != "plaintext":
+        other = client_settings("values", BOOTSTRAP, security, "user") if security.known else {}
+        assert not other or other != found["values"]
+
+
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    security = written("sasl_plaintext", tmp_path)
+    for arguments, text in (
+        (("librdkafka",), "for one of confluent-kafka, "),
+        (
+            ("java", "joe"),
+            "there is no user 'joe': the security of this broker is sasl_plaintext, and its users are admin",
+        ),
+        (("java", "user", "GSSAPI"), "no mechanism 'GSSAPI'.*its mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+    ):
+        library, *more = arguments
+        with pytest.raises(ValueError, match=text):
+            client_settings(library, BOOTSTRAP, security, *more)
+    for word in ("plaintext", "ssl"):
+        with pytest.raises(ValueError, match="it has no users"):
+            client_settings("java", BOOTSTRAP, written(word, tmp_path), "admin")
+        with pytest.raises(ValueError, match="it has no logins"):
+            client_settings("java", BOOTSTRAP, written(word, tmp_path), None, "PLAIN")
+    with pytest.raises(
+        ConfigError, match="security is one of plaintext, ssl, mtls, sasl_plaintext, sasl_ssl, not 'tls'"
+    ):
+        Embedded(security="tls")
+
+
+def test_certificate_has_the_names_of_the_listeners() -> None:
+    security = made("ssl")
+    configs = security.configs(
+        ["SSL://broker.example:9092", "B://[::]:1", "C://10.0.0.7:2"], ["SSL://outside.example:9"], NEWEST
+    )
+    certificate = x509.load_pem_x509_certificate(configs["ssl.keystore.certificate.chain"].encode())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    hosts, addresses = names.get_values_for_type(x509.DNSName), names.get_values_for_type(x509.IPAddress)
+    assert {"localhost", "broker.example", "outside.example"} <= set(hosts)
+    assert {"127.0.0.1", "::1", "10.0.0.7"} <= set(map(str, addresses))
+    assert "BEGIN PRIVATE KEY" in configs["ssl.keystore.key"]  # Java reads no other form
+    assert configs["listener.security.protocol.map"] == "SSL:SSL,B:SSL,C:SSL"
+
+
+def test_stores_in_pkcs12_are_opened_with_their_password(tmp_path: Path) -> None:
+    security = written("mtls", tmp_path)
+    password = security.store_password.encode()
+    trusted = pkcs12.load_pkcs12((tmp_path / "security-truststore.p12").read_bytes(), password)
+    assert [one.certificate.subject for one in trusted.additional_certs] and trusted.key is None
+    own = pkcs12.load_pkcs12((tmp_path / "security-user.p12").read_bytes(), password)
+    assert own.key is not None and own.cert is not None
+    assert own.cert.certificate.subject.rfc4514_string().startswith("CN=user,")
+
+
+def test_state_continues(tmp_path: Path) -> None:
+    first = written("mtls", tmp_path, with_state=True)
+    again = made("mtls", (tmp_path / STATE).read_bytes())
+    assert (again.authority, again.identities, again.store_password) == (
+        first.authority, first.identities, first.store_password
+    )  # fmt: skip
+    other = made("sasl_ssl", (tmp_path / STATE).read_bytes())
+    assert other.authority == first.authority and set(other.users) == {"admin", "user"}
+    assert made("sasl_ssl").users != made("sasl_ssl").users
+    for damaged in (b"", b"{", b"[]", b'{"users": 1}', b'{"users": {}, "store_password": "", "identities": {"a": 1}}'):
+        with pytest.raises(ConfigError, match=r"security.json is damaged: remove it"):
+            made("ssl", damaged)
+
+
+def test_properties_keep_backslashes_and_lines() -> None:
+    assert properties({"a": "C:\\x", "b": 1, "c": "two\nlines\n"}) == "a=C:\\\\x\nb=1\nc=two\\nlines\\n\n"
+
+
+def test_explicit_configs_win() -> None:
+    broker = Embedded(security="sasl_plaintext", configs={"super.users": "User:root"})
+    assert broker.options.config["super.users"] == "User:root"
+    assert [str(one)[:17] for one in broker.options.listeners] == ["SASL_PLAINTEXT://"]
+
+
+def test_embedded_keeps_its_users_through_a_reset_and_a_restart() -> None:
+    broker = Embedded(security="sasl_plaintext")
+    with pytest.raises(OperationError, match="the broker does not run"):
+        broker.client_settings("java")
+    for _ in range(2):
+        with broker:
+            broker.reset()
+            settings = broker.client_settings("values", "user", "SCRAM-SHA-512")
+            assert (settings["user"], settings["password"]) == ("user", broker.users["user"])
+            assert settings["bootstrap"] == broker.bootstrap
+            state: Any = broker._thread.operations
+            assert set(state.running.state.scram.of("user")) == set(Mechanism)
+            stored = [
+                one for one in state.running.state.metadata_log.replay() if isinstance(one, UserScramCredentialRecord)
+            ]
+            assert len(stored) == 4  # of two users, for two mechanisms, by the first start
+
+
+def test_missing_extra_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    with pytest.raises(ConfigError, match=r"certificates for tests need trustme: pip install 'ottla\[security\]'"):
+        Embedded(security="ssl")
+    assert Embedded(security="sasl_plaintext").users
