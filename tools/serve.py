@@ -295,7 +295,12 @@ def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeO
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
-    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level, config), scram_users=security.users)
+    options = dataclasses.replace(
+        options,
+        log_levels=_log_levels(parsed.log_level, config),
+        scram_users=security.users,
+        bad_certificate=security.bad_certificate if security.has_tls else None,
+    )
     options = _with_control(options, parsed, environ)
     return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format, security
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -96,6 +96,8 @@ class ServeOptions:
     """Schemas with which the control plane's page decodes keys and values."""
     scram_users: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Passwords of users that can log in with SCRAM from the start on."""
+    bad_certificate: Callable[[str], tuple[str, str]] | None = field(default=None, repr=False)
+    """Makes a certificate that clients refuse, for the kind of a fault: chain and key, PEM."""
     record: RecordOptions | None = None
     """Recording that starts with the broker; None for no recording."""
 

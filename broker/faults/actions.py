@@ -20,7 +20,9 @@ MS_MAX = 24 * 3600 * 1000
 BYTES_MAX = INT32_MAX
 WHEN = ("before", "after")
 ON = ("read", "write", "both")
-REQUEST, DISK, SOCKET = "request", "disk", "socket"  # the scope of an action: what its rule is matched against
+CERTIFICATES = ("expired", "wrong_host", "untrusted")
+# The scope of an action: what its rule is matched against.
+REQUEST, DISK, SOCKET, HANDSHAKE = "request", "disk", "socket", "handshake"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +36,11 @@ class Action:
     bytes: int | None = None
     on: str | None = None
     path: str | None = None
+    certificate: str | None = None
 
     @property
     def scope(self) -> str:
-        """The scope of the action: REQUEST, DISK or SOCKET."""
+        """The scope of the action: REQUEST, DISK, SOCKET or HANDSHAKE."""
         return SCOPES.get(self.name, REQUEST)
 
     def to_json(self) -> dict[str, Any]:
@@ -134,6 +137,13 @@ def refuse() -> Action:
     return Action(name="refuse")
 
 
+def bad_certificate(certificate: str) -> Action:
+    """Shows a new connection a certificate that has expired, is for another host, or has another authority. Needs
+    listeners of the security ssl, mtls or sasl_ssl.
+    """
+    return Action(name="bad_certificate", certificate=_one_of("certificate", certificate, CERTIFICATES))
+
+
 def disk_error(on: str = "both", path: str | None = None) -> Action:
     """Fails reads, writes (all operations that change something), or both with EIO. `path` is a pattern of paths."""
     return Action(name="disk_error", on=_one_of("on", on, ON), path=_pattern("path", path))
@@ -160,9 +170,10 @@ _CONSTRUCTORS: tuple[Callable[..., Action], ...] = (
     throttle,
     stall,
     refuse,
+    bad_certificate,
     disk_error,
     disk_full,
 )
 ACTIONS: dict[str, Callable[..., Action]] = {function.__name__: function for function in _CONSTRUCTORS}
 PARAMETERS = {name: tuple(inspect.signature(function).parameters) for name, function in ACTIONS.items()}
-SCOPES = {"refuse": SOCKET, "disk_error": DISK, "disk_full": DISK}
+SCOPES = {"refuse": SOCKET, "bad_certificate": HANDSHAKE, "disk_error": DISK, "disk_full": DISK}

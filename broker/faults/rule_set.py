@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import Protocol
 
-from .actions import DISK, REQUEST, SOCKET
+from .actions import DISK, HANDSHAKE, REQUEST, SOCKET
 from .rules import Rule, StandingRule
 
 
@@ -18,6 +18,8 @@ class Sockets(Protocol):
     """The sockets that can refuse connections, with their nodes and listeners: `server.Running`."""
 
     def check_named(self, node_id: int | None, listener: str | None) -> None: ...
+
+    def check_certificates(self) -> None: ...
 
     def refuse(self, node_id: int | None = None, listener: str | None = None) -> None: ...
 
@@ -39,6 +41,8 @@ class Faults:
         """The rules for requests."""
         self.disk: tuple[StandingRule, ...] = ()
         """The rules for operations of the disk."""
+        self.handshakes: tuple[StandingRule, ...] = ()
+        """The rules for TLS handshakes."""
 
     def attach(self, sockets: Sockets | None) -> None:
         """Sets the sockets that refuse connections from now on; None for no sockets."""
@@ -49,10 +53,12 @@ class Faults:
         """Puts a rule in force and returns its id.
 
         Raises OSError if a listener cannot refuse connections, and ValueError if the broker has no such node or
-        listener: the rule would never fire.
+        listener, or no listener with certificates: the rule would never fire.
         """
         if self._sockets is not None:
             self._sockets.check_named(rule.node, rule.listener)
+            if rule.action.scope == HANDSHAKE:
+                self._sockets.check_certificates()
         id, self._next_id = self._next_id, self._next_id + 1
         self._rules[id] = StandingRule(id, rule)
         self._changed()
@@ -92,6 +98,7 @@ class Faults:
         rules = self._rules.values()
         self.requests = tuple(one for one in rules if one.rule.action.scope == REQUEST)
         self.disk = tuple(one for one in rules if one.rule.action.scope == DISK)
+        self.handshakes = tuple(one for one in rules if one.rule.action.scope == HANDSHAKE)
 
     def _gone(self, standing: StandingRule) -> None:
         standing.removed()

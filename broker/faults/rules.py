@@ -2,7 +2,7 @@
 
 A `Rule` is a value; a `StandingRule` is a rule in force, with its counters. A rule counts its matches: one for each
 request (or operation of the disk), however many partitions of it match. The first `after` matches do not fire; for
-later ones `nth`, `probability` and `times` decide.
+later ones `nth`, `probability` and `times` decide. A rule for handshakes counts connections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...protocol.names import did_you_mean
 from ...protocol.narrowing import is_mapping
 from ..message_parts import Place
 from ..releases.profiles import api_names
-from .actions import ACTIONS, DISK, PARAMETERS, REQUEST, SOCKET, Action
+from .actions import ACTIONS, DISK, HANDSHAKE, PARAMETERS, REQUEST, SOCKET, Action
 
 COUNT_MAX = INT64_MAX
 # The conditions of a rule by its scope; a rule with any other condition would never match.
@@ -29,6 +29,7 @@ _CONDITIONS = {
     REQUEST: {"api", "topic", "partition", "client_id", "listener", "node", "nth", "times", "after", "probability"},
     DISK: {"topic", "partition", "nth", "times", "after", "probability"},
     SOCKET: {"listener", "node"},
+    HANDSHAKE: {"listener", "node", "nth", "times", "after", "probability"},
 }
 
 
@@ -192,6 +193,11 @@ class StandingRule:
             and (rule.listener is None or rule.listener == listener)
             and (rule.node is None or rule.node == node_id)
         )
+
+    def matches_connection(self, listener: str, node_id: int) -> bool:
+        """Returns whether a connection matches."""
+        rule = self.rule
+        return rule.listener in (None, listener) and rule.node in (None, node_id)
 
     def matches_places(self, places: Iterable[Place]) -> bool:
         """Returns whether any of the places matches."""

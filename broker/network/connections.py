@@ -321,9 +321,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
 
     def _begin_tls(self, listener: TlsListener) -> None:
-        from .encryption import Encryption  # few brokers have such a listener
+        from .encryption import Encryption, faulted  # few brokers have such a listener
 
-        self._encryption = Encryption(self, listener)
+        self._encryption = Encryption(
+            self, listener, faulted(self.shared.broker, listener, self.listener, self.node_id)
+        )
         self._holds += 1
 
     def secured(self, transport: asyncio.Transport, principal: str | None) -> None:

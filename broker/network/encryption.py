@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..logs import get_logger
 
 if TYPE_CHECKING:
+    from ..broker_state import BrokerState
     from ..security.tls import TlsListener
 
 HANDSHAKE_SECONDS = 60.0
@@ -30,10 +31,12 @@ class Encrypted(Protocol):
 class Encryption:
     """The handshake of one connection."""
 
-    __slots__ = ("_connection", "_listener", "_starting")
+    __slots__ = ("_connection", "_context", "_listener", "_starting")
 
-    def __init__(self, connection: Encrypted, listener: TlsListener) -> None:
+    def __init__(self, connection: Encrypted, listener: TlsListener, context: ssl.SSLContext | None = None) -> None:
+        """`context` is that of a fault."""
         self._connection = connection
+        self._context = context
         self._listener = listener
         self._starting: Any = None
 
@@ -45,7 +48,7 @@ class Encryption:
         self._starting = loop.start_tls(
             transport,
             cast("asyncio.BaseProtocol", self._connection),
-            self._listener.context(),
+            self._context or self._listener.context(),
             server_side=True,
             ssl_handshake_timeout=HANDSHAKE_SECONDS,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
@@ -80,6 +83,16 @@ class Encryption:
         reason = _reason(error)
         get_logger().info("TLS handshake failed", reason=reason, **self._connection.log_fields())
         return f"the TLS handshake failed: {reason}"
+
+
+def faulted(broker: BrokerState, listener: TlsListener, name: str, node_id: int) -> ssl.SSLContext | None:
+    """Returns the context of the first rule that fires for a new connection; None without one."""
+    made = broker.options.bad_certificate
+    for standing in () if broker.faults is None or made is None else broker.faults.handshakes:
+        if standing.matches_connection(name, node_id) and standing.take():
+            assert standing.rule.action.certificate is not None and made is not None
+            return listener.context_with(standing.rule.action.certificate, made)
+    return None
 
 
 def is_of_tls(error: Exception) -> bool:

@@ -154,6 +154,13 @@ class Running:
         if listener is not None and listener not in names:
             raise ValueError(f"there is no listener {listener!r}: the listeners are {', '.join(names)}")
 
+    def check_certificates(self) -> None:
+        """Raises ValueError, one line, if the broker cannot make certificates for its listeners."""
+        if self.state.options.bad_certificate is None:
+            raise ValueError(
+                "bad_certificate needs a broker with the security ssl, mtls or sasl_ssl, which has an authority"
+            )
+
     def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
         """Makes the system refuse new connections: to a node, to a listener, or to both. The ports stay bound, and open
         connections stay open. Raises OSError.

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.certificates import distinguished_name
-from ...protocol.key_stores import StoreError
+from ...protocol.key_stores import KeyStore, StoreError
 from ..config.serve_options import tls_of
 from ..config.tls import TlsSettings, server_context
 from ..errors import ConfigError
@@ -96,6 +98,7 @@ class TlsListener:
         self._rules = parse_rules(self._settings.rules)
         self._seen = self._refused = self._state()
         self._context = self._made(self._settings)
+        self._bad: dict[str, ssl.SSLContext] = {}
 
     def _state(self) -> tuple[int, list[object]]:
         return self._config.revision, _stamps(self._settings)
@@ -121,6 +124,14 @@ class TlsListener:
                 self._refused = now
                 get_logger().warning("certificate not replaced", listener=self._listener.name, reason=str(error))
         return self._context
+
+    def context_with(self, certificate: str, made: Callable[[str], tuple[str, str]]) -> ssl.SSLContext:
+        """The context with a certificate of a fault, which `made` makes at the first use. Raises ConfigError."""
+        if certificate not in self._bad:
+            chain, key = made(certificate)
+            store = KeyStore("PEM", chain=chain, key=key)
+            self._bad[certificate] = self._made(replace(self._settings, key_store=store))
+        return self._bad[certificate]
 
     def principal(self, certificate: bytes) -> str:
         """Returns the principal of a client by its certificate (DER). Raises NoName."""

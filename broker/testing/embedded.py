@@ -132,7 +132,8 @@ def embedded_options(
     options = serve_options(
         Config(secured | texts, profile=played), flag_listeners=bool(addresses), brokers=brokers, node_ids=node_ids
     )
-    return replace(options, scram_users=security.users)
+    bad_certificate = security.bad_certificate if security.has_tls else None
+    return replace(options, scram_users=security.users, bad_certificate=bad_certificate)
 
 
 def with_control(

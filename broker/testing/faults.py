@@ -127,6 +127,11 @@ class _FaultKinds(ABC, Generic[H]):
         """Refuses new connections, by listener and node, until the rule is removed."""
         return self._added(actions.refuse(), listener=listener, node=node)
 
+    def bad_certificate(self, certificate: str, **where: Any) -> H:
+        """Shows new connections a certificate that is "expired", for a "wrong_host" or of an "untrusted" authority; by
+        listener and node. For brokers with the security ssl, mtls or sasl_ssl."""
+        return self._added(actions.bad_certificate(certificate), **where)
+
     def disk_error(self, on: str = "both", path: str | None = None, **where: Any) -> H:
         """Fails reads, writes or both of the disk with EIO, which takes a log directory offline."""
         return self._added(actions.disk_error(on, path), **where)

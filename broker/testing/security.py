@@ -19,6 +19,7 @@ import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..config.definitions import broker_fact
@@ -47,6 +48,7 @@ STATE = "security.json"
 CA_FILE, TRUST_STORE_FILE, CLIENT_FILE = "security-ca.pem", "security-truststore.p12", "client.properties"
 FILE_MODE = 0o600
 ORGANIZATION = "ottla"
+LONG_AGO = datetime(2001, 1, 2, tzinfo=UTC)
 NAME_RULE = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
 _STATE_BYTES_MAX = 1 << 20
 
@@ -71,6 +73,8 @@ class Security:
     store_password: str = field(default="", repr=False)
     authority: Identity | None = None
     identities: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
+    names: tuple[str, ...] = ()
+    """The names in the certificate of the broker."""
     folder: str | None = None
     """The folder of the files for clients, once they are written."""
 
@@ -121,7 +125,8 @@ class Security:
             if broker_fact("ssl.keystore.certificate.chain", profile) is None:
                 raise ConfigError(f"security {self.word} needs release 2.7 or newer, which has keys in PEM (KIP-651)")
             assert self.authority is not None
-            server = self.issue(sorted({*LOCAL_NAMES, *_names(hosts)}))
+            self.names = tuple(sorted({*LOCAL_NAMES, *_names(hosts)}))
+            server = self.issue(self.names)
             found["ssl.keystore.type"] = "PEM"
             found["ssl.keystore.certificate.chain"] = server.chain
             found["ssl.keystore.key"] = server.key
@@ -138,6 +143,16 @@ class Security:
         assert self.authority is not None
         authority = _trustme().CA.from_pem(self.authority.chain.encode(), self.authority.key.encode())
         return _identity(authority.issue_cert(*names, organization_name=ORGANIZATION, **more))
+
+    def bad_certificate(self, kind: str) -> tuple[str, str]:
+        """Returns chain and key of a certificate for a fault: expired, wrong_host or untrusted."""
+        if kind == "expired":
+            bad = self.issue(self.names, not_before=LONG_AGO - timedelta(days=1), not_after=LONG_AGO)
+        elif kind == "wrong_host":
+            bad = self.issue(["elsewhere.test"])
+        else:
+            bad = Security(self.word, authority=_new_authority()).issue(self.names)
+        return bad.chain, bad.key
 
     # Files
 

@@ -19,6 +19,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "throttle": ("api", "ms"),
     "stall": ("api",),
     "refuse": (),
+    "bad-certificate": ("certificate",),
     "disk-error": ("[on]",),
     "disk-full": (),
 }
@@ -37,7 +38,8 @@ def add_fault_arguments(parser: argparse.ArgumentParser) -> None:
             *(f"  {kind}" for kind in kinds),
             "",
             f"API is the name or key of an API, several separated by commas, or {ANY_API}; MS is a duration such as",
-            "500ms or 2s; WHEN is before (the default) or after; ON is read, write or both.",
+            "500ms or 2s; WHEN is before (the default) or after; ON is read, write or both; CERTIFICATE is expired,",
+            "wrong_host or untrusted.",
         ]
     )
     parser.add_argument("kind", choices=list(WORDS), metavar="KIND")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from ....protocol.limits import INT16_MAX, INT16_MIN, INT64_MAX
-from ...faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
+from ...faults.actions import ACTIONS, BYTES_MAX, CERTIFICATES, MS_MAX, ON, WHEN
 from .parts import (
     ID_MAX,
     Count,
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     ActionName: TypeAlias = str
     When: TypeAlias = str
     On: TypeAlias = str
+    Certificate: TypeAlias = str
 else:
     ActionName = Literal[tuple(ACTIONS)]
     When = Literal[WHEN]
     On = Literal[ON]
+    Certificate = Literal[CERTIFICATES]
 
 
 class Rule(Model):
@@ -56,6 +58,7 @@ class Rule(Model):
     when: Annotated[When, doc("delay, disconnect: before or after the broker does the work")] | UnsetType = UNSET
     bytes: Annotated[int, whole(0, BYTES_MAX, "truncate: how many bytes of the response are sent")] | UnsetType = UNSET
     on: Annotated[On, doc("disk_error: the operations that fail")] | UnsetType = UNSET
+    certificate: Annotated[Certificate, doc("bad_certificate: what is wrong with it")] | UnsetType = UNSET
     path: Annotated[str, text(ID_MAX, "disk_error, disk_full: a pattern of paths")] | UnsetType = UNSET
     api: (
         Annotated[

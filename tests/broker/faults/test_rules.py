@@ -29,6 +29,7 @@ GOOD: list[dict[str, Any]] = [
     {"action": "throttle", "ms": 10},
     {"action": "stall", "api": "Fetch"},
     {"action": "refuse", "node": 1},
+    {"action": "bad_certificate", "certificate": "expired", "listener": "SSL", "times": 1},
     {"action": "disk_error", "on": "read", "path": "*.log", "topic": "t"},
     {"action": "disk_full", "times": 2},
 ]
@@ -75,6 +76,12 @@ def test_every_action_has_a_json_form_in_this_file() -> None:
         ({"action": "wrong_crc", "api": "Produce"}, "wrong_crc is for Fetch only"),
         ({"action": "refuse", "topic": "t"}, "refuse has no condition 'topic'"),
         ({"action": "refuse", "times": 1}, "refuse has no condition 'times'"),
+        ({"action": "bad_certificate", "certificate": "old"}, "certificate must be expired or wrong_host or untrusted"),
+        ({"action": "bad_certificate"}, "bad_certificate needs certificate"),
+        (
+            {"action": "bad_certificate", "certificate": "expired", "topic": "t"},
+            "bad_certificate has no condition 'topic'",
+        ),
         ({"action": "disk_full", "api": "Produce"}, "disk_full has no condition 'api'"),
         ({"action": "disk_error", "on": "sometimes"}, "on must be read or write or both"),
         ({"action": "disk_error", "path": 3}, "path must be a text"),
@@ -158,6 +165,9 @@ class Sockets:
         if not self.found(node_id, listener):
             raise ValueError("not here")
 
+    def check_certificates(self) -> None:
+        raise ValueError("not here")
+
     def found(self, node_id: int | None, listener: str | None) -> set[tuple[int, str]]:
         sockets = {(node, name) for node in (1, 2) for name in ("A", "B")}
         return {(node, name) for node, name in sockets if node_id in (None, node) and listener in (None, name)}
@@ -191,6 +201,7 @@ def test_rule_for_an_unknown_listener_or_node_is_refused() -> None:
         lambda: view.refuse(node=3),
         lambda: view.delay("Fetch", 1, listener="a"),
         lambda: view.error(None, "UNKNOWN_SERVER_ERROR", node=0),
+        lambda: view.bad_certificate("expired", node=1),
     ):
         with pytest.raises(ValueError, match="not here"):
             put()
