@@ -24,14 +24,13 @@ from ..broker.config.control_access import (
     server_context,
 )
 from ..broker.config.record_options import MAX_BYTES, RecordError, RecordOptions
+from ..broker.config.security_words import PLAINTEXT, PROTOCOLS
 from ..broker.config.serve_options import (
     BROKERS_MAX,
-    WILDCARDS,
     ServeOptions,
     StartupError,
     control_listener,
     flags_to_configs,
-    format_address,
     parse_node_ids,
     serve_options,
 )
@@ -40,17 +39,16 @@ from ..broker.errors import ConfigError
 from ..broker.logs import Levels, level_of
 from ..broker.releases.loggers import kafka_logger_names
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
-from ..broker.testing.client_settings import client_settings, properties
-from ..broker.testing.security import ADMIN, CLIENT_FILE, PLAINTEXT, PROTOCOLS, STATE, Security, made
 from ..protocol.arguments import Parser
 from ..protocol.mistakes import complain
 
 if TYPE_CHECKING:
     from ..broker.network.server import Running
     from ..broker.record_schemas.schemas import Schemas
+    from ..broker.testing.security import Security
 
 
-DEFAULT_ADDRESS, LOCALHOST = "127.0.0.1:9092", "localhost"
+DEFAULT_ADDRESS = "127.0.0.1:9092"
 # Flags of other brokers and servers: the error names the flag of `ottla serve` instead.
 _MEANT = {
     "--port": "--listen HOST:PORT",
@@ -273,7 +271,7 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     return _parse(arguments, environ)[:2]
 
 
-def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str, Security]:
+def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str, Security | None]:
     parsed = serve_parser().parse_args(list(arguments))
     overrides: dict[str, str] = {}
     for text in parsed.override:
@@ -283,9 +281,11 @@ def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeO
         overrides[name.strip()] = value
     flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir, PROTOCOLS[parsed.security])
     config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
-    security = Security(PLAINTEXT)
+    security = None
     if parsed.security != PLAINTEXT:
-        security = _security(parsed.security, config)
+        from . import serve_security
+
+        security = serve_security.read(parsed.security, config)
         if not config.is_set("listeners"):
             flags |= flags_to_configs([DEFAULT_ADDRESS], [], [], PROTOCOLS[parsed.security])
             config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
@@ -295,49 +295,12 @@ def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeO
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
-    options = dataclasses.replace(
-        options,
-        log_levels=_log_levels(parsed.log_level, config),
-        scram_users=security.users,
-        bad_certificate=security.bad_certificate if security.has_tls else None,
-    )
+    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level, config))
+    if security is not None:
+        bad_certificate = security.bad_certificate if security.has_tls else None
+        options = dataclasses.replace(options, scram_users=security.users, bad_certificate=bad_certificate)
     options = _with_control(options, parsed, environ)
     return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format, security
-
-
-def _security(word: str, config: Config) -> Security:
-    """Returns the security that a word names, as an earlier start has left it in the data directory. Raises
-    ConfigError."""
-    state = None
-    if config.is_set("log.dirs"):
-        try:
-            state = Path(config["log.dirs"][0], STATE).read_bytes()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise ConfigError(f"--security: {error.filename}: {error.strerror}") from error
-    return made(word, state)
-
-
-def _write_security(security: Security, running: Running) -> None:
-    """Writes what clients need into the first data directory. Raises StartupError."""
-    folder = running.state.options.data_dirs[0]
-    try:
-        security.write(str(folder), with_state=True)
-        for user in security.known or (None,):
-            settings = client_settings("java", _bootstrap(running), security, user)
-            name = CLIENT_FILE if user in (ADMIN, None) else f"security-{user}.properties"
-            security.add(name, properties(settings).encode())
-    except OSError as error:
-        raise StartupError(f"--security: {error.filename}: {error.strerror}") from error
-
-
-def _bootstrap(running: Running) -> str:
-    """Returns the addresses, node by node, at which clients on this machine reach the first listener."""
-    listeners = running.state.options.listeners
-    ports = [sock.getsockname()[1] for sock in running.sockets[:: len(listeners)]]
-    host = LOCALHOST if listeners[0].host in WILDCARDS else listeners[0].host
-    return ",".join(format_address(host, port) for port in ports)
 
 
 def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lambda running: None) -> int:
@@ -350,14 +313,15 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
         from ..broker import logs, main
 
         logs.configure(log_format, dict(options.log_levels))
-        if security.word == PLAINTEXT:
+        if security is None:
             return main.serve(options, on_ready)
+        from . import serve_security
 
         def announce(running: Running) -> None:
-            print(f"ottla security {security.word}, settings of clients in {security.path(CLIENT_FILE)}", flush=True)
+            serve_security.announce(security)
             on_ready(running)
 
-        return main.serve(options, announce, partial(_write_security, security))
+        return main.serve(options, announce, partial(serve_security.write, security))
     except (ConfigError, StartupError, UnknownRelease) as error:
         return complain("ottla serve", error)
 

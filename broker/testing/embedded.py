@@ -42,6 +42,7 @@ from ..admin_api.views import (
 from ..config.control_access import ControlAccess, checked_token
 from ..config.definitions import broker_fact
 from ..config.record_options import RecordOptions
+from ..config.security_words import PLAINTEXT
 from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
 from ..config.values import Config
 from ..errors import ConfigError
@@ -55,7 +56,7 @@ from .client_settings import client_settings
 from .clock import AsyncClockView, ClockView
 from .decoders import Decode, DecodedRecord, Decoder, Undecodable, decoded
 from .faults import AsyncFaultsView, FaultsView
-from .security import PLAINTEXT, Security, made
+from .security import Security, made
 
 __all__ = [
     "AclEntry",

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.definitions import broker_fact
 from ..config.sasl import JAAS_CONFIG, PLAIN, PLAIN_MODULE
+from ..config.security_words import PLAINTEXT, PROTOCOLS
 from ..config.serve_options import WILDCARDS, parse_address
 from ..errors import ConfigError
 
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 
     from ..releases.profiles import Profile
 
-PLAINTEXT = "plaintext"
-PROTOCOLS = {
-    PLAINTEXT: "PLAINTEXT",
-    "ssl": "SSL",
-    "mtls": "SSL",
-    "sasl_plaintext": "SASL_PLAINTEXT",
-    "sasl_ssl": "SASL_SSL",
-}
 ADMIN, USER = "admin", "user"
 USERS = (ADMIN, USER)
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")

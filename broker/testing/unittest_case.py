@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..config.security_words import PLAINTEXT
 from ..releases.profiles import NEWEST
 from .embedded import AsyncEmbedded, Embedded
-from .security import PLAINTEXT
 
 MAX_WORDS = 100  # characters of a test's name in the name of its topic; Kafka allows 249 in all
 NUMBERS = count()

@@ -13,12 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from ottla.broker import Embedded
+from ottla.broker.config.security_words import PROTOCOLS
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
 from ottla.broker.security.scram import Mechanism
 from ottla.broker.testing.client_settings import LIBRARIES, client_settings, properties
 from ottla.broker.testing.embedded import OperationError
-from ottla.broker.testing.security import PROTOCOLS, STATE, Security, made
+from ottla.broker.testing.security import STATE, Security, made
 from ottla.protocol.internal_records.metadata_records import UserScramCredentialRecord
 from ottla_testing.each import each
 
