@@ -100,13 +100,16 @@ def encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def json_object(section: str, *, unique: bool = False) -> dict[str, Any]:
+def json_object(section: str, *, strict: bool = False) -> dict[str, Any]:
     """Returns the JSON object of a section; of another JSON value, an empty one, as Kafka does.
 
-    With `unique` a name that occurs twice is an error. Raises ValueError.
+    As Kafka reads unsecured tokens, other text may follow the value. With `strict` it may not, and a name that occurs
+    twice is an error, as in signed tokens. Raises ValueError.
     """
+    decoder = json.JSONDecoder(parse_constant=_refused, object_pairs_hook=_unique if strict else None)
     try:
-        value = json.loads(decoded(section), parse_constant=_refused, object_pairs_hook=_unique if unique else None)
+        text = decoded(section).decode().strip()
+        value = decoder.decode(text) if strict else decoder.raw_decode(text)[0]
     except (ValueError, RecursionError):
         raise ValueError("a section of the token is malformed") from None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -285,6 +285,8 @@ class Behaviour:
     """DescribeConfigs returns an empty error message without an error and for an unknown resource, instead of null."""
     acl_text: bool = True
     """CreateAcls and DescribeAcls return an empty error message without an error, instead of null."""
+    sasl_text: bool = True
+    """SaslAuthenticate returns an empty error message without an error, instead of null."""
     kraft_configs: bool = True
     """Config changes are validated like in a KRaft controller instead of a broker with ZooKeeper: with other messages,
     and INVALID_CONFIG for an invalid value of a topic config.
@@ -402,6 +404,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "validation_is_charged": (("0.8.2", False), ("3.3", True)),
     "described_text": (("0.8.2", False), ("2.7", True)),
     "acl_text": (("0.8.2", False), ("2.5", True)),
+    "sasl_text": (("0.8.2", False), ("2.3", True)),
     "kraft_configs": (("0.8.2", False), ("3.3", True)),
     "sets_as_scala": (("0.8.2", True), ("4.2", False)),
     "logger_configs": (("0.8.2", False), ("2.4", True)),

@@ -201,6 +201,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "heartbeats_before_sync": _signs(ApiKey.HEARTBEAT, path=r"error_code$", holds=_codes(0, 25, 27)),
     "described_text": _signs(ApiKey.DESCRIBE_CONFIGS, path=r"error_message$"),
     "acl_text": _signs(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, path=r"error_message$"),
+    "sasl_text": _signs(ApiKey.SASL_AUTHENTICATE, path=r"error_message$"),
     "old_group_coordinator": _signs(
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,

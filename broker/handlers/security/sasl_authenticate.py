@@ -34,7 +34,7 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestCo
         context.connection_info.token_authenticated = session.token_authenticated
     return SaslAuthenticateResponse(
         error_code=ErrorCode.NONE,
-        error_message=None,
+        error_message="" if context.broker.profile.behaviour.sasl_text else None,
         auth_bytes=reply.token,
         session_lifetime_ms=reply.lifetime_ms,
     )

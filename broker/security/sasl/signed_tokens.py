@@ -26,9 +26,9 @@ class SignedValidator:
         """Raises TokenRefused."""
         try:
             header_text, payload, signature = sections(token)
-            header = json_object(header_text, unique=True)
+            header = json_object(header_text, strict=True)
             self._check_signature(header, f"{header_text}.{payload}".encode(), decoded(signature))
-            claims = json_object(payload, unique=True)
+            claims = json_object(payload, strict=True)
         except ValueError as error:
             raise TokenRefused(str(error)) from None
         expires_s = self._check_times(claims, now_ms // 1000)

@@ -46,7 +46,7 @@ async def logged_in(broker: Broker, data: bytes = ANN) -> Client:
     client = await broker.client(1)
     assert (await handshake(client)).error_code == 0
     response = await token(client, data)
-    assert (response.error_code, response.error_message, response.auth_bytes) == (0, None, b"")
+    assert (response.error_code, response.error_message, response.auth_bytes) == (0, "", b"")
     return client
 
 
@@ -66,6 +66,15 @@ async def test_login_with_a_password(version: int, tmp_path: Path) -> None:
         large = produce(records(bytes(5000)))
         await broker.topic("t")
         assert (await client.call(large, 9)).responses[0].partition_responses[0].error_code == 0
+
+
+@each(("release", "text"), [("1.0", None), ("2.2", None), ("2.3", ""), ("4.3", "")])
+async def test_message_without_an_error_is_that_of_the_release(release: str, text: str | None, tmp_path: Path) -> None:
+    configs = {name: value for name, value in CONFIGS.items() if not name.endswith("receive.size")}
+    async with running(tmp_path, overrides=configs, release=release) as broker:
+        client = await broker.client(1)
+        await handshake(client)
+        assert (await token(client, ANN, 0)).error_message == text
 
 
 async def test_all_requests_of_a_login_may_arrive_together(tmp_path: Path) -> None:

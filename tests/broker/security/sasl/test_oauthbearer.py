@@ -215,6 +215,12 @@ def test_token_that_is_not_unsecured_is_refused(token: str) -> None:
     assert raised.value.response == INVALID
 
 
+def test_text_after_the_claims_is_ignored() -> None:
+    assert (
+        validator().validate(raw('{"alg":"none"} x', json.dumps(CLAIMS) + ' {"sub":"eve"}'), NOW_MS).principal == "ann"
+    )
+
+
 def test_padding_is_accepted() -> None:
     header, claims, _ = unsecured_token(CLAIMS).split(".")
     padded = [part + "=" * (-len(part) % 4) for part in (header, claims)]

@@ -173,12 +173,13 @@ def test_headers_that_are_not_understood_are_refused(header: dict[str, Any]) -> 
     assert "header" in refused(validator(), f"{head}.{payload}.{signature}")
 
 
-def test_name_that_occurs_twice_is_refused() -> None:
+@each("payload", [json.dumps(CLAIMS).replace("{", '{"sub": "eve", ', 1), json.dumps(CLAIMS) + " {}", "[]", "5"])
+def test_claims_that_two_readers_may_read_differently_are_refused(payload: str) -> None:
     mine = signer(RSA)
     head = encoded(json.dumps({"alg": RSA, "kid": "one"}).encode())
-    payload = encoded(json.dumps(CLAIMS).replace("{", '{"sub": "eve", ', 1).encode())
+    payload = encoded(payload.encode())
     signature = encoded(jwt.get_algorithm_by_name(RSA).sign(f"{head}.{payload}".encode(), mine.key))
-    assert "malformed" in refused(validator(), f"{head}.{payload}.{signature}")
+    refused(validator(), f"{head}.{payload}.{signature}")
 
 
 @each("token", ["", "a.b", "a.b.c.d.e", "..", "a..c", "e30.e30.", "\ud800.b.c"])

@@ -27,7 +27,8 @@ class Signer(NamedTuple):
         """Returns a token. Header fields that are None are left out."""
         named = {"kid": key_id, **header}
         headers = {name: value for name, value in named.items() if value is not None}
-        return jwt.encode(claims, self.key, self.algorithm, headers=headers)
+        # Not jwt.encode, which refuses claims of wrong types.
+        return jwt.PyJWS().encode(json.dumps(claims).encode(), self.key, self.algorithm, headers=headers)
 
 
 @functools.cache
