@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import base64
+import os
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -48,7 +49,7 @@ SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-START_SECONDS = 60
+START_SECONDS = 120
 LOST = 50  # responds
 
 
@@ -60,7 +61,10 @@ def free_port() -> int:
 
 class Kafka:
     """A running Apache Kafka; `advertised` is the port in its metadata, its own by default. Its data are in one folder
-    or more, `log_dirs`. The setting `more.listeners` has listeners besides PLAINTEXT."""
+    or more, `log_dirs`. The setting `more.listeners` has listeners besides PLAINTEXT; `environ` is
+    added to its environment."""
+
+    environ: Mapping[str, str] = {}
 
     def __init__(self, release: str, advertised: int | None = None, log_dirs: int = 1, **settings: str) -> None:
         version = RELEASES[release]
@@ -95,7 +99,8 @@ class Kafka:
     def start(self) -> None:
         """Starts it, for the first time or again on the same port and data; returns when it listens. Raises Failed."""
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            environ = {**os.environ, **self.environ}
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=environ)
         end = time.monotonic() + START_SECONDS
         while True:
             try:

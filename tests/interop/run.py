@@ -57,6 +57,7 @@ MODULES = [
     "top_screen",
     "browsed",
     "secured",
+    "tokens",
     "observing",
 ]
 
