@@ -58,6 +58,7 @@ MODULES = [
     "browsed",
     "secured",
     "tokens",
+    "delegation_tokens",
     "observing",
 ]
 
