@@ -36,6 +36,7 @@ class SaslSettings:
     `passwords` are those of PLAIN by user. `lifetimes_ms` are the longest sessions by mechanism, 0 without a limit
     (`connections.max.reauth.ms`, KIP-368). The response to a failure is delayed by `failure_delay_ms`; until a client
     is authenticated its requests may have `receive_bytes_max` bytes. `oauthbearer` is None without that mechanism.
+    `credentials_end_sessions` is the behaviour of this name.
     """
 
     mechanisms: tuple[str, ...]
@@ -44,6 +45,7 @@ class SaslSettings:
     failure_delay_ms: int
     receive_bytes_max: int
     oauthbearer: UnsecuredSettings | SignedSettings | None = None
+    credentials_end_sessions: bool = True
 
 
 def sasl_settings(config: Config, listener: str) -> SaslSettings:
@@ -64,6 +66,7 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
         max(0, config.get("connection.failed.authentication.delay.ms", 0)),
         config.get(f"{prefix}sasl.server.max.receive.size", RECEIVE_BYTES_MAX),
         _oauthbearer(config, prefix) if OAUTHBEARER in mechanisms else None,
+        config.profile.behaviour.credentials_end_sessions,
     )
 
 

@@ -247,6 +247,10 @@ class Behaviour:
     """A request may change the SCRAM credentials of each user once, instead of each mechanism of a user once; error
     messages are those of a KRaft controller.
     """
+    credentials_end_sessions: bool = True
+    """A session ends with the token of its client also if connections.max.reauth.ms is not set: a delegation token, or
+    one of OAUTHBEARER (KAFKA-13848).
+    """
     token_rules: Literal["zookeeper", "expired_first", "removable"] = "removable"
     """The rules for delegation tokens: those of brokers with ZooKeeper; those of KRaft controllers, where a renewal is
     no longer than delegation.token.expiry.time.ms and refusals have the timestamp 0 instead of -1, with an expired
@@ -394,6 +398,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "group_states_in_any_case": (("0.8.2", False), ("3.8", True)),
     "producers_in_words": (("0.8.2", False), ("3.0", True)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
+    "credentials_end_sessions": (("0.8.2", False), ("3.3", True)),
     "token_rules": (("0.8.2", "zookeeper"), ("3.3", "expired_first"), ("3.7", "removable")),
     "feature_results": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),
     "downgrade_text": (("0.8.2", "retry"), ("3.7", "plain"), ("4.2", "levels")),

@@ -220,6 +220,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
     "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),
     "scram_once_a_user": _signs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
+    "credentials_end_sessions": _signs(ApiKey.SASL_AUTHENTICATE, path=r"session_lifetime_ms$") + _signs(path=r"^$"),
     "token_rules": _signs(
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,

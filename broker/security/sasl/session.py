@@ -163,10 +163,14 @@ class SaslSession:
     def _lifetime_ms(self, exchange: Exchange, now_ms: int) -> int | None:
         """Returns the length of the session; None without a limit. It is 0 for a delegation token that has expired and
         is not removed yet, as in Kafka: no other request is served."""
-        limits = [one for one in (self.settings.lifetimes_ms[self._mechanism],) if one > 0]
-        if exchange.expires_ms is not None:
-            limits.append(max(0, exchange.expires_ms - now_ms))
-        return min(limits, default=None)
+        longest_ms = self.settings.lifetimes_ms[self._mechanism]
+        if exchange.expires_ms is None:
+            return longest_ms if longest_ms > 0 else None
+        left_ms = exchange.expires_ms - now_ms
+        if self.settings.credentials_end_sessions:
+            return max(0, min(left_ms, longest_ms) if longest_ms > 0 else left_ms)
+        shorter_ms = min(left_ms, longest_ms)
+        return shorter_ms if shorter_ms > 0 else None
 
     def text_of(self, error: SaslError) -> str:
         """Returns the text of a failure for the client."""

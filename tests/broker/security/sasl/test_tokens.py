@@ -119,6 +119,28 @@ async def test_session_is_the_shorter_of_the_config_and_the_token(tmp_path: Path
             assert (await authenticated(client, login_of(made))).session_lifetime_ms == session_ms
 
 
+@each(
+    ("release", "longest_ms", "session_ms"),
+    [("3.2", 0, 0), ("3.2", HOUR_MS, 5000), ("3.6", 0, 5000), ("3.6", 1000, 1000), ("3.2", 1000, 1000)],
+)
+async def test_releases_before_3_3_end_sessions_with_their_token_if_the_config_is_set(
+    release: str, longest_ms: int, session_ms: int, tmp_path: Path
+) -> None:
+    """KAFKA-13848."""
+    configs = CONFIGS | {"connections.max.reauth.ms": str(longest_ms)}
+    async with running(tmp_path, release=release, overrides=configs) as broker:
+        made = await create(await logged_in(broker), max_lifetime_ms=5000, version=2)
+        client = await broker.client(1)
+        assert (await authenticated(client, login_of(made))).session_lifetime_ms == session_ms
+        broker.clock.advance(5001)
+        await client.send(METADATA, 9)
+        if session_ms:
+            assert await client.is_closed()
+        else:
+            assert (await client.receive())[1].brokers
+            assert (await authenticated(await broker.client(1), login_of(made))).session_lifetime_ms == 0
+
+
 async def test_expired_token_that_is_not_removed_yet_allows_no_request(tmp_path: Path) -> None:
     """As in Kafka: the login succeeds, with a session of no length."""
     async with running(tmp_path, overrides=CONFIGS) as broker:

@@ -430,6 +430,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "credentials_end_sessions": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
     "token_rules": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
         ("3.3 3.4 3.5 3.6", "expired_first"),
