@@ -399,11 +399,15 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _closed(self) -> str:
-        if self.versions:
-            return "closed by the broker"
-        if self.is_encrypted:
+        """Returns why the broker may have closed the connection: it may have another protocol than this client."""
+        if not self.versions and self.is_encrypted:
             return "closed by the broker at the first request: it may refuse this client's certificate"
-        return "closed by the broker at the first request; a listener with TLS does so: check security.protocol"
+        # ApiVersions is served before a login, and a client begins with Metadata.
+        is_begin = self._login is None and self._next_id == 2 and self._sent and self._sent[0].name == "MetadataRequest"
+        if self.versions and not is_begin:
+            return "closed by the broker"
+        other = "a login" if self.versions else "TLS"
+        return f"closed by the broker at the first request; a listener with {other} does so: check security.protocol"
 
     def pause_writing(self) -> None:
         """Called when the write buffer is full."""

@@ -109,6 +109,25 @@ def test_command_logs_in(
         assert words in printed.err and "guess" not in printed.out + printed.err
 
 
+@each("protocol", ["SASL_PLAINTEXT", "SSL"])
+@each("name", ["topics", "replay"])
+def test_command_without_a_file_is_one_line_about_it(
+    name: str, protocol: str, session: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "session.jsonl").write_bytes(session)
+    configs, _ = encrypted(Authority(tmp_path))
+    configs["listener.security.protocol.map"] = f"SECURED:{protocol}"
+    with Embedded(listeners=LISTENER, configs=configs) as broker:
+        assert run(name, broker.bootstrap, tmp_path) in (1, 2)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    if name == "replay":
+        assert "a listener with TLS or a login needs --command-config" in error
+    else:
+        other = "TLS" if protocol == "SSL" else "a login"
+        assert f"a listener with {other} does so: check security.protocol" in error
+
+
 def test_each_broker_of_diff_has_its_own_file(
     session: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

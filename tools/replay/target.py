@@ -263,7 +263,8 @@ async def _request(
     except Closed as closed:
         if may_close:
             return None
-        raise Unreachable(f"no response from {where}: {closed}") from None
+        hint = "; a listener with TLS or a login needs --command-config" if security == NONE else ""
+        raise Unreachable(f"no response from {where}: {closed}{hint}") from None
     except (MalformedMessage, ProtocolViolation) as error:
         raise Unreachable(f"{where} is not a Kafka broker: {error}") from None
     finally:
