@@ -57,6 +57,7 @@ MODULES = [
     "top_screen",
     "browsed",
     "secured",
+    "tls_speed",
     "tokens",
     "delegation_tokens",
     "observing",

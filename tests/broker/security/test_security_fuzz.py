@@ -54,7 +54,7 @@ def bearer(header: str, claims: str, signature: str = "") -> bytes:
 
 
 def token(chooser: random.Random) -> bytes:
-    """Returns a token that logs nobody in: one of a wrong password, a damaged one, or random bytes."""
+    """Returns a token that is refused: one of a wrong password, a damaged one, or random bytes."""
     made = chooser.choice(
         [
             b"\0ann\0two",
@@ -130,7 +130,7 @@ def responses(data: bytes) -> set[int]:
 
 
 @pytest.mark.soak
-async def test_random_logins_get_nobody_in(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
+async def test_random_logins_are_refused(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
     """1,000,000 frames at the size of a soak."""
     chooser = random.Random(seed)
     async with running(tmp_path, overrides=CONFIGS) as broker:
