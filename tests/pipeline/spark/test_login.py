@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,14 @@ from pyspark.sql import SparkSession
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline import write_exactly_once
+from ottla.pipeline.cli import add_arguments
+from ottla.pipeline.jobs.command import Job
+from ottla.pipeline.jobs.export.cli import JOB as EXPORT
+from ottla.pipeline.jobs.import_.cli import JOB as IMPORT
+from ottla.pipeline.jobs.replay.cli import JOB as REPLAY
 from ottla_testing.certificates import STORE_PASSWORD, Authority
-from ottla_testing.clients.securing import LISTENER, client_settings, encrypted
+from ottla_testing.clients.securing import LISTENER, client_file, client_settings, encrypted
+from ottla_testing.clients.securing import PASSWORD as PASSWORD_OF_FILE
 from ottla_testing.patience import PATIENCE_S
 
 PASSWORD = "never-shown"
@@ -74,3 +81,30 @@ def used(spark: SparkSession, broker: Embedded, trusted: Path, checkpoint: Path)
     kept = b"".join(path.read_bytes() for path in checkpoint.rglob("*") if path.is_file())
     assert "ottla" in text and "ottla" in planned and b'{"t": {"0": ' in kept
     return "\n".join((text, planned, kept.decode(errors="replace"), str(refused.value)))
+
+
+def test_jobs_log_in_by_their_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Each as the command runs it: `ottla pipeline export`, `import` and `replay`."""
+    configs, settings = encrypted(Authority(tmp_path / "authority"))
+    file, lake = client_file(tmp_path, settings), str(tmp_path / "lake")
+    with Embedded(listeners=LISTENER, configs=configs) as broker, Embedded() as other:
+        broker.create_topic("t")
+        broker.send("t", "one")
+        there = ["--bootstrap-server", other.bootstrap]
+        at = ["--bootstrap-server", broker.bootstrap, "--command-config", file]
+        run(spark, EXPORT, [*at, "--topic", "t", "--to", lake])
+        run(spark, IMPORT, [lake, *at, "--to-topic", "imported"])
+        run(spark, REPLAY, ["--source", broker.bootstrap, "--source-config", file, "--topic", "t", *there])
+        run(spark, REPLAY, ["--source", other.bootstrap, "--topic", "t", *at, "--to-topic", "again"])
+        for where, topic in ((broker, "imported"), (other, "t"), (broker, "again")):
+            assert [record.value for record in where.records(topic)] == [b"one"], topic
+
+
+def run(spark: SparkSession, job: Job, arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, job)
+    parsed = parser.parse_args(arguments)
+    job.check(parsed)
+    report, code = job.run(spark, parsed, lambda line: None, None)
+    assert code == 0 and report is not None
+    assert PASSWORD_OF_FILE not in report.to_json()
