@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 PROGRAM = "ottla image"
 RELEASE = NEWEST
 DATA_DIR = "/var/lib/kafka/data"
+TLS_SCHEME = "tls://"
 MOUNTED_CONFIG = Path("/mnt/shared/config/server.properties")
 READY_FILE, READY_VARIABLE = "/tmp/ottla-ready", "OTTLA_READY_FILE"  # the variable overrides the path
 LISTENERS = "PLAINTEXT://:9092"
@@ -43,6 +45,7 @@ FLAGS = {
     "OTTLA_RELEASE": "--release",
     "OTTLA_BROKERS": "--brokers",
     "OTTLA_NODE_IDS": "--node-ids",
+    "OTTLA_SECURITY": "--security",
     "OTTLA_CONTROL": "--control",
     "OTTLA_CONTROL_TLS_CERT": "--control-tls-cert",
     "OTTLA_CONTROL_TLS_KEY": "--control-tls-key",
@@ -187,13 +190,14 @@ def started_lines(node_id: int) -> tuple[str, ...]:
     )
 
 
-def ready_addresses(addresses: Sequence[str]) -> list[str]:
-    """Returns addresses reachable inside the container: a wildcard address becomes 127.0.0.1."""
+def ready_addresses(addresses: Sequence[str], encrypted: Sequence[bool] = ()) -> list[str]:
+    """Returns addresses reachable inside the container, for the health check: a wildcard address becomes 127.0.0.1, and
+    that of a listener with TLS, one that is `encrypted`, begins with `tls://`."""
     wildcards = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "127.0.0.1", "[]": "127.0.0.1"}
     found: list[str] = []
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        found.append(f"{wildcards.get(host, host)}:{port}")
+    for address, has_tls in zip_longest(addresses, encrypted, fillvalue=False):
+        host, _, port = str(address).rpartition(":")
+        found.append(f"{TLS_SCHEME if has_tls else ''}{wildcards.get(host, host)}:{port}")
     return found
 
 
@@ -201,7 +205,9 @@ def announce(running: Running) -> None:
     """Reports that the broker accepts connections: to Testcontainers by log lines, to the health check by a file."""
     file = _ready_file()
     try:
-        file.write_text("".join(f"{address}\n" for address in ready_addresses(running.addresses)))
+        listeners = running.state.options.listeners
+        encrypted = [one.has_tls for one in listeners] * (len(running.addresses) // len(listeners))
+        file.write_text("".join(f"{address}\n" for address in ready_addresses(running.addresses, encrypted)))
     except OSError as error:
         from ..broker.logs import get_logger
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
+PROTOCOL_MAP = "listener.security.protocol.map"  # of --security even where a file or variable has another
 # Flags of other brokers and servers: the error names the flag of `ottla serve` instead.
 _MEANT = {
     "--port": "--listen HOST:PORT",
@@ -290,7 +291,7 @@ def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeO
             flags |= flags_to_configs([DEFAULT_ADDRESS], [], [], PROTOCOLS[parsed.security])
             config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
         secured = security.configs(config["listeners"], config["advertised.listeners"] or (), config.profile)
-        flags |= {name: text for name, text in secured.items() if not config.is_set(name)}
+        flags |= {name: text for name, text in secured.items() if name == PROTOCOL_MAP or not config.is_set(name)}
         config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)

@@ -103,10 +103,19 @@ def _aiokafka(login: Login) -> dict[str, Any]:
 
 
 def _dotted(login: Login) -> dict[str, Any]:
-    """Returns the names that Java's client and `ottla.client` have in common."""
-    found: dict[str, Any] = {"bootstrap.servers": login.bootstrap, "security.protocol": login.security.protocol}
-    if login.authority is not None:
-        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": login.authority}
+    """Returns the names that Java's client and `ottla.client` have in common.
+
+    Certificates are texts: a file with them can be copied out of a container, and some releases of Java's client refuse
+    a file of PEM whose key is not encrypted.
+    """
+    security = login.security
+    found: dict[str, Any] = {"bootstrap.servers": login.bootstrap, "security.protocol": security.protocol}
+    if security.authority is not None:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": security.authority.chain}
+    if security.is_mutual:
+        identity = security.identities[login.user]
+        found["ssl.keystore.type"] = "PEM"
+        found |= {"ssl.keystore.certificate.chain": identity.chain, "ssl.keystore.key": identity.key}
     if login.mechanism is not None:
         found["sasl.mechanism"] = login.mechanism
     return found
@@ -114,8 +123,6 @@ def _dotted(login: Login) -> dict[str, Any]:
 
 def _ottla(login: Login) -> dict[str, Any]:
     found = _dotted(login)
-    if login.identity is not None:
-        found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": login.identity}
     if login.mechanism is not None:
         found |= {"sasl.username": login.user, "sasl.password": login.password}
     return found
@@ -123,10 +130,6 @@ def _ottla(login: Login) -> dict[str, Any]:
 
 def _java(login: Login) -> dict[str, Any]:
     found = _dotted(login)
-    if login.security.is_mutual:  # as texts: some releases read no file of PEM with a key that is not encrypted
-        identity = login.security.identities[login.user]
-        found["ssl.keystore.type"] = "PEM"
-        found |= {"ssl.keystore.certificate.chain": identity.chain, "ssl.keystore.key": identity.key}
     if login.mechanism is not None:
         module = PLAIN_MODULE if login.mechanism == PLAIN else SCRAM_MODULE
         found["sasl.jaas.config"] = f'{module} required username="{login.user}" password="{login.password}";'
@@ -136,7 +139,7 @@ def _java(login: Login) -> dict[str, Any]:
 def _java_pkcs12(login: Login) -> dict[str, Any]:
     """Returns settings for Java's clients before 2.7, which do not read PEM."""
     security, found = login.security, _java(login)
-    for name in ("ssl.keystore.certificate.chain", "ssl.keystore.key"):
+    for name in ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"):
         found.pop(name, None)
     stores = {"truststore": TRUST_STORE_FILE if security.has_tls else None}
     stores["keystore"] = f"security-{login.user}.p12" if security.is_mutual else None

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import logging
+import re
 import secrets
 import socket
 import statistics
@@ -311,11 +312,44 @@ def has_a_control_plane(engine: Engine) -> str:
     return "nodes 1, 2 and 3, their topology over HTTP, a reset by ottla ctl"
 
 
+def has_tls_and_logins(engine: Engine) -> str:
+    """Runs a broker with TLS and logins, which is healthy, and connects from the host with the copied settings."""
+    (port,) = free_ports(1)
+    environ = {
+        "KAFKA_LISTENERS": f"SECURED://:{port}",
+        "KAFKA_ADVERTISED_LISTENERS": f"SECURED://localhost:{port}",
+        "OTTLA_SECURITY": "sasl_ssl",
+    }
+    name = engine.run(engine.image, environ=environ, publish=[f"127.0.0.1:{port}:{port}"])
+    engine.await_healthy(name)
+    text = engine.out("exec", name, "cat", "/var/lib/kafka/data/client.properties")
+    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    login = dict(re.findall(r'(\w+)="([^"]*)"', found["sasl.jaas.config"]))
+    producer = Producer(
+        {
+            "bootstrap.servers": f"localhost:{port}",
+            "security.protocol": found["security.protocol"],
+            "ssl.ca.pem": found["ssl.truststore.certificates"].replace("\\n", "\n"),
+            "sasl.mechanism": found["sasl.mechanism"],
+            "sasl.username": login["username"],
+            "sasl.password": login["password"],
+        }
+    )
+    producer.produce("secured", b"bread")
+    if left := producer.flush(20):
+        raise Failed(f"{left} records were not sent")
+    command = ["--bootstrap-server", f"localhost:{port}", "--command-config", "/var/lib/kafka/data/client.properties"]
+    listed = engine.out("exec", name, "ottla", "topics", "--list", *command)
+    if "secured" not in listed:
+        raise Failed(listed)
+    return "healthy, a record by a client of the host, topics by a client of the container"
+
+
 def refuses_in_one_line(engine: Engine) -> str:
     name = engine.name()
     done = engine.call("run", "--name", name, "-e", "KAFKA_LISTENERS=SSL://:9092", engine.image, check=False)
     lines = [line for line in done.stderr.splitlines() if line.startswith("ottla")]
-    if done.returncode != 2 or len(lines) != 1 or "only PLAINTEXT" not in lines[0]:
+    if done.returncode != 2 or len(lines) != 1 or "ssl.keystore.location" not in lines[0]:
         raise Failed(f"exit code {done.returncode}: {done.stderr}")
     return lines[0]
 
@@ -333,5 +367,6 @@ def checks(engine: Engine, figures: Figures) -> list[Check]:
         Check("image: Kafka's environment", lambda: takes_the_environment(engine)),
         Check("image: a mounted server.properties", lambda: takes_a_file(engine)),
         Check("image: several nodes and a control plane", lambda: has_a_control_plane(engine)),
+        Check("image: TLS and logins", lambda: has_tls_and_logins(engine)),
         Check("image: what it does not serve", lambda: refuses_in_one_line(engine)),
     ]

@@ -14,11 +14,13 @@ from types import ModuleType
 
 import pytest
 
+from ottla.broker import Embedded
 from ottla.broker.config.serve_options import ServeOptions
 from ottla.tools import image
 from ottla.tools.serve import parse_serve
 from ottla_testing import ROOT
 from ottla_testing.broker.harness import running
+from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
@@ -155,6 +157,7 @@ def test_mounted_file_has_lower_precedence_than_the_environment(tmp_path: Path) 
         ({}, ("--release", "4.4")),
         ({"OTTLA_RELEASE": "2.8"}, ("--release", "2.8")),
         ({"OTTLA_BROKERS": "3"}, ("--release", "4.4", "--brokers", "3")),
+        ({"OTTLA_SECURITY": "sasl_ssl"}, ("--release", "4.4", "--security", "sasl_ssl")),
         ({"OTTLA_NODE_IDS": "0,1,2"}, ("--release", "4.4", "--node-ids", "0,1,2")),
         ({"OTTLA_CONTROL": "0.0.0.0:9644"}, ("--release", "4.4", "--control", "0.0.0.0:9644")),
         ({"OTTLA_CONTROL": "http://0.0.0.0:9644/"}, ("--release", "4.4", "--control", "0.0.0.0:9644")),
@@ -177,6 +180,16 @@ def test_ottla_variables_are_flags(environ: dict[str, str], arguments: tuple[str
     assert image.plan(environ).arguments == arguments
 
 
+def test_security_is_that_of_all_listeners_of_testcontainers(tmp_path: Path) -> None:
+    variables = {**JAVA, "OTTLA_SECURITY": "sasl_plaintext", "KAFKA_LOG_DIRS": str(tmp_path)}
+    launch = image.plan(variables)
+    options = parse_serve(launch.arguments, launch.environ)[0]
+    assert {one.name: one.protocol for one in options.listeners} == {
+        "PLAINTEXT": "SASL_PLAINTEXT", "BROKER": "SASL_PLAINTEXT", "TC-0": "SASL_PLAINTEXT"
+    }  # fmt: skip
+    assert set(options.scram_users) == {"admin", "user"} and list(tmp_path.iterdir()) == []
+
+
 def test_unknown_ottla_variable_is_reported() -> None:
     known = {"OTTLA_RELEASE": "2.8", "OTTLA_READY_FILE": "x", "OTTLA_UMASK": "022", "OTTLA_CONTROL_TOKEN_FILE": "t"}
     assert image.plan({"OTTLA_RELASE": "2.8", **known}).unknown == ("OTTLA_RELASE",)
@@ -197,7 +210,7 @@ def test_controller_only_role_does_not_serve(roles: str, serves: bool) -> None:
         ({"CLUSTER_ID": "a b"}, "CLUSTER_ID 'a b': expected"),
         ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://x"}, "'PLAINTEXT://x' is not NAME://host:port"),
         ({"KAFKA_ADVERTISED_LISTENERS": "x:1"}, "'x:1' is not NAME://host:port"),
-        ({"KAFKA_LISTENERS": "SSL://:9092"}, "listener SSL has the protocol SSL"),
+        ({"KAFKA_LISTENERS": "SSL://:9092"}, "listener SSL has TLS, and neither ssl.keystore.location"),
         ({"OTTLA_RELEASE": "9.9"}, "9.9"),
         ({"OTTLA_CONTROL_WRITE": "yes"}, "OTTLA_CONTROL_WRITE 'yes': expected true or false"),
         ({"KAFKA_NUM_PARTITIONS": "many"}, "num.partitions"),
@@ -291,6 +304,7 @@ def script(name: str) -> ModuleType:
 )
 def test_wildcard_listener_is_checked_on_the_loopback(address: str, reached: str) -> None:
     assert image.ready_addresses([address]) == [reached]
+    assert image.ready_addresses([address, address], [True, False]) == [f"tls://{reached}", reached]
 
 
 async def test_health_check_requests_versions_of_a_ready_broker(
@@ -309,6 +323,17 @@ async def test_health_check_requests_versions_of_a_ready_broker(
         assert await asyncio.to_thread(check.main, str(file)) == 0
     assert await asyncio.to_thread(check.main, str(file)) == 1
     assert "no response from 127.0.0.1:1 127.0.0.1:" in capsys.readouterr().out
+
+
+@each("word", ["ssl", "mtls", "sasl_plaintext", "sasl_ssl"])
+def test_broker_with_security_is_healthy(word: str, tmp_path: Path) -> None:
+    with Embedded(security=word) as broker:
+        (encrypted,) = [one.has_tls for one in broker.options.listeners]
+        (tmp_path / "ready").write_text(f"{image.ready_addresses([broker.bootstrap], [encrypted])[0]}\n")
+        assert script("health").main(str(tmp_path / "ready")) == 0
+        (tmp_path / "ready").write_text(f"tls://{broker.bootstrap}\n")
+        assert script("health").main(str(tmp_path / "ready")) == (0 if encrypted else 1)
+    assert script("health").main(str(tmp_path / "ready")) == 1
 
 
 async def test_error_or_missing_response_is_unhealthy() -> None:
