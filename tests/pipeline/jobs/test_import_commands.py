@@ -32,7 +32,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["import", "in"], "give either --bootstrap-server or --data-dir"),
         (["import", "in", *ONE, "--data-dir", "x"], "give either --bootstrap-server or --data-dir"),
-        (["import", "in", "--data-dir", "x", "--partitions", "3"], "--kafka and --partitions need --bootstrap"),
+        (
+            ["import", "in", "--data-dir", "x", "--partitions", "3"],
+            "--kafka, --command-config and --partitions need --bootstrap",
+        ),
         (["import", "in", *ONE, "--partitions", "0"], "--partitions 0: it must be 1 or more"),
         (["import", "in", "--data-dir", "x", "--segment-bytes", "9"], "--segment-bytes 9: it must be 65536 or more"),
         (["import", "none", "--data-dir", "x"], "has no Parquet file (with a name ending in .parquet)"),

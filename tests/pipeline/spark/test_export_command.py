@@ -97,7 +97,7 @@ def test_export_invalid_arguments_refused(
         ([logs], "the following arguments are required: --to"),
         (to, "give either PATH or --bootstrap-server"),
         ([logs, "--bootstrap", "a:1", *to], "give either PATH or --bootstrap-server"),
-        ([logs, "--kafka", "a=b", *to], "--kafka needs --bootstrap"),
+        ([logs, "--kafka", "a=b", *to], "--kafka and --command-config need --bootstrap"),
         ([logs, "--schema", "a INT", *to], "--schema needs --decode"),
         ([logs, "--decode", "avro", *to], "--decode avro needs --schema"),
         (
