@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..plane import Plane
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
+MAX_LOGIN_BYTES = 16 * 1024
 MAX_FIELDS = 100
 MAX_STREAMS = 16  # that are open at once
 STUCK_SECONDS = 60.0  # after which a client that reads nothing of a stream is disconnected
@@ -154,7 +155,7 @@ async def _login(plane: Plane, request: web.Request) -> web.Response:
 
 async def _log_in(plane: Plane, request: web.Request) -> web.Response:
     """Begins the session of a browser that sends the token."""
-    given = await _form(request)
+    given = await _form(request, MAX_LOGIN_BYTES)
     value = plane.access.begin(given.get("token", ""))
     wanted = _own_path(given.get("wanted", ""))
     if value is None:
@@ -275,14 +276,14 @@ async def _done(plane: Plane, act: str, show: str | None, request: web.Request) 
     return _response(plane, response)
 
 
-async def _form(request: web.Request) -> dict[str, str]:
+async def _form(request: web.Request, most: int = MAX_FORM_BYTES) -> dict[str, str]:
     """Returns the fields of a form, decoded as UTF-8 whatever its Content-Type: browsers use the page's own
     encoding."""
     raw = bytearray()
     async for part in request.content.iter_any():
         raw += part
-        if len(raw) > MAX_FORM_BYTES:
-            raise Refusal(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
+        if len(raw) > most:
+            raise Refusal(413, f"the form is larger than {most} bytes")
     try:
         pairs = parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:

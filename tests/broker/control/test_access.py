@@ -245,6 +245,11 @@ def test_wrong_token_in_the_form_is_refused(visitor: Visitor) -> None:
     assert 'value="/topics"' in seen.text
 
 
+def test_login_reads_a_small_form_only(visitor: Visitor) -> None:
+    log_in(visitor, "x" * 20_000, status=413)
+    log_in(visitor, TOKEN, wanted="/" + "x" * 15_000)
+
+
 def test_form_of_another_site_is_refused(visitor: Visitor) -> None:
     log_in(visitor, status=403, Origin="http://evil.example")
     log_in(visitor, status=403, Sec_Fetch_Site="cross-site")

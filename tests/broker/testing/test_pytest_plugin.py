@@ -213,6 +213,40 @@ def test_it(ottla_broker, ottla_factory):
 
 
 @pytest.mark.process
+def test_security_is_that_of_the_option_or_of_the_marker(run: Run) -> None:
+    outcome = run(
+        """
+import unittest
+import pytest
+from ottla.broker.testing.unittest_case import OttlaMixin
+
+def protocols(*brokers):
+    note(*(broker.client_settings("java")["security.protocol"] for broker in brokers))
+
+def test_option(ottla_broker, ottla_factory):
+    protocols(ottla_broker, ottla_factory(), ottla_factory(security="ssl"))
+
+@pytest.mark.ottla(security="sasl_ssl")
+def test_marker(ottla_broker, ottla_factory):
+    protocols(ottla_broker, ottla_factory(), ottla_factory(security="plaintext"))
+
+class TestMixin(OttlaMixin, unittest.TestCase):
+    ottla_security = "mtls"
+
+    def test_it(self):
+        protocols(self.ottla_broker, self.ottla_factory(), self.ottla_factory(security="plaintext"))
+""",
+        ini="ottla_security = sasl_plaintext\n",
+    )
+    assert outcome.code == 0, outcome.text
+    assert sorted(outcome.notes) == [
+        ["SASL_PLAINTEXT", "SASL_PLAINTEXT", "SSL"],
+        ["SASL_PLAINTEXT", "SASL_SSL", "PLAINTEXT"],
+        ["SSL", "SSL", "PLAINTEXT"],
+    ]
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("marker", "result"),
     [
