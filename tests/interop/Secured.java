@@ -11,14 +11,16 @@ import org.apache.kafka.common.serialization.*;
  * Logs in to a broker in several ways, each with a record that is written and read.
  *
  * Arguments: a file in PEM with what is trusted, one with a key and its certificate, in PEM or PKCS12. A line of the standard
- * input is one way: name, address, security protocol, mechanism, user, password, separated by tabs. Prints a line for each.
+ * input is one way: name, address, security protocol, mechanism, user, password, separated by tabs. With OAUTHBEARER the
+ * password is the scope of an unsecured token. Prints a line for each.
  */
 public class Secured {
     static final String COMMON = "org.apache.kafka.common.security.";
 
     static String module(String mechanism, String user, String password) {
         if (mechanism.equals("OAUTHBEARER"))
-            return COMMON + "oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"" + user + "\";";
+            return COMMON + "oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"" + user
+                    + "\" unsecuredLoginListClaim_scope=\"|" + password + "\";";
         String name = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
         String quoted = password.replace("\"", "\\\"");
         return COMMON + name + " required username=\"" + user + "\" password=\"" + quoted + "\";";

@@ -1,7 +1,7 @@
 // Logs in to a broker in several ways with kafkajs, each with a record that is written and read.
 //
 // Arguments: a file in PEM with what is trusted, one with a key and its certificate. A line of the standard input is one
-// way: name, address, security protocol, mechanism, user, password, separated by tabs. Prints a line for each.
+// way: name, address, security protocol, mechanism, user, password or token, separated by tabs. Prints a line for each.
 "use strict";
 const fs = require("fs");
 const { Kafka, logLevel } = require("kafkajs");

@@ -1,5 +1,5 @@
 """Clients that log in: the Java clients of four releases, franz-go and kafkajs, with each mechanism over each protocol,
-with right and wrong passwords, and with a broker that they do not trust.
+with right and wrong passwords or tokens, and with a broker that they do not trust.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.protocol.oauthbearer import LOGIN_MODULE, MECHANISM, unsecured_token
 from ottla_testing.certificates import Authority
 from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java, program
 from ottla_testing.old_environment import NODE_MODULES, install_kafkajs
 
 HERE = Path(__file__).parent
 RELEASES = ("2.8.2", "3.9.1", "4.3.1", "4.4.0")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", *SCRAM, MECHANISM)
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-USER, PASSWORD = "ann", 'one, "two"; =3'
+USER, PASSWORD, SCOPE = "ann", 'one, "two"; =3', "kafka"
+JACKSON = "2.19.0"  # Java clients read tokens with it, and do not bring it along
 PATIENCE_SECONDS = 300
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -53,6 +57,12 @@ def secured() -> Iterator[Secured]:
                 f"listener.name.{name.lower()}.plain.sasl.jaas.config": f'{MODULE} required user_{USER}="{quoted}";'
                 for name in PROTOCOLS[1:]
             },
+            **{
+                f"listener.name.{name.lower()}.oauthbearer.sasl.jaas.config": (
+                    f'{LOGIN_MODULE} required unsecuredValidatorRequiredScope="{SCOPE}";'
+                )
+                for name in PROTOCOLS[1:]
+            },
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(server),
             "ssl.truststore.type": "PEM",
@@ -63,7 +73,7 @@ def secured() -> Iterator[Secured]:
         file = Path(folder) / "server.properties"
         file.write_text("".join(f"{name}={text}\n".replace("\\", "\\\\") for name, text in configs.items()))
         with serving(file) as addresses:
-            for mechanism in MECHANISMS[1:]:
+            for mechanism in SCRAM:
                 add_user(addresses["PLAINTEXT"], mechanism)
             yield Secured(addresses, authority.trusted, own, stranger)
 
@@ -93,20 +103,28 @@ def add_user(address: str, mechanism: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def ways(running: Secured) -> dict[str, tuple[str, str]]:
-    """Returns name -> (line for the program, outcome)."""
+def token(scope: str) -> str:
+    now_s = int(time.time())
+    return unsecured_token({"sub": USER, "iat": now_s, "exp": now_s + 600, "scope": [scope]})
+
+
+def ways(running: Secured, token_of: Callable[[str], str]) -> dict[str, tuple[str, str]]:
+    """Returns name -> (line for the program, outcome). `token_of` returns the field of a token with a scope."""
     found: dict[str, tuple[str, str]] = {}
     for protocol in PROTOCOLS:
         for mechanism in MECHANISMS if protocol.startswith("SASL") else ("",):
             for password, outcome in ((PASSWORD, "ok"), ("guess", "refused")) if mechanism else (("", "ok"),):
                 name = f"{protocol}-{mechanism}-{outcome}"
+                if mechanism == MECHANISM:
+                    password = token_of(SCOPE if outcome == "ok" else "other")
                 fields = (name, running.addresses[protocol], protocol, mechanism, USER, password)
                 found[name] = "\t".join(fields), outcome
     return found
 
 
 def java_command(release: str, trusted: Path, own: Path) -> list[str]:
-    folder = jars(f"kafka-clients-{release}", [f"org.apache.kafka:kafka-clients:{release}"])
+    artifacts = [f"org.apache.kafka:kafka-clients:{release}", f"com.fasterxml.jackson.core:jackson-databind:{JACKSON}"]
+    folder = jars(f"secured-{release}", artifacts)
     # 2.8.2 refuses a key in PEM that has no password.
     own = own.with_suffix(".p12") if release.startswith("2.") else own
     return java(folder, HERE / "Secured.java", str(trusted), str(own))
@@ -139,10 +157,16 @@ def outcomes(command: list[str], lines: list[str]) -> dict[str, str]:
     return {name: outcome for name, _, outcome in (line.partition(" ") for line in done.stdout.splitlines())}
 
 
-def run(command: Callable[[Path, Path], list[str]]) -> str:
+def run(
+    command: Callable[[Path, Path], list[str]], token_of: Callable[[str], str] = token, refused_token: str = ""
+) -> str:
+    """`refused_token` is in the error of a client that does not read the broker's errors of tokens."""
     with secured() as running:
-        wanted = ways(running)
+        wanted = ways(running, token_of)
         found = outcomes(command(running.trusted, running.own), [line for line, _ in wanted.values()])
+        for name, text in found.items():
+            if MECHANISM in name and refused_token and refused_token in text:
+                found[name] = "refused"
         wrong = {name: found.get(name) for name, (_, outcome) in wanted.items() if found.get(name) != outcome}
         if wrong:
             raise Failed(f"{wrong}")
@@ -151,11 +175,12 @@ def run(command: Callable[[Path, Path], list[str]]) -> str:
         if set(strange.values()) != {"refused"}:
             raise Failed(f"with a broker that is not trusted: {strange}")
     right = sum(outcome == "ok" for _, outcome in wanted.values())
-    return f"{right} ways to log in, {len(wanted) - right} with a wrong password, {len(strange)} untrusted brokers"
+    wrongly = len(wanted) - right
+    return f"{right} ways to log in, {wrongly} with a wrong password or scope, {len(strange)} untrusted brokers"
 
 
 CHECKS = [
-    *(Check(f"secured: Java {release}", partial(run, partial(java_command, release))) for release in RELEASES),
-    Check("secured: franz-go", partial(run, franz_command)),
-    Check("secured: kafkajs", partial(run, kafkajs_command)),
+    *(Check(f"secured: Java {release}", partial(run, partial(java_command, release), str)) for release in RELEASES),
+    Check("secured: franz-go", partial(run, franz_command, refused_token="unexpected data in oauth response")),
+    Check("secured: kafkajs", partial(run, kafkajs_command, refused_token="Closed connection")),
 ]
