@@ -17,6 +17,7 @@ from ottla.client import Consumer, Producer
 from ottla.client.net import bearer, clock
 from ottla.client.net.bearer import Backoff, BearerLogin, Token, provider_source
 from ottla.client.net.cluster import Cluster
+from ottla.client.net.config_file import read_settings, security_values
 from ottla.client.net.errors import ConfigError, KafkaError
 from ottla.client.net.options import ClientOptions
 from ottla.protocol.errors import ErrorCode
@@ -359,6 +360,24 @@ def test_backoff_is_checked() -> None:
     config = endpoint("http://127.0.0.1:1/", **CREDENTIALS) | {"sasl.login.retry.backoff.ms": "-1"}
     with pytest.raises(ConfigError, match=r"sasl\.login\.retry\.backoff\.ms must be an integer from 0"):
         ClientOptions.from_names(config)
+
+
+def test_file_of_kafkas_own_tools_is_read(tmp_path: Path) -> None:
+    """Names about classes of Java have no effect."""
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    names = endpoint("https://login.example/token", **CREDENTIALS)
+    names["sasl.login.callback.handler.class"] = handler
+    names["sasl.jaas.config"] = f'{LOGIN_MODULE} required extension_trace="one";'
+    names["sasl.oauthbearer.clock.skew.seconds"] = "5"
+    (tmp_path / "client.properties").write_text("".join(f"{name}={value}\n" for name, value in names.items()))
+    settings = read_settings(tmp_path / "client.properties")
+    assert "se:cret" not in repr(settings)
+    login = ClientOptions(**security_values(tmp_path / "client.properties")).login
+    assert isinstance(login, BearerLogin)
+    (tmp_path / "client.properties").write_text(
+        "sasl.oauthbearer.token.endpoint.url=ftp://x\nsasl.mechanism=OAUTHBEARER\n"
+    )
+    assert read_settings(tmp_path / "client.properties"), "security.protocol is PLAINTEXT"
 
 
 # The order of requests
