@@ -92,6 +92,8 @@ public final class Fakes {
         it.put("boundPort", call -> ottla.get().port(id, call.getArgument(0)));
         it.put("socketServer", call -> sockets);
         it.put("metadataCache", call -> cache);
+        it.put("credentialProvider", call -> MetadataLog.credentials(ottla.get().dirs()));
+        it.put("tokenCache", call -> MetadataLog.credentials(ottla.get().dirs()).tokenCache);
         it.put("sharedServer", call -> fake(SharedServer.class, Map.of("loader",
             loader -> fake(MetadataLoader.class, Map.of("lastAppliedOffset", offset -> Long.MAX_VALUE)))));
         it.put("dataPlaneRequestProcessor", call -> fake(KafkaApis.class, Map.of(
