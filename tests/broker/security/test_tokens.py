@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.broker_state import BrokerState
+from ottla.broker import Embedded
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.tokens import TokenSettings, token_settings
 from ottla.broker.config.values import Config
@@ -20,6 +21,7 @@ from ottla.broker.errors import Refused
 from ottla.broker.releases.profiles import profile
 from ottla.broker.security.acls import Acl
 from ottla.broker.security.tokens import RECORD_BYTES_MAX, REMOVED_AT_ONCE, DelegationTokens, Rules
+from ottla.client import Admin
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_records.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
@@ -427,10 +429,6 @@ async def test_change_that_cannot_be_stored_changes_nothing(tmp_path: Path, monk
         assert await described(ann) == []
 
 
-def settings(state: BrokerState | None = None) -> TokenSettings:
-    return TokenSettings(b"k", 1000, 100)
-
-
 class Log:
     def __init__(self) -> None:
         self.batches: list[list[Any]] = []
@@ -441,7 +439,7 @@ class Log:
 
 def tokens_of(log: Log, rules: Rules = "removable") -> DelegationTokens:
     ids = iter(range(1 << 30))
-    return DelegationTokens(log, settings(), lambda: next(ids).to_bytes(16, "big"), rules=rules)  # type: ignore[arg-type]
+    return DelegationTokens(log, TokenSettings(b"k", 1000, 100), lambda: next(ids).to_bytes(16, "big"), rules=rules)  # type: ignore[arg-type]
 
 
 def test_many_expired_tokens_are_removed_in_several_batches() -> None:
@@ -530,3 +528,21 @@ def test_key_is_in_no_text() -> None:
     config = Config.load(overrides={"delegation.token.secret.key": "hidden"})
     assert "hidden" not in repr(token_settings(config)) + repr(config)
     assert hashlib.sha256(b"hidden").hexdigest() not in repr(token_settings(config))
+
+
+def test_clock_of_a_test_expires_tokens() -> None:
+    """A leap over many checks: also the first one after the expiry has been."""
+    with Embedded(configs=CONFIGS) as broker:
+
+        async def ids() -> list[str]:
+            login: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "ann", "sasl_password": "p"}
+            async with Admin(broker.bootstraps["SECURED"], security_protocol="SASL_PLAINTEXT", **login) as admin:
+                if not await admin.describe_delegation_tokens():
+                    await admin.create_delegation_token()
+                return [token.token_id for token in await admin.describe_delegation_tokens()]
+
+        (first,) = asyncio.run(ids())
+        broker.clock.advance(DAY_MS - HOUR_MS)
+        assert asyncio.run(ids()) == [first]
+        broker.clock.advance(3 * HOUR_MS)
+        assert asyncio.run(ids()) != [first]
