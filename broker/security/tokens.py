@@ -36,7 +36,7 @@ RECORD_BYTES_MAX = 8 << 20
 NO_TIME = -1
 Rules = Literal["zookeeper", "expired_first", "removable"]
 ZOOKEEPER, EXPIRED_FIRST, REMOVABLE = get_args(Rules)
-KEY_BYTES = SALT_BYTES = 32
+KEY_BYTES, SALT_BYTES = 32, 16
 
 
 class DelegationToken(NamedTuple):
@@ -82,6 +82,7 @@ class DelegationTokens:
         self._key = settings.secret_key if settings is not None else secrets.token_bytes(KEY_BYTES)
         self._tokens: dict[str, DelegationToken] = {}
         self._ids: dict[bytes, str] = {}  # by digest of the secret: a look-up by a digest has no useful timing
+        self._credentials: dict[tuple[str, Mechanism], Credential] = {}
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -107,6 +108,8 @@ class DelegationTokens:
         if isinstance(record, RemoveDelegationTokenRecord):
             self._tokens.pop(record.token_id, None)
             self._ids.pop(digest, None)
+            for mechanism in Mechanism:
+                self._credentials.pop((record.token_id, mechanism), None)
             return
         self._ids[digest] = record.token_id
         self._tokens[record.token_id] = DelegationToken(
@@ -122,20 +125,24 @@ class DelegationTokens:
     # Secrets
 
     def secret_of(self, token_id: str) -> bytes:
-        """Returns the HMAC of an id, whether or not there is such a token."""
+        """Returns the HMAC of an id."""
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def find(self, token_id: str) -> DelegationToken | None:
         """Returns a token that may be used to log in, by its id."""
         return self._tokens.get(token_id) if self.is_enabled else None
 
-    def credential(self, token_id: str, mechanism: Mechanism) -> Credential:
-        """Returns the keys of a token's secret for a login, also for an id without a token: it takes milliseconds, and
-        as long for one as for the other, so that ids cannot be found by time."""
-        password = base64.b64encode(self.secret_of(token_id)).decode()
-        salt = secrets.token_bytes(SALT_BYTES)
-        salted = scram.salted_password(HASHES[mechanism], password, salt, ITERATIONS_MIN)
-        return Credential.made(mechanism, salt, salted, ITERATIONS_MIN)
+    def credential(self, token: DelegationToken, mechanism: Mechanism) -> Credential:
+        """Returns the keys of a token's secret. They are derived at its first login, which takes milliseconds: a start
+        with many tokens is not delayed. An id is random, so that none can be found by this time."""
+        known = self._credentials.get((token.token_id, mechanism))
+        if known is None:
+            password = base64.b64encode(self.secret_of(token.token_id)).decode()
+            salt = secrets.token_bytes(SALT_BYTES)
+            salted = scram.salted_password(HASHES[mechanism], password, salt, ITERATIONS_MIN)
+            known = Credential.made(mechanism, salt, salted, ITERATIONS_MIN)
+            self._credentials[token.token_id, mechanism] = known
+        return known
 
     # Changes
 

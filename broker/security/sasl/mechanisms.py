@@ -121,7 +121,7 @@ class ScramExchange:
     the client is authenticated as the owner (KIP-48). Other extensions are ignored.
 
     Unlike in Kafka, an unknown name fails with the second token, as a wrong password does: until then the exchange has
-    a salt that depends on the name alone or is random for any token, so that names cannot be found.
+    a salt that depends on the name alone, so that names cannot be found.
     """
 
     def __init__(
@@ -178,9 +178,10 @@ class ScramExchange:
     def _of_token(self, token_id: str) -> Credential:
         token = self._tokens.find(token_id)
         self._is_known = token is not None
-        if token is not None:
-            self.user, self.expires_ms = token.owner.partition(":")[2], token.expiry_ms
-        return self._tokens.credential(token_id, self._mechanism)
+        if token is None:
+            return _decoy(token_id, self._hash)
+        self.user, self.expires_ms = token.owner.partition(":")[2], token.expiry_ms
+        return self._tokens.credential(token, self._mechanism)
 
     def _final(self, text: str) -> str:
         match = _CLIENT_FINAL.fullmatch(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from ottla.broker.config.values import Config
 from ottla.broker.errors import Refused
 from ottla.broker.releases.profiles import profile
 from ottla.broker.security.acls import Acl
+from ottla.broker.security.scram import Credential, Mechanism
 from ottla.broker.security.tokens import RECORD_BYTES_MAX, REMOVED_AT_ONCE, DelegationTokens, Rules
 from ottla.client import Admin
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
@@ -452,6 +454,21 @@ def test_many_expired_tokens_are_removed_in_several_batches() -> None:
     assert [tokens.remove_expired(6) for _ in range(4)] == [REMOVED_AT_ONCE, REMOVED_AT_ONCE, 1, 0]
     assert [len(batch) for batch in log.batches] == [REMOVED_AT_ONCE, REMOVED_AT_ONCE, 1]
     assert len(tokens) == 0 and tokens.next_expiry_ms() is None
+
+
+def test_keys_of_a_login_are_derived_once_and_end_with_the_token() -> None:
+    tokens = tokens_of(Log())
+    one, other = (tokens.create(ANN, ANN, [], -1, 0) for _ in range(2))
+    made = tokens.credential(one, Mechanism.SCRAM_SHA_256)
+    password = base64.b64encode(tokens.secret_of(one.token_id))
+    salted = hashlib.pbkdf2_hmac("sha256", password, made.salt, made.iterations)
+    assert made == Credential.made(Mechanism.SCRAM_SHA_256, made.salt, salted, 4096)
+    tokens.renew(ANN, tokens.secret_of(one.token_id), 7, 0)
+    assert tokens.credential(one, Mechanism.SCRAM_SHA_256) is made
+    assert tokens.credential(other, Mechanism.SCRAM_SHA_256) != made
+    assert len(tokens.credential(one, Mechanism.SCRAM_SHA_512).stored_key) == 64
+    tokens.expire(ANN, tokens.secret_of(one.token_id), -1, 0)
+    assert tokens.credential(one, Mechanism.SCRAM_SHA_256).salt != made.salt
 
 
 def test_too_many_renewers_are_refused() -> None:
