@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from .errors import DirectoryLocked, StorageError
-from .format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE
+from .format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE, SECURITY_FILES
 from .io import folder_copies
 from .io.disk_errors import is_transient
 from .io.files import Files, write_atomically
@@ -34,7 +34,7 @@ from .io.folder_copies import Entry
 
 NEW, OLD, MARKER, PLAN, DECISION = "new", "old", "marker", "restore-plan.json", "restore-decision.json"
 LOST_AND_FOUND = "lost+found"  # in the root of an ext file system; it belongs to root
-LEFT_ALONE = frozenset((LOCK, RESTORE, LOST_AND_FOUND))
+LEFT_ALONE = frozenset((LOCK, RESTORE, LOST_AND_FOUND)) | SECURITY_FILES  # clients would lose what they need
 _VERSION = 1
 
 

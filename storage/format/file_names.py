@@ -14,6 +14,16 @@ META_PROPERTIES = "meta.properties"
 METADATA_TOPIC = "__cluster_metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
+SECURITY_FILES = frozenset(
+    (
+        "client.properties",
+        "security.json",
+        "security-ca.pem",
+        "security-truststore.p12",
+        *(f"security-{user}.{kind}" for user in ("admin", "user") for kind in ("pem", "p12", "properties")),
+    )
+)
+"""The files of `ottla serve --security`, for clients and for its next start. They are no data."""
 RESTORE = ".ottla-restore"
 """The folder of a restore that is in progress or was interrupted, see restore.py."""
 

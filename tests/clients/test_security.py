@@ -23,6 +23,8 @@ from ottla.broker.testing.client_settings import client_settings
 from ottla.broker.testing.security import STATE, made
 from ottla.client import Consumer as OttlaConsumer
 from ottla.client import Producer as OttlaProducer
+from ottla.storage.format.file_names import SECURITY_FILES
+from ottla.tools.ctl.command import ctl
 from ottla_testing.broker.serving import serving
 from ottla_testing.clients.four_clients import READERS, run_kcat
 from ottla_testing.each import each
@@ -226,3 +228,24 @@ def test_serve_writes_what_clients_need_and_keeps_it(word: str, tmp_path: Path) 
             _, error = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 0
             assert all(password not in error for password in state["users"].values())
+
+
+@pytest.mark.process
+def test_files_and_users_stay_over_a_reset_and_a_restore(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--security", "sasl_ssl", "--control", "127.0.0.1:0")
+    with serving(tmp_path, *FLAGS, *flags, listeners=3) as (_, lines):
+        address, control = (line.rpartition(" ")[2] for line in lines[:2])
+        folder = tmp_path / "data"
+        names = [name for name in SECURITY_FILES if (folder / name).exists()]
+        before = {name: (folder / name).read_bytes() for name in names}
+        assert {"client.properties", "security-user.properties", STATE} <= before.keys()
+        security = made("sasl_ssl", before[STATE])
+        security.folder = str(folder)
+        settings = client_settings("confluent-kafka", address, security, "user", "SCRAM-SHA-512")
+        assert ctl(["--control", control, "snapshots", "take", "one"]) == 0
+        for words in (["state", "reset"], ["snapshots", "restore", "one"]):
+            assert ctl(["--control", control, *words]) == 0, capsys.readouterr()
+            assert {name: (folder / name).read_bytes() for name in names} == before
+            producer = Producer(settings)
+            producer.produce("t", b"bread")
+            assert producer.flush(PATIENCE_S) == 0

@@ -21,6 +21,7 @@ from ottla.broker.testing.client_settings import LIBRARIES, client_settings, pro
 from ottla.broker.testing.embedded import OperationError
 from ottla.broker.testing.security import STATE, Security, made
 from ottla.protocol.internal_records.metadata_records import UserScramCredentialRecord
+from ottla.storage.format.file_names import SECURITY_FILES
 from ottla_testing.each import each
 
 SASL = [word for word in PROTOCOLS if word.startswith("sasl")]
@@ -44,6 +45,7 @@ def test_files_are_private_and_have_what_clients_need(word: str, tmp_path: Path)
         *(f"security-{user}.{kind}" for user in security.identities for kind in ("pem", "p12")),
     }
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    assert names <= SECURITY_FILES  # which a reset and a restore leave where they are
     shown = repr(security)
     secrets = [*security.users.values(), *filter(None, [security.store_password])]
     secrets += [one.key for one in security.identities.values()]
