@@ -109,14 +109,14 @@ class Security:
         found = {"listener.security.protocol.map": ",".join(f"{name}:{self.protocol}" for name in names)}
         found["super.users"] = f"User:{ADMIN}"
         if self.has_sasl:
+            if broker_fact("sasl.enabled.mechanisms", profile) is None:
+                raise ConfigError(f"security {self.word} needs release 0.10.0 or newer, which has SASL mechanisms")
             found["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
             options = " ".join(f'user_{user}="{password}"' for user, password in self.users.items())
             for name in names:
                 prefix = f"listener.name.{name.lower()}.{PLAIN.lower()}."
                 found[f"{prefix}{JAAS_CONFIG}"] = f"{PLAIN_MODULE} required {options};"
         if self.has_tls:
-            if broker_fact("ssl.keystore.certificate.chain", profile) is None:
-                raise ConfigError(f"security {self.word} needs release 2.7 or newer, which has keys in PEM (KIP-651)")
             assert self.authority is not None
             self.names = tuple(sorted({*LOCAL_NAMES, *_names(hosts)}))
             server = self.issue(self.names)
@@ -127,8 +127,7 @@ class Security:
             found["ssl.client.auth"] = "required"
             found["ssl.truststore.type"] = "PEM"
             found["ssl.truststore.certificates"] = self.authority.chain if self.authority else ""
-            if broker_fact("ssl.principal.mapping.rules", profile) is not None:
-                found["ssl.principal.mapping.rules"] = NAME_RULE
+            found["ssl.principal.mapping.rules"] = NAME_RULE
         return found
 
     def issue(self, names: Iterable[str], **more: Any) -> Identity:

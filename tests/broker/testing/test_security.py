@@ -146,6 +146,21 @@ def test_properties_keep_backslashes_and_lines() -> None:
     assert properties({"a": "C:\\x", "b": 1, "c": "two\nlines\n"}) == "a=C:\\\\x\nb=1\nc=two\\nlines\\n\n"
 
 
+@each("release", ["0.8.2", "0.9"])
+def test_release_without_mechanisms_is_refused(release: str) -> None:
+    with pytest.raises(ConfigError, match=r"security sasl_plaintext needs release 0\.10\.0 or newer"):
+        Embedded(release=release, security="sasl_plaintext")
+
+
+@each("release", ["0.10.0", "2.0", "3.3", "4.4"])
+@each("word", list(PROTOCOLS))
+def test_each_security_is_that_of_each_release(release: str, word: str) -> None:
+    with Embedded(release=release, security=word) as broker:
+        state: Any = broker._thread.operations
+        assert set(state.running.state.scram.users) == set(broker.users)
+        assert broker.options.listeners[0].protocol == PROTOCOLS[word]
+
+
 def test_explicit_configs_win() -> None:
     broker = Embedded(security="sasl_plaintext", configs={"super.users": "User:root"})
     assert broker.options.config["super.users"] == "User:root"
