@@ -68,6 +68,8 @@ class Eyes:
     def __init__(self, side: Side) -> None:
         self._side = side
         self.cluster_id = ""
+        self.other_port = 0
+        """The port of a second listener, if there is one."""
         self._signs: dict[bytes, bytes] = {}
         self._ids: dict[bytes, bytes] = {}
 
@@ -105,7 +107,7 @@ class Eyes:
             return value.replace(self.cluster_id, CLUSTER) if self.cluster_id else value
         if name in ("usable_bytes", "total_bytes") and value >= 0:  # of the disk, at that moment
             return "BYTES"
-        if name == "port" and value == self._side.client.port:
+        if name == "port" and value in (self._side.client.port, self.other_port):
             return "PORT"
         return value
 

@@ -104,8 +104,58 @@ OF_A_PREVIEW = frozenset(
 UNKNOWN_KIND = "Unexpected resource type UNKNOWN"
 LOGGER_KIND = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
 FIXED = "a static quorum of Kafka can upgrade kraft.version; our voters are fixed"
+_REFUSALS = {29, 30, 31}
+_OF_THE_REQUEST = (
+    "duplicate config keys|Null value not supported|Unknown resource type|Unknown operations type"
+    "|Unknown config name|is not allowed for config key|Invalid (config )?value|Unexpected broker id|Node id must be"
+)
+
+
+def _is_refused_by_right(theirs: Any, ours: Any) -> bool:
+    """Returns whether ours refuses for a missing right, with its code or its text, and Kafka for the request."""
+    if isinstance(ours, int):
+        return ours in _REFUSALS and theirs in (35, 40, 42)
+    return str(ours).endswith("authorization failed.") and re.search(_OF_THE_REQUEST, str(theirs)) is not None
+
+
 REASONS = Reasons(
     [
+        Reason(
+            "AlterConfigs IncrementalAlterConfigs",
+            r"\.error_(code|message)$",
+            "a user without the right is refused before the request is checked: refusals show values of the broker",
+            _is_refused_by_right,
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
+            r"\.error_(code|message)$",
+            "KRaft's controller fails the whole request unexpectedly when one operation is unknown",
+            lambda theirs, ours: theirs in (-1, None) and (ours in _REFUSALS or str(ours).endswith("failed.")),
+            about=lambda request: bool(_operations(request) - set(range(4))),
+        ),
+        Reason(
+            "CreateAcls DeleteAcls DescribeAcls AlterUserScramCredentials AlterClientQuotas CreateTopics "
+            "UpdateFeatures ElectLeaders AlterPartitionReassignments ListPartitionReassignments CreatePartitions "
+            "UnregisterBroker",
+            r"error_message$",
+            "Kafka's refusal shows an object of its process",
+            lambda theirs, ours: (
+                str(theirs).startswith("Request Request(") and str(ours) == "Cluster authorization failed."
+            ),
+        ),
+        Reason(
+            "DescribeUserScramCredentials",
+            "^$",
+            "Kafka does not respond to a refused request for all users",
+            lambda theirs, ours: theirs == "no response: TimeoutError",
+        ),
+        Reason(
+            "CreateDelegationToken",
+            "principal_name$",
+            "an owner with a name and no type is refused with that reason, where Kafka fails",
+            lambda theirs, ours: theirs == "ANONYMOUS",
+            about=lambda request: bool(request.owner_principal_name) and not request.owner_principal_type,
+        ),
         Reason(
             "CreateDelegationToken",
             "error_code$",

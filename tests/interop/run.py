@@ -29,6 +29,7 @@ MODULES = [
     "coordinators",
     "described_configs",
     "difference",
+    "denied",
     "refused_batches",
     "admin_clients",
     "directories",

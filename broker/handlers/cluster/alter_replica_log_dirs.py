@@ -26,6 +26,8 @@ async def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """Handles each partition on its own; the last of several directories for one partition counts."""
+    if not context.allowed(AclOperation.ALTER, ResourceType.CLUSTER):
+        return await _refused(request, context)
     wanted: dict[tuple[str, int], str] = {}
     for requested in request.dirs:
         for topic in requested.topics:
@@ -37,7 +39,6 @@ async def alter_replica_log_dirs(
         if context.is_due(PARTITION_ENTRIES):
             await context.next_step()
         try:
-            context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
             _move(name, index, path, context)
             code = ErrorCode.NONE
         except Exception as error:
@@ -45,6 +46,18 @@ async def alter_replica_log_dirs(
         result = results.setdefault(name, TopicResult(topic_name=name, partitions=[]))
         result.partitions.append(Result(partition_index=index, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+async def _refused(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    """Returns the response to a client without the right: as in Kafka, all that was requested, as it was."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    results: list[TopicResult] = []
+    for topic in (topic for requested in request.dirs for topic in requested.topics):
+        if context.is_due(1 + len(topic.partitions) // LISTED_PER_ENTRY):
+            await context.next_step()
+        partitions = [Result(partition_index=index, error_code=code) for index in topic.partitions]
+        results.append(TopicResult(topic_name=topic.name, partitions=partitions))
+    return AlterReplicaLogDirsResponse(results=results)
 
 
 def _move(name: str, index: int, path: str, context: RequestContext) -> None:

@@ -67,9 +67,11 @@ def _check(resource: Resource, times: int, context: RequestContext) -> None:
     behaviour = context.broker.profile.behaviour
     if times > 1 and behaviour.kraft_configs:
         raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-    has_text = behaviour.refusal_texts == "alter"
     kind, name = resource.resource_type, resource.resource_name
-    check_allowed(context, AclOperation.ALTER_CONFIGS, kind, name, has_text=has_text)
+    try:
+        check_allowed(context, AclOperation.ALTER_CONFIGS, kind, name, has_text=behaviour.refusal_texts == "alter")
+    except Refused as refused:
+        raise Refused(refused.code, wordless=True) if kind == BROKER_LOGGER else refused from None
 
 
 async def _unknown(

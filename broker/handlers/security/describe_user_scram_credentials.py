@@ -25,12 +25,20 @@ async def describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     """Describes each requested user once, in the order of the request, or all users by name."""
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=code, error_message=None, results=[])
+        return _refused(len(request.users or ()))
     requested = Counter(user.name for user in request.users or ())
     users = requested or dict.fromkeys(context.broker.scram.users, 1)
     results = await context.mapped(lambda user: _described(user, users[user], context), list(users))
     return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=0, error_message="", results=results)
+
+
+def _refused(count: int) -> DescribeUserScramCredentialsResponse:
+    """Returns the response to a client without the right: as in Kafka, with a result without a name for each user."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    results = [Result(user="", error_code=code, error_message=None, credential_infos=[]) for _ in range(count)]
+    return DescribeUserScramCredentialsResponse(
+        throttle_time_ms=0, error_code=code, error_message=None, results=results
+    )
 
 
 def _described(user: str, times: int, context: RequestContext) -> Result:

@@ -66,7 +66,7 @@ async def _responses(requested: list[tuple[str | None, bytes]], context: Request
     both = {
         name
         for name in named.values()
-        if counts[name, ZERO_UUID] == 1 and context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        if counts[name, ZERO_UUID] == 1 and _may_delete(name, context)  # else it would show which topic has the id
     }
     responses: list[Result] = []
     for (name, topic_id), times in counts.items():
@@ -89,6 +89,13 @@ async def _responses(requested: list[tuple[str | None, bytes]], context: Request
         elif named.get(topic_id) not in both:
             responses.append(await _delete(name, topic_id, context))
     return responses
+
+
+def _may_delete(name: str, context: RequestContext) -> bool:
+    return context.allowed(AclOperation.DELETE, ResourceType.CLUSTER) or all(
+        context.allowed(operation, ResourceType.TOPIC, name)
+        for operation in (AclOperation.DESCRIBE, AclOperation.DELETE)
+    )
 
 
 async def _delete(name: str | None, topic_id: bytes, context: RequestContext) -> Result:
