@@ -12,7 +12,10 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+if TYPE_CHECKING:
+    import ssl
 
 MECHANISM = "OAUTHBEARER"
 LOGIN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -155,6 +158,31 @@ def millis(seconds: float) -> int:
     if math.isinf(ms := seconds * 1000):
         return LONG_MAX if ms > 0 else -LONG_MAX - 1
     return max(-LONG_MAX - 1, min(math.floor(ms + 0.5), LONG_MAX))
+
+
+def trust_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options of the login module about the trust store of an HTTPS URL of tokens or keys."""
+    return {name: text for name, text in options.items() if name.startswith("ssl.truststore.")}
+
+
+def https_context(options: Mapping[str, str]) -> ssl.SSLContext:
+    """Returns the context of connections to an HTTPS URL. Without a trust store in `options` the certificates of the
+    system are trusted. Raises ValueError for a store that cannot be read."""
+    import ssl  # few clients and brokers have such a URL
+
+    from .key_stores import JKS, PEM, TrustStore
+
+    inline = options.get("ssl.truststore.certificates")
+    kind = options.get("ssl.truststore.type") or (JKS if inline is None else PEM)
+    location, password = options.get("ssl.truststore.location"), options.get("ssl.truststore.password")
+    trusted = TrustStore(kind, location, password, inline)
+    if not trusted:
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Java takes any certificate of the trust store as the end of a chain, not only a root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trusted.load_into(context)
+    return context
 
 
 def joined(names: Iterable[str]) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ...protocol.oauthbearer import JAVA_BLANK, scopes
+from ...protocol.oauthbearer import JAVA_BLANK, scopes, trust_options
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class SignedSettings:
     scope_claim: str
     sub_claim: str
     any_audience: bool = False
+    trust: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The options of the login module about the trust store of an HTTPS URL."""
 
 
 def oauthbearer_settings(config: Config, prefix: str, options: Mapping[str, str]) -> UnsecuredSettings | SignedSettings:
@@ -73,7 +75,7 @@ def oauthbearer_settings(config: Config, prefix: str, options: Mapping[str, str]
     if handler not in SIGNED_HANDLERS:
         known = f"{UNSECURED_HANDLER} and {SIGNED_HANDLERS[0]}"
         raise ConfigError(f"{name}: the class {handler!r:.200} is not known; known are {known}")
-    return _signed(config, prefix)
+    return _signed(config, prefix, options)
 
 
 def _unsecured(name: str, options: Mapping[str, str]) -> UnsecuredSettings:
@@ -92,7 +94,7 @@ def _unsecured(name: str, options: Mapping[str, str]) -> UnsecuredSettings:
     )
 
 
-def _signed(config: Config, prefix: str) -> SignedSettings:
+def _signed(config: Config, prefix: str, options: Mapping[str, str]) -> SignedSettings:
     def value(name: str, default: Any = None) -> Any:
         """Returns the value for the mechanism, for the listener, or for the broker."""
         for prefixed in (f"{prefix}oauthbearer.{name}", f"{prefix}{name}"):
@@ -125,6 +127,7 @@ def _signed(config: Config, prefix: str) -> SignedSettings:
         text("sasl.oauthbearer.scope.claim.name", "scope") or "scope",
         text("sasl.oauthbearer.sub.claim.name", "sub") or "sub",
         bool(value("sasl.oauthbearer.allow.unverified.audience", False)),
+        tuple(sorted(trust_options(options).items())),
     )
     if config.fact("sasl.oauthbearer.allow.unverified.issuer") is not None:  # from 4.4 on
         if not made.audiences and not made.any_audience:

@@ -30,6 +30,7 @@ from ...protocol.oauthbearer import (
     check_extensions,
     client_first,
     double,
+    https_context,
     json_object,
     millis,
     sections,
@@ -288,12 +289,14 @@ def file_source(path: Path) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A URL of tokens: a file, or a token endpoint with the client's credentials (RFC 6749, 4.4)."""
+    """A URL of tokens: a file, or a token endpoint with the client's credentials (RFC 6749, 4.4). `trust` has the
+    options of its trust store."""
 
     url: str
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     scope: str | None = None
+    trust: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     timeout_s: float = 10.0
 
     def source(self) -> Source:
@@ -314,7 +317,7 @@ class Endpoint:
         if not client_id or not secret:
             names = "sasl.oauthbearer.client.credentials.client.id and .client.secret"
             raise ConfigError(f"OAUTHBEARER needs {names} for the token endpoint")
-        return endpoint_source(Endpoint(url, client_id, secret, scope))
+        return endpoint_source(Endpoint(url, client_id, secret, scope, self.trust))
 
     def request(self) -> urllib.request.Request:
         """Returns the HTTP request for a token."""
@@ -381,9 +384,12 @@ def _unreachable(endpoint: Endpoint, error: Exception) -> TokenError:
 
 def _post(endpoint: Endpoint) -> str:
     opener = urllib.request.OpenerDirector()
+    is_https = endpoint.url.lower().startswith("https:")
+    transport = (
+        urllib.request.HTTPSHandler(context=https_context(endpoint.trust)) if is_https else urllib.request.HTTPHandler()
+    )
     for handler in (
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
+        transport,
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
     ):  # no proxies, no redirects, which would take the secret elsewhere, and no other schemes

@@ -18,6 +18,7 @@ from typing import Any
 from ...protocol.jaas import parse_jaas
 from ...protocol.key_stores import JKS, PEM, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
 from ...protocol.limits import INT32_MAX
+from ...protocol.oauthbearer import trust_options
 from .bearer import Backoff, Endpoint, bearer_login
 from .errors import ConfigError
 from .sasl import MECHANISMS, OAUTHBEARER, Login, LoginMethod
@@ -145,6 +146,7 @@ class SecurityOptions:
                 self.sasl_oauthbearer_client_credentials_client_id or options.get("clientId"),
                 self.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret"),
                 self.sasl_oauthbearer_scope or options.get("scope"),
+                trust_options(options),
             )
         return bearer_login(self.sasl_oauth_token_provider, endpoint, options, Backoff(first_ms, max_ms))
 

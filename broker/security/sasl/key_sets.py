@@ -18,9 +18,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from ....protocol.oauthbearer import https_context
 from ...clock import Clock, Timer
 from ...config.oauthbearer import SignedSettings
 from ...logs import get_logger
@@ -172,7 +175,7 @@ class KeyUrl:
     def __init__(self, settings: SignedSettings, fetch: Fetch | None = None) -> None:
         """`fetch` returns the bytes of a URL, and raises ValueError."""
         self._settings = settings
-        self._fetch = fetch or fetched
+        self._fetch = fetch or partial(fetched, trust=dict(settings.trust))
         self._set: KeySet | None = None
         self._clock: Clock | None = None
         self._timers: list[Timer] = []
@@ -256,8 +259,11 @@ def source_of(settings: SignedSettings) -> KeySource:
     return KeyFile(urllib.parse.unquote(parts.path)) if parts.scheme == "file" else KeyUrl(settings)
 
 
-async def fetched(url: str) -> bytes:
-    """Fetches a URL by a thread of its own, within FETCH_SECONDS. Raises ValueError, one line."""
+async def fetched(url: str, trust: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """Fetches a URL by a thread of its own, within FETCH_SECONDS. `trust` has the options of an HTTPS URL.
+
+    Raises ValueError, one line.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[bytes] = loop.create_future()
 
@@ -271,7 +277,7 @@ async def fetched(url: str) -> bytes:
 
     def work() -> None:
         try:
-            result: tuple[bytes | None, str] = _get(url, time.monotonic() + FETCH_SECONDS), ""
+            result: tuple[bytes | None, str] = _get(url, time.monotonic() + FETCH_SECONDS, trust), ""
         except Exception as error:
             result = None, f"cannot fetch the key set: {_cause(error)}"
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -294,12 +300,13 @@ def _cause(error: Exception) -> str:
     return str(getattr(reason, "strerror", None) or reason or type(reason).__name__).replace("\n", " ")[:200]
 
 
-def _get(url: str, deadline: float) -> bytes:
+def _get(url: str, deadline: float, trust: Mapping[str, str]) -> bytes:
     """Reads at most SET_BYTES_MAX bytes, until `deadline`, a time of `time.monotonic`."""
     opener = urllib.request.OpenerDirector()
+    is_https = url.lower().startswith("https:")
+    transport = urllib.request.HTTPSHandler(context=https_context(trust)) if is_https else urllib.request.HTTPHandler()
     for handler in (
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
+        transport,
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
     ):  # no proxies, no redirects and no other schemes

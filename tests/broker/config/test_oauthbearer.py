@@ -74,6 +74,17 @@ def test_classes_of_signed_tokens(package: str, validator: str) -> None:
     assert (found.scope_claim, found.sub_claim) == ("scope", "sub")
 
 
+def test_trust_store_is_that_of_the_login_module() -> None:
+    options = 'ssl.truststore.location="/ca.p12" ssl.truststore.type="PKCS12" ssl.truststore.password="secret" x="y"'
+    found = settings(SIGNED | UNVERIFIED | jaas(options))
+    assert dict(found.trust) == {
+        "ssl.truststore.location": "/ca.p12",
+        "ssl.truststore.type": "PKCS12",
+        "ssl.truststore.password": "secret",
+    }
+    assert "secret" not in repr(found)
+
+
 def test_mechanism_goes_before_listener_and_broker() -> None:
     found = settings(
         SIGNED

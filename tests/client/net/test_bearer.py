@@ -27,6 +27,7 @@ from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.oauthbearer import LOGIN_MODULE, json_object, parse_client_first, sections, unsecured_token
 from ottla_testing.broker import harness
+from ottla_testing.certificates import Authority
 from ottla_testing.client.scripted import ScriptedBroker, ScriptedNetwork, metadata
 from ottla_testing.each import each
 from ottla_testing.protocol.tokens import Pages, Served, json_page
@@ -328,6 +329,18 @@ async def test_endpoint_without_a_token(page: Any, text: str, count: int | None)
         await login_of(endpoint(pages.url, **CREDENTIALS)).begin()
     assert "secret" not in str(raised.value) and "se:cret" not in str(raised.value)
     assert not count or len(pages.requests) == count
+
+
+async def test_certificate_of_an_https_endpoint_must_be_trusted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    options = f'ssl.truststore.type="PEM" ssl.truststore.location="{authority.trusted}"'
+    with Pages(lambda served: json_page({"access_token": "abc"}), authority.issue("server")) as pages:
+        config = endpoint(pages.url, **CREDENTIALS)
+        login = login_of({**config, "sasl.jaas.config": f"{LOGIN_MODULE} required {options};"})
+        assert (await first_of(login)).token == "abc"
+        with pytest.raises(KafkaError, match=r"cannot reach the token endpoint at .*certificate verify failed"):
+            await login_of(config).begin()
+    assert len(pages.requests) == 1
 
 
 async def test_endpoint_that_comes_back_gives_a_token() -> None:

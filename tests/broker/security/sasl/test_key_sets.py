@@ -25,6 +25,7 @@ from ottla.broker.security.sasl.key_sets import (
     shown,
     source_of,
 )
+from ottla_testing.certificates import STORE_PASSWORD, Authority
 from ottla_testing.each import each
 from ottla_testing.protocol.tokens import Pages, key_set, public, signer
 
@@ -237,6 +238,31 @@ async def test_response_that_is_no_set_is_one_line(
         key_sets.KeySet(await fetched(pages.url))
     assert "\n" not in str(raised.value) and "secret" not in str(raised.value)
     assert len(pages.requests) == 1
+
+
+@each("trusted", ["file", "store", "text", "other", ""])
+async def test_certificate_of_an_https_server_must_be_trusted(trusted: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    other = Authority(tmp_path / "other")
+    trust = {
+        "file": {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.trusted)},
+        "store": {
+            "ssl.truststore.type": "PKCS12",
+            "ssl.truststore.location": str(authority.trusted_pkcs12()),
+            "ssl.truststore.password": STORE_PASSWORD,
+        },
+        "text": {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority.trusted.read_text()},
+        "other": {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(other.trusted)},
+        "": {},
+    }[trusted]
+    with Pages(lambda served: (200, {}, keys("one")), authority.issue("server")) as pages:
+        source = KeyUrl(settings(keys_url=pages.url, trust=tuple(trust.items())))
+        if trusted in ("other", ""):
+            with pytest.raises(ValueError, match=r"cannot fetch the key set: .*certificate verify failed"):
+                await source.load()
+        else:
+            await source.load()
+            assert source.find("one", RSA)
 
 
 async def test_server_that_is_gone_is_one_line() -> None:

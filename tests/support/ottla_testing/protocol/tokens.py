@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -67,10 +69,14 @@ class Served(NamedTuple):
     body: str
 
 
-class Pages:
-    """An HTTP server on 127.0.0.1. `page` returns status, headers and body of a request, or bytes as they are sent."""
+Page: TypeAlias = Callable[[Served], tuple[int, dict[str, str], bytes]]
 
-    def __init__(self, page: Callable[[Served], tuple[int, dict[str, str], bytes]]) -> None:
+
+class Pages:
+    """An HTTP server on 127.0.0.1. `page` returns status, headers and body of the response."""
+
+    def __init__(self, page: Page, identity: Path | None = None) -> None:
+        """`identity` is a PEM file with a key and its certificate, of a server with TLS."""
         self.page = page
         self.requests: list[Served] = []
         pages = self
@@ -93,8 +99,12 @@ class Pages:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if identity is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(identity)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http{'s' if identity else ''}://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         self._thread.start()
