@@ -98,8 +98,10 @@ def _key(entry: Any) -> Key | None:
         return None
     found = cast("dict[str, Any]", entry)
     kind, use, operations = found.get("kty"), found.get("use", "sig"), found.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
+        return None
     key_id, only = found.get("kid"), found.get("alg")
-    if not isinstance(kind, str) or kind not in _PUBLIC or use != "sig" or "verify" not in (operations or ()):
+    if not isinstance(kind, str) or kind not in _PUBLIC or use != "sig":
         return None
     fields = {name: found.get(name) for name in _PUBLIC[kind]}
     if not all(isinstance(text, str) and text for text in fields.values()) or not isinstance(key_id, str | None):

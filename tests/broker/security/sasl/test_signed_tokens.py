@@ -280,6 +280,21 @@ def test_data_that_are_no_key_set(data: bytes) -> None:
         KeySet(data)
 
 
+names = st.sampled_from(["kty", "kid", "use", "key_ops", "alg", "n", "e", "crv", "x", "y", "k"])
+texts = st.sampled_from(["RSA", "EC", "OKP", "oct", "sig", "verify", "P-256", "Ed25519", "RS256", "AQAB", "one", ""])
+values = st.none() | st.booleans() | st.integers() | texts | st.lists(texts, max_size=2)
+
+
+@given(st.lists(st.dictionaries(names, values, max_size=11), max_size=3), st.sampled_from(ALGORITHMS))
+def test_any_key_set_verifies_or_refuses(keys: list[dict[str, Any]], algorithm: str) -> None:
+    found = KeySet(key_set(*keys, {**public(signer(RSA)), **dict(list(keys[0].items())[:2] if keys else [])}))
+    for key_id in (None, "one"):
+        key = found.find(key_id, algorithm)
+        if key is not None:
+            with contextlib.suppress(ValueError):
+                assert not key.verifies(algorithm, b"signed", b"x" * 64)
+
+
 def test_set_without_usable_keys_has_none() -> None:
     assert KeySet(b'{"keys":[5, null, {}, {"kty":[]}, {"kty":"EC","crv":"x","x":"a","y":"b"}]}').keys == []
 
