@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import base64
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from apache_kafka import START_SECONDS, Kafka
 from side_by_side import RELEASES as BESIDE
-from side_by_side import WITH_ZOOKEEPER, RawClient, Side, both
+from side_by_side import WITH_ZOOKEEPER, RawClient, both
 
 from ottla.client.net.sasl import Login
 from ottla.protocol.messages.security.create_delegation_token import CreateDelegationTokenRequest as Create
@@ -50,6 +53,7 @@ def run_client(release: str) -> str:
 LOGIN = f'{MODULE} required username="kafka" password="p" user_kafka="p" user_ann="p" user_bob="p" user_cat="p";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 MODULES = {"PLAIN": LOGIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
+NOT_FOUND = 62
 NEAR_MS = 120_000
 """Times of both are compared to within this, relative to the present."""
 
@@ -78,8 +82,8 @@ def settings_of(release: str) -> dict[str, str]:
 class World:
     """One side, with its clients by user and its tokens in the order of their issue."""
 
-    def __init__(self, side: Side) -> None:
-        self.port = side.client.port
+    def __init__(self, port: int) -> None:
+        self.port = port
         self.clients: dict[str, RawClient] = {}
         self.tokens: list[tuple[str, bytes]] = []
 
@@ -235,7 +239,7 @@ def run_beside(release: str) -> str:
     for a while until it has the same result."""
     differences = []
     with both(release, authorizer=False, **settings_of(release)) as pair:
-        theirs, ours = World(pair.theirs), World(pair.ours)
+        theirs, ours = World(pair.theirs.client.port), World(pair.ours.client.port)
         steps = steps_of(release)
         for step in steps:
             expected = step.run(ours)
@@ -249,5 +253,91 @@ def run_beside(release: str) -> str:
     return f"{len(steps)} calls, as with Apache Kafka"
 
 
+# In a directory
+
+IN_DIRECTORY = ("3.9", "4.3", "4.4")
+SERVE = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0"]
+
+
+@contextmanager
+def ours_on(folder: Path, release: str) -> Iterator[int]:
+    """Runs `ottla serve` on a directory; yields its port."""
+    command = [*SERVE, "--data-dir", str(folder), "--release", release]
+    for name, text in settings_of(release).items():
+        if "controller" not in name:
+            command += ["--override", f"{name}={text.replace(',CONTROLLER:SASL_PLAINTEXT', '')}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        words = process.stdout.readline().split()
+        if words[:3] != ["ottla", "ready", "on"]:
+            raise Failed(process.stderr.read()[-1000:])
+        try:
+            yield int(words[3].rpartition(":")[2])
+        finally:
+            process.terminate()
+
+
+def seen(world: World, port: int) -> Any:
+    """Returns the tokens as a broker on another port describes them, after logins by all of them."""
+    world.port = port
+    world.clients.clear()
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            logins = [log_in(number, mechanism).run(world) for number in (0, 2) for mechanism in tuple(MODULES)[1:]]
+            return describe("kafka", version=3).run(world), logins
+        except OSError:  # Kafka listens before it serves
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+def numbers_of(described: Any) -> list[int]:
+    """Returns the numbers of described tokens."""
+    return [facts[0] for facts, _ in described[1]]
+
+
+def run_in_directory(release: str) -> str:
+    """Tokens that Kafka issued are served by our broker on its directory, and those of ours by Kafka again."""
+    kafka = Kafka(release, None, 1, **settings_of(release))
+    try:
+        world = World(kafka.port)
+        steps = [create("ann", "User:bob", version=3), create("bob"), create("ann", owner="User:cat", version=3)]
+        for step in [*steps, describe("ann"), renew("bob", 0, 30 * DAY_MS), expire("bob", 1, -1)]:
+            end = time.monotonic() + START_SECONDS
+            while True:
+                try:
+                    result = step.run(world)
+                except OSError:
+                    result = None
+                if result is not None and result[0] != NOT_FOUND:
+                    break
+                if time.monotonic() > end:
+                    raise Failed(f"{step.name}: {result}")
+                time.sleep(0.2)
+        end = time.monotonic() + START_SECONDS
+        while numbers_of(describe("kafka").run(world)) != [0, 2]:  # its broker takes in what its controller did
+            if time.monotonic() > end:
+                raise Failed("Kafka still has the token that was removed")
+            time.sleep(0.2)
+        theirs = seen(world, kafka.port)
+        kafka.kill()
+        with ours_on(kafka.log_dirs[0], release) as port:
+            ours = seen(world, port)
+            if ours != theirs:
+                raise Failed(f"in our broker: {ours}\n  in Kafka: {theirs}")
+            create("cat", "User:ann", version=3).run(world)
+            renew("cat", 2, 240_000).run(world)
+            changed = seen(world, port)
+        kafka.start()
+        again = seen(world, kafka.port)
+        if again != changed:
+            raise Failed(f"in Kafka again: {again}\n  in our broker: {changed}")
+    finally:
+        kafka.stop()
+    return f"{len(theirs[0][1])} tokens of Kafka in our broker, {len(changed[0][1])} of ours in Kafka, with logins"
+
+
 CHECKS = [Check(f"delegation tokens, Java {release}", partial(run_client, release)) for release in RELEASES]
 CHECKS += [Check(f"delegation tokens, release {release}", partial(run_beside, release)) for release in BESIDE]
+CHECKS += [Check(f"delegation tokens in a directory, {r}", partial(run_in_directory, r)) for r in IN_DIRECTORY]
