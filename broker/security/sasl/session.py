@@ -150,8 +150,10 @@ class SaslSession:
         if not exchange.is_complete:
             return Reply(found, 0)
         principal = f"User:{exchange.user}"
-        if self.principal not in (None, principal):
-            raise SaslError(f"Cannot change principals during re-authentication from {self.principal}: {principal}")
+        if self.principal is not None and self.principal != principal:
+            before = self.principal.removeprefix("User:")
+            text = f"Cannot change principals during re-authentication from User.{before}: User.{exchange.user}"
+            raise SaslError(text)
         self.principal = principal
         self.token_authenticated = exchange.token_authenticated
         self._exchange = None

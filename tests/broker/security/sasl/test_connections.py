@@ -196,7 +196,8 @@ async def test_session_ends_and_is_renewed_by_the_same_principal(tmp_path: Path)
         await broker.settle()
         broker.clock.advance(DELAY_MS)
         response = await pending
-        assert response.error_code == 58 and "Cannot change principals" in response.error_message
+        text = "Cannot change principals during re-authentication from User.ann: User.bob"
+        assert (response.error_code, response.error_message) == (58, text)
         assert await client.is_closed()
         late = await logged_in(broker)
         broker.clock.advance(60_001)

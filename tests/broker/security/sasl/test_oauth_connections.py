@@ -104,7 +104,7 @@ async def test_session_is_renewed_with_a_new_token_of_the_same_name(tmp_path: Pa
         assert (await handshake(client)).error_code == 0
         first = client_first(unsecured_token(claims(broker, sub="bob")))
         code, text = await refusal(broker, client, first)
-        assert code == 58 and text == "Cannot change principals during re-authentication from User:ann: User:bob"
+        assert code == 58 and text == "Cannot change principals during re-authentication from User.ann: User.bob"
 
 
 async def test_expired_token_does_not_renew(tmp_path: Path) -> None:

@@ -209,7 +209,8 @@ async def test_session_may_be_renewed_by_another_token_of_the_owner_only(tmp_pat
         assert (await authenticated(client, login_of(second))).error_code == 0
         broker.clock.advance(2000)
         response = await refused(broker, client, login_of(third))
-        assert "Cannot change principals" in response.error_message
+        text = "Cannot change principals during re-authentication from User.ann: User.bob"
+        assert response.error_message == text
 
 
 async def test_token_that_is_removed_during_a_login(tmp_path: Path) -> None:
