@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ..security.sasl.session import SaslSession
     from ..security.sasl.validators import Validators
     from ..security.tls import TlsListener
-    from .encryption import Encryption
 
 
 SEND_BYTES = 256 * 1024  # responses of one read event are joined up to this size, and then sent
@@ -130,9 +129,15 @@ class Connections:
             for admission in self.admissions.values():
                 admission.admit_held()
 
-    def factory(self, listener: str, node_id: int) -> ClientConnection:
+    def factory(self, listener: str, node_id: int) -> asyncio.BufferedProtocol:
         """Creates the protocol object for an accepted socket; the event loop calls it."""
-        return ClientConnection(self, listener, node_id)
+        connection = ClientConnection(self, listener, node_id)
+        tls = self.tls.get((node_id, listener)) if self.tls else None
+        if tls is None:
+            return connection
+        from .encryption import Encryption  # few brokers have such a listener
+
+        return Encryption(connection, self.broker, tls)
 
     def cut(self, node_id: int | None = None, listener: str | None = None) -> None:
         """Aborts open connections: of a node, of a listener, of both, or all of them."""
@@ -240,7 +245,6 @@ class ClientConnection(asyncio.BufferedProtocol):
     """One client connection, as a protocol of the event loop."""
 
     __slots__ = (
-        "_encryption",
         "_holds",
         "_info",
         "_mutes",
@@ -267,7 +271,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.node_id = node_id
         self._wire = FrameReceiver(shared.pool, shared.broker.config.of(node_id)["socket.request.max.bytes"])
         self._session: SaslSession | None = None
-        self._encryption: Encryption | None = None  # until the handshake is over
         self._running: _Running | None = None
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
@@ -288,8 +291,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._info = ConnectionInfo(self.listener, _host(local), _host(peer), library, self.node_id, _port(peer))
         if self.shared.sasl and (sasl := self.shared.sasl.get((self.node_id, self.listener))) is not None:
             self._begin_sasl(sasl)
-        if self.shared.tls and (tls := self.shared.tls.get((self.node_id, self.listener))) is not None:
-            self._begin_tls(tls)
         self.shared.open.add(self)
         self.number = next(self.shared.numbers)
         self._opened_ms = self.shared.broker.clock.now_ms()
@@ -303,15 +304,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.stop()
             return
         verdict = self._verdict = self.shared.admissions[self.node_id].arrive(self)
-        if verdict is Verdict.REFUSED:
-            self.refuse()
-            return
         if verdict is Verdict.SERVED:
             self._served()
-        else:
+        elif verdict is Verdict.HELD:
             self._hold()
-        if self._encryption is not None:
-            self._encryption.begin(self.shared.broker.loop, self._transport)
+        else:
+            self.refuse()
 
     def _served(self) -> None:
         """Serves an admitted connection, unless its address has opened connections too fast (KIP-612)."""
@@ -320,31 +318,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
 
-    def _begin_tls(self, listener: TlsListener) -> None:
-        from .encryption import Encryption, faulted  # few brokers have such a listener
-
-        self._encryption = Encryption(
-            self, listener, faulted(self.shared.broker, listener, self.listener, self.node_id)
-        )
-        self._holds += 1
-
-    def secured(self, transport: asyncio.Transport, principal: str | None) -> None:
-        """Serves the connection by `transport`, which encrypts; `principal` is that of the client's certificate."""
-        self._encryption = None
-        self._transport = transport
-        if principal is not None and self._session is None:
+    def identify(self, principal: str) -> None:
+        """Sets the principal that a certificate proves; with SASL it is that of the login."""
+        if self._session is None:
             self._info.principal = principal
-        self._holds -= 1
-        self._reading = True
-        if self.shared.stopping:
-            self.stop()
-        else:
-            self._process()
 
-    def insecure(self, error: Exception) -> None:
-        """Closes the connection after a handshake that failed."""
-        self._transport.abort()
-        self.connection_lost(error)
+    def explain(self, why: str) -> None:
+        """Notes why the connection is about to be closed."""
+        self._why = self._why or why
 
     def log_fields(self) -> dict[str, Any]:
         """The connection's fields for a log line."""
@@ -362,9 +343,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holds += 1
         self._reading = False
         self._transport.pause_reading()
-        if self._encryption is None:
-            # uvloop starts to read when connection_made() returns, also where this has paused it.
-            self.shared.broker.loop.call_soon(self._stay_paused)
+        # uvloop starts to read when connection_made() returns, also where this has paused it.
+        self.shared.broker.loop.call_soon(self._stay_paused)
 
     def _stay_paused(self) -> None:
         if not self._reading and not self._transport.is_closing():
@@ -436,8 +416,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the handler under way, if one waits."""
-        if self not in self.shared.open:  # of a handshake that failed
-            return
         running, self._running = self._running, None
         if running is not None:
             running.close()
@@ -445,10 +423,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             timer.cancel()
         if self._info.on_lost is not None:
             self._info.on_lost()
-        if self._encryption is not None:
-            self._why = self._why or self._encryption.explain(exc)
-        elif exc is not None and not isinstance(exc, ConnectionError):
-            self._broke_off(exc)
+        if exc is not None and not isinstance(exc, ConnectionError):  # not caused by the peer
+            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._info.log_fields())
         if self._peer is not None:
             if running is not None and running.seen is not None:
                 self._lost(running.seen, self._reason(exc))
@@ -459,20 +435,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._verdict is not Verdict.REFUSED:
             self.shared.admissions[self.node_id].leave(self)
 
-    def _broke_off(self, error: Exception) -> None:
-        from .encryption import is_of_tls
-
-        if is_of_tls(error):  # caused by the peer
-            get_logger().info("connection closed", reason=str(error), **self._info.log_fields())
-        else:
-            get_logger().warning("connection broke", error=str(error) or repr(error), **self._info.log_fields())
-
     # Requests
 
     def _process(self) -> None:
         """Starts the received requests one after the other, until one waits or responses have to be sent first."""
-        if self._encryption is not None:
-            return
         ready: list[Any] = []
         size = 0
         wire = self._wire

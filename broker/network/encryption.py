@@ -1,103 +1,233 @@
-"""The start of TLS on an accepted connection: the handshake, and the principal that a certificate proves.
+"""TLS between a socket and a client connection: the handshake, encryption, and the principal that a certificate proves.
 
-asyncio encrypts. Until the handshake is over the connection counts as open for the limits of connections and of idle
-time, and starts no request.
+The event loop's own TLS is not used: it drops the alert with which a handshake fails, from which a client learns that
+its certificate is refused, and reports a connection only after its handshake, so that limits of connections would not
+count it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..logs import get_logger
+from ..security.tls import NoName
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
+    from ..clock import Clock, Timer
     from ..security.tls import TlsListener
 
-HANDSHAKE_SECONDS = 60.0
-SHUTDOWN_SECONDS = 1.0  # a peer that does not confirm the end of TLS is not waited for, as in Kafka
+HANDSHAKE_MS = 60_000
+READ_BYTES = 256 * 1024
+_ENDED = (ssl.SSLZeroReturnError, ssl.SSLEOFError)
+_received = memoryview(bytearray(READ_BYTES))  # each read is decrypted before the next one begins
 
 
 class Encrypted(Protocol):
-    """A connection that waits for its handshake."""
+    """A connection that gets its bytes decrypted."""
 
-    def secured(self, transport: asyncio.Transport, principal: str | None) -> None: ...
-    def insecure(self, error: Exception) -> None: ...
+    listener: str
+    node_id: int
+
+    def connection_made(self, transport: Any) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, nbytes: int) -> None: ...
+    def eof_received(self) -> bool: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def identify(self, principal: str) -> None: ...
+    def explain(self, why: str) -> None: ...
     def log_fields(self) -> dict[str, Any]: ...
 
 
-class Encryption:
-    """The handshake of one connection."""
+class Encryption(asyncio.BufferedProtocol):
+    """The protocol of a socket, and the transport of the connection that it encrypts.
 
-    __slots__ = ("_connection", "_context", "_listener", "_starting")
+    Until the handshake is over the connection gets no bytes. A handshake has HANDSHAKE_MS.
+    """
 
-    def __init__(self, connection: Encrypted, listener: TlsListener, context: ssl.SSLContext | None = None) -> None:
-        """`context` is that of a fault."""
+    def __init__(self, connection: Encrypted, broker: BrokerState, listener: TlsListener) -> None:
         self._connection = connection
-        self._context = context
         self._listener = listener
-        self._starting: Any = None
+        self._loop = broker.loop
+        self._clock: Clock = broker.waits
+        self._timer: Timer | None = None
+        self._transport: Any = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = _faulted(broker, listener, connection) or listener.context()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_secured = False
+        self._is_paused = False
 
-    def begin(self, loop: asyncio.AbstractEventLoop, transport: Any) -> None:
-        """Starts the handshake; `secured` or `insecure` of the connection follows.
+    # Callbacks of the socket's transport
 
-        The first step runs at once: a task would begin it later, when uvloop may have read the first bytes already.
-        """
-        self._starting = loop.start_tls(
-            transport,
-            cast("asyncio.BaseProtocol", self._connection),
-            self._context or self._listener.context(),
-            server_side=True,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
-        )
-        waiting = self._starting.send(None)
-        waiting._asyncio_future_blocking = False  # as a task does when its coroutine yields a future
-        waiting.add_done_callback(self._finish)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begins the handshake."""
+        self._transport = transport
+        self._timer = self._clock.call_at(self._clock.now_ms() + HANDSHAKE_MS, self._expire)
+        self._connection.connection_made(self)
 
-    def _finish(self, _waiting: asyncio.Future[Any]) -> None:
-        connection = self._connection
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The buffer for encrypted bytes."""
+        return _received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decrypts what was received."""
+        self._incoming.write(_received[:nbytes])
+        if not self._is_secured:
+            self._shake_hands()
+        if self._is_secured:
+            self._deliver()
+
+    def eof_received(self) -> bool:
+        """Closes the connection, as a connection without TLS does."""
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        """Called when the peer does not read."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Called when the peer reads again."""
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the connection."""
+        self._stop_timer()
+        self._connection.connection_lost(exc)
+
+    # The handshake
+
+    def _shake_hands(self) -> None:
         try:
-            self._starting.send(None)
-        except StopIteration as stop:
-            transport = stop.value
-        except Exception as error:
-            connection.insecure(error)
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
             return
-        try:
-            if transport is None or transport.is_closing():
-                raise ConnectionResetError("the client closed the connection")
-            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-            principal = self._listener.principal(certificate) if certificate else None
-        except Exception as error:
-            connection.insecure(error)
-        else:
-            connection.secured(transport, principal)
+        except (ssl.SSLError, ValueError) as error:
+            self._refuse(_reason(error))
+            return
+        self._flush()
+        self._stop_timer()
+        certificate = self._tls.getpeercert(binary_form=True)
+        if certificate:
+            try:
+                self._connection.identify(self._listener.principal(certificate))
+            except (NoName, ValueError) as error:
+                self._refuse(str(error))
+                return
+        self._is_secured = True
 
-    def explain(self, error: Exception | None) -> str:
-        """Logs why the handshake has failed, unless the client has just gone, and returns it."""
-        if error is None or isinstance(error, ConnectionResetError | BrokenPipeError):
-            return "the client closed the connection during the TLS handshake"
-        reason = _reason(error)
+    def _refuse(self, reason: str) -> None:
+        """Closes after a handshake that failed; the peer receives the alert."""
         get_logger().info("TLS handshake failed", reason=reason, **self._connection.log_fields())
-        return f"the TLS handshake failed: {reason}"
+        self._connection.explain(f"the TLS handshake failed: {reason}")
+        self._flush()
+        self._transport.close()
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._refuse(f"it was not complete after {HANDSHAKE_MS // 1000} s")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Bytes
+
+    def _deliver(self) -> None:
+        """Gives the connection what can be decrypted, until it pauses."""
+        connection, read = self._connection, self._tls.read
+        try:
+            while not self._is_paused and not self._transport.is_closing():
+                buffer = connection.get_buffer(-1)
+                count = read(len(buffer), buffer)  # pyright: ignore[reportArgumentType]  # typeshed has bytearray only
+                if not count:
+                    raise ssl.SSLZeroReturnError
+                connection.buffer_updated(int(count))
+        except ssl.SSLWantReadError:
+            pass
+        except _ENDED:
+            self.close()
+        except ssl.SSLError as error:
+            reason = f"damaged TLS: {_reason(error)}"
+            get_logger().info("connection closed", reason=reason, **connection.log_fields())
+            connection.explain(reason)
+            self._flush()
+            self._transport.close()
+            return
+        if self._outgoing.pending:  # such as a change of keys
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._transport.is_closing():
+            self._transport.write(self._outgoing.read())
+
+    # The transport of the connection
+
+    def write(self, data: Any) -> None:
+        """Encrypts bytes and sends them."""
+        if len(data):
+            self._tls.write(data)
+            self._flush()
+
+    def writelines(self, parts: list[Any]) -> None:
+        """Encrypts pieces and sends them together."""
+        for part in parts:
+            if len(part):
+                self._tls.write(part)
+        self._flush()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._transport.resume_reading()
+        if self._incoming.pending or (self._is_secured and self._tls.pending()):
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._is_secured and not self._transport.is_closing():
+            self._deliver()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """Sends what was written and the end of TLS, and closes. The peer's confirmation is not waited for, as in
+        Kafka.
+        """
+        if self._is_secured and not self._transport.is_closing():
+            with contextlib.suppress(ssl.SSLError, ValueError):  # it would wait for the confirmation
+                self._tls.unwrap()
+            self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
 
 
-def faulted(broker: BrokerState, listener: TlsListener, name: str, node_id: int) -> ssl.SSLContext | None:
+def _faulted(broker: BrokerState, listener: TlsListener, connection: Encrypted) -> ssl.SSLContext | None:
     """Returns the context of the first rule that fires for a new connection; None without one."""
     made = broker.options.bad_certificate
     for standing in () if broker.faults is None or made is None else broker.faults.handshakes:
-        if standing.matches_connection(name, node_id) and standing.take():
+        if standing.matches_connection(connection.listener, connection.node_id) and standing.take():
             assert standing.rule.action.certificate is not None and made is not None
             return listener.context_with(standing.rule.action.certificate, made)
     return None
-
-
-def is_of_tls(error: Exception) -> bool:
-    """Returns whether an error is one of TLS: the peer has sent bytes that are none, or damaged ones."""
-    return isinstance(error, ssl.SSLError)
 
 
 def _reason(error: Exception) -> str:

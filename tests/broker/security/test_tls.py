@@ -99,14 +99,24 @@ async def test_certificate_of_a_client(
         assert principals(broker) == {principal}
 
 
-async def test_clients_without_a_trusted_certificate_are_refused(authority: Authority, tmp_path: Path) -> None:
+@each("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_clients_without_a_trusted_certificate_get_an_alert(
+    version: ssl.TLSVersion, authority: Authority, tmp_path: Path
+) -> None:
     more = {"listener.name.secured.ssl.client.auth": "required"}
     other = Authority(tmp_path / "other").issue("joe")
     async with running(tmp_path / "data", overrides=configs(authority, **more)) as broker:
         for own in (None, other):
-            with pytest.raises(REFUSED):
-                client = await secured(broker, trusting(authority, own))
-                await client.call(VERSIONS, 3)
+            context = trusting(authority, own)
+            context.maximum_version = version
+            with pytest.raises(ssl.SSLError, match="ALERT"):
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", broker.ports[1], ssl=context, server_hostname="localhost"
+                )
+                try:
+                    await reader.read()
+                finally:
+                    writer.close()
         await broker.settle()
         assert not open_ones(broker)
 
