@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -44,7 +45,8 @@ from ottla_testing.broker.delegating import (
     logged_in,
     renew,
 )
-from ottla_testing.broker.harness import running
+from ottla_testing.broker.harness import Client, running
+from ottla_testing.certificates import Authority, pem_configs
 from ottla_testing.each import each
 
 NONE, UNSUPPORTED = ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION
@@ -140,6 +142,29 @@ async def test_clients_without_a_login_are_refused_first(tmp_path: Path) -> None
             assert (made.error_code, made.principal_name, made.issue_timestamp_ms) == (64, "joe", -1)
             assert await renew(client, b"x") == await expire(client, b"x") == (64, -1)
             assert (await describe(client)).error_code == 64
+
+
+@each(("certificate", "code"), [(False, 64), (True, 0)])
+async def test_certificate_of_a_client_is_a_login(certificate: bool, code: int, tmp_path: Path) -> None:
+    """On a listener with TLS alone a client without one is anonymous."""
+    authority = Authority(tmp_path)
+    stores = pem_configs(authority.issue("server"), authority.trusted)
+    configs = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.client.auth": "requested",
+        "delegation.token.secret.key": KEY,
+        **stores,
+    }
+    async with running(tmp_path / "data", overrides=configs) as broker:
+        context = ssl.create_default_context(cafile=str(authority.trusted))
+        if certificate:
+            context.load_cert_chain(authority.issue("joe", common_name="joe"))
+        port = broker.ports[1]
+        client = Client(*await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost"))
+        made = await create(client, BOB)
+        assert made.error_code == (await describe(client)).error_code == code
+        assert made.principal_name.startswith("CN=joe") is certificate
+        client.close()
 
 
 @each(("release", "refused_ms"), [("2.8", -1), ("3.2", -1), ("3.6", 0), ("4.3", 0)])
