@@ -33,6 +33,7 @@ ELSEWHERE = {
     "Stopped": "is shown where the bytes stop making sense",
     "DamagedFile": "puts the file aside, or ends the command with one line",
     "NoName": "closes the connection in its handshake",
+    "TokenRefused": "becomes the error token of OAUTHBEARER where it is raised",
     "StoreError": "becomes a ConfigError where it is raised",
     "SaslError": "becomes SASL_AUTHENTICATION_FAILED where it is raised, with Kafka's text",
     "UnknownRelease": "ends the start, with one line",

@@ -176,10 +176,10 @@ def _pair(topic: str, index: int) -> Partition:
 
 
 def _listed(names: list[str], context: RequestContext) -> list[str]:
-    """The requested topics that the response lists even without partitions."""
+    """The requested topics that the response lists even without partitions, those without the right last."""
     if context.broker.profile.behaviour.old_group_coordinator:
         return []
-    return [name for name in names if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
+    return sorted(names, key=lambda name: not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name))
 
 
 def _by_topic(fetched: Sequence[FetchedOffset], named: Iterable[str] = ()) -> Iterable[tuple[str, list[FetchedOffset]]]:

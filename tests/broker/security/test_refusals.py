@@ -7,6 +7,7 @@ from typing import Any
 
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla_testing.broker.configuring import LOGGER, SET, change
@@ -76,3 +77,18 @@ async def test_a_refused_change_of_a_logger_has_no_message(tmp_path: Path) -> No
         client = await broker.client()
         deny(broker, (AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER))
         assert await change(client, LOGGER, "1", ("root", SET, "DEBUG")) == (REFUSED, None)
+
+
+async def test_refused_topics_without_partitions_are_listed(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        client = await broker.client()
+        await broker.topic("a")
+        await broker.topic("b")
+        deny(broker, (AclOperation.DESCRIBE, ResourceType.TOPIC, "a"))
+        topic = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id="g", topics=[topic(name=name, partition_indexes=[]) for name in ("a", "b")]
+        )
+        response = await client.call(OffsetFetchRequest(groups=[group], require_stable=False), 9)
+        found = [(one.name, one.partitions) for one in response.groups[0].topics]
+        assert found == [("b", []), ("a", [])]
