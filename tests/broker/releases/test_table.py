@@ -423,6 +423,8 @@ CALLED_OTTLA = {
     "broker/recording/files.py",
     "broker/recording/pcapng.py",
     "broker/recording/recorder.py",
+    "broker/testing/client_settings.py",
+    "broker/testing/security.py",
 }
 
 
