@@ -143,6 +143,8 @@ def _requests(rows: Rows, metrics: RequestMetrics) -> None:
     for name, counted in (("connection_creation", metrics.opened), ("connection_close", metrics.closed)):
         for listener, count in counted.items():
             rows.add(f"kafka_server_socket_server_metrics_{name}", count, listener)
+    for (outcome, listener), count in metrics.authentications.items():
+        rows.add(f"kafka_server_socket_server_metrics_{outcome}", count, listener)
 
 
 async def _topics(rows: Rows, running: Running, metrics: RequestMetrics) -> None:

@@ -272,6 +272,8 @@ class RequestMetrics:
         self.opened: dict[str, int] = {}
         """Accepted connections by listener."""
         self.closed: dict[str, int] = {}
+        self.authentications: dict[tuple[str, str], int] = {}
+        """Outcomes of authentications, of AUTHENTICATIONS, by (outcome, listener)."""
         self.violations = 0
         """Connections closed because of invalid data."""
 
@@ -309,6 +311,11 @@ class RequestMetrics:
     def connected(self, listener: str) -> None:
         """Counts an accepted connection."""
         self.opened[listener] = self.opened.get(listener, 0) + 1
+
+    def authenticated(self, outcome: str, listener: str) -> None:
+        """Counts an outcome of AUTHENTICATIONS."""
+        key = outcome, listener
+        self.authentications[key] = self.authentications.get(key, 0) + 1
 
     def disconnected(self, listener: str) -> None:
         """Counts a closed connection."""

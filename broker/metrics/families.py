@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .authentications import AUTHENTICATIONS
+
 COUNTER, GAUGE, HISTOGRAM, SUMMARY = "counter", "gauge", "histogram", "summary"
 
 
@@ -142,6 +144,7 @@ FAMILIES = (
     ),
     Family(_SOCKETS + "connection_creation", COUNTER, ("listener",), "Accepted connections."),
     Family(_SOCKETS + "connection_close", COUNTER, ("listener",), "Closed connections."),
+    *(Family(_SOCKETS + name, COUNTER, ("listener",), text) for name, text in AUTHENTICATIONS.items()),
     Family(
         "ottla_protocol_violations", COUNTER, (), "Connections closed because of invalid data, or by an injected fault."
     ),

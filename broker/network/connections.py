@@ -22,6 +22,7 @@ from ...protocol.errors import ProtocolViolation
 from ..config.sasl import sasl_settings
 from ..connection_info import ConnectionInfo
 from ..logs import get_logger, handling, levels
+from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
 from .request_log import note_request
@@ -247,6 +248,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_holds",
         "_info",
+        "_logins",
         "_mutes",
         "_opened_ms",
         "_paused",
@@ -271,6 +273,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.node_id = node_id
         self._wire = FrameReceiver(shared.pool, shared.broker.config.of(node_id)["socket.request.max.bytes"])
         self._session: SaslSession | None = None
+        self._logins = 0  # of the session, as far as they are counted
         self._running: _Running | None = None
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
@@ -322,6 +325,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Sets the principal that a certificate proves; with SASL it is that of the login."""
         if self._session is None:
             self._info.principal = principal
+
+    def secured(self) -> None:
+        """Counts a client that is authenticated by its handshake alone."""
+        if self._session is None:
+            self._count(SUCCESSFUL)
+
+    def insecure(self, why: str) -> None:
+        """Counts a handshake that failed, and notes why the connection is about to be closed."""
+        self._count(FAILED)
+        self.explain(why)
 
     def explain(self, why: str) -> None:
         """Notes why the connection is about to be closed."""
@@ -632,13 +645,22 @@ class ClientConnection(asyncio.BufferedProtocol):
             if not self._transport.is_closing():
                 get_logger().info("authentication failed", reason=session.failure, **self._info.log_fields())
                 self._why = f"the authentication failed: {session.failure}"
+                self._count(NOT_RENEWED if session.completed else FAILED)
             self._transport.close()
-        elif session.principal is not None:
+        elif session.completed > self._logins:
+            self._count(RENEWED if self._logins else SUCCESSFUL)
+            self._logins = session.completed
             self._wire.frame_bytes_max = self.shared.broker.config.of(self.node_id)["socket.request.max.bytes"]
+
+    def _count(self, outcome: str) -> None:
+        if self.shared.metrics is not None:
+            self.shared.metrics.authenticated(outcome, self.listener)
 
     def _violated(self, violation: ProtocolViolation) -> None:
         if self.shared.metrics is not None:
             self.shared.metrics.violations += 1
+        if self._session is not None and self._session.is_over:
+            self._count(EXPIRED)
         get_logger().info("connection closed", reason=str(violation), **self._info.log_fields())
         self._why = f"the connection was closed: {violation}"
         self._transport.close()

@@ -58,7 +58,9 @@ class SaslSession:
         "_expires_ms",
         "_mechanism",
         "_validator",
+        "completed",
         "failure",
+        "is_over",
         "principal",
         "settings",
         "state",
@@ -81,6 +83,10 @@ class SaslSession:
         """The principal as "User:name"; None until the client is authenticated."""
         self.token_authenticated = False
         """Whether the client has logged in with a delegation token; the principal is its owner."""
+        self.completed = 0
+        """How often the client has logged in."""
+        self.is_over = False
+        """Whether a request came after the end of the session."""
         self.failure = ""
         """Why the authentication failed, without names and passwords: a user may type one in place of the other."""
         self._mechanism = ""
@@ -109,6 +115,7 @@ class SaslSession:
         is_over = self._expires_ms is not None and now_ms > self._expires_ms
         if is_over and self.state is State.AUTHENTICATED and event is not Event.HANDSHAKE:
             event = Event.EXPIRED
+            self.is_over = True
         step = advance(self.state, event)
         if step.action is not Action.ILLEGAL:  # the state changes when its response is sent
             self.state = step.state
@@ -156,6 +163,7 @@ class SaslSession:
             raise SaslError(text)
         self.principal = principal
         self.token_authenticated = exchange.token_authenticated
+        self.completed += 1
         self._exchange = None
         self.state = advance(self.state, Event.COMPLETE).state
         lifetime_ms = self._lifetime_ms(exchange, now_ms)

@@ -14,6 +14,8 @@ import pytest
 from ottla.broker.config.serve_options import serve_options
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
+from ottla.broker.metrics.authentications import FAILED, SUCCESSFUL
+from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.security.tls import parse_rules
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -124,12 +126,15 @@ async def test_clients_without_a_trusted_certificate_get_an_alert(
 async def test_a_name_without_a_rule_is_refused(authority: Authority, tmp_path: Path) -> None:
     more = {"listener.name.secured.ssl.client.auth": "required", "ssl.principal.mapping.rules": "RULE:^CN=ann.*$/ann/"}
     async with running(tmp_path, overrides=configs(authority, **more)) as broker:
+        metrics = RequestMetrics()
+        broker.running.connections.observe(metrics)
         with pytest.raises(REFUSED):
             client = await secured(broker, trusting(authority, authority.issue("bob", common_name="bob")))
             await client.call(VERSIONS, 3)
         client = await secured(broker, trusting(authority, authority.issue("ann", common_name="ann")))
         await client.call(VERSIONS, 3)
         assert principals(broker) == {"User:ann"}
+        assert metrics.authentications == {(outcome, "SECURED"): 1 for outcome in (SUCCESSFUL, FAILED)}
 
 
 async def test_sasl_over_tls_needs_no_certificate(authority: Authority, tmp_path: Path) -> None:

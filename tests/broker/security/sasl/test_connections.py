@@ -7,6 +7,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from ottla.broker.metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
+from ottla.broker.metrics.counters import RequestMetrics
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -181,6 +183,8 @@ async def test_session_ends_and_is_renewed_by_the_same_principal(tmp_path: Path)
     """KIP-368."""
     configs = CONFIGS | {"connections.max.reauth.ms": "60000"}
     async with running(tmp_path, overrides=configs) as broker:
+        metrics = RequestMetrics()
+        broker.running.connections.observe(metrics)
         client = await broker.client(1)
         await handshake(client)
         assert (await token(client, ANN)).session_lifetime_ms == 60_000
@@ -203,6 +207,14 @@ async def test_session_ends_and_is_renewed_by_the_same_principal(tmp_path: Path)
         broker.clock.advance(60_001)
         await late.send(METADATA, 9)
         assert await late.is_closed()
+        wrong = await broker.client(1)
+        await handshake(wrong)
+        pending = asyncio.create_task(token(wrong, b"\0ann\0guess"))
+        await broker.settle()
+        broker.clock.advance(DELAY_MS)
+        assert (await pending).error_code and await wrong.is_closed()
+        counts = {SUCCESSFUL: 2, RENEWED: 1, NOT_RENEWED: 1, EXPIRED: 1, FAILED: 1}
+        assert metrics.authentications == {(outcome, "SECURED"): count for outcome, count in counts.items()}
 
 
 async def test_other_mechanism_does_not_renew_a_session(tmp_path: Path) -> None:
