@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from apache_kafka import Kafka, free_port
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -50,7 +51,7 @@ def ours(authority: Authority) -> Iterator[dict[str, str]]:
 def kafkas(authority: Authority) -> Iterator[dict[str, str]]:
     """Runs Apache Kafka; yields the address of each protocol."""
     port = free_port()
-    store = {
+    store: dict[str, Any] = {
         "more.listeners": f"SSL://127.0.0.1:{port}",
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": str(authority.issue_pkcs12("kafkas")),

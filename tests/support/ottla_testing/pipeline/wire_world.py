@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.client import Admin, Consumer
+from ottla.client.net.security import Settings
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition, Wanted
 from ottla.pipeline.readers.columns import METADATA_COLUMNS, RECORD_COLUMNS
 from ottla.pipeline.readers.wire import WireBackend, WirePiece
@@ -31,10 +32,11 @@ QUICK = {
 }
 
 
-def config(broker: Embedded | str, **more: Any) -> dict[str, str]:
+def config(broker: Embedded | str, **more: Any) -> Settings:
     """Returns the options of a reader of this broker, with short timeouts."""
     bootstrap = broker if isinstance(broker, str) else broker.bootstrap
-    return {"bootstrap.servers": bootstrap, **QUICK, **{name.replace("_", "."): str(of) for name, of in more.items()}}
+    given = {name.replace("_", "."): str(of) for name, of in more.items()}
+    return Settings({"bootstrap.servers": bootstrap, **QUICK, **given})
 
 
 def wanted(*columns: str, **more: Any) -> Wanted:
