@@ -16,7 +16,7 @@ CONTAINERS = if [ -r "$(CONTAINERS_SETUP)" ]; then . "$(CONTAINERS_SETUP)"; fi;
 image compose-test: SHELL := /bin/bash
 # The size of what repeats itself at random, and the share of the steps at which tests stop some work. `make soak` takes 20.
 TEST_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.1)
-WHOLE_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.5)
+WHOLE_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.3)
 # Tests start hundreds of processes: without compiled modules each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Where there is room in memory (it takes some 600 MB), `make test` works there: on a disk it mostly waits for

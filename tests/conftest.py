@@ -1,6 +1,6 @@
 """Fixtures and rules of all tests: sizes that scale, the tiers, and reports at the end of a run.
 
-OTTLA_TEST_SCALE (a number, default 1) multiplies sizes and the number of Hypothesis's examples. Below 0.5, the scale of
+OTTLA_TEST_SCALE (a number, default 1) multiplies sizes and the number of Hypothesis's examples. Below 0.3, the scale of
 `make test-all`, tests that stop at each step of some work take every sixth step. With OTTLA_SOAK_REPORT set to a path,
 the session's outcome is written there as JSON.
 

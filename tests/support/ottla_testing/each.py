@@ -16,8 +16,8 @@ import pytest
 T = TypeVar("T")
 PARAM = type(pytest.param())  # a class that pytest does not export
 
-STRIDE = 1 if float(os.environ.get("OTTLA_TEST_SCALE", "1")) >= 0.5 else 6
-"""The distance between the steps at which a test stops some work: 1 from OTTLA_TEST_SCALE 0.5 on, below it 6."""
+STRIDE = 1 if float(os.environ.get("OTTLA_TEST_SCALE", "1")) >= 0.3 else 6
+"""The distance between the steps at which a test stops some work: 1 from OTTLA_TEST_SCALE 0.3 on, below it 6."""
 
 
 def taken(cases: Sequence[T], stride: int = STRIDE) -> Sequence[T]:
