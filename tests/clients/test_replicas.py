@@ -92,10 +92,10 @@ def test_partition_moves_during_writes_and_survives_a_kill(tmp_path: Path) -> No
         assert [future.get(PATIENCE_S).offset for future in sent] == list(range(len(sent)))
         (folders,) = admin.describe_log_dirs()
         assert folders
+        producer.close()
         admin.alter_replica_log_dirs({("t", 0, node): str(here)})
+        admin.close()  # before the kill: kafka-python may leave the socket open after it
         broker.kill()
-        producer.close(timeout=1)
-        admin.close()
         broker.start()
         consumer: Any = KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest")
         consumer.assign([PyTopicPartition("t", 0)])
