@@ -268,6 +268,8 @@ def _load_pkcs12(path: str, data: bytes, password: str | None) -> tuple[Any, Any
             f"{path}: a store in Java's own format, JKS, is not read; convert it: keytool -importkeystore -srckeystore "
             f"{path} -destkeystore {path}.p12 -deststoretype PKCS12"
         )
+    if b"-----BEGIN " in data:
+        raise StoreError(f"{path}: the store is in PEM, and its type is not: set it to PEM")
     try:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:

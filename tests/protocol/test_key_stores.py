@@ -152,6 +152,10 @@ def test_store_files_that_cannot_be_read(authority: Authority, tmp_path: Path) -
         (KeyStore("PKCS12", str(p12), "wrong"), f"{p12}: "),
         (KeyStore("PKCS12", str(tmp_path / "none"), "p"), f"{tmp_path / 'none'}: No such file"),
         (KeyStore("PEM", str(text)), f"{text}: no certificate in PEM was found"),
+        (
+            KeyStore("JKS", str(authority.trusted), "p"),
+            f"{authority.trusted}: the store is in PEM, and its type is not: set it to PEM",
+        ),
         (KeyStore("PEM", str(authority.trusted)), f"{authority.trusted}: expected one private key in PEM, found 0"),
     ):
         with pytest.raises(StoreError) as raised:
