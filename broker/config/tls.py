@@ -38,8 +38,8 @@ class TlsSettings:
     protocols: tuple[str, ...]
     cipher_suites: tuple[str, ...]
     rules: str
-    may_change_name: bool = True
-    may_change_alternatives: bool = True
+    may_change_name: bool
+    may_change_alternatives: bool
 
 
 def tls_settings(

@@ -356,11 +356,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holds += 1
         self._reading = False
         self._transport.pause_reading()
-        # uvloop starts to read when connection_made() returns, also where this has paused it.
+        # The loop starts to read after connection_made(), also where this has paused it.
         self.shared.broker.loop.call_soon(self._stay_paused)
 
     def _stay_paused(self) -> None:
         if not self._reading and not self._transport.is_closing():
+            self._transport.resume_reading()  # asyncio takes it for paused
             self._transport.pause_reading()
 
     @property

@@ -70,7 +70,7 @@ class Encryption(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins the handshake."""
         self._transport = transport
-        self._timer = self._clock.call_at(self._clock.now_ms() + HANDSHAKE_MS, self._expire)
+        self._start_timer()
         self._connection.connection_made(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -80,7 +80,11 @@ class Encryption(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypts what was received."""
         self._incoming.write(_received[:nbytes])
-        if not self._is_secured:
+        self._advance()
+
+    def _advance(self) -> None:
+        """Continues with what was received, unless the connection has paused."""
+        if not self._is_paused and not self._is_secured and not self._transport.is_closing():
             self._shake_hands()
         if self._is_secured:
             self._deliver()
@@ -131,6 +135,9 @@ class Encryption(asyncio.BufferedProtocol):
         self._connection.insecure(f"the TLS handshake failed: {reason}")
         self._flush()
         self._transport.close()
+
+    def _start_timer(self) -> None:
+        self._timer = self._clock.call_at(self._clock.now_ms() + HANDSHAKE_MS, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
@@ -188,17 +195,16 @@ class Encryption(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         self._is_paused = True
+        self._stop_timer()  # held by a limit of connections: the client waits for the broker
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         self._is_paused = False
+        if not self._is_secured and self._timer is None:
+            self._start_timer()
         self._transport.resume_reading()
         if self._incoming.pending or (self._is_secured and self._tls.pending()):
-            self._loop.call_soon(self._resume)
-
-    def _resume(self) -> None:
-        if self._is_secured and not self._transport.is_closing():
-            self._deliver()
+            self._loop.call_soon(self._advance)
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()

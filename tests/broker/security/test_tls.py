@@ -204,16 +204,32 @@ async def test_damaged_records_of_tls_close_one_connection(authority: Authority,
         assert (await kept.call(VERSIONS, 3)).error_code == 0
 
 
-async def test_idle_handshakes_are_closed_by_the_clock(authority: Authority, tmp_path: Path) -> None:
-    async with running(tmp_path, overrides=configs(authority, **{"connections.max.idle.ms": "600000"})) as broker:
+async def test_handshakes_that_are_not_completed_are_closed_by_the_clock(authority: Authority, tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=configs(authority)) as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.ports[1])
+        kept = await secured(broker, trusting(authority))
         await broker.settle()
-        assert len(open_ones(broker)) == 1
-        broker.clock.advance(600_000)
+        broker.clock.advance(59_999)
+        await broker.settle()
+        assert len(open_ones(broker)) == 2
+        broker.clock.advance(1)
         assert await reader.read() == b""
         writer.close()
         await broker.settle()
-        assert not open_ones(broker)
+        assert len(open_ones(broker)) == 1
+        assert (await kept.call(VERSIONS, 3)).error_code == 0
+
+
+async def test_a_held_handshake_begins_when_the_connection_is_admitted(authority: Authority, tmp_path: Path) -> None:
+    more = {"listener.name.secured.max.connections": "1"}
+    async with running(tmp_path, overrides=configs(authority, **more)) as broker:
+        first = await secured(broker, trusting(authority))
+        assert (await first.call(VERSIONS, 3)).error_code == 0
+        pending = asyncio.create_task(secured(broker, trusting(authority)))
+        await broker.settle()
+        assert not pending.done()
+        first.close()
+        assert (await (await pending).call(VERSIONS, 3)).error_code == 0
 
 
 async def test_a_changed_file_is_the_certificate_of_new_connections(authority: Authority, tmp_path: Path) -> None:
