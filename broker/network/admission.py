@@ -9,6 +9,7 @@ of idle connections in Kafka's Selector.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Collection
 from enum import Enum
@@ -63,8 +64,28 @@ class Verdict(Enum):
     """Its address has reached the limit of connections."""
 
 
+class Line:
+    """The held connections of one listener, in the order in which they were accepted."""
+
+    def __init__(self) -> None:
+        self.held: OrderedDict[Incoming, int] = OrderedDict()  # with the number of its arrival
+        self.next_ms: int | None = None  # when the first held connection may be served
+        self.timer: Timer | None = None
+
+    @property
+    def first(self) -> Incoming:
+        return next(iter(self.held))
+
+    def stop_waiting(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
 class Admission:
-    """The limits of the connections of one node."""
+    """The limits of the connections of one node. A listener holds its connections without regard to the others, as each
+    has an acceptor of its own in Kafka.
+    """
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
@@ -73,51 +94,67 @@ class Admission:
         self._of_listener: Counter[str] = Counter()
         self._of_host: Counter[str] = Counter()
         self._rates: dict[str, Rate] = {}  # by listener; of all under ""
-        self._held: OrderedDict[Incoming, None] = OrderedDict()  # in the order in which they were accepted
-        self._next_ms: int | None = None  # when the first held connection may be served
-        self._timer: Timer | None = None
+        self._lines: dict[str, Line] = {}  # by listener; only those that hold connections
+        self._arrivals = itertools.count()
+
+    @property
+    def excess(self) -> int:
+        """How many served connections there are above `max.connections`. Kafka closes the least recently used ones."""
+        return max(0, self._all - self._config.get("max.connections", UNLIMITED))
 
     def arrive(self, connection: Incoming) -> Verdict:
         """Decides about an accepted connection."""
-        if not self._held:
-            self._next_ms = self._start_ms(connection)
-            if self._may_enter(connection):
+        line = self._lines.get(connection.listener)
+        if line is None:
+            next_ms = self._start_ms(connection)
+            if self._may_enter(connection, next_ms):
                 return self._enter(connection)
-        self._held[connection] = None
-        self._wake_when_due()
+            line = self._lines[connection.listener] = Line()
+            line.next_ms = next_ms
+        line.held[connection] = next(self._arrivals)
+        self._wake_when_due(line)
         return Verdict.HELD
 
     def leave(self, connection: Incoming) -> None:
         """Removes a served or held connection that was closed."""
-        if connection in self._held:
-            if connection is next(iter(self._held)):
-                self._next_ms = None
-            del self._held[connection]
+        line = self._lines.get(connection.listener)
+        if line is not None and connection in line.held:
+            self._take(line, connection)
         else:
             self._count(connection, -1)
         self.admit_held()
 
     def admit_held(self) -> None:
-        """Admits held connections that may be served now, in the order in which they were accepted."""
-        while self._held:
-            connection = next(iter(self._held))
-            if self._next_ms is None:
-                self._next_ms = self._start_ms(connection)
-            if not self._may_enter(connection):
-                self._wake_when_due()
-                return
-            del self._held[connection]
-            self._next_ms = None
+        """Admits held connections that may be served now: of the first of each listener, the longest held one first."""
+        while lines := [line for line in self._lines.values() if self._is_due(line)]:
+            line = min(lines, key=lambda line: line.held[line.first])
+            connection = line.first
+            self._take(line, connection)
             if self._enter(connection) is Verdict.SERVED:
                 connection.admit()
             else:
                 connection.refuse()
+        for line in self._lines.values():
+            self._wake_when_due(line)
 
     def close(self) -> None:
         """Drops all held connections; none is admitted any more."""
-        self._held.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for line in self._lines.values():
+            line.stop_waiting()
+        self._lines.clear()
+
+    def _take(self, line: Line, connection: Incoming) -> None:
+        if connection is line.first:
+            line.next_ms = None
+        del line.held[connection]
+        if not line.held:
+            line.stop_waiting()
+            del self._lines[connection.listener]
+
+    def _is_due(self, line: Line) -> bool:
+        if line.next_ms is None:
+            line.next_ms = self._start_ms(line.first)
+        return self._may_enter(line.first, line.next_ms)
 
     def _start_ms(self, connection: Incoming) -> int:
         """The earliest time at which a connection may be served under the limits of the connection rate."""
@@ -135,11 +172,10 @@ class Admission:
                 wait_ms = max(wait_ms, min(rate.throttle_ms(limit, now_ms), windows.ms))
         return now_ms + wait_ms
 
-    def _may_enter(self, connection: Incoming) -> bool:
-        assert self._next_ms is not None
+    def _may_enter(self, connection: Incoming, start_ms: int) -> bool:
         listener = connection.listener
         return (
-            self._clock.now_ms() >= self._next_ms
+            self._clock.now_ms() >= start_ms
             and self._all < self._config.get("max.connections", UNLIMITED)
             and self._of_listener[listener] < self._of(listener, "max.connections")
         )
@@ -148,11 +184,10 @@ class Admission:
         """The limit of a listener; older releases have none."""
         return self._config.get(f"listener.name.{listener.lower()}.{name}", UNLIMITED)
 
-    def _wake_when_due(self) -> None:
-        if self._next_ms is not None and self._next_ms > self._clock.now_ms():
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._clock.call_at(self._next_ms, self.admit_held)
+    def _wake_when_due(self, line: Line) -> None:
+        if line.next_ms is not None and line.next_ms > self._clock.now_ms():
+            line.stop_waiting()
+            line.timer = self._clock.call_at(line.next_ms, self.admit_held)
 
     def _enter(self, connection: Incoming) -> Verdict:
         host = connection.client_host

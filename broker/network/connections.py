@@ -11,10 +11,12 @@ sent a request after one that waits, so that a slow reader costs the memory of i
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import select
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
@@ -98,7 +100,7 @@ class Connections:
         if self.validators is not None:
             self.validators.attach(broker.waits)
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
-        broker.on_reconfigured = self._admit_held
+        broker.on_reconfigured = self._keep_limits
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
 
     def _tls_listeners(self) -> dict[tuple[int, str], TlsListener]:
@@ -125,10 +127,15 @@ class Connections:
         for admission in self.admissions.values():
             admission.close()
 
-    def _admit_held(self) -> None:
-        with self.handling.aside():  # in the middle of a request, which made room for them
-            for admission in self.admissions.values():
+    def _keep_limits(self) -> None:
+        """Admits the connections for which a changed limit makes room, or closes those above it."""
+        with self.handling.aside():  # in the middle of the request that changed it
+            for node_id, admission in self.admissions.items():
                 admission.admit_held()
+                if admission.excess:
+                    served = (one for one in self.open if one.node_id == node_id and one.is_served)
+                    for connection in heapq.nsmallest(admission.excess, served, key=attrgetter("last_active_ms")):
+                        connection.make_room()
 
     def factory(self, listener: str, node_id: int) -> asyncio.BufferedProtocol:
         """Creates the protocol object for an accepted socket; the event loop calls it."""
@@ -398,6 +405,16 @@ class ClientConnection(asyncio.BufferedProtocol):
     def expire(self) -> None:
         """Closes the connection after connections.max.idle.ms."""
         self._why = "the connection was idle for too long"
+        self._transport.close()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether admission counts the connection."""
+        return self._verdict is Verdict.SERVED
+
+    def make_room(self) -> None:
+        """Closes the connection since max.connections was lowered."""
+        self._why = "max.connections was lowered"
         self._transport.close()
 
     def _leave_unserved(self, until_ms: int) -> None:

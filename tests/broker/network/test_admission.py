@@ -20,7 +20,7 @@ from ottla.broker.errors import ConfigError
 from ottla.broker.network.admission import Admission, Verdict
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla_testing.broker.harness import Broker, Client, fetch, ping, produce, records, running
+from ottla_testing.broker.harness import Broker, Client, Closed, fetch, ping, produce, records, running
 from ottla_testing.patience import patiently
 
 IDLE_MS = 60_000
@@ -71,6 +71,26 @@ async def test_held_connections_are_served_when_the_limit_is_raised(tmp_path: Pa
         await second.receive()
 
 
+async def test_lowered_limit_closes_the_least_recently_used_connections(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        clients: list[Client] = []
+        for _ in range(4):
+            clients.append(await broker.client())
+            assert await results(clients[-1])
+            broker.clock.advance(1_000)
+        assert await results(clients[0])
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        change = resource.AlterableConfig(name="max.connections", config_operation=0, value="2")
+        changed = resource(resource_type=4, resource_name="", configs=[change])
+        broker.clock.advance(1_000)
+        requested = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
+        assert [one.error_code for one in (await clients[3].call(requested, 0)).responses] == [0]
+        for closed in clients[1:3]:
+            with pytest.raises(Closed):
+                await closed.receive()
+        assert await results(clients[0]) and await results(clients[3])
+
+
 async def test_listener_has_a_limit_of_its_own(tmp_path: Path) -> None:
     overrides = {
         "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
@@ -81,6 +101,7 @@ async def test_listener_has_a_limit_of_its_own(tmp_path: Path) -> None:
         clients = [await broker.client(0), await broker.client(0), await broker.client(1)]
         assert [await results(client) for client in clients] == [True, True, True]
         assert await is_silent(await broker.client(1))
+        assert await results(await broker.client(0))  # a full listener holds no connection of another
 
 
 async def test_connections_above_the_limit_of_an_address_are_closed(tmp_path: Path) -> None:
@@ -161,12 +182,12 @@ def test_accepted_host_limits_can_be_parsed(parts: list[str]) -> None:
 class Coming:
     """A connection of the model."""
 
-    listener = "PLAINTEXT"
     last_active_ms = 0
     is_waited_for = False
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, listener: str = "A") -> None:
         self.client_host = host
+        self.listener = listener
         self.verdict: Verdict | None = None
 
     def admit(self) -> None:
@@ -179,34 +200,56 @@ class Coming:
         raise AssertionError
 
 
+ARRIVALS = st.tuples(st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.sampled_from("AB"))
+
+
 @given(
     st.integers(0, 4),
     st.integers(0, 3),
-    st.lists(st.one_of(st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.integers(0, 20)), max_size=40),
+    st.integers(0, 3),
+    st.lists(st.one_of(ARRIVALS, st.integers(0, 20)), max_size=40),
 )
-def test_random_connections_match_the_model(most: int, most_of_host: int, events: list[Any]) -> None:
-    """Random arrivals by host and departures: the limits are never exceeded, and held connections keep their order."""
-    config = Config({"max.connections": str(most), "max.connections.per.ip": str(most_of_host)} | NO_CLIENT)
+def test_random_connections_match_the_model(most: int, most_of_host: int, most_of_a: int, events: list[Any]) -> None:
+    """Random arrivals and departures: no limit is ever exceeded, and the held connections of a listener keep their
+    order.
+    """
+    config = Config(
+        {
+            "listeners": "A://:9092,B://:9093",
+            "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+            "max.connections": str(most),
+            "max.connections.per.ip": str(most_of_host),
+            "listener.name.a.max.connections": str(most_of_a),
+        }
+        | NO_CLIENT
+    )
     admission = Admission(config, ManualClock())
     served: list[Coming] = []
     held: list[Coming] = []
 
+    def next_one() -> Coming | None:
+        """The longest held connection whose listener has room; of each listener only its first is looked at."""
+        if len(served) == most:
+            return None
+        full = {"A"} if sum(one.listener == "A" for one in served) == most_of_a else set[str]()
+        return next((one for one in held if one.listener not in full), None)
+
     def drain() -> None:
-        while held and len(served) < most:
-            one = held.pop(0)
+        while (one := next_one()) is not None:
+            held.remove(one)
             if sum(other.client_host == one.client_host for other in served) < most_of_host:
                 assert one.verdict is Verdict.SERVED
                 served.append(one)
             else:
                 assert one.verdict is Verdict.REFUSED
+        assert all(one.verdict is Verdict.HELD for one in held)
 
     for event in events:
-        if isinstance(event, str):
-            one = Coming(event)
+        if isinstance(event, tuple):
+            one = Coming(*event)
             one.verdict = admission.arrive(one)
             held.append(one)
             drain()
-            assert not held or held[-1] is not one or one.verdict is Verdict.HELD
         elif everybody := served + held:
             gone = everybody[event % len(everybody)]
             (served if gone in served else held).remove(gone)
