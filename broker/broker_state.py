@@ -37,8 +37,8 @@ from .config.log_config import metadata_config
 from .config.message_format import behaviours_set, forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS, GROUP
+from .config.security.tokens import token_settings
 from .config.serve_options import ServeOptions
-from .config.tokens import token_settings
 from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler

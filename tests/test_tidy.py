@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "tools": {"protocol", "storage", "client", "broker"},
 }
 STORAGE_KNOWS = {"limits", "primitives", "properties", "records", "structs"}
-KEY_STORES = "protocol/key_stores.py"  # read by broker and client; OpenSSL loads keys from files alone
+KEY_STORES = "protocol/security/key_stores.py"  # read by broker and client; OpenSSL loads keys from files alone
 # Modules that are top-level when installed, where Spark finds them, and what they may import there.
 REGISTERED, REGISTERS = "pipeline/registered/", "ottla.pipeline.sources."
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}

@@ -24,7 +24,7 @@ from ..broker.config.control_access import (
     server_context,
 )
 from ..broker.config.record_options import MAX_BYTES, RecordError, RecordOptions
-from ..broker.config.security_words import PLAINTEXT, PROTOCOLS
+from ..broker.config.security.words import PLAINTEXT, PROTOCOLS
 from ..broker.config.serve_options import (
     BROKERS_MAX,
     ServeOptions,

@@ -125,7 +125,7 @@ def _check_listeners(
         if match is None or match[1] not in served or match[2] in _CHANGED_BY_LISTENER:
             continue
         if match[2].startswith("ssl."):
-            from .tls import RECONFIGURABLE  # few brokers use TLS
+            from .security.tls import RECONFIGURABLE  # few brokers use TLS
 
             if match[2] in RECONFIGURABLE:
                 with_tls.add(match[1])
@@ -143,8 +143,8 @@ def _check_listeners(
 
 
 def _check_stores(config: Config, listener: str, configs: Mapping[str, str], after: Callable[[str], Any]) -> None:
-    from ...protocol.key_stores import StoreError  # few brokers use TLS
-    from .tls import check_replacement, server_context, tls_settings
+    from ...protocol.security.key_stores import StoreError  # few brokers use TLS
+    from .security.tls import check_replacement, server_context, tls_settings
 
     protocols = protocol_map(config["listener.security.protocol.map"])
     has_sasl = protocols.get(listener, "").startswith("SASL_")

@@ -19,12 +19,12 @@ from .control_access import ControlAccess
 from .initial_features import initial_features
 from .node_configs import check_nodes
 from .record_options import RecordOptions
-from .sasl import sasl_settings
+from .security.sasl import sasl_settings
 from .values import Config
 
 if TYPE_CHECKING:
     from ..record_schemas.schemas import Schemas
-    from .tls import TlsSettings
+    from .security.tls import TlsSettings
 
 DEFAULT_LISTENER = "PLAINTEXT"
 PROTOCOLS = (DEFAULT_LISTENER, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -277,7 +277,7 @@ def serve_options(
 
 def tls_of(config: Config, listener: Listener) -> TlsSettings:
     """Returns the TLS settings of a listener of a node. Raises ConfigError."""
-    from .tls import tls_settings  # few brokers have such a listener, and OpenSSL takes time to load
+    from .security.tls import tls_settings  # few brokers have such a listener, and OpenSSL takes time to load
 
     return tls_settings(config.get, listener.name, has_sasl=listener.has_sasl, is_set=config.is_set)
 

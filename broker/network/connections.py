@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ...protocol.errors import ProtocolViolation
-from ..config.sasl import sasl_settings
+from ..config.security.sasl import sasl_settings
 from ..connection_info import ConnectionInfo
 from ..logs import get_logger, handling, levels
 from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
@@ -34,7 +34,7 @@ from .router import call
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
     from ..clock import Timer
-    from ..config.sasl import SaslSettings
+    from ..config.security.sasl import SaslSettings
     from ..metrics.client_ledger import ClientLibrary
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink

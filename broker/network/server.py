@@ -19,9 +19,9 @@ from ...storage.errors import StorageError
 from ...storage.io.files import DiskFiles, Files
 from ..broker_state import BrokerState
 from ..clock import Clock, SystemClock
-from ..config.oauthbearer import SignedSettings
 from ..config.record_options import RecordError
-from ..config.sasl import sasl_settings
+from ..config.security.oauthbearer import SignedSettings
+from ..config.security.sasl import sasl_settings
 from ..config.serve_options import ServeOptions, StartupError, format_address
 from ..errors import ConfigError
 from ..metadata.topology import NOTHING_NOTED, TopologyNote

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...protocol import scram
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ...protocol.records.steps import Steps
+from ...protocol.security import scram
 from ..errors import Refused
 
 if TYPE_CHECKING:

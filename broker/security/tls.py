@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...protocol.certificates import distinguished_name
-from ...protocol.key_stores import KeyStore, StoreError
+from ...protocol.security.certificates import distinguished_name
+from ...protocol.security.key_stores import KeyStore, StoreError
+from ..config.security.tls import TlsSettings, server_context
 from ..config.serve_options import tls_of
-from ..config.tls import TlsSettings, server_context
 from ..errors import ConfigError
 from ..logs import get_logger
 

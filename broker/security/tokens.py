@@ -16,15 +16,15 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from ...protocol import scram
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ...protocol.limits import INT64_MAX
+from ...protocol.security import scram
 from ..errors import Refused
 from .scram import HASHES, ITERATIONS_MIN, Credential, Mechanism
 
 if TYPE_CHECKING:
-    from ..config.tokens import TokenSettings
+    from ..config.security.tokens import TokenSettings
     from ..metadata.log import MetadataLog
 
 RECORDS = (DelegationTokenRecord, RemoveDelegationTokenRecord)

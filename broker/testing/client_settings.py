@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..config.sasl import PLAIN, PLAIN_MODULE
+from ..config.security.sasl import PLAIN, PLAIN_MODULE
 from .security import ADMIN, CA_FILE, MECHANISMS, TRUST_STORE_FILE, Security
 
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -42,7 +42,7 @@ from ..admin_api.views import (
 from ..config.control_access import ControlAccess, checked_token
 from ..config.definitions import broker_fact
 from ..config.record_options import RecordOptions
-from ..config.security_words import PLAINTEXT
+from ..config.security.words import PLAINTEXT
 from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
 from ..config.values import Config
 from ..errors import ConfigError

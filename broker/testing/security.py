@@ -23,8 +23,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..config.definitions import broker_fact
-from ..config.sasl import JAAS_CONFIG, PLAIN, PLAIN_MODULE
-from ..config.security_words import PLAINTEXT, PROTOCOLS
+from ..config.security.sasl import JAAS_CONFIG, PLAIN, PLAIN_MODULE
+from ..config.security.words import PLAINTEXT, PROTOCOLS
 from ..config.serve_options import WILDCARDS, parse_address
 from ..errors import ConfigError
 

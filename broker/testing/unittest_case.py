@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..config.security_words import PLAINTEXT
+from ..config.security.words import PLAINTEXT
 from ..releases.profiles import NEWEST
 from .embedded import AsyncEmbedded, Embedded
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ...protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ...protocol.scram import salted_password
+from ...protocol.security.scram import salted_password
 from ..net.connection import Connection
 from ..net.errors import ClientError, ConfigError
 from .calls import Calls, failure, of_one

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from ...protocol.errors import ErrorCode
-from ...protocol.oauthbearer import (
+from ...protocol.security.oauthbearer import (
     ERROR_SEEN,
     JAVA_BLANK,
     MECHANISM,

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from ...protocol import scram
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
-from ...protocol.oauthbearer import MECHANISM as OAUTHBEARER
+from ...protocol.security import scram
+from ...protocol.security.oauthbearer import MECHANISM as OAUTHBEARER
 from .errors import KafkaError
 
 PLAIN = "PLAIN"

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...protocol.jaas import parse_jaas
-from ...protocol.key_stores import JKS, PEM, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
 from ...protocol.limits import INT32_MAX
-from ...protocol.oauthbearer import trust_options
+from ...protocol.security.jaas import parse_jaas
+from ...protocol.security.key_stores import JKS, PEM, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
+from ...protocol.security.oauthbearer import trust_options
 from .bearer import Backoff, Endpoint, bearer_login
 from .errors import ConfigError
 from .sasl import MECHANISMS, OAUTHBEARER, Login, LoginMethod

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from ottla.protocol.oauthbearer import LOGIN_MODULE, unsecured_token
+from ottla.protocol.security.oauthbearer import LOGIN_MODULE, unsecured_token
 from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.broker import Embedded
-from ottla.broker.config.security_words import PROTOCOLS
+from ottla.broker.config.security.words import PROTOCOLS
 from ottla.broker.testing.client_settings import client_settings
 from ottla.broker.testing.security import STATE, made
 from ottla.client import Consumer as OttlaConsumer

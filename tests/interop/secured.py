@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.protocol.oauthbearer import LOGIN_MODULE, MECHANISM, unsecured_token
+from ottla.protocol.security.oauthbearer import LOGIN_MODULE, MECHANISM, unsecured_token
 from ottla_testing.certificates import Authority
 from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java, program
 from ottla_testing.old_environment import NODE_MODULES, install_kafkajs

@@ -16,7 +16,7 @@ from apache_kafka import Kafka, free_port
 from ottla.broker.clock import wall_ms
 from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
-from ottla.protocol.oauthbearer import LOGIN_MODULE, encoded, unsecured_token
+from ottla.protocol.security.oauthbearer import LOGIN_MODULE, encoded, unsecured_token
 from ottla_testing.broker.harness import Client, Closed, running
 from ottla_testing.interop.checks import Check, Failed
 from ottla_testing.protocol.tokens import key_set, public, signer

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.certificates import distinguished_name, names
-from ottla.protocol.key_stores import (
+from ottla.protocol.security.certificates import distinguished_name, names
+from ottla.protocol.security.key_stores import (
     KeyStore,
     StoreError,
     TrustStore,

@@ -23,9 +23,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from ....protocol.oauthbearer import https_context
+from ....protocol.security.oauthbearer import https_context
 from ...clock import Clock, Timer
-from ...config.oauthbearer import SignedSettings
+from ...config.security.oauthbearer import SignedSettings
 from ...logs import get_logger
 
 SET_BYTES_MAX = 1 << 20

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ....protocol import scram
+from ....protocol.security import scram
 from ..scram import HASHES, ITERATIONS_MIN, Credential, Mechanism, ScramCredentials
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple, Protocol, cast
 
-from ....protocol.oauthbearer import (
+from ....protocol.security.oauthbearer import (
     ERROR_SEEN,
     JAVA_BLANK,
     double,
@@ -21,7 +21,7 @@ from ....protocol.oauthbearer import (
     parse_client_first,
     sections,
 )
-from ...config.oauthbearer import UnsecuredSettings
+from ...config.security.oauthbearer import UnsecuredSettings
 from .mechanisms import SaslError
 
 MESSAGE_BYTES_MAX = 524_288

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
-from ...config.sasl import OAUTHBEARER, PLAIN, SaslSettings
+from ...config.security.sasl import OAUTHBEARER, PLAIN, SaslSettings
 from ...futures import wake
 from ..scram import Mechanism, ScramCredentials
 from .machine import Action, Event, State, advance

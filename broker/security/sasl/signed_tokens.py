@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ....protocol.oauthbearer import JAVA_BLANK, decoded, json_object, sections
-from ...config.oauthbearer import SignedSettings
+from ....protocol.security.oauthbearer import JAVA_BLANK, decoded, json_object, sections
+from ...config.security.oauthbearer import SignedSettings
 from .key_sets import KeySource
 from .oauthbearer import TokenRefused, ValidToken, encodable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...config.oauthbearer import SignedSettings, UnsecuredSettings
+from ...config.security.oauthbearer import SignedSettings, UnsecuredSettings
 from ...errors import ConfigError
 from .oauthbearer import TokenValidator, UnsecuredValidator
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.config.sasl import sasl_settings
+from ottla.broker.config.security.sasl import sasl_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
-from ottla.protocol.jaas import parse_jaas
+from ottla.protocol.security.jaas import parse_jaas
 from ottla_testing.each import each
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

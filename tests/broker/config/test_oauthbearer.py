@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.config.oauthbearer import SignedSettings, UnsecuredSettings
-from ottla.broker.config.sasl import sasl_settings
+from ottla.broker.config.security.oauthbearer import SignedSettings, UnsecuredSettings
+from ottla.broker.config.security.sasl import sasl_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
-from ottla.protocol.oauthbearer import LOGIN_MODULE
+from ottla.protocol.security.oauthbearer import LOGIN_MODULE
 from ottla_testing.each import each
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ottla.broker import Embedded
 from ottla.broker.clock import ManualClock
-from ottla.broker.config.tokens import TokenSettings, token_settings
+from ottla.broker.config.security.tokens import TokenSettings, token_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import Refused
 from ottla.broker.releases.profiles import profile

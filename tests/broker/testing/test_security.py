@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from ottla.broker import Embedded
-from ottla.broker.config.security_words import PROTOCOLS
+from ottla.broker.config.security.words import PROTOCOLS
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
 from ottla.broker.security.scram import Mechanism

@@ -25,7 +25,7 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla.protocol.oauthbearer import LOGIN_MODULE, json_object, parse_client_first, sections, unsecured_token
+from ottla.protocol.security.oauthbearer import LOGIN_MODULE, json_object, parse_client_first, sections, unsecured_token
 from ottla_testing.broker import harness
 from ottla_testing.certificates import Authority
 from ottla_testing.client.scripted import ScriptedBroker, ScriptedNetwork, metadata

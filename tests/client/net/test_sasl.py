@@ -19,12 +19,12 @@ from ottla.client.net.cluster import Cluster
 from ottla.client.net.errors import ConfigError, ConnectionLost, KafkaError, UnsupportedVersion
 from ottla.client.net.options import ClientOptions
 from ottla.client.net.sasl import BY_PASSWORD, Login
-from ottla.protocol import scram
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.security import scram
 from ottla_testing.broker import harness
 from ottla_testing.client.scripted import ScriptedBroker, ScriptedNetwork, metadata
 from ottla_testing.each import each

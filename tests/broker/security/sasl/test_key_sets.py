@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.config.oauthbearer import SignedSettings
+from ottla.broker.config.security.oauthbearer import SignedSettings
 from ottla.broker.security.sasl import key_sets
 from ottla.broker.security.sasl.key_sets import (
     LEAST_BETWEEN_MS,

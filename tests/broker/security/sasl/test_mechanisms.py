@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.config.tokens import TokenSettings
+from ottla.broker.config.security.tokens import TokenSettings
 from ottla.broker.security.sasl.mechanisms import PlainExchange, SaslError, ScramExchange
 from ottla.broker.security.scram import HASHES, Credential, Mechanism
 from ottla.broker.security.tokens import DelegationTokens

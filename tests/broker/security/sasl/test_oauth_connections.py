@@ -13,7 +13,7 @@ from ottla.broker.config.serve_options import StartupError
 from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla.protocol.oauthbearer import LOGIN_MODULE, client_first, unsecured_token
+from ottla.protocol.security.oauthbearer import LOGIN_MODULE, client_first, unsecured_token
 from ottla_testing.broker.harness import Broker, Client, running
 from ottla_testing.each import each
 from ottla_testing.protocol.tokens import Pages, key_set, public, signer

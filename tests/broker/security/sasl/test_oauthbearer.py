@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.config.oauthbearer import UnsecuredSettings
+from ottla.broker.config.security.oauthbearer import UnsecuredSettings
 from ottla.broker.security.sasl.mechanisms import SaslError
 from ottla.broker.security.sasl.oauthbearer import (
     MESSAGE_BYTES_MAX,
@@ -17,7 +17,13 @@ from ottla.broker.security.sasl.oauthbearer import (
     TokenRefused,
     UnsecuredValidator,
 )
-from ottla.protocol.oauthbearer import client_first, encoded, error_response, parse_client_first, unsecured_token
+from ottla.protocol.security.oauthbearer import (
+    client_first,
+    encoded,
+    error_response,
+    parse_client_first,
+    unsecured_token,
+)
 from ottla_testing.each import each
 
 NOW_MS = 1_700_000_000_000

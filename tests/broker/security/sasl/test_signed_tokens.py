@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt.algorithms import RSAAlgorithm
 
-from ottla.broker.config.oauthbearer import SignedSettings
+from ottla.broker.config.security.oauthbearer import SignedSettings
 from ottla.broker.security.sasl.key_sets import Key, KeySet
 from ottla.broker.security.sasl.oauthbearer import TokenRefused
 from ottla.broker.security.sasl.signed_tokens import SignedValidator
-from ottla.protocol.oauthbearer import decoded, encoded
+from ottla.protocol.security.oauthbearer import decoded, encoded
 from ottla_testing.each import each
 from ottla_testing.protocol.tokens import Signer, key_set, public, signer
 

@@ -14,7 +14,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla.protocol.scram import salted_password
+from ottla.protocol.security.scram import salted_password
 from ottla_testing.broker.delegating import (
     CONFIGS,
     DAY_MS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .configured import Configured
+    from ..configured import Configured
 
 SECRET_KEY, MASTER_KEY = "delegation.token.secret.key", "delegation.token.master.key"
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...protocol.certificates import names
-from ...protocol.key_stores import JKS, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
-from ..errors import ConfigError
+from ....protocol.security.certificates import names
+from ....protocol.security.key_stores import JKS, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
+from ...errors import ConfigError
 
 NONE, REQUIRED = "none", "required"
 DEFAULT_RULES = "DEFAULT"

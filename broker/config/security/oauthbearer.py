@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ...protocol.oauthbearer import JAVA_BLANK, scopes, trust_options
-from ..errors import ConfigError
+from ....protocol.security.oauthbearer import JAVA_BLANK, scopes, trust_options
+from ...errors import ConfigError
 
 if TYPE_CHECKING:
-    from .values import Config
+    from ..values import Config
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 UNSECURED_HANDLER = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...protocol.jaas import parse_jaas
-from ...protocol.oauthbearer import LOGIN_MODULE
-from ...protocol.oauthbearer import MECHANISM as OAUTHBEARER
-from ...protocol.scram import HASHES
-from ..errors import ConfigError
+from ....protocol.security.jaas import parse_jaas
+from ....protocol.security.oauthbearer import LOGIN_MODULE
+from ....protocol.security.oauthbearer import MECHANISM as OAUTHBEARER
+from ....protocol.security.scram import HASHES
+from ...errors import ConfigError
 from .oauthbearer import SignedSettings, UnsecuredSettings, oauthbearer_settings
 
 if TYPE_CHECKING:
-    from .values import Config
+    from ..values import Config
 
 PLAIN = "PLAIN"
 SUPPORTED = (PLAIN, *HASHES, OAUTHBEARER)

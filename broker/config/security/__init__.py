@@ -1,0 +1,1 @@
+"""The settings of the security of listeners and tokens, from Kafka's configs."""
