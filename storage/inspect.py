@@ -20,11 +20,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from crc32c import crc32c
-
 from ..protocol.limits import INT32_MAX
 from ..protocol.records import formats
 from ..protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
+from ..protocol.records.checksum import crc32c
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..protocol.records.layout import CRC_FROM, LEGACY_CRC_FROM, MAGIC_AT, MIN_BYTES, OFFSET_AND_LENGTH
 from . import restore

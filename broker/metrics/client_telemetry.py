@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ...protocol.errors import ErrorCode
 from ...protocol.primitives import ZERO_UUID
+from ...protocol.records.checksum import crc32c
 from ...protocol.records.compression import Codec, decompress
 from ...protocol.records.errors import DecompressedTooLarge, InvalidRecords
 from ..errors import Refused

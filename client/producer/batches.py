@@ -10,10 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from crc32c import crc32c
-
 from ...protocol.records import compression
 from ...protocol.records.batch import HEADER_BYTES, Record
+from ...protocol.records.checksum import crc32c
 from ...protocol.records.errors import UnsupportedCodec
 from ...protocol.records.layout import CRC_AT, CRC_FROM, HEADER, PREFIX_BYTES
 from ...protocol.records.legacy import build as build_legacy

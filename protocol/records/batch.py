@@ -26,10 +26,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
 from . import compression
+from .checksum import crc32c
 from .errors import CorruptRecords, InvalidRecords, InvalidTimestamps, RecordError
 from .layout import (
     ATTRIBUTES_AT,

@@ -17,9 +17,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from crc32c import crc32c
-
 from ...protocol.records.batch import MAGIC, BatchHeader
+from ...protocol.records.checksum import crc32c
 from ...protocol.records.layout import CRC_AT, CRC_FROM, HEADER, HEADER_BYTES, LEADER_EPOCH_AT, PREFIX_BYTES
 from .. import inspect
 from ..format.index import MAX_RELATIVE_OFFSET

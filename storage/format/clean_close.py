@@ -20,8 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from ...protocol.records.checksum import crc32c
 from ..errors import StorageError
 from ..io.files import Files, write_atomically
 

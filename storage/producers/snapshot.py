@@ -18,9 +18,8 @@ import re
 import struct
 from collections.abc import Mapping
 
-from crc32c import crc32c
-
 from ...protocol.limits import INT64_MAX
+from ...protocol.records.checksum import crc32c
 from ..errors import StorageError
 from ..io.files import Files
 from .producer_state import SEQUENCE_SPACE, CachedBatch, Producer
