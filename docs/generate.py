@@ -13,7 +13,6 @@ import ast
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +21,7 @@ from ottla.broker.config.docs import documentation
 from ottla.broker.config.node_configs import MAY_DIFFER
 from ottla.broker.config.values import ACTED_ON
 from ottla.broker.releases.profiles import behaviour_kinds
-from ottla.tools.main import COMMANDS
+from ottla.tools.main import COMMANDS, load
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -172,22 +171,22 @@ def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
 
 def cli() -> str:
     """Every command with its flags, from the parsers themselves."""
-    commands = {entry.name: entry for entry in entry_points(group="ottla.commands")}
     parts: list[str] = []
     for title, listed in COMMANDS.items():
         parts.append(f"## {title}")
         parts.append(
-            table(("command", "purpose"), ((f"[`ottla {n}`](#ottla-{n})", cell(t)) for n, t in listed.items()))
+            table(("command", "purpose"), ((f"[`ottla {n}`](#ottla-{n})", cell(t)) for n, (_, t) in listed.items()))
         )
         for name in listed:
-            load = commands[name].load()
+            run = load(name)
+            assert run is not None
             if name == "pipeline":
-                parts += ["### ottla pipeline", cell(parser_of(load).description or "")]
-                (jobs,) = (a for a in parser_of(load)._actions if isinstance(a, argparse._SubParsersAction))
+                parts += ["### ottla pipeline", cell(parser_of(run).description or "")]
+                (jobs,) = (a for a in parser_of(run)._actions if isinstance(a, argparse._SubParsersAction))
                 for job in jobs.choices:  # the parser without a job's name has their names alone
-                    parts += _command(parser_of(load, job), 4)
+                    parts += _command(parser_of(run, job), 4)
             else:
-                parts += _command(parser_of(load), 3)
+                parts += _command(parser_of(run), 3)
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,4 @@
 """The command `ottla` and its subcommands: a layer above the broker and the client.
 
-Owns the command lines. A subcommand is an entry point (`ottla.commands` in pyproject.toml).
+Owns the command lines. The subcommands are listed in `main.py`.
 """

@@ -1,69 +1,117 @@
-"""The command `ottla`: finds the chosen subcommand among the installed entry points and runs it.
+"""The command `ottla`: finds the chosen subcommand and runs it.
 
-Subcommands are entry points of the group `ottla.commands`: name -> function that takes the remaining arguments and
-returns an exit code. Only the chosen one is imported, since importing all of them takes longer than most commands.
+A subcommand is a function that takes the remaining arguments and returns an exit code. Ottla's own are in `COMMANDS`;
+other packages add theirs as entry points of the group `ottla.commands`. Only the chosen one is imported, since all of
+them take longer to import than most commands run. The metadata of the installed packages is read only for a command
+that is not Ottla's own: with a hundred packages that takes 50 ms.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points, version
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from ..protocol.mistakes import complain
+from .imports import quick_imports
 from .interrupted import INTERRUPTED
 
-COMMANDS: dict[str, dict[str, str]] = {
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Run a broker": {
-        "serve": "start a broker",
-        "releases": "list the releases of Kafka that a broker can behave as, and how they differ",
-        "ctl": "control a running broker: clock, faults, snapshots, requests, recordings",
-        "top": "watch a running broker: topics, groups, producers, clients, slow requests",
+        "serve": ("tools.serve:serve", "start a broker"),
+        "releases": (
+            "tools.serve:releases",
+            "list the releases of Kafka that a broker can behave as, and how they differ",
+        ),
+        "ctl": ("tools.ctl.command:ctl", "control a running broker: clock, faults, snapshots, requests, recordings"),
+        "top": ("tools.top.command:top", "watch a running broker: topics, groups, producers, clients, slow requests"),
     },
     "Administer a cluster": {
-        "topics": "create, list, describe, alter and delete topics",
-        "configs": "describe and alter configs, quotas and SCRAM credentials",
-        "groups": "list and describe groups, reset and delete their offsets",
-        "records": "delete records before an offset, and look offsets up",
-        "acls": "add, list and remove access control lists",
-        "delegation-tokens": "create, renew, expire and describe delegation tokens",
+        "topics": ("tools.kafka.topics:topics", "create, list, describe, alter and delete topics"),
+        "configs": ("tools.kafka.configs:configs", "describe and alter configs, quotas and SCRAM credentials"),
+        "groups": ("tools.kafka.groups:groups", "list and describe groups, reset and delete their offsets"),
+        "records": ("tools.kafka.records:records", "delete records before an offset, and look offsets up"),
+        "acls": ("tools.kafka.acls:acls", "add, list and remove access control lists"),
+        "delegation-tokens": (
+            "tools.kafka.delegation_tokens:delegation_tokens",
+            "create, renew, expire and describe delegation tokens",
+        ),
     },
     "Read a data directory": {
-        "dump": "print segments, snapshots and protocol frames with names, positions and values",
-        "formats": "count message formats, and what Kafka 4.0 no longer writes",
-        "verify": "check batches, indexes, snapshots and checkpoints",
-        "producers": "list producer states, also those of a running broker",
-        "explain": "explain producers and transactions, and the response to their next batch",
-        "clients": "list the clients that a broker has seen, and what fails on another release",
+        "dump": (
+            "tools.disk.dump:dump",
+            "print segments, snapshots and protocol frames with names, positions and values",
+        ),
+        "formats": ("tools.disk.formats:formats", "count message formats, and what Kafka 4.0 no longer writes"),
+        "verify": ("tools.disk.verify:verify", "check batches, indexes, snapshots and checkpoints"),
+        "producers": ("tools.kafka.producers:producers", "list producer states, also those of a running broker"),
+        "explain": (
+            "tools.explain.command:explain",
+            "explain producers and transactions, and the response to their next batch",
+        ),
+        "clients": (
+            "tools.clients.command:clients",
+            "list the clients that a broker has seen, and what fails on another release",
+        ),
     },
     "Change a data directory": {
-        "repair": "repair damage, with a backup that can be restored",
-        "import-dir": "add the partitions of another data directory",
-        "mirror": "copy topics of a running broker, byte for byte",
+        "repair": ("tools.disk.repair:repair", "repair damage, with a backup that can be restored"),
+        "import-dir": ("tools.disk.import_dir:import_dir", "add the partitions of another data directory"),
+        "mirror": ("tools.mirror:mirror", "copy topics of a running broker, byte for byte"),
     },
     "Replay recorded requests": {
-        "replay": "send a recording to another broker and report different responses",
-        "diff": "compare two recordings, or two brokers under one recording",
+        "replay": ("tools.replay.command:replay", "send a recording to another broker and report different responses"),
+        "diff": ("tools.replay.diff:diff", "compare two recordings, or two brokers under one recording"),
     },
     "Process logs with Spark": {
-        "pipeline": "audit, census, compact, export, import, replay, upgrade",
+        "pipeline": ("pipeline.cli:pipeline", "audit, census, compact, export, import, replay, upgrade"),
     },
     "Set up a shell": {
-        "completion": "print the script that completes commands and flags in bash, zsh or fish",
+        "completion": (
+            "tools.main:completion",
+            "print the script that completes commands and flags in bash, zsh or fish",
+        ),
     },
 }
-"""The commands of the help text: title -> command -> description."""
+"""Ottla's own commands: title in the help text -> command -> (MODULE:FUNCTION below `ottla`, description)."""
 
 
 COMPLETING = "_ARGCOMPLETE"
 """Set by the script of `ottla completion` where a shell needs completions: argcomplete's own variable."""
 
+Command = Callable[[Sequence[str]], int]
+
+
+def names() -> list[str]:
+    """Returns the names of all installed commands."""
+    return sorted({name for listed in COMMANDS.values() for name in listed} | set(_others()))
+
+
+def load(name: str) -> Command | None:
+    """Imports a command. Returns None if none has this name."""
+    for listed in COMMANDS.values():
+        if name in listed:
+            module, _, function = listed[name][0].partition(":")
+            with quick_imports():
+                return getattr(importlib.import_module(f"..{module}", __package__), function)
+    found = _others().get(name)
+    return None if found is None else found.load()
+
+
+def _others() -> dict[str, Any]:
+    """Returns the entry points of the commands of other packages, by name."""
+    from importlib.metadata import entry_points  # see above
+
+    return {entry.name: entry for entry in entry_points(group="ottla.commands")}
+
 
 def usage(names: Collection[str]) -> str:
-    """Returns the help text: a line for each installed command; a command of another package has no description."""
+    """Returns the help text: a line for each of these commands; one of another package has no description."""
     lines = ["usage: ottla COMMAND [ARGUMENTS]", "", "A Kafka broker you can pip install."]
-    groups = {**COMMANDS, "Others": dict.fromkeys(sorted(set(names).difference(*COMMANDS.values())), "")}
+    described = {title: {name: text for name, (_, text) in listed.items()} for title, listed in COMMANDS.items()}
+    groups = {**described, "Others": dict.fromkeys(sorted(set(names).difference(*COMMANDS.values())), "")}
     for title, commands in groups.items():
         shown = [f"  {name:18}{text}".rstrip() for name, text in commands.items() if name in names]
         lines += ["", f"{title}:", *shown] if shown else []
@@ -81,12 +129,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--version"]:
+        from importlib.metadata import version  # imported late: it slows the start of every command
+
         print(f"ottla {version('ottla')}")
         return 0
-    commands = {entry.name: entry for entry in entry_points(group="ottla.commands")}
     if COMPLETING in os.environ:
-        return _complete(commands)
-    if given and given[0] in commands:
+        return _complete()
+    if given[:1] in (["--help"], ["-h"]):
+        print(usage(names()))
+        return 0
+    command = load(given[0]) if given else None
+    if command is not None:
         if os.environ.get("OTTLA_UMASK"):
             from ..storage.io import permissions  # imported only when the variable is set: it slows the start
 
@@ -94,18 +147,15 @@ def _run(arguments: Sequence[str] | None) -> int:
                 permissions.apply()
             except ValueError as error:
                 return complain("ottla", error)
-        return commands[given[0]].load()(given[1:])
-    if given[:1] in (["--help"], ["-h"]):
-        print(usage(commands))
-        return 0
+        return command(given[1:])
     if given[:1] == ["help"] and len(given) < 3:
         return _run([*given[1:], "--help"])
-    listed = f"one of: {', '.join(sorted(commands))}"
+    listed = f"one of: {', '.join(names())}"
     if not given:
         return complain("ottla", f"no command given; {listed}")
     from ..protocol.names import did_you_mean  # imported only for the error: it slows the start
 
-    hint = did_you_mean(given[0], [*commands, "--version", "--help"])
+    hint = did_you_mean(given[0], [*names(), "--version", "--help"])
     return complain("ottla", f"unknown command {given[0]}{hint or ';'} {listed}")
 
 
@@ -126,7 +176,7 @@ def completion(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _complete(commands: Mapping[str, EntryPoint]) -> int:
+def _complete() -> int:
     """Prints the completions of the line in the environment variables of argcomplete, and exits."""
     import argcomplete
     from argcomplete.lexers import split_line
@@ -136,11 +186,12 @@ def _complete(commands: Mapping[str, EntryPoint]) -> int:
     line, point = os.environ.get("COMP_LINE", ""), int(os.environ.get("COMP_POINT", "0"))
     words = split_line(line, point)[3]
     Parser.complete = argcomplete.autocomplete
-    if len(words) > 1 and words[1] in commands:
+    command = load(words[1]) if len(words) > 1 else None
+    if command is not None:
         os.environ[COMPLETING] = "2"  # the words of the line that name the program
-        return commands[words[1]].load()([])
+        return command([])
     parser = Parser(prog="ottla")
-    parser.add_argument("command", choices=sorted(commands))
+    parser.add_argument("command", choices=names())
     parser.add_argument("--version", action="store_true")
     parser.parse_args([])
     return 0

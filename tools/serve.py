@@ -41,6 +41,7 @@ from ..broker.releases.loggers import kafka_logger_names
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
 from ..protocol.arguments import Parser
 from ..protocol.mistakes import complain
+from .imports import quick_imports
 
 if TYPE_CHECKING:
     from ..broker.network.server import Running
@@ -311,7 +312,8 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
     """
     try:
         options, log_format, security = _parse(arguments, os.environ)
-        from ..broker import logs, main
+        with quick_imports():
+            from ..broker import logs, main
 
         logs.configure(log_format, dict(options.log_levels))
         if security is None:

@@ -7,7 +7,6 @@ import ast
 import importlib.util
 import re
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from types import ModuleType
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
 from ottla.broker.config.group_limits import LIMITS
 from ottla.broker.config.values import ACTED_ON
+from ottla.tools import main
 from ottla_testing import ROOT
 from ottla_testing.snippets import SNIPPETS
 
@@ -98,7 +98,7 @@ def flags_of(parser: argparse.ArgumentParser) -> set[str]:
 def test_commands_on_pages_exist_with_their_flags() -> None:
     """Each `ottla COMMAND` in code of a page or of README is a command, and has the flags that the page gives it."""
     made = generator()
-    commands = {entry.name: entry.load() for entry in entry_points(group="ottla.commands")}
+    commands = {name: main.load(name) for name in main.names()}
     known = {name: flags_of(made.parser_of(command)) for name, command in commands.items()}
     for name in ("census", "audit", "upgrade", "compact", "export", "import", "replay"):
         known["pipeline"] |= flags_of(made.parser_of(commands["pipeline"], name))

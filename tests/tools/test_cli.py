@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -259,7 +258,7 @@ def test_listener_names_need_no_protocol_map_on_the_command_line_only() -> None:
 
 
 def test_help_has_a_line_for_each_installed_command(capsys: pytest.CaptureFixture[str]) -> None:
-    installed = {entry.name for entry in entry_points(group="ottla.commands")}
+    installed = main.names()
     assert main.main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     described = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]

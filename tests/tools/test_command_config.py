@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from ottla.client import Admin, Producer
 from ottla.client.admin.admin import NewTopic
 from ottla.client.net.config_file import security_values
 from ottla.tools.kafka import broker_api_versions
-from ottla.tools.main import main
+from ottla.tools.main import main, names
 from ottla_testing.certificates import Authority
 from ottla_testing.clients.securing import LISTENER, PASSWORD, broker_configs, client_file, client_settings, encrypted
 from ottla_testing.each import each
@@ -169,8 +168,7 @@ def test_file_without_a_broker_is_refused(
 
 
 def test_each_command_with_a_broker_has_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    names = [entry.name for entry in entry_points(group="ottla.commands")]
-    commands = [[name] for name in names] + [["pipeline", job] for job in ("export", "import", "replay")]
+    commands = [[name] for name in names()] + [["pipeline", job] for job in ("export", "import", "replay")]
     connects: list[str] = []
     for command in commands:
         with contextlib.suppress(SystemExit):

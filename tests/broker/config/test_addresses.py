@@ -6,7 +6,6 @@ import itertools
 import socket
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -97,7 +96,7 @@ def test_port_in_use_is_reported_with_advice(tmp_path: Path) -> None:
 
 
 def test_every_command_with_a_bootstrap_address_is_covered() -> None:
-    names = {entry.name for entry in entry_points(group="ottla.commands")}
+    names = set(main.names())
     others = {
         "clients",
         "completion",

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import entry_points
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +32,7 @@ from ottla.pipeline.jobs.spark_tasks import JobError, Progress
 from ottla.pipeline.sink.errors import SinkError
 from ottla.storage.check.facts import Finding
 from ottla.storage.errors import StorageError
+from ottla.tools.main import load
 from ottla_testing import ROOT
 from ottla_testing.pipeline.census_samples import a_log, written
 
@@ -108,8 +108,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
 
 
 def test_the_command_is_installed() -> None:
-    (found,) = (entry for entry in entry_points(group="ottla.commands") if entry.name == "pipeline")
-    assert found.load() is pipeline
+    assert load("pipeline") is pipeline
 
 
 def test_invalid_arguments_refused(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
