@@ -17,14 +17,14 @@ from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_rest, response_header
 from ...protocol.messages.cluster.api_versions import ApiVersionsResponse
 from ...protocol.primitives import request_items_max
-from ...protocol.schema import Versions, spec
-from ..context import Handler, RequestContext
-from ..handlers import HANDLERS
+from ...protocol.schema import Versions
+from ..context import RequestContext
 from ..quotas.meter import Meter
+from ..releases.profiles import declared_versions
 from ..releases.served_apis import Apis
 from .metered_runner import MeteredRunner
 from .request_runner import HandlerRunner, RequestRunner
-from .route import Route
+from .route import Route, Routes
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -32,18 +32,11 @@ if TYPE_CHECKING:
     from ..releases.profiles import Profile
 
 
-def _route(handler: Handler) -> Route:
-    request_class: type = handler.request_class  # type: ignore[attr-defined]
-    declared = spec(request_class)
-    name = request_class.__name__.removesuffix("Request")
-    return Route(declared.api_key, name, handler, request_class, declared.versions, declared.flexible)
-
-
 ITEMS_AT_ONCE = 4096
 """Items of a request that is read in one step; larger requests are read in cooperative steps."""
 
 Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version, with whether that version is flexible
-ROUTES: dict[int, Route] = {route.api_key: route for route in sorted(map(_route, HANDLERS))}
+ROUTES = Routes()
 
 
 def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
@@ -65,11 +58,12 @@ def apis_of(profile: Profile, *, telemetry: bool = False, unstable: bool = False
     advertised: dict[int, Versions] = {}
     served: dict[int, Versions] = {}
     extra = profile.telemetry_apis if telemetry else {}
-    for key, route in ROUTES.items():
-        versions = _both(profile.served.get(key) or extra.get(key), route.versions)
+    declared = declared_versions()
+    for key in ROUTES:
+        versions = _both(profile.served.get(key) or extra.get(key), declared[key])
         if versions is not None:
             served[key] = versions
-            advertised[key] = _both(profile.apis.get(key) or extra[key], route.versions) or versions
+            advertised[key] = _both(profile.apis.get(key) or extra[key], declared[key]) or versions
         if unstable and key in profile.unstable:
             last = profile.unstable[key]
             served[key] = served.get(key, Versions(last, last))._replace(last=last)

@@ -347,3 +347,13 @@ def test_wrong_argument_does_not_import_the_broker(tmp_path: Path) -> None:
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert outcome.stdout == "[]\n", outcome.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_start_imports_no_handler() -> None:
+    """Handlers are imported for the first requests of their APIs: together they take some 50 ms."""
+    program = (
+        "import sys, ottla.broker.main\n"
+        "print([name for name in sys.modules if name.startswith('ottla.broker.handlers.')])\n"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert outcome.stdout == "[]\n", outcome.stderr
