@@ -32,6 +32,7 @@ from .format.partition_metadata import make_folder, write_topic_id
 from .io.files import Files
 from .log import markers, retention
 from .log.append_plan import built, plan
+from .log.append_run import AppendRun
 from .log.availability import CLOSED, when_available
 from .log.flusher import Flusher
 from .log.markers import check_marker
@@ -294,6 +295,34 @@ class PartitionLog(ReadableLog):
             raise
         self._adopt(active, headers, len(buffer), planned.producer, now_ms)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
+
+    def begin_run(self, due_at: int) -> AppendRun | None:
+        """Returns an empty run of batches for one write, or None if an append has more to do first. Append nothing
+        else until it is written or dropped. `due_at` is the offset from which on an append waits for a sync.
+        """
+        active = self._active
+        is_ready = active.is_loaded and active.size_bytes > 0 and self._epochs.newest >= self.leader_epoch
+        if not is_ready or self._unusable is not None or self._flusher.failure is not None:
+            return None
+        return AppendRun(
+            active,
+            self.config,
+            self.log_end_offset,
+            self.leader_epoch,
+            self._producers.known,
+            self.log_start_offset,
+            due_at,
+        )
+
+    def append_run(self, run: AppendRun, now_ms: int) -> None:
+        """Writes a run that `begin_run` has returned. Raises StorageError, which is not reported: nothing of the run is
+        appended then, and the caller appends its batches one by one.
+        """
+        pieces = run.pieces
+        run.segment.append(pieces[0] if len(pieces) == 1 else b"".join(pieces), run.headers)
+        if run.producers and self._producers.known is not None:
+            self._producers.known.update(run.producers)
+        self._adopt(run.segment, run.headers, run.size_bytes, None, now_ms)
 
     def _append_marked(
         self, active: Segment, buffer: bytearray | memoryview, header: BatchHeader, marker: Marker

@@ -138,6 +138,12 @@ class TopicCounters:
         if is_converted and not appended.duplicate:
             self.produce_conversions += messages
 
+    def took(self, size: int, messages: int) -> None:
+        """Counts a plain batch of `size` bytes."""
+        self.produce_requests += 1
+        self.messages_in += messages
+        self.bytes_in += size
+
     def add(self, other: TopicCounters) -> None:
         """Adds the counters of `other`."""
         for name in self.__slots__:

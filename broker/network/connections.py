@@ -19,6 +19,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.api_key import ApiKey
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ...protocol.errors import ProtocolViolation
 from ..config.security.sasl import sasl_settings
@@ -27,8 +28,9 @@ from ..logs import get_logger, handling, levels
 from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
+from .plain_produce import PlainProduce
 from .request_log import note_request
-from .request_runner import Mutes, RequestRunner, failure
+from .request_runner import HandlerRunner, Mutes, RequestRunner, failure
 from .router import call
 
 if TYPE_CHECKING:
@@ -72,6 +74,22 @@ class Connections:
         """
         self.own_tap = Tap()
         """The tap, with or without subscribers."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether something has to see, judge or delay each request: then none takes the short way of
+        plain_produce.py.
+        """
+        broker = self.broker
+        return not (
+            self.tap is None
+            and broker.quotas.throttle is None
+            and broker.authorizer is None
+            and (broker.faults is None or not broker.faults.requests)
+            and not broker.checks_in_sync
+            and not broker.comparing_producers
+            and not self.levels.logs_requests
+        )
 
     def listen(self, sink: Sink, frame_bytes_max: int | None = None, **more: Any) -> None:
         """Subscribes `sink` to requests and responses. Frames above `frame_bytes_max` are left out, see `Tap.add`."""
@@ -260,6 +278,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_opened_ms",
         "_paused",
         "_peer",
+        "_plain",
         "_reading",
         "_running",
         "_session",
@@ -282,6 +301,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._session: SaslSession | None = None
         self._logins = 0  # of the session, as far as they are counted
         self._running: _Running | None = None
+        self._plain: PlainProduce | None = None  # set by the first request of its kind
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
         self._mutes: list[Timer | asyncio.Handle] | None = None
@@ -488,6 +508,10 @@ class ClientConnection(asyncio.BufferedProtocol):
                 frame = wire.next_frame()
                 if frame is None:
                     break
+                if self._plain is not None and not self.shared.is_watched:
+                    size, frame = self._take_plain(self._plain, frame, ready, size)
+                    if frame is None:
+                        continue
                 size += self._begin(frame, ready)
                 handling.call = None
                 if size > SEND_BYTES:  # a slow reader is noticed before the next request starts
@@ -510,6 +534,31 @@ class ClientConnection(asyncio.BufferedProtocol):
         if stuck == self._reading and not self._transport.is_closing():
             self._reading = not stuck
             (self._transport.pause_reading if stuck else self._transport.resume_reading)()
+
+    def _learn(self, frame: memoryview, runner: HandlerRunner) -> None:
+        """Remembers a Produce request that was handled, for the short way of the next ones."""
+        if not self.shared.is_watched:
+            if self._plain is None:
+                self._plain = PlainProduce(self.node_id)
+            self._plain.learn(frame, runner)
+
+    def _take_plain(
+        self, plain: PlainProduce, frame: memoryview, ready: list[Any], size: int
+    ) -> tuple[int, memoryview | None]:
+        """Takes the short way with as many requests as can. Returns the size of `ready`, and the first request that
+        has to take the long one, if there is any. No timer may fire meanwhile, which could append to a log.
+        """
+        shared = self.shared
+        following: memoryview | None = frame
+        now_ms = shared.broker.clock.now_ms()
+        begun_ns = shared.timer() if shared.metrics is not None else 0
+        try:
+            while following is not None and plain.take(following, self._info, now_ms):
+                following = self._wire.next_frame()
+        finally:
+            if plain.is_open:
+                size += plain.finish(ready, shared, self._info, begun_ns)
+        return size, following
 
     @property
     def _is_held(self) -> bool:
@@ -553,6 +602,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise
         if begun_ns >= 0:
             note_request(shared, runner, len(frame), begun_ns, parts, error)
+        if runner.route.api_key == ApiKey.PRODUCE and type(runner) is HandlerRunner and self._session is None:
+            self._learn(frame, runner)
         if runner.mutes:
             self._mute(runner.mutes)
         if seen is not None:

@@ -179,10 +179,23 @@ class CoroutineRunner:
 
 
 class HandlerRunner(CoroutineRunner):
-    __slots__ = ()
+    """Runs the handler of a request, which it keeps."""
+
+    __slots__ = ("request",)
 
     mutes: Mutes = ()
     fault: str | None = None
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        route: Route,
+        header: bytes,
+        context: RequestContext,
+        request: Any = None,
+    ) -> None:
+        super().__init__(coroutine, route, header, context)
+        self.request = request
 
 
 class WrappingRunner:

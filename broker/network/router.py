@@ -127,7 +127,7 @@ def _runner(request: Any, size: int, route: Route, header: bytes, context: Reque
 
         runner = faulted(route, request, header, context)
     if runner is None:
-        runner = HandlerRunner(route.handler(request, context), route, header, context)
+        runner = HandlerRunner(route.handler(request, context), route, header, context, request)
     return runner if meter is None else MeteredRunner(runner, meter)
 
 

@@ -20,6 +20,7 @@ from .refused_batches import RefusedBatches
 if TYPE_CHECKING:
     from ...protocol.records.batch import BatchHeader
     from ...protocol.records.validate import Prepared
+    from ...storage.log.append_run import AppendRun
     from ...storage.partition_log import LogConfig, PartitionLog
     from ...storage.producers.verification_guard import Guard
     from ..cooperative import Cooperative
@@ -164,6 +165,29 @@ class Partition:
             self._last, bytearray(records), now_ms, produce_version, scheduler, guard, compares_log_start
         )
         return self._begin(later)
+
+    def begin_run(self, node_id: int) -> AppendRun | None:
+        """Returns an empty run of plain batches that a node may append at once, or None if an append has more to do
+        first. Append nothing else until `append_run`.
+        """
+        if (
+            self._log is None
+            or self._syncs is None
+            or self._is_gone
+            or self.leader != node_id
+            or self._last is not None
+            or self._refused_batches
+        ):
+            return None
+        return self._log.begin_run(self._syncs.due_at)
+
+    def append_run(self, run: AppendRun, now_ms: int) -> None:
+        """Writes a run. Raises StorageError; nothing of it is appended then, and its batches are to be appended one by
+        one.
+        """
+        self.log.append_run(run, now_ms)
+        if self.waiters:
+            self.wake()
 
     def _begin(self, later: Coroutine[Any, Any, Submitted]) -> asyncio.Future[Appended]:
         """Starts work that all later appends of this partition wait for; they do not wait for its sync."""

@@ -24,6 +24,10 @@ class RefusedBatches:
     def __init__(self) -> None:
         self._lowest: dict[int, tuple[int, int]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether a producer has to send a batch again."""
+        return bool(self._lowest)
+
     def note(self, header: BatchHeader) -> None:
         """Notes a refused batch that its producer will retry."""
         if header.producer_id < 0:

@@ -29,6 +29,7 @@ from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
 from .layout import CODEC_AT, MAGIC_AT
 from .new_tuple import new_tuple
+from .plain import plain_header
 from .rules import Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
 from .validate_batch import (
@@ -132,6 +133,10 @@ def decide(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
     size = len(records)
     if size < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC or size > CHECKSUM_BYTES:
         return _UNCHECKED
+    plain = plain_header(records, rules, now_ms)
+    if plain is not None:
+        prepared = new_tuple(Prepared, (writable(records, size), plain, -1, 0, (plain,), None))
+        return new_tuple(Decision, (prepared, None, False))
     try:
         header = batch.read_header(records, whole=False)
     except CorruptRecords:  # the length is invalid, but the request's version is checked first

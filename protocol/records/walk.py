@@ -42,6 +42,8 @@ def whole_from(
     whether the offset deltas are `first`, `first` + 1, ...). The lowest delta is between 0 and the true one if none is
     negative.
     """
+    if record_count == 1:
+        return _any_shape_from(payload, position, 1, first, least, most, keyed)
     # Most records of a batch have varints of the same widths. `same_shape` steps over these in half the time; after a
     # short run of one shape, the next records are read one varint at a time.
     lowest, highest = most, least

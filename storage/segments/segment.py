@@ -152,6 +152,11 @@ class Segment:
                 raise DamagedEntry(f"{self._log_path} at byte {position}: {what}")
         return data
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the indexes and the end are known."""
+        return self._loaded
+
     def append(self, buffer: bytes | bytearray | memoryview, headers: Sequence[BatchHeader]) -> None:
         """Appends whole batches, with final headers and offsets, in one write.
 

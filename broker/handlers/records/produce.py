@@ -17,6 +17,7 @@ from ....protocol.acls import AclOperation
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode, ProtocolViolation
 from ....protocol.messages.records.produce import ProduceRequest, ProduceResponse
+from ....protocol.records import batch
 from ....protocol.records.errors import (
     PARTITION,
     CorruptRecords,
@@ -221,6 +222,29 @@ def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse |
             for topic_data in request.topic_data
         ]
     )
+
+
+def appended_alone(
+    template: ProduceResponse, partition: Partition, records: memoryview, context: RequestContext, now_ms: int
+) -> ProduceResponse:
+    """Appends the plain batch of a request whose run failed. Returns its response, with the names of `template`."""
+    topic = template.responses[0]
+    index, counts = topic.partition_responses[0].index, context.broker.topic_metrics
+    batch.assign(records, 0, base_offset=0, leader_epoch=-1)  # as the client has sent it
+    try:
+        appended = partition.append(records, now_ms, context.api_version)
+        assert isinstance(appended, Appended)  # a run takes no batch that waits for a sync
+        result = _success(index, appended)
+        if counts is not None:
+            counts.appended(partition, records, appended)
+    except Exception as error:
+        result = _refusal(index, partition, error, context, _sent(counts, partition, records))
+    response = ProduceResponse(
+        responses=[Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])]
+    )
+    if result.error_code and context.api_version >= LEADERS_FROM:
+        response.node_endpoints = endpoints_of(ProduceResponse, [result], context)
+    return response
 
 
 def _sent(counts: TopicMetrics | None, partition: Partition | None, records: Any) -> Sent | None:

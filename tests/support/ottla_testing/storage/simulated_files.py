@@ -277,7 +277,7 @@ class SimulatedFiles:
         self.on_step: Callable[[Step], None] | None = None
         """Called before each changing operation; it may fork the disk."""
         self.failing: Callable[[str, str], bool] = lambda operation, path: False
-        """Operations that fail with EIO without any effect, by name and path."""
+        """Operations that fail without any effect, by name and path."""
 
     @property
     def contents(self) -> dict[str, Content]:
@@ -302,7 +302,7 @@ class SimulatedFiles:
                 raise Killed
             raise OSError(self.fail_with, f"injected at step {number}", path)
         if self.failing(operation, path):
-            raise OSError(errno.EIO, f"injected into {operation}", path)
+            raise OSError(self.fail_with, f"injected into {operation}", path)
 
     def look(self, operation: str, path: str) -> None:
         """Counts a reading call, and fails it if its number is reached."""

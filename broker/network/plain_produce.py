@@ -1,0 +1,269 @@
+"""The short way of the commonest request: a Produce of one plain batch to one partition, with nobody watching.
+
+A client sends such requests again and again with the same bytes before and after the records. The first one goes
+through the router and its handler as every request does; its bytes and its response are then remembered. A later
+request with the same bytes is checked by `plain_header`, its batch joins the run of its partition, and its response is
+the remembered one with its own offsets. All requests of one read event are taken before the runs are written, each with
+one write. Whatever is not quite ordinary goes the long way. tests/broker/network/test_plain_produce.py compares both in
+responses, files and counters.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...protocol.compiler import builder
+from ...protocol.connection import add_response
+from ...protocol.headers import response_header
+from ...protocol.messages.records.produce import ProduceResponse
+from ...protocol.records.layout import CODEC_AT, HEADER_BYTES, MAGIC_AT
+from ...protocol.records.plain import plain_header
+from ...storage.errors import StorageError
+from ..context import RequestContext
+from ..handlers.records.produce import PartitionResponse, Topic, appended_alone
+from .request_runner import HandlerRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...storage.log.append_run import AppendRun
+    from ..broker_state import BrokerState
+    from ..connection_info import ConnectionInfo
+    from ..metrics.counters import RequestMetrics
+    from ..replica.partition import Partition
+    from .route import Route
+
+FIRST_VERSION = 3  # the first one with batches of format v2
+KNOWN_MAX = 64  # requests that are remembered for a connection
+HEAD_BYTES_MAX = 1024  # of the bytes before the records
+_BODY_FROM = 8  # in a frame without its size, after the API, its version and the correlation id
+_BASE_OFFSET, _LOG_START = 0x6F66_6673_6574_0001, 0x6F66_6673_6574_0002  # found again in the bytes of a response
+_INT32 = struct.Struct(">i").unpack_from
+
+
+class Shared(Protocol):
+    """What the connections of a broker share, as far as it is used here."""
+
+    broker: BrokerState
+    metrics: RequestMetrics | None
+
+
+class PlainRequest:
+    """A remembered request: its partition, and the response up to its offsets."""
+
+    __slots__ = (
+        "client_id",
+        "has_log_start",
+        "is_flexible",
+        "middle",
+        "noted",
+        "pack",
+        "partition",
+        "response_bytes",
+        "route",
+        "run",
+        "start",
+        "tail",
+        "tail_bytes",
+        "template",
+        "version",
+    )
+
+    def __init__(self, partition: Partition, topic: Topic, version: int, tail_bytes: int, client_id: str, route: Route):
+        """`topic` is the response that the first one got."""
+        self.partition = partition
+        self.version = version
+        self.tail_bytes = tail_bytes
+        """The bytes after the records: empty tagged fields."""
+        self.is_flexible = tail_bytes > 0
+        self.client_id = client_id
+        self.route = route
+        self.noted = (client_id, route.api_key, version), (client_id, version, 2, 0)
+        """What the client ledger knows of such a request."""
+        self.run: AppendRun | None = None
+        """The run of its partition in this read event, if it has one."""
+        self._build(topic)
+
+    def _build(self, topic: Topic) -> None:
+        """Cuts the response into pieces around its correlation id and its offsets."""
+        index = topic.partition_responses[0].index
+        result = PartitionResponse(index=index, error_code=0, base_offset=_BASE_OFFSET, log_start_offset=_LOG_START)
+        named = Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])
+        self.template = ProduceResponse(responses=[named])
+        parts: list[Any] = [response_header(0, self.route.api_key, self.is_flexible)]
+        builder(ProduceResponse, self.version)(self.template, parts.append)
+        data = b"".join(parts)
+        base_at, start_at = data.find(_BASE_OFFSET.to_bytes(8, "big")), data.find(_LOG_START.to_bytes(8, "big"))
+        self.response_bytes = len(data)
+        self.has_log_start = start_at >= 0
+        self.start = data[4:base_at]
+        self.middle = data[base_at + 8 : start_at if self.has_log_start else len(data)]
+        self.tail = data[start_at + 8 :] if self.has_log_start else b""
+        offset = "q" if self.has_log_start else "0s"
+        layout = f">ii{len(self.start)}sq{len(self.middle)}s{offset}{len(self.tail)}s"
+        self.pack: Callable[..., bytes] = struct.Struct(layout).pack
+
+    def response(self, correlation_id: int, base_offset: int, log_start_offset: int) -> bytes:
+        """The whole response with its size."""
+        log_start: Any = log_start_offset if self.has_log_start else b""
+        return self.pack(
+            self.response_bytes, correlation_id, self.start, base_offset, self.middle, log_start, self.tail
+        )
+
+
+class PlainProduce:
+    """The remembered requests of one connection, and the requests of a read event that were taken."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._known: dict[bytes, PlainRequest] = {}
+        self._sizes: list[int] = []
+        """The sizes of the bytes before the records' length, the last used first."""
+        self._taken: list[tuple[PlainRequest, int, int, int, int, memoryview]] = []
+        """Of each request that was taken: itself, its correlation id, base offset, number of records, size, records."""
+        self._open: list[PlainRequest] = []
+        """Those with a run."""
+
+    def learn(self, frame: memoryview, runner: HandlerRunner) -> None:
+        """Remembers a request that was handled, if it is such a one."""
+        request, response, context = runner.request, runner.response, runner.context
+        version = context.api_version
+        if version < FIRST_VERSION or response is None or len(request.topic_data) != 1:
+            return
+        topic = request.topic_data[0]
+        if len(topic.partition_data) != 1 or request.transactional_id is not None:
+            return
+        records = topic.partition_data[0].records
+        result = response.responses[0].partition_responses[0]
+        if records is None or len(records) < HEADER_BYTES or result.error_code or result.base_offset < 0:
+            return
+        if records[MAGIC_AT] != 2 or records[CODEC_AT]:
+            return
+        is_flexible = version in runner.route.flexible
+        tail_bytes = 3 if is_flexible else 0  # of the partition, the topic and the request
+        size = len(records)
+        stop = len(frame) - tail_bytes
+        length_bytes = ((size + 1).bit_length() + 6) // 7 if is_flexible else 4
+        head = stop - size - length_bytes
+        if any(frame[stop:]) or not _BODY_FROM < head <= HEAD_BYTES_MAX:
+            return
+        if _records_at(frame, head, is_flexible) != (size, stop - size):  # a length that is not in its shortest form
+            return
+        topics = context.broker.topics
+        named = topics.by_id(topic.topic_id) if version >= 13 else topics.get(topic.name)
+        if named is None or named.name.startswith("__"):
+            return
+        partition = topics.partition(named.name, topic.partition_data[0].index)
+        known = PlainRequest(partition, response.responses[0], version, tail_bytes, context.client_id, runner.route)
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+            self._sizes.clear()
+        self._known[bytes(frame[:4]) + bytes(frame[_BODY_FROM:head])] = known
+        if head not in self._sizes:
+            self._sizes.insert(0, head)
+
+    def take(self, frame: memoryview, info: ConnectionInfo, now_ms: int) -> bool:
+        """Takes a request if it is a remembered one and nothing about it needs a decision; its batch is in a run then.
+        Else changes nothing.
+        """
+        known = None
+        api = bytes(frame[:4])
+        for head in self._sizes:
+            known = self._known.get(api + bytes(frame[_BODY_FROM:head]))
+            if known is not None:
+                break
+        else:
+            return False
+        stop = len(frame) - known.tail_bytes
+        size, at = _records_at(frame, head, known.is_flexible)
+        if size < HEADER_BYTES or at + size != stop or (known.is_flexible and any(frame[stop:])):
+            return False
+        seen = info.library.seen
+        if known.noted[0] not in seen or known.noted[1] not in seen:
+            return False
+        run = known.run or self._run(known)
+        if run is None:
+            return False
+        records = frame[at:stop]
+        header = plain_header(records, run.rules, now_ms)
+        if header is None:
+            return False
+        base_offset = run.add(records, header)
+        if base_offset < 0:
+            return False
+        info.client_id = known.client_id
+        (correlation_id,) = _INT32(frame, 4)
+        self._taken.append((known, correlation_id, base_offset, run.next_offset - base_offset, len(frame), records))
+        return True
+
+    def _run(self, known: PlainRequest) -> AppendRun | None:
+        """The run of a partition; several remembered requests may have the same one."""
+        run = next((one.run for one in self._open if one.partition is known.partition), None)
+        if run is None:
+            run = known.partition.begin_run(self._node_id)
+        if run is not None:
+            known.run = run
+            self._open.append(known)
+        return run
+
+    @property
+    def is_open(self) -> bool:
+        """Whether runs have begun: `finish` has to end them before anything else is appended."""
+        return bool(self._open)
+
+    def finish(self, ready: list[Any], shared: Shared, info: ConnectionInfo, begun_ns: int) -> int:
+        """Writes the runs and adds the responses of all requests that were taken to `ready`. Returns their bytes.
+        `begun_ns` is the time at which the first one was taken, by the timer of the metrics.
+        """
+        broker, metrics, size = shared.broker, shared.metrics, 0
+        now_ms = broker.clock.now_ms()
+        failed = self._write(now_ms)
+        duration_ns = 0 if metrics is None else metrics.timer() - begun_ns
+        for known, correlation_id, base_offset, count, frame_bytes, records in self._taken:
+            run, response = known.run, known.template
+            assert run is not None
+            if run in failed:
+                context = RequestContext(broker, known.version, correlation_id, known.client_id, info)
+                response = appended_alone(known.template, known.partition, records, context, now_ms)
+                whole: list[Any] = [response_header(correlation_id, known.route.api_key, known.is_flexible)]
+                builder(ProduceResponse, known.version)(response, whole.append)
+                sent = add_response(whole, ready)
+            else:
+                ready.append(known.response(correlation_id, base_offset, run.log_start_offset))
+                sent = 4 + known.response_bytes
+                if metrics is not None:
+                    metrics.topics.of(known.partition.topic).took(len(records), count)
+            size += sent
+            if metrics is not None:
+                metrics.note(known.route, known.version, frame_bytes, sent - 4, duration_ns, response)
+        for known in self._open:
+            known.run = None
+        self._open.clear()
+        self._taken.clear()
+        return size
+
+    def _write(self, now_ms: int) -> list[AppendRun]:
+        """Writes the runs. Returns those that failed."""
+        failed: list[AppendRun] = []
+        for partition, run in {known.partition: known.run for known in self._open}.items():
+            if run is not None and run.headers:
+                try:
+                    partition.append_run(run, now_ms)
+                except StorageError:
+                    failed.append(run)
+        return failed
+
+
+def _records_at(frame: memoryview, position: int, is_compact: bool) -> tuple[int, int]:
+    """The size of the records whose length is at `position`, and where they begin."""
+    if not is_compact:
+        return _INT32(frame, position)[0], position + 4
+    length = shift = 0
+    for at in range(position, min(position + 5, len(frame))):
+        byte = frame[at]
+        length |= (byte & 127) << shift
+        if byte < 128:
+            return length - 1, at + 1
+        shift += 7
+    return -1, position

@@ -1,0 +1,336 @@
+"""The short way of plain Produce requests beside the long way: equal responses, files and counters.
+
+Two brokers get the same requests. One of them may not take the short way, as if something watched every request.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.network.connections import Connections
+from ottla.broker.network.plain_produce import PlainProduce
+from ottla.protocol.api_key import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.records import batch
+from ottla_testing.broker.harness import (
+    Broker,
+    Client,
+    Closed,
+    fetch,
+    frame,
+    only,
+    produce,
+    read_response,
+    records,
+    running,
+    values,
+)
+from ottla_testing.protocol.batches import batch_of
+from ottla_testing.storage.simulated_files import SimulatedFiles
+
+TOPICS = ("t", "longer.name", "compacted")
+LOG = "00000000000000000000.log"
+NOW_MS = 1_700_000_000_000
+NEWEST = {"ottla": 13, "3.9": 11, "2.4": 8, "0.11.0": 3}
+"""The last version of Produce, by release."""
+FOLDERS = ("t-", "longer.name-", "compacted-")
+ENDINGS = (".log", ".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
+SMALL = {"log.segment.bytes": "1500", "log.index.interval.bytes": "100"}
+SETTINGS: list[tuple[str, dict[str, str]]] = [
+    ("ottla", {}),
+    ("3.9", SMALL),
+    ("2.4", SMALL),
+    ("0.11.0", SMALL),
+    ("ottla", {"log.roll.ms": "50"}),
+    ("ottla", {"log.message.timestamp.type": "LogAppendTime"}),
+    ("ottla", {"compression.type": "gzip"}),
+    ("ottla", {"compression.type": "uncompressed", "log.message.timestamp.before.max.ms": "100"}),
+    ("ottla", {"message.max.bytes": "300", "log.message.timestamp.after.max.ms": "100"}),
+    ("ottla", {"log.flush.interval.messages": "7"}),
+    ("ottla", {"min.insync.replicas": "2"}),
+    ("ottla", {"ottla.validate.records": "false"}),
+]
+"""Releases and configs, of which some send requests the long way."""
+
+
+class Watched(Connections):
+    """Connections whose requests all take the long way."""
+
+    @property
+    def is_watched(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[bool]]:
+    """Counts the requests by whether they took the short way."""
+    counted: Counter[bool] = Counter()
+    take = PlainProduce.take
+
+    def counting(*arguments: Any) -> bool:
+        found = take(*arguments)
+        counted[found] += 1
+        return found
+
+    monkeypatch.setattr(PlainProduce, "take", counting)
+    yield counted
+
+
+class Pair:
+    """One client of both brokers."""
+
+    def __init__(self, brokers: tuple[Broker, Broker], ids: dict[bytes, str]) -> None:
+        self.brokers, self._ids = brokers, ids
+        self.clients: list[Client] = []
+        self._numbers = 0
+
+    async def connect(self) -> None:
+        self.clients = [await broker.client() for broker in self.brokers]
+
+    async def call(self, sent: list[tuple[Callable[[Broker], Any], int]]) -> list[bytes]:
+        """Sends all requests at once to both brokers. Returns the responses, which must be equal."""
+        numbers = range(self._numbers, self._numbers + len(sent))
+        self._numbers += len(sent)
+        found: list[list[bytes]] = []
+        for index, broker in enumerate(self.brokers):
+            client = self.clients[index]
+            requests = [(make(broker), version) for make, version in sent]
+            await client.send_bytes(
+                b"".join(frame(one, version, n) for (one, version), n in zip(requests, numbers, strict=True))
+            )
+            responses: list[bytes] = []
+            try:
+                for _ in requests:
+                    responses.append(self._named(await client.receive_bytes()))
+            except Closed:  # as for a damaged length
+                self.clients[index] = await broker.client()
+            found.append(responses)
+        assert found[0] == found[1]
+        return found[0]
+
+    def _named(self, response: bytes) -> bytes:
+        for topic_id, name in self._ids.items():
+            response = response.replace(topic_id, name.ljust(16).encode())
+        return response
+
+
+class Producers:
+    """Draws batches of idempotent producers, in sequence mostly, and others."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self._next: dict[tuple[int, str, int], tuple[int, int]] = {}
+        self._last: list[bytes] = []
+
+    def batch(self, topic: str, partition: int) -> bytes:
+        draw = self._draw
+        if self._last and draw.random() < 0.08:
+            return draw.choice(self._last)
+        count = draw.choice((1, 1, 1, 2, 5, 40))
+        fields: dict[str, Any] = {}
+        producer_id = draw.choice((-1, -1, 11, 12))
+        if producer_id >= 0:
+            key = producer_id, topic, partition
+            epoch, sequence = self._next.get(key, (0, 0))
+            if draw.random() < 0.05:
+                epoch, sequence = epoch + 1, 0
+            if draw.random() < 0.08:
+                sequence += draw.choice((-2, 1, 3)) if sequence > 1 else 1
+            self._next[key] = epoch, sequence + count
+            fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        start = NOW_MS + draw.choice((0, 0, 0, 1, 40, -150, 150))
+        entries = [
+            batch.Record(
+                n,
+                start + draw.choice((0, 0, n, 3)),
+                draw.choice((None, b"k", b"key" * 30)) if topic != "compacted" or draw.random() < 0.1 else b"key",
+                draw.choice((None, b"", b"v" * draw.choice((1, 60, 200)))),
+                draw.choice(((), (), (batch.Header("h", b"x"),))),
+            )
+            for n in range(count)
+        ]
+        found = bytearray(batch_of(entries, codec=draw.choice((0, 0, 0, 0, 1)), **fields))
+        if draw.random() < 0.06:
+            at = draw.randrange(len(found))
+            found[at] ^= 1 << draw.randrange(8)
+        self._last = [*self._last[-20:], bytes(found)]
+        return bytes(found)
+
+
+def drawn(draw: random.Random, producers: Producers, newest: int) -> tuple[Callable[[Broker], Any], int]:
+    """One request and its version."""
+    topic, partition = draw.choice(TOPICS), draw.choice((0, 0, 0, 1))
+    chance = draw.random()
+    if chance < 0.03:
+        wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])]
+        )
+        return lambda broker: request, min(newest, 2)
+    if chance < 0.05:
+        to = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=partition, offset=-1)
+        delete = DeleteRecordsRequest(
+            topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[to])], timeout_ms=1000
+        )
+        return lambda broker: delete, 0
+    if chance < 0.08:
+        return lambda broker: fetch((topic, partition, 0), max_wait_ms=0), 4 if newest < 8 else 11
+    data = producers.batch(topic, partition)
+    version = min(newest, draw.choice((7, 7, 7, newest, newest, draw.randint(3, newest))))
+    acks = draw.choice((-1, -1, 1))
+    if draw.random() < 0.02:
+        partition = 5
+
+    def make(broker: Broker) -> Any:
+        found = broker.state.topics.get(topic)
+        assert found is not None
+        if version >= 13:
+            return produce(data, "", partition, acks=acks, topic_id=found.id)
+        return produce(data, topic, partition, acks=acks)
+
+    return make, version
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.parent.name.startswith(FOLDERS) and path.name.endswith(ENDINGS)
+    }
+
+
+def counters(broker: Broker) -> Any:
+    metrics = broker.running.connections.metrics
+    assert metrics is not None
+    counted = metrics.apis[ApiKey.PRODUCE]
+    topics = {
+        name: {slot: getattr(found, slot) for slot in found.__slots__} for name, found in metrics.topics.by_name.items()
+    }
+    return counted.versions, counted.request_bytes, counted.response_bytes, counted.errors, topics
+
+
+@pytest.mark.soak
+async def test_both_ways_give_the_same(tmp_path: Path, taken: Counter[bool], scaled: Callable[[int], int]) -> None:
+    """Random requests, in bursts of up to 30 on one connection, under settings that send some of them the long way."""
+    seed = random.randrange(1 << 32)
+    for turn in range(scaled(40)):
+        draw = random.Random(f"{seed}-{turn}")
+        release, configs = SETTINGS[(seed + turn) % len(SETTINGS)]
+        folders = tmp_path / f"short-{turn}", tmp_path / f"long-{turn}"
+        async with (
+            running(folders[0], overrides=configs, release=release) as short,
+            running(folders[1], overrides=configs, release=release) as long,
+        ):
+            long.running.connections.__class__ = Watched
+            brokers, ids = (short, long), {}
+            for broker in brokers:
+                for name in TOPICS:
+                    more = {"cleanup.policy": "compact"} if name == "compacted" else {}
+                    ids[await broker.topic(name, 2, more)] = name
+                if turn % 3:
+                    broker.running.connections.observe(RequestMetrics())
+            producers = Producers(draw)
+            pairs = [Pair(brokers, ids) for _ in range(2)]
+            for pair in pairs:
+                await pair.connect()
+            for _ in range(12):
+                await draw.choice(pairs).call(
+                    [drawn(draw, producers, NEWEST[release]) for _ in range(draw.choice((1, 5, 30)))]
+                )
+            if turn % 3:
+                assert counters(short) == counters(long)
+        assert files(folders[0]) == files(folders[1]), f"seed {seed}, turn {turn}"
+    assert taken[True] > taken.total() / 30
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_failed_write_is_the_error_of_each_request(tmp_path: Path, taken: Counter[bool], number: int) -> None:
+    """The responses are those of the long way; nothing is stored, and the producer starts again with the first one."""
+    outcomes: list[Any] = []
+    for kind in (Connections, Watched):
+        disk = SimulatedFiles()
+        async with running(tmp_path / kind.__name__, files=disk) as broker:
+            broker.running.connections.__class__ = kind
+            await broker.topic("t", 2)
+            client = await broker.client()
+            batches = [records(b"%d" % n, producer_id=3, producer_epoch=0, base_sequence=n) for n in range(6)]
+            first = [produce(batches[0]), produce(records(b"other"), partition=1)]
+            sent = [produce(records(b"more"), partition=1), *map(produce, batches[1:4])]
+            for one in first:
+                assert only(await client.call(one, 11)).error_code == 0
+            disk.fail_with = number
+            disk.failing = lambda operation, path: operation == "write" and path.endswith("t-0/" + LOG)
+            await client.send_bytes(b"".join(frame(one, 11, n) for n, one in enumerate(sent)))
+            found: list[tuple[int, Any]] = [
+                read_response(await client.receive_bytes(), ProduceRequest, 11) for _ in sent
+            ]
+            disk.failing = lambda operation, path: False
+            if number == errno.ENOSPC:
+                again = [only(await client.call(produce(one), 11)).error_code for one in batches[2:0:-1]]
+                assert broker.log("t").log_end_offset == 2
+            else:
+                again = []
+            partitions = [broker.state.topics.partition("t", index) for index in range(2)]
+            outcomes.append((found, again, [bool(one.offline) for one in partitions]))
+    assert outcomes[0] == outcomes[1]
+    assert taken[True] >= 4
+
+
+async def test_reader_at_the_end_is_woken(tmp_path: Path, taken: Counter[bool]) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client, reader = await broker.client(), await broker.client()
+        await client.call(produce(records(b"0")), 9)
+        await reader.send(fetch(("t", 0, 1), max_wait_ms=60_000), 11)
+        await broker.settle()
+        await client.call(produce(records(b"1")), 9)
+        assert taken[True] == 1
+        _, response = await reader.receive()
+        assert values(only(response).records) == [b"1"]
+
+
+async def test_deleted_topic_is_unknown(tmp_path: Path, taken: Counter[bool]) -> None:
+    """Its name may belong to a new topic, which a remembered request must not miss."""
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for _ in range(3):
+            assert only(await client.call(produce(records(b"0")), 9)).error_code == 0
+        topic = broker.state.topics.get("t")
+        assert topic is not None
+        broker.state.topics.delete(topic, broker.clock.now_ms())
+        assert only(await client.call(produce(records(b"0")), 9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await broker.topic("t")
+        for offset in range(2):
+            assert only(await client.call(produce(records(b"0")), 9)).base_offset == offset
+        assert taken[True] == 3
+
+
+@pytest.mark.parametrize("rest", [b"\x80\x00", b"\x00"])
+async def test_length_in_a_long_form_takes_the_long_way(tmp_path: Path, taken: Counter[bool], rest: bytes) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        data = bytes(records(b"0" * 29))
+        whole = bytearray(frame(produce(data), 9, 1))
+        at = whole.index(data) - 1
+        assert whole[at] < 128
+        whole[at : at + 1] = bytes([whole[at] | 128]) + rest
+        whole[:4] = struct.pack(">i", len(whole) - 4)
+        for offset in range(3):
+            await client.send_bytes(bytes(whole))
+            _, response = read_response(await client.receive_bytes(), ProduceRequest, 9)
+            assert only(response).base_offset == offset
+        assert not taken[True]
