@@ -315,11 +315,14 @@ class PartitionLog(ReadableLog):
         )
 
     def append_run(self, run: AppendRun, now_ms: int) -> None:
-        """Writes a run that `begin_run` has returned. Raises StorageError, which is not reported: nothing of the run is
-        appended then, and the caller appends its batches one by one.
-        """
+        """Writes a run that `begin_run` has returned. Raises StorageError; nothing of the run is appended then."""
+        self._check_writable()  # the disk may have failed meanwhile, under another log
         pieces = run.pieces
-        run.segment.append(pieces[0] if len(pieces) == 1 else b"".join(pieces), run.headers)
+        try:
+            run.segment.append(pieces[0] if len(pieces) == 1 else b"".join(pieces), run.headers)
+        except StorageError as error:
+            self.report(error)
+            raise
         if run.producers and self._producers.known is not None:
             self._producers.known.update(run.producers)
         self._adopt(run.segment, run.headers, run.size_bytes, None, now_ms)

@@ -511,7 +511,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if self._plain is not None and not self.shared.is_watched:
                     size, frame = self._take_plain(self._plain, frame, ready, size)
                     if frame is None:
-                        continue
+                        break
                 size += self._begin(frame, ready)
                 handling.call = None
                 if size > SEND_BYTES:  # a slow reader is noticed before the next request starts

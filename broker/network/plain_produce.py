@@ -217,15 +217,15 @@ class PlainProduce:
         `begun_ns` is the time at which the first one was taken, by the timer of the metrics.
         """
         broker, metrics, size = shared.broker, shared.metrics, 0
-        now_ms = broker.clock.now_ms()
-        failed = self._write(now_ms)
+        failed = self._write(broker.clock.now_ms())
         duration_ns = 0 if metrics is None else metrics.timer() - begun_ns
         for known, correlation_id, base_offset, count, frame_bytes, records in self._taken:
             run, response = known.run, known.template
             assert run is not None
             if run in failed:
                 context = RequestContext(broker, known.version, correlation_id, known.client_id, info)
-                response = appended_alone(known.template, known.partition, records, context, now_ms)
+                error, failed[run] = failed[run], None
+                response = appended_alone(known.template, known.partition, records, context, error)
                 whole: list[Any] = [response_header(correlation_id, known.route.api_key, known.is_flexible)]
                 builder(ProduceResponse, known.version)(response, whole.append)
                 sent = add_response(whole, ready)
@@ -243,15 +243,15 @@ class PlainProduce:
         self._taken.clear()
         return size
 
-    def _write(self, now_ms: int) -> list[AppendRun]:
-        """Writes the runs. Returns those that failed."""
-        failed: list[AppendRun] = []
+    def _write(self, now_ms: int) -> dict[AppendRun, StorageError | None]:
+        """Writes the runs. Returns those that failed, with their errors."""
+        failed: dict[AppendRun, StorageError | None] = {}
         for partition, run in {known.partition: known.run for known in self._open}.items():
             if run is not None and run.headers:
                 try:
                     partition.append_run(run, now_ms)
-                except StorageError:
-                    failed.append(run)
+                except StorageError as error:
+                    failed[run] = error
         return failed
 
 

@@ -182,10 +182,15 @@ class Partition:
         return self._log.begin_run(self._syncs.due_at)
 
     def append_run(self, run: AppendRun, now_ms: int) -> None:
-        """Writes a run. Raises StorageError; nothing of it is appended then, and its batches are to be appended one by
-        one.
+        """Writes a run. Raises StorageError, which is that of its first batch; nothing is appended then, and the other
+        batches are to be appended one by one.
         """
-        self.log.append_run(run, now_ms)
+        log = self.log
+        try:
+            log.append_run(run, now_ms)
+        except StorageError:
+            self.refused_batches.note(run.headers[0])
+            raise
         if self.waiters:
             self.wake()
 

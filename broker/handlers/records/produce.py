@@ -225,20 +225,28 @@ def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse |
 
 
 def appended_alone(
-    template: ProduceResponse, partition: Partition, records: memoryview, context: RequestContext, now_ms: int
+    template: ProduceResponse,
+    partition: Partition,
+    records: memoryview,
+    context: RequestContext,
+    error: StorageError | None,
 ) -> ProduceResponse:
-    """Appends the plain batch of a request whose run failed. Returns its response, with the names of `template`."""
+    """Appends the plain batch of a request whose run failed, or refuses it with the `error` of that run. Returns its
+    response, with the names of `template`.
+    """
     topic = template.responses[0]
     index, counts = topic.partition_responses[0].index, context.broker.topic_metrics
     batch.assign(records, 0, base_offset=0, leader_epoch=-1)  # as the client has sent it
     try:
-        appended = partition.append(records, now_ms, context.api_version)
+        if error is not None:
+            raise error
+        appended = partition.append(records, context.now_ms(), context.api_version)
         assert isinstance(appended, Appended)  # a run takes no batch that waits for a sync
         result = _success(index, appended)
         if counts is not None:
             counts.appended(partition, records, appended)
-    except Exception as error:
-        result = _refusal(index, partition, error, context, _sent(counts, partition, records))
+    except Exception as refused:
+        result = _refusal(index, partition, refused, context, _sent(counts, partition, records))
     response = ProduceResponse(
         responses=[Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])]
     )

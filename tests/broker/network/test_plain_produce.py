@@ -267,7 +267,7 @@ async def test_failed_write_is_the_error_of_each_request(tmp_path: Path, taken: 
             client = await broker.client()
             batches = [records(b"%d" % n, producer_id=3, producer_epoch=0, base_sequence=n) for n in range(6)]
             first = [produce(batches[0]), produce(records(b"other"), partition=1)]
-            sent = [produce(records(b"more"), partition=1), *map(produce, batches[1:4])]
+            sent = [produce(batches[1]), produce(records(b"more"), partition=1), *map(produce, batches[2:4])]
             for one in first:
                 assert only(await client.call(one, 11)).error_code == 0
             disk.fail_with = number
