@@ -76,12 +76,12 @@ class Connections:
         """The tap, with or without subscribers."""
 
     @property
-    def is_watched(self) -> bool:
-        """Whether something has to see, judge or delay each request: then none takes the short way of
-        plain_produce.py.
+    def allows_short_way(self) -> bool:
+        """Whether requests may take the short way of plain_produce.py: nothing has to see, judge or delay each of
+        them.
         """
         broker = self.broker
-        return not (
+        return (
             self.tap is None
             and broker.quotas.throttle is None
             and broker.authorizer is None
@@ -508,7 +508,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 frame = wire.next_frame()
                 if frame is None:
                     break
-                if self._plain is not None and not self.shared.is_watched:
+                if self._plain is not None and self.shared.allows_short_way:
                     size, frame = self._take_plain(self._plain, frame, ready, size)
                     if frame is None:
                         break
@@ -537,7 +537,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _learn(self, frame: memoryview, runner: HandlerRunner) -> None:
         """Remembers a Produce request that was handled, for the short way of the next ones."""
-        if not self.shared.is_watched:
+        if self.shared.allows_short_way:
             if self._plain is None:
                 self._plain = PlainProduce(self.node_id)
             self._plain.learn(frame, runner)

@@ -1,11 +1,14 @@
-"""The short way of the commonest request: a Produce of one plain batch to one partition, with nobody watching.
+"""The short way of the commonest request: a Produce of one plain batch to one partition.
 
 A client sends such requests again and again with the same bytes before and after the records. The first one goes
 through the router and its handler as every request does; its bytes and its response are then remembered. A later
 request with the same bytes is checked by `plain_header`, its batch joins the run of its partition, and its response is
 the remembered one with its own offsets. All requests of one read event are taken before the runs are written, each with
-one write. Whatever is not quite ordinary goes the long way. tests/broker/network/test_plain_produce.py compares both in
-responses, files and counters.
+one write.
+
+Whatever is not quite ordinary goes the long way, and so do all requests while something has to see each of them
+(`Connections.allows_short_way`). tests/broker/network/test_plain_produce.py compares both in responses, files and
+counters.
 """
 
 from __future__ import annotations

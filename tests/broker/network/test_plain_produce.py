@@ -1,6 +1,6 @@
 """The short way of plain Produce requests beside the long way: equal responses, files and counters.
 
-Two brokers get the same requests. One of them may not take the short way, as if something watched every request.
+Two brokers get the same requests. One of them takes the long way with all.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ SETTINGS: list[tuple[str, dict[str, str]]] = [
 """Releases and configs, of which some send requests the long way."""
 
 
-class Watched(Connections):
+class LongWay(Connections):
     """Connections whose requests all take the long way."""
 
     @property
-    def is_watched(self) -> bool:
-        return True
+    def allows_short_way(self) -> bool:
+        return False
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ async def test_both_ways_give_the_same(tmp_path: Path, taken: Counter[bool], sca
             running(folders[0], overrides=configs, release=release) as short,
             running(folders[1], overrides=configs, release=release) as long,
         ):
-            long.running.connections.__class__ = Watched
+            long.running.connections.__class__ = LongWay
             brokers, ids = (short, long), {}
             for broker in brokers:
                 for name in TOPICS:
@@ -259,7 +259,7 @@ async def test_both_ways_give_the_same(tmp_path: Path, taken: Counter[bool], sca
 async def test_failed_write_is_the_error_of_each_request(tmp_path: Path, taken: Counter[bool], number: int) -> None:
     """The responses are those of the long way; nothing is stored, and the producer starts again with the first one."""
     outcomes: list[Any] = []
-    for kind in (Connections, Watched):
+    for kind in (Connections, LongWay):
         disk = SimulatedFiles()
         async with running(tmp_path / kind.__name__, files=disk) as broker:
             broker.running.connections.__class__ = kind
