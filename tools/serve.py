@@ -95,8 +95,9 @@ def serve_parser() -> argparse.ArgumentParser:
         choices=PROTOCOLS,
         default=PLAINTEXT,
         help="security of all listeners, for tests: TLS by a throw-away authority (ssl), with certificates of clients "
-        "(mtls), logins of the users admin and user (sasl_plaintext), or TLS and logins (sasl_ssl); what clients need "
-        "is in client.properties and security-* in the data directory (default: plaintext; TLS needs ottla[security])",
+        "(mtls), logins of the users admin and user with passwords (sasl_plaintext, with TLS sasl_ssl) or with tokens "
+        "(oauth_plaintext, with TLS oauth_ssl); what clients need is in client.properties and security-* in the data "
+        "directory (default: plaintext; TLS needs ottla[security])",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a Kafka server.properties")
     parser.add_argument(

@@ -139,7 +139,7 @@ def refuse() -> Action:
 
 def bad_certificate(certificate: str) -> Action:
     """Shows a new connection a certificate that has expired, is for another host, or has another authority. Needs
-    listeners of the security ssl, mtls or sasl_ssl.
+    listeners of the security ssl, mtls, sasl_ssl or oauth_ssl.
     """
     return Action(name="bad_certificate", certificate=_one_of("certificate", certificate, CERTIFICATES))
 

@@ -158,7 +158,8 @@ class Running:
         """Raises ValueError, one line, if the broker cannot make certificates for its listeners."""
         if self.state.options.bad_certificate is None:
             raise ValueError(
-                "bad_certificate needs a broker with the security ssl, mtls or sasl_ssl, which has an authority"
+                "bad_certificate needs a broker with the security ssl, mtls, sasl_ssl or oauth_ssl, which has an "
+                "authority"
             )
 
     def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:

@@ -77,12 +77,17 @@ class BrokerThread:
         self._stop: asyncio.Future[None] | None = None
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._clock: VirtualClock | None = None
+        security.now_ms = self._now_ms
 
-    def _now_ns(self) -> int:
-        """Returns the broker's time, the modification time of files in memory."""
+    def _now_ms(self) -> int:
+        """Returns the broker's time, in any thread."""
         operations = self.operations
         clock = self._clock if operations is None else operations.running.state.clock
-        return 0 if clock is None else clock.now_ms() * 1_000_000
+        return 0 if clock is None else clock.now_ms()
+
+    def _now_ns(self) -> int:
+        """Returns the modification time of files in memory."""
+        return self._now_ms() * 1_000_000
 
     # Starting and stopping
 

@@ -56,7 +56,7 @@ from .client_settings import client_settings
 from .clock import AsyncClockView, ClockView
 from .decoders import Decode, DecodedRecord, Decoder, Undecodable, decoded
 from .faults import AsyncFaultsView, FaultsView
-from .security import Security, made
+from .security import ADMIN, TOKEN_LIFETIME_S, Security, made
 
 __all__ = [
     "AclEntry",
@@ -281,7 +281,14 @@ class _Calls:
         """The token that the control plane needs, once the broker is started; None if it needs none."""
         return self._thread.control_token
 
-    def client_settings(self, library: str, user: str | None = None, mechanism: str | None = None) -> Any:
+    def client_settings(
+        self,
+        library: str,
+        user: str | None = None,
+        mechanism: str | None = None,
+        *,
+        token_lifetime_s: int | None = None,
+    ) -> Any:
         """Returns the settings with which a client connects to the first listener, once the broker is started: a dict
         that its constructor takes, or a list of arguments for kcat.
 
@@ -290,16 +297,27 @@ class _Calls:
 
         `library` is `confluent-kafka`, `kafka-python`, `aiokafka`, `ottla`, `java`, `java-pkcs12` (before 2.7), `kcat`,
         `kafkajs` or `values`; `user` is `admin`, the default, or `user`; `mechanism` PLAIN, the default, SCRAM-SHA-256
-        or SCRAM-SHA-512. Raises ValueError for other names.
+        or SCRAM-SHA-512, and OAUTHBEARER alone of a broker with tokens. `token_lifetime_s` is that of tokens: by
+        default an hour, by the broker's clock, or ten years where a library makes its tokens itself or has one for
+        all logins. Raises ValueError for other names.
         """
         if not self._thread.bootstraps:
             raise OperationError("the broker does not run: its address is known once it is started")
-        return client_settings(library, self.bootstrap, self._thread.security, user, mechanism)
+        if token_lifetime_s is not None:
+            whole("token_lifetime_s", token_lifetime_s)
+        security = self._thread.security
+        return client_settings(library, self.bootstrap, security, user, mechanism, token_lifetime_s)
 
     @property
     def users(self) -> Mapping[str, str]:
-        """The passwords of the users that can log in, by name; empty without SASL."""
+        """The passwords of the users that can log in, by name; empty without passwords."""
         return dict(self._thread.security.users)
+
+    def oauth_token(self, user: str = ADMIN, lifetime_s: float = TOKEN_LIFETIME_S, **claims: Any) -> str:
+        """Returns a token of OAUTHBEARER for a token callback of a test: issued at the time of the broker's clock,
+        unsecured, for a user of any name. `claims` are more, or other ones: `scope="orders"`.
+        """
+        return self._thread.security.token(checked_text("user", user), lifetime_s, **claims)
 
     # The whole state
 
@@ -413,8 +431,9 @@ class Embedded(_Calls, Blocking):
     with `control_write` its web page may change the broker, and with `schemas` it decodes keys and values:
     `{"orders": "order.avsc", "orders:key": "key.desc#shop.Key"}`. `record` is a file for all requests and responses:
     `.jsonl` is JSON lines, `.pcapng` is for Wireshark; it is complete when the broker has stopped. `security` is
-    `plaintext`, `ssl` (TLS), `mtls` (TLS, also with certificates of clients), `sasl_plaintext` (logins) or `sasl_ssl`
-    (TLS and logins); `client_settings` returns what a client then needs. Of its users `admin` is a super user.
+    `plaintext`, `ssl` (TLS), `mtls` (TLS, also with certificates of clients), `sasl_plaintext` (logins), `sasl_ssl`
+    (TLS and logins), `oauth_plaintext` (logins with tokens) or `oauth_ssl` (TLS and tokens); `client_settings` returns
+    what a client then needs. Of its users `admin` is a super user.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
     may be called from any thread. They block a running event loop; `broker.aio` has the same methods to be awaited.

@@ -129,7 +129,7 @@ class _FaultKinds(ABC, Generic[H]):
 
     def bad_certificate(self, certificate: str, **where: Any) -> H:
         """Shows new connections a certificate that is "expired", for a "wrong_host" or of an "untrusted" authority; by
-        listener and node. For brokers with the security ssl, mtls or sasl_ssl."""
+        listener and node. For brokers with the security ssl, mtls, sasl_ssl or oauth_ssl."""
         return self._added(actions.bad_certificate(certificate), **where)
 
     def disk_error(self, on: str = "both", path: str | None = None, **where: Any) -> H:

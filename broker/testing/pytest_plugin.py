@@ -59,7 +59,9 @@ BROKER: pytest.StashKey[Embedded] = pytest.StashKey()
 def pytest_addoption(parser: pytest.Parser) -> None:
     release = "the Kafka release of ottla_broker, such as 3.9; the newest by default"
     parser.addini("ottla_release", release, default=DEFAULT_RELEASE)
-    security = "the security of ottla_broker: plaintext, ssl, mtls, sasl_plaintext or sasl_ssl"
+    security = (
+        "the security of ottla_broker: plaintext, ssl, mtls, sasl_plaintext, sasl_ssl, oauth_plaintext or oauth_ssl"
+    )
     parser.addini("ottla_security", security, default=DEFAULT_SECURITY)
     parser.addini("ottla_configs", "configs of ottla_broker, one name=value per line", type="linelist")
 

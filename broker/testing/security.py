@@ -5,9 +5,12 @@
     mtls             TLS; the clients have certificates, too, and are the users that these name
     sasl_plaintext   users log in with PLAIN or SCRAM
     sasl_ssl         both
+    oauth_plaintext  users log in with tokens, by OAUTHBEARER
+    oauth_ssl        TLS and tokens
 
-Everything is made for one broker and is worth nothing anywhere else. The server's key is never in a file. Needs the
-extra `security` for TLS. Sources: KIP-651 (PEM), KIP-371 (names of principals).
+Everything is made for one broker and is worth nothing anywhere else. The server's key is never in a file. Tokens are
+those without a signature that Kafka accepts by default: the login modules of Java and librdkafka make them by settings
+alone. Needs the extra `security` for TLS. Sources: KIP-651 (PEM), KIP-371 (names of principals), KIP-255 (tokens).
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.security.oauthbearer import unsecured_token
+from ..clock import wall_ms
 from ..config.definitions import broker_fact
-from ..config.security.sasl import JAAS_CONFIG, PLAIN, PLAIN_MODULE
+from ..config.security.sasl import JAAS_CONFIG, OAUTHBEARER, PLAIN, PLAIN_MODULE
 from ..config.security.words import PLAINTEXT, PROTOCOLS
 from ..config.serve_options import WILDCARDS, parse_address
 from ..errors import ConfigError
@@ -35,7 +40,8 @@ if TYPE_CHECKING:
 
 ADMIN, USER = "admin", "user"
 USERS = (ADMIN, USER)
-MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+BY_PASSWORD = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+TOKEN_LIFETIME_S = 3600
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 STATE = "security.json"
 CA_FILE, TRUST_STORE_FILE, CLIENT_FILE = "security-ca.pem", "security-truststore.p12", "client.properties"
@@ -70,6 +76,8 @@ class Security:
     """The names in the certificate of the broker."""
     folder: str | None = None
     """The folder of the files for clients, once they are written."""
+    now_ms: Callable[[], int] = field(default=wall_ms, repr=False, compare=False)
+    """The time of the broker, at which tokens are issued."""
 
     @property
     def protocol(self) -> str:
@@ -92,9 +100,25 @@ class Security:
         return self.word == "mtls"
 
     @property
+    def has_tokens(self) -> bool:
+        """Whether clients log in with tokens."""
+        return self.word.startswith("oauth")
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms, the default of clients first."""
+        return ((OAUTHBEARER,) if self.has_tokens else BY_PASSWORD) if self.has_sasl else ()
+
+    @property
     def known(self) -> tuple[str, ...]:
         """The users that clients can be."""
-        return tuple(self.users or self.identities)
+        return USERS if self.has_tokens else tuple(self.users or self.identities)
+
+    def token(self, user: str, lifetime_s: float = TOKEN_LIFETIME_S, **claims: Any) -> str:
+        """Returns a token of OAUTHBEARER, issued now by the broker's clock; `claims` are more, or other ones."""
+        now_ms = self.now_ms()
+        times = {"iat": now_ms // 1000, "exp": (now_ms + round(lifetime_s * 1000)) / 1000}
+        return unsecured_token({"sub": user, **times, **claims})
 
     # The broker
 
@@ -111,9 +135,9 @@ class Security:
         if self.has_sasl:
             if broker_fact("sasl.enabled.mechanisms", profile) is None:
                 raise ConfigError(f"security {self.word} needs release 0.10.0 or newer, which has SASL mechanisms")
-            found["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
+            found["sasl.enabled.mechanisms"] = ",".join(self.mechanisms)
             options = " ".join(f'user_{user}="{password}"' for user, password in self.users.items())
-            for name in names:
+            for name in names if options else ():
                 prefix = f"listener.name.{name.lower()}.{PLAIN.lower()}."
                 found[f"{prefix}{JAAS_CONFIG}"] = f"{PLAIN_MODULE} required {options};"
         if self.has_tls:
@@ -190,7 +214,8 @@ def made(word: str, state: bytes | None = None) -> Security:
     if word == PLAINTEXT:
         return found
     users, store_password, identities = _read(state)
-    found.users = {name: users.get(name) or secrets.token_urlsafe(18) for name in USERS} if found.has_sasl else {}
+    if PLAIN in found.mechanisms:
+        found.users = {name: users.get(name) or secrets.token_urlsafe(18) for name in USERS}
     if found.has_tls:
         found.store_password = store_password or secrets.token_urlsafe(18)
         found.authority = identities.get("authority") or _new_authority()

@@ -30,7 +30,8 @@ def test_example_for_pytest_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tests"), [("test_first", 2), ("test_faults", 4), ("test_requests", 3), ("test_security", 2)]
+    ("name", "tests"),
+    [("test_first", 2), ("test_faults", 4), ("test_requests", 3), ("test_security", 2), ("test_tokens", 2)],
 )
 def test_tests_of_a_page_pass_with_pytest(name: str, tests: int, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text(snippet(f"testing/{name}.py"))

@@ -106,6 +106,90 @@ def test_users_log_in_with_each_mechanism(client: Any, mechanism: str, brokers: 
         assert client(brokers[word], topic, user="user", mechanism=mechanism)
 
 
+LIFETIME_S = 5  # less than the session timeout of members
+SENT = [str(number).encode() for number in range(9)]
+
+
+def tokens_expire(broker: Embedded, number: int) -> int | None:
+    """Moves the clock beyond the end of all tokens before some of the records. Returns the mark of that time."""
+    if number not in (3, 6):
+        return None
+    mark = broker.requests.mark()
+    broker.clock.advance(LIFETIME_S * 1000 + 1)
+    return mark
+
+
+def logged_in_since(broker: Embedded, mark: int | None) -> bool:
+    """Whether a client has logged in after `mark`, if there is one."""
+    return mark is None or any(
+        one.errors == () and (one.response or {}).get("session_lifetime_ms")
+        for one in broker.requests(api="SaslAuthenticate", since=mark)
+    )
+
+
+def stream_by_confluent(broker: Embedded, topic: str) -> list[bytes]:
+    settings = broker.client_settings("confluent-kafka", token_lifetime_s=LIFETIME_S) | {"log_level": 0}
+    producer = Producer(settings | {"enable.idempotence": True})
+    consumer = Consumer(settings | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    for number, value in enumerate(SENT):
+        mark = tokens_expire(broker, number)
+        producer.produce(topic, value)
+        assert producer.flush(PATIENCE_S) == 0
+        found += [message.value() or b"" for message in consumer.consume(1, PATIENCE_S)]
+        consumer.commit(asynchronous=False)
+        assert logged_in_since(broker, mark)
+    consumer.close()
+    return found
+
+
+def stream_by_kafka_python(broker: Embedded, topic: str) -> list[bytes]:
+    settings = broker.client_settings("kafka-python", token_lifetime_s=LIFETIME_S)
+    producer = KafkaProducer(**settings)
+    consumer = KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings)
+    found: list[bytes] = []
+    for number, value in enumerate(SENT):
+        mark = tokens_expire(broker, number)
+        producer.send(topic, value).get(PATIENCE_S)
+        found.append(next(consumer).value)
+        consumer.commit()
+        assert logged_in_since(broker, mark)
+    producer.close()
+    consumer.close()
+    return found
+
+
+def stream_by_aiokafka(broker: Embedded, topic: str) -> list[bytes]:
+    async def main() -> list[bytes]:
+        settings = broker.client_settings("aiokafka", token_lifetime_s=LIFETIME_S)
+        found: list[bytes] = []
+        async with (
+            AIOKafkaProducer(enable_idempotence=True, **settings) as producer,
+            AIOKafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings) as consumer,
+        ):
+            for number, value in enumerate(SENT):
+                mark = await asyncio.to_thread(tokens_expire, broker, number)
+                await producer.send_and_wait(topic, value)
+                found.append((await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value or b"")
+                await asyncio.wait_for(consumer.commit(), PATIENCE_S)
+                assert logged_in_since(broker, mark)
+        return found
+
+    return asyncio.run(main())
+
+
+@each("word", ["oauth_plaintext", "oauth_ssl"])
+@each("stream", [stream_by_confluent, stream_by_kafka_python, stream_by_aiokafka])
+def test_clients_continue_with_new_tokens_when_theirs_expire(stream: Any, word: str, name: str) -> None:
+    """The broker ends the sessions in mid-stream, by its moved clock, and refuses the old tokens."""
+    with Embedded(security=word) as broker:
+        topic = broker.create_topic(name)
+        assert stream(broker, topic) == SENT
+        assert broker.group(name).lag == 0
+        broker.assert_produced(topic, SENT)
+
+
 def refused(settings: dict[str, Any], **more: Any) -> list[str]:
     """Returns the errors of a client that finds no broker."""
     errors: list[str] = []
@@ -135,7 +219,7 @@ def test_clients_without_the_settings_are_refused(brokers: dict[str, Embedded]) 
 
 def test_certificate_names_the_user(brokers: dict[str, Embedded]) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    for word in ("mtls", "sasl_ssl"):
+    for word in ("mtls", "sasl_ssl", "oauth_ssl"):
         with Embedded(security=word, configs={"authorizer.class.name": authorizer}) as broker:
             broker.create_topic("orders")
             admin = Producer(broker.client_settings("confluent-kafka"))
@@ -216,7 +300,7 @@ def test_serve_writes_what_clients_need_and_keeps_it(word: str, tmp_path: Path) 
             security = made(word, (tmp_path / "data" / STATE).read_bytes())
             security.folder = str(file.parent)
             for user in security.known or (None,):
-                mechanism = "SCRAM-SHA-256" if security.has_sasl else None
+                mechanism = security.mechanisms[-1] if security.mechanisms else None
                 settings = client_settings("confluent-kafka", address, security, user, mechanism)
                 producer = Producer(settings)
                 producer.produce(f"t{turn}", b"bread")

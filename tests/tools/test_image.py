@@ -325,7 +325,7 @@ async def test_health_check_requests_versions_of_a_ready_broker(
     assert "no response from 127.0.0.1:1 127.0.0.1:" in capsys.readouterr().out
 
 
-@each("word", ["ssl", "mtls", "sasl_plaintext", "sasl_ssl"])
+@each("word", ["ssl", "mtls", "sasl_plaintext", "sasl_ssl", "oauth_ssl"])
 def test_broker_with_security_is_healthy(word: str, tmp_path: Path) -> None:
     with Embedded(security=word) as broker:
         (encrypted,) = [one.has_tls for one in broker.options.listeners]

@@ -12,4 +12,6 @@ PROTOCOLS = {
     "mtls": "SSL",
     "sasl_plaintext": "SASL_PLAINTEXT",
     "sasl_ssl": "SASL_SSL",
+    "oauth_plaintext": "SASL_PLAINTEXT",
+    "oauth_ssl": "SASL_SSL",
 }

@@ -22,7 +22,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[dict[str, Embedded]]:
-    found = {word: Embedded(security=word, brokers=2).start() for word in ("ssl", "mtls", "sasl_ssl")}
+    found = {word: Embedded(security=word, brokers=2).start() for word in ("ssl", "mtls", "sasl_ssl", "oauth_ssl")}
     yield found
     for broker in found.values():
         broker.stop()
@@ -40,7 +40,7 @@ def connect(broker: Embedded, node: int = 0) -> str:
             return error.verify_message
 
 
-@each("word", ["ssl", "mtls", "sasl_ssl"])
+@each("word", ["ssl", "mtls", "sasl_ssl", "oauth_ssl"])
 @each("certificate", list(WRONG))
 def test_client_refuses_the_certificate(word: str, certificate: str, brokers: dict[str, Embedded]) -> None:
     broker = brokers[word]
@@ -74,7 +74,9 @@ def test_rule_stays_in_force_over_a_reset_of_the_data(brokers: dict[str, Embedde
 @each("word", ["plaintext", "sasl_plaintext"])
 def test_broker_without_certificates_refuses_the_rule(word: str) -> None:
     with Embedded(security=word) as broker:
-        with pytest.raises(ValueError, match="bad_certificate needs a broker with the security ssl, mtls or sasl_ssl"):
+        with pytest.raises(
+            ValueError, match="bad_certificate needs a broker with the security ssl, mtls, sasl_ssl or oauth_ssl"
+        ):
             broker.faults.bad_certificate("expired")
         assert broker.faults.list() == []
 

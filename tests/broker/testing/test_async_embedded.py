@@ -30,6 +30,7 @@ def test_async_form_has_every_method_of_the_blocking_one() -> None:
             "client_settings",
             "control_token",
             "control_url",
+            "oauth_token",
             "users",
         }:
             method = getattr(cls, name)

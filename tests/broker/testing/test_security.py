@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import stat
 import sys
@@ -12,7 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from ottla.broker import Embedded
+from ottla.broker import AsyncEmbedded, Embedded
 from ottla.broker.config.security.words import PROTOCOLS
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
@@ -20,12 +21,16 @@ from ottla.broker.security.scram import Mechanism
 from ottla.broker.testing.client_settings import LIBRARIES, client_settings, properties
 from ottla.broker.testing.embedded import OperationError
 from ottla.broker.testing.security import STATE, Security, made
+from ottla.client import Consumer, KafkaError, Producer
 from ottla.protocol.internal_records.metadata_records import UserScramCredentialRecord
+from ottla.protocol.security.oauthbearer import json_object, sections
 from ottla.storage.format.file_names import SECURITY_FILES
 from ottla_testing.each import each
 
-SASL = [word for word in PROTOCOLS if word.startswith("sasl")]
-TLS = ["ssl", "mtls", "sasl_ssl"]
+SASL = ["sasl_plaintext", "sasl_ssl"]
+TOKENS = ["oauth_plaintext", "oauth_ssl"]
+TLS = ["ssl", "mtls", "sasl_ssl", "oauth_ssl"]
+LIFETIME_S = 10
 BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093"
 NEWEST = profile("4.4")
 
@@ -59,12 +64,13 @@ def test_settings_of_all_libraries_agree(word: str, tmp_path: Path) -> None:
     protocol = PROTOCOLS[word]
     assert found["confluent-kafka"]["security.protocol"].upper() == found["java"]["security.protocol"] == protocol
     assert found["kafka-python"]["security_protocol"] == found["aiokafka"]["security_protocol"] == protocol
-    assert ("sasl" in found["kafkajs"]) == ("mechanism" in found["values"]) == (word in SASL)
+    assert ("sasl" in found["kafkajs"]) == ("mechanism" in found["values"]) == (word in SASL + TOKENS)
     assert ("ssl" in found["kafkajs"]) == ("ca_file" in found["values"]) == (word in TLS)
     assert ("ssl.keystore.key" in found["java"]) == (word == "mtls")
     assert found["kcat"][:2] == ["-b", BOOTSTRAP] and found["kafkajs"]["brokers"] == BOOTSTRAP.split(",")
     pairs = {f"{name}={value}" for name, value in found["confluent-kafka"].items() if name != "bootstrap.servers"}
-    assert set(found["kcat"][3::2]) == pairs
+    if word not in TOKENS:
+        assert set(found["kcat"][3::2]) == pairs
     context: Any = found["aiokafka"].get("ssl_context")
     assert (context is not None) == (word in TLS)
     if context is not None:
@@ -73,11 +79,101 @@ def test_settings_of_all_libraries_agree(word: str, tmp_path: Path) -> None:
         assert found["values"]["password"] == security.users["admin"] == found["kafka-python"]["sasl_plain_password"]
         assert security.users["admin"] in found["java"]["sasl.jaas.config"]
     files = [value for name, value in found["java-pkcs12"].items() if name.endswith(".location")]
-    assert len(files) == {"ssl": 1, "sasl_ssl": 1, "mtls": 2}.get(word, 0)
+    assert len(files) == {"ssl": 1, "sasl_ssl": 1, "oauth_ssl": 1, "mtls": 2}.get(word, 0)
     assert all(Path(file).suffix == ".p12" and Path(file).exists() for file in files)
     if word != "plaintext":
         other = client_settings("values", BOOTSTRAP, security, "user") if security.known else {}
         assert not other or other != found["values"]
+
+
+@each("word", TOKENS)
+def test_settings_with_tokens_have_no_passwords(word: str, tmp_path: Path) -> None:
+    security = written(word, tmp_path)
+    for name in LIBRARIES:
+        text = str(client_settings(name, BOOTSTRAP, security, "user"))
+        assert "OAUTHBEARER" in text.upper() and ".password" not in text.replace("truststore.password", ""), name
+    clock_ms = 5_000_000_000_123
+    security.now_ms = lambda: clock_ms
+    token, ends_s = client_settings("ottla", BOOTSTRAP, security, "user")["sasl.oauth.token.provider"]()
+    assert token == security.token("user") and ends_s == 0
+    assert json_object(sections(token)[1]) == {"sub": "user", "iat": 5_000_000_000, "exp": 5_000_003_600.123}
+    token, ends_s = client_settings("confluent-kafka", BOOTSTRAP, security)["oauth_cb"]("")
+    assert token == security.token("admin") and ends_s < clock_ms / 1000  # the end is by librdkafka's own clock
+    for name in ("kafka-python", "aiokafka"):
+        made_of = client_settings(name, BOOTSTRAP, security)["sasl_oauth_token_provider"]
+        token = made_of.token() if name == "kafka-python" else asyncio.run(made_of.token())
+        assert token == security.token("admin") and made_of.extensions() == {}
+    for lasting in (
+        client_settings("values", BOOTSTRAP, security)["token"],
+        client_settings("kafkajs", BOOTSTRAP, security)["sasl"]["value"],
+    ):
+        assert json_object(sections(lasting)[1])["exp"] > 5_000_000_000 + 300_000_000
+    for name, text in (
+        ("java", 'unsecuredLoginStringClaim_sub="admin" unsecuredLoginLifetimeSeconds="60"'),
+        ("kcat", "principal=admin lifeSeconds=60"),
+    ):
+        assert text in str(client_settings(name, BOOTSTRAP, security, token_lifetime_s=60))
+    for name in ("values", "ottla"):
+        found = client_settings(name, BOOTSTRAP, security, token_lifetime_s=60)
+        token = found.get("token") or found["sasl.oauth.token.provider"]()[0]
+        assert json_object(sections(token)[1])["exp"] == 5_000_000_060.123
+    with pytest.raises(ValueError, match="token_lifetime_s must be a number of seconds from 1 on, not 0"):
+        client_settings("java", BOOTSTRAP, security, token_lifetime_s=0)
+
+
+def test_lifetime_is_for_tokens_alone(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="security of this broker is sasl_plaintext, which has no tokens"):
+        client_settings("java", BOOTSTRAP, written("sasl_plaintext", tmp_path), token_lifetime_s=60)
+    with Embedded(security="oauth_plaintext") as broker, pytest.raises(TypeError, match="token_lifetime_s"):
+        broker.client_settings("java", token_lifetime_s=True)
+
+
+def test_token_has_the_claims_that_a_test_gives() -> None:
+    broker = Embedded(security="oauth_plaintext")
+    with broker:
+        broker.clock.freeze()
+        broker.clock.set(2_000_000_000_500)
+        token = broker.oauth_token("ann", 60, scope=["a", "b"])
+        claims = {"sub": "ann", "iat": 2_000_000_000, "exp": 2_000_000_060.5, "scope": ["a", "b"]}
+        assert json_object(sections(token)[1]) == claims
+        assert json_object(sections(broker.oauth_token(exp=1))[1])["exp"] == 1
+    with pytest.raises(TypeError, match="user"):
+        broker.oauth_token(5)  # pyright: ignore[reportArgumentType]
+
+
+async def test_session_ends_with_its_token_and_a_new_token_continues() -> None:
+    """The clock moves beyond the end of tokens while a producer and a consumer are connected."""
+    async with AsyncEmbedded(security="oauth_plaintext", configs={"auto.create.topics.enable": "false"}) as broker:
+        topic = await broker.create_topic("orders")
+        settings = broker.client_settings("ottla", "user", token_lifetime_s=LIFETIME_S)
+        reading = {**settings, "group.id": "readers", "auto.offset.reset": "earliest"}
+        async with (
+            Producer.from_config(settings) as producer,
+            Consumer.from_config(reading, topics=[topic]) as consumer,
+        ):
+            values = [str(number).encode() for number in range(6)]
+            for number, value in enumerate(values):
+                if number in (2, 4):
+                    mark = await broker.requests.mark()
+                    await broker.clock.advance(LIFETIME_S * 1000 + 1)
+                await producer.send_and_wait(topic, value)
+                assert (await consumer.getone()).value == value
+                if number in (2, 4):
+                    logins = await broker.requests(api="SaslAuthenticate", since=mark)
+                    assert logins and not any(one.errors for one in logins)
+        assert [one.value for one in await broker.records(topic)] == values
+
+
+async def test_token_that_has_expired_is_refused() -> None:
+    async with AsyncEmbedded(security="oauth_plaintext") as broker:
+        token = broker.oauth_token("user", 60)
+        settings = {**broker.client_settings("ottla"), "sasl.oauth.token.provider": lambda: (token, 0)}
+        async with Producer.from_config(settings) as producer:
+            await producer.send_and_wait("orders", b"bread")
+        await broker.clock.advance(60_000)
+        with pytest.raises(KafkaError, match=r"invalid_token"):
+            async with Producer.from_config(settings) as producer:
+                await producer.send_and_wait("orders", b"bread")
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
@@ -90,16 +186,17 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
         ),
         (("java", "user", "GSSAPI"), "no mechanism 'GSSAPI'.*its mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
     ):
-        library, *more = arguments
+        library, user, mechanism = (*arguments, None, None)[:3]
         with pytest.raises(ValueError, match=text):
-            client_settings(library, BOOTSTRAP, security, *more)
+            client_settings(str(library), BOOTSTRAP, security, user, mechanism)
     for word in ("plaintext", "ssl"):
         with pytest.raises(ValueError, match="it has no users"):
             client_settings("java", BOOTSTRAP, written(word, tmp_path), "admin")
         with pytest.raises(ValueError, match="it has no logins"):
             client_settings("java", BOOTSTRAP, written(word, tmp_path), None, "PLAIN")
     with pytest.raises(
-        ConfigError, match="security is one of plaintext, ssl, mtls, sasl_plaintext, sasl_ssl, not 'tls'"
+        ConfigError,
+        match="security is one of plaintext, ssl, mtls, sasl_plaintext, sasl_ssl, oauth_plaintext, oauth_ssl, not 't",
     ):
         Embedded(security="tls")
 
@@ -158,6 +255,7 @@ def test_each_security_is_that_of_each_release(release: str, word: str) -> None:
     with Embedded(release=release, security=word) as broker:
         state: Any = broker._thread.operations
         assert set(state.running.state.scram.users) == set(broker.users)
+        assert bool(broker.users) == (word in SASL)
         assert broker.options.listeners[0].protocol == PROTOCOLS[word]
 
 

@@ -108,7 +108,7 @@ async def test_ctl_faults(tmp_path: Path) -> None:
             assert await ctl_lines(api, "faults", "add", *text.split()) == ["ID ACTION MATCHED FIRED WHERE", line]
             assert (await ctl_lines(api, "faults", "show", str(number)))[1] == line
         refusal = await refused(api, "faults", "add", "bad-certificate", "expired", "--times", "1")
-        assert "bad_certificate needs a broker with the security ssl, mtls or sasl_ssl" in refusal
+        assert "bad_certificate needs a broker with the security ssl, mtls, sasl_ssl or oauth_ssl" in refusal
         assert len(await ctl_lines(api, "faults", "list")) == 1 + len(FAULTS)
         assert await ctl_lines(api, "faults", "remove", "3") == ["removed: 1"]
         assert await refused(api, "faults", "remove", "3") == "no fault with id 3 is in force"
