@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..protocol.frozen import frozen
 from ..protocol.limits import INT64_MAX
 from ..protocol.records.validate import Rules
 from .producers.producer_state import ProducerRules
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogConfig:
     """The configs of one topic. `rules` apply to records of clients, `producer_rules` to sequences of producers.
 

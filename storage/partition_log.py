@@ -17,9 +17,9 @@ import contextlib
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from ..protocol.frozen import frozen
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, validate
 from ..protocol.records.batch import BatchHeader
@@ -61,7 +61,7 @@ class TopicIdPartition(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogOwner:
     """Callbacks of the owner of a log, a data directory.
 

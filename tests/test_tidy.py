@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "pipeline": {"protocol", "storage", "client"},
     "tools": {"protocol", "storage", "client", "broker"},
 }
-STORAGE_KNOWS = {"limits", "primitives", "properties", "records", "structs"}
+STORAGE_KNOWS = {"frozen", "limits", "primitives", "properties", "records", "structs"}
 KEY_STORES = "protocol/security/key_stores.py"  # read by broker and client; OpenSSL loads keys from files alone
 # Modules that are top-level when installed, where Spark finds them, and what they may import there.
 REGISTERED, REGISTERS = "pipeline/registered/", "ottla.pipeline.sources."

@@ -11,9 +11,10 @@ import hmac
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ...protocol.frozen import frozen
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ TOKEN_MIN, TOKEN_MAX = 16, 512
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ControlAccess:
     """Who may use a control plane, and how it is reached.
 

@@ -6,9 +6,10 @@ capture.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from ...protocol.frozen import frozen
 
 MAX_BYTES = 1 << 30
 FORMER = ".1"  # suffix of a ring's older file
@@ -35,7 +36,7 @@ class RecordError(ValueError):
     """An impossible recording; the message is one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordOptions:
     """What to record, and where. Raises RecordError for invalid options, as far as that is possible without disk
     access.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.frozen import frozen
 from ...protocol.limits import INT32_MAX
 from ..errors import ConfigError
 from .control_access import ControlAccess
@@ -70,7 +71,7 @@ class Listener(NamedTuple):
         return f"{self.name}://{format_address(self.host, self.port)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServeOptions:
     """All options of a server, validated as far as that is possible without side effects."""
 

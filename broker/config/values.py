@@ -15,11 +15,11 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from ...protocol.frozen import frozen
 from ...protocol.limits import INT64_MAX
 from ..errors import ConfigError
 from ..logs import get_logger
@@ -193,7 +193,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Synonym:
     """A value of a config from one source; lists are in order of precedence."""
 
@@ -202,7 +202,7 @@ class Synonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigEntry:
     """A config in the response to DescribeConfigs."""
 

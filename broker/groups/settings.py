@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from ...protocol.limits import INT32_MAX
 from ..config.assignors import assignor_name
 from ..releases.behaviour import Behaviour
@@ -28,7 +29,7 @@ _GROUP_CONFIGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CoordinatorSettings:
     """Configuration of the group coordinator, with Kafka's defaults."""
 

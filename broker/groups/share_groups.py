@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from .consumer.metadata_hash import group_hash
 from .registry import Entry, Registry
 from .settings import WRITE_ERRORS
@@ -83,7 +84,7 @@ class NoShareState:
         return ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Outcome:
     """The errors of the share partitions that an effect was for."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from ...protocol.frozen import frozen
 
 
 class TopicShape(NamedTuple):
@@ -30,7 +31,7 @@ def _unchanged() -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicLookup:
     """Topic lookups for groups; topic ids are 16 bytes.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from ...storage.errors import StorageError
 from ..errors import Refused
 from ..logs import get_logger
@@ -31,7 +31,7 @@ class TopologyError(ValueError):
     """An impossible change, for example of an unknown node or partition. The message is one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeView:
     """A node with the address of its first listener."""
 
@@ -41,7 +41,7 @@ class NodeView:
     running: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionView:
     """The leader and replicas of a partition; the leader is -1 if there is none."""
 
@@ -53,7 +53,7 @@ class PartitionView:
     isr: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopologyView:
     """All nodes, and all partitions by topic and index."""
 

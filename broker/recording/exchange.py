@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol
 
+from ...protocol.frozen import frozen
 from ...protocol.narrowing import is_dict
 from ..metrics.client_ledger import ClientLibrary
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Produced:
     """The facts about a producer's configuration in a Produce request.
 

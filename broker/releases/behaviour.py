@@ -8,16 +8,16 @@ from the sentences below.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from ...protocol.frozen import frozen
 
 # Verdicts on a producer's batch where releases differ; the names of storage's `ProducerRules` verdicts.
 ProducerVerdict = Literal["accept", "unknown", "out_of_order", "duplicate_sequence"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Behaviour:
     """The behaviours of a profile. The defaults are those of Ottla's own profile."""
 
@@ -320,7 +320,7 @@ class Behaviour:
     """
 
 
-BEHAVIOUR_NAMES = tuple(declared.name for declared in dataclasses.fields(Behaviour))
+BEHAVIOUR_NAMES: tuple[str, ...] = Behaviour.__match_args__
 Moves = Sequence[tuple[str, Any]]  # (first release with the value, value), oldest first
 
 # The values by release. The first row applies from the oldest release on, even if the difference cannot occur there.

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from ..errors import Refused
 from .in_flight import NO_MEMBER, Held, InFlightBatch, Transition
 from .values import (
@@ -43,7 +43,7 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareRules:
     """The configs of a group for its share partitions, with Kafka's defaults.
 

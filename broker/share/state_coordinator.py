@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from ...protocol.records.batch import Record as LogRecord
 from ...storage.log.results import Appended
 from ..clock import Clock, Timer
@@ -49,7 +50,7 @@ class Readiness(Enum):
     RESIGNED = ErrorCode.NOT_COORDINATOR
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateSettings:
     """Configs of the share coordinator, with Kafka's defaults. `counts_complete` writes the number of offsets whose
     delivery is complete (KIP-1226).

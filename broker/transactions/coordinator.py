@@ -22,6 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from ...storage.log import results
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of
@@ -98,7 +99,7 @@ class WriteMarker(Protocol):
     def __call__(self, partition: Partition, markers: WriteMarkers, now_ms: int, /) -> Submitted: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkerWriter:
     """Writes transaction markers to partitions.
 

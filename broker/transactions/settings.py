@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ...protocol.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class TransactionSettings:
     """Settings of the coordinator, with Kafka's defaults. Times in milliseconds.
 

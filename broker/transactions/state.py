@@ -6,11 +6,11 @@ immutable, so they can be kept, compared and written without copying.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias, get_args
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from ...protocol.limits import INT16_MAX, INT32_MAX
 
 NO_PRODUCER_ID = -1
@@ -51,7 +51,7 @@ class Phase(Enum):
     MARKED = "marked"  # the markers are written, but the record of completion failed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transaction:
     """Content of a record for a transactional id. Times are in ms since the epoch, -1 if unset.
 
@@ -91,7 +91,7 @@ class Response(NamedTuple):
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InitProducerId:
     """A producer takes ownership of the id or, if it sends its current producer id and epoch (KIP-360), recovers from
     an error.
@@ -108,7 +108,7 @@ class InitProducerId:
     two_phase: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddPartitions:
     """AddPartitionsToTxn, or the implicit addition by a Produce of a version 2 client."""
 
@@ -119,7 +119,7 @@ class AddPartitions:
     client_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AddOffsets:
     """AddOffsetsToTxn, or the implicit addition by a TxnOffsetCommit of a version 2 client. `partition` is that of the
     group's offsets.
@@ -132,7 +132,7 @@ class AddOffsets:
     client_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifyPartitions:
     """The check that the open transaction contains these partitions (KIP-890)."""
 
@@ -142,7 +142,7 @@ class VerifyPartitions:
     partitions: tuple[Partition, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndTxn:
     """Commit or abort. `new_producer_id` is None at first, as in InitProducerId."""
 
@@ -154,24 +154,24 @@ class EndTxn:
     new_producer_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeOut:
     """The periodic check for timed-out transactions. `new_producer_id` is None at first, as in InitProducerId."""
 
     new_producer_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expire:
     """The periodic check for expired transactional ids."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """The transaction was restored from the log: if it is decided but incomplete, it is completed now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Append:
     """Effect: write `written` as the id's record, None as a tombstone; then feed Appended or AppendFailed.
 
@@ -186,14 +186,14 @@ class Append:
     fence_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Appended:
     """The record is durable in the log."""
 
     write: Append
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AppendFailed:
     """The record was not written, or the outcome is unknown; `error` is the code for the client."""
 
@@ -201,7 +201,7 @@ class AppendFailed:
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteMarkers:
     """Effect: write the transaction marker to each of the partitions, then feed MarkersWritten.
 
@@ -217,7 +217,7 @@ class WriteMarkers:
     client_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkersWritten:
     """All markers of the transaction are written."""
 
@@ -268,7 +268,7 @@ Effect: TypeAlias = Reply | Append | WriteMarkers | Allocate | Forget
 # --- the slot --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """State of one transactional id in the coordinator.
 

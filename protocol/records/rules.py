@@ -6,9 +6,9 @@ KIP-467, KIP-937). No bytes are read here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from ..frozen import frozen
 from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
 from . import batch
 from .batch import NO_TIMESTAMP, BatchHeader
@@ -27,7 +27,7 @@ UNLIMITED_MS = INT64_MAX
 MAX_RECORD_ERRORS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rules:
     """The rules of one topic. Sizes in bytes, times in milliseconds. The defaults are those of the newest release,
     except that older message formats are accepted too."""

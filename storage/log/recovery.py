@@ -28,6 +28,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...protocol.frozen import frozen
 from ...protocol.limits import INT32_MAX
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
@@ -57,7 +58,7 @@ OnChecked = Callable[[int], None]
 """Called with the bytes that were checked since the last call, about every REPORT_BYTES."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogCheckpoints:
     """The state of one log before it is opened, according to the files beside the partition folders.
 

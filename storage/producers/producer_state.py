@@ -10,10 +10,10 @@ Sequences run from 0 to 2**31 - 1 and then start at 0 again (KAFKA-7692).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from ...protocol.frozen import frozen
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ...protocol.records.new_tuple import new_tuple
 
@@ -63,7 +63,7 @@ class RuleOutcome(Enum):
     DUPLICATE_SEQUENCE = "duplicate sequence"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerRules:
     """The rules that differ between releases.
 
@@ -91,43 +91,43 @@ class ProducerRules:
     scan_bytes: int = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accept:
     """The batch may be written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Duplicate:
     """The batch was already written; `of` is the earlier one."""
 
     of: CachedBatch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fenced:
     """The batch's epoch is older than `current_epoch`."""
 
     current_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutOfOrder:
     """The next batch must begin with `expected`."""
 
     expected: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DuplicateWithoutOffset:
     """All sequences of the batch were written before; their offset is no longer cached."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """There is no entry of the producer, and the batch is not its first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Misplaced:
     """The batch belongs to a transaction that is not open, or to none while one is; `why` is the reason in words."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ....protocol.frozen import frozen
 from ....protocol.security.oauthbearer import JAVA_BLANK, scopes, trust_options
 from ...errors import ConfigError
 
@@ -32,7 +33,7 @@ KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 _OPTION = "unsecuredValidator"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnsecuredSettings:
     """Tokens without a signature, as Kafka accepts them by default: for tests and development."""
 
@@ -42,7 +43,7 @@ class UnsecuredSettings:
     clock_skew_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SignedSettings:
     """Tokens that a key of `keys_url`, a JSON web key set, has signed.
 

@@ -7,9 +7,10 @@ each mechanism, `listener.name.<listener>.<mechanism>.`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ....protocol.frozen import frozen
 from ....protocol.security.jaas import parse_jaas
 from ....protocol.security.oauthbearer import LOGIN_MODULE
 from ....protocol.security.oauthbearer import MECHANISM as OAUTHBEARER
@@ -29,7 +30,7 @@ RECEIVE_BYTES_MAX = 524_288
 """`sasl.server.max.receive.size` of the releases that lack the config."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SaslSettings:
     """The settings of one listener.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from ....protocol.frozen import frozen
 
 if TYPE_CHECKING:
     from ..configured import Configured
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 SECRET_KEY, MASTER_KEY = "delegation.token.secret.key", "delegation.token.master.key"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenSettings:
     """The key of all secrets, the longest life of a token, and its life until it has to be renewed."""
 

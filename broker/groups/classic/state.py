@@ -8,11 +8,12 @@ without copying.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ....protocol.errors import ErrorCode
+from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -35,7 +36,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSettings:
     """Settings of the group state machine. Times in milliseconds, `max_size` in members.
 
@@ -56,7 +57,7 @@ class GroupSettings:
         return self.member_checks in ("rebalance_first", "given")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """A member of a group. `protocols` are pairs (name, metadata) in the member's order of preference.
 
@@ -84,7 +85,7 @@ class Member:
         return b""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """A classic group. `members` is in order of joining. `pending` has the ids handed out under KIP-394 that have not
     joined yet, `pending_sync` the members that have not synced in this generation. `state_changed_ms` is -1 if unknown.
@@ -180,7 +181,7 @@ Response: TypeAlias = JoinReply | SyncReply | LeaveReply | ErrorReply
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinRequest:
     """JoinGroup. `requires_member_id` is KIP-394 (v4 and later), `may_skip_assignment` is KIP-814 (v9 and later)."""
 
@@ -196,7 +197,7 @@ class JoinRequest:
     may_skip_assignment: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Join:
     """A JoinGroup request whose response is identified by `token`; `new_member_id` is the id to assign if one is
     needed.
@@ -207,7 +208,7 @@ class Join:
     request: JoinRequest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sync:
     """SyncGroup. A protocol type or name of None is not compared (v0 to v4 do not send them)."""
 
@@ -220,7 +221,7 @@ class Sync:
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heartbeat:
     token: int
     member_id: str
@@ -228,7 +229,7 @@ class Heartbeat:
     generation_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leave:
     """LeaveGroup: pairs (member id, instance id) of the leaving members."""
 
@@ -236,7 +237,7 @@ class Leave:
     members: tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Commit:
     """The check of an offset commit: may this member commit now? The machine does not see the offsets themselves."""
 
@@ -247,7 +248,7 @@ class Commit:
     transactional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delete:
     """DeleteGroups; with `only_if_unused`, the cleanup of a group that has no offsets."""
 
@@ -255,7 +256,7 @@ class Delete:
     only_if_unused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """The group was restored from the log, or was one of the consumer protocol until now: the sessions of its members
     start, and a rebalance if `rebalances`.
@@ -301,7 +302,7 @@ class Purpose(Enum):
     DELETION = "deletion"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Persist:
     """Effect: write `group` as its current record (a tombstone for DELETION), then feed Persisted or PersistFailed.
 
@@ -314,12 +315,12 @@ class Persist:
     accepted: JoinReply | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Persisted:
     write: Persist
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PersistFailed:
     write: Persist
     error: ErrorCode

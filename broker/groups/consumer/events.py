@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple, TypeAlias
 
 from ....protocol.errors import ErrorCode
+from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
 from ..classic.state import Group as ClassicGroup
 from ..classic.state import Heartbeat as ClassicHeartbeat
@@ -21,7 +22,7 @@ from .state import Change, Partitions, Resolved
 MigrationPolicy: TypeAlias = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """Settings of a group, with Kafka's defaults. Times in milliseconds, sizes in members.
 
@@ -64,7 +65,7 @@ class Caller(NamedTuple):
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeartbeatRequest:
     """ConsumerGroupHeartbeat of a member that stays or joins. None, or a time of -1, means unchanged."""
 
@@ -88,7 +89,7 @@ class HeartbeatRequest:
         return self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberHeartbeat:
     """A heartbeat whose response is identified by `token`; `new_member_id` is the id of a member without one."""
 
@@ -97,7 +98,7 @@ class MemberHeartbeat:
     request: HeartbeatRequest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberLeave:
     """A heartbeat with the epoch LEAVE or STATIC_LEAVE."""
 
@@ -107,26 +108,26 @@ class MemberLeave:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delete:
     """DeleteGroups; without a token, the removal of a group that is not used any more."""
 
     token: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """The group was restored from the log: the sessions of its members start now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RegexesResolved:
     """The topics that match regular expressions."""
 
     found: Mapping[str, Resolved]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionExpired:
     """The session timeout of the member passed without a heartbeat."""
 
@@ -134,7 +135,7 @@ class SessionExpired:
     name: str = "session"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RevocationOverdue:
     """The rebalance timeout passed, and the member has not confirmed that it revoked partitions."""
 
@@ -142,7 +143,7 @@ class RevocationOverdue:
     name: str = "revocation"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinOverdue:
     """The rebalance timeout passed, and a classic member that has to join again has not."""
 
@@ -150,7 +151,7 @@ class JoinOverdue:
     name: str = "join"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SyncOverdue:
     """The rebalance timeout passed, and a classic member that joined has not synced."""
 
@@ -251,7 +252,7 @@ class BecomeClassic(NamedTuple):
 Effect: TypeAlias = Reply | StartTimer | CancelTimer | Resolve | Forget | BecomeClassic
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """What an event leads to: changes, written together before they apply, and then effects. If the write fails nothing
     happens but an error response to the request.

@@ -7,9 +7,11 @@ A `Group` changes only by `apply`, in operation and when it is loaded: every cha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from typing import NamedTuple, TypeAlias
+
+from ....protocol.frozen import frozen
 
 LEAVE, STATIC_LEAVE = -1, -2
 """Member epochs in a heartbeat: the member leaves; the static member leaves and will return."""
@@ -51,7 +53,7 @@ class ClassicMember(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Info:
     """What a member has sent about itself. `regex` is "" without a regular expression."""
 
@@ -66,7 +68,7 @@ class Info:
     classic: ClassicMember | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Current:
     """The epoch of a member and the partitions that it owns: those that it keeps, and those that it has to revoke."""
 
@@ -77,7 +79,7 @@ class Current:
     revoking: Assigned = field(default_factory=dict[bytes, Mapping[int, int]])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     member_id: str
     info: Info = Info()

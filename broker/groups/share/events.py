@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from ....protocol.errors import ErrorCode
+from ....protocol.frozen import frozen
 from ..topics import TopicShape
 from .assignor import Partitions
 from .state import Change
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """Settings of a group, with Kafka's defaults. `first_epoch` is a behaviour of the release."""
 
@@ -24,7 +25,7 @@ class Settings:
     first_epoch: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metadata:
     """What share groups read of the cluster's topics. `hash_of` returns the hash of the metadata of topics (KIP-1101),
     `version` increases with every change of the metadata.
@@ -38,7 +39,7 @@ class Metadata:
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heartbeat:
     """ShareGroupHeartbeat of a member that stays or joins; None means unchanged."""
 
@@ -50,14 +51,14 @@ class Heartbeat:
     client_host: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leave:
     """ShareGroupHeartbeat with the epoch LEAVE."""
 
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionExpired:
     """The session timeout of the member passed without a heartbeat."""
 
@@ -65,7 +66,7 @@ class SessionExpired:
     name: str = "session"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateInitialized:
     """The share coordinator has initialized the state of partitions, or with `failed` could not."""
 
@@ -73,40 +74,40 @@ class StateInitialized:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AlterOffsets:
     """AlterShareGroupOffsets: new start offsets by topic name and partition index."""
 
     offsets: Mapping[str, Mapping[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteOffsets:
     """DeleteShareGroupOffsets of topics, by name."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetsDeleted:
     """The share coordinator has deleted the state of topics."""
 
     topic_ids: frozenset[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicDeleted:
     """A topic was deleted, and its state with it."""
 
     topic_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteGroup:
     """DeleteGroups: the state of all share partitions is to be deleted first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """The group was restored from the log: the sessions of its members start now."""
 
@@ -188,7 +189,7 @@ class DeleteState(NamedTuple):
 Effect: TypeAlias = Reply | StartTimer | CancelTimer | Initialize | DeleteState
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """What an event leads to: changes, written together before they apply, and then effects. If the write fails nothing
     happens but an error response to the request.

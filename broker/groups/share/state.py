@@ -7,10 +7,11 @@ A `Group` changes only by `apply`, in operation and when it is loaded: every cha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from ....protocol.frozen import frozen
 from .assignor import Partitions
 
 JOIN, LEAVE = 0, -1
@@ -29,7 +30,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Info:
     """What a member has sent about itself."""
 
@@ -39,7 +40,7 @@ class Info:
     topics: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Current:
     """The epoch of a member and its partitions. A partition may belong to several members."""
 
@@ -48,7 +49,7 @@ class Current:
     assigned: Partitions = field(default_factory=dict[bytes, frozenset[int]])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """A member of the group."""
 
@@ -65,7 +66,7 @@ class Initialized(NamedTuple):
     at_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Initialization:
     """The state of the share partitions of the group, by topic id; of topics whose state is being deleted the name."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
+from ....protocol.frozen import frozen
 from .values import NO_TASKS, NOTHING, TaskOffsets, Tasks, TasksTuple
 
 STICKY = "sticky"
@@ -19,7 +20,7 @@ Task: TypeAlias = tuple[str, int]
 """Subtopology id and partition."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assignee:
     """A member to assign. `previous` is what is sticky. `offsets` are the sums of changelog offsets of the tasks whose
     state the member has, read only if standbys are ranked.
@@ -30,7 +31,7 @@ class Assignee:
     offsets: TaskOffsets = field(default_factory=dict[str, Mapping[int, int]])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Configs:
     """The configs of a group's assignment. With `ranks_standbys`, as since Kafka 4.4, a task goes to a member that has
     its state even if it was not assigned there, of several to the one with the highest offsets.

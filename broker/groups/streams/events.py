@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from ....protocol.errors import ErrorCode
+from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
 from ..topics import TopicShape
 from .endpoints import EndpointPartitions
@@ -17,7 +18,7 @@ STANDBY_REPLICAS, RACK_TAGS = "num.standby.replicas", "rack.aware.assignment.tag
 """Configs of an assignment, by the names in the record of the group."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """Settings of a group, with Kafka's defaults. Times in milliseconds, sizes in members.
 
@@ -45,7 +46,7 @@ class Settings:
         return configs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metadata:
     """What streams groups read of the cluster's topics. `hash_of` returns the hash of the metadata of topics
     (KIP-1101), `version` increases with every change of the metadata.
@@ -59,7 +60,7 @@ class Metadata:
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Heartbeat:
     """StreamsGroupHeartbeat of a member that stays or joins. None, or a time of -1, means unchanged."""
 
@@ -82,7 +83,7 @@ class Heartbeat:
     api_version: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberLeave:
     """StreamsGroupHeartbeat with the epoch LEAVE or STATIC_LEAVE."""
 
@@ -92,17 +93,17 @@ class MemberLeave:
     shuts_down: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delete:
     """DeleteGroups, or the removal of a group that is not used any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """The group was restored from the log: the sessions of its members start now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionExpired:
     """The session timeout of the member passed without a heartbeat."""
 
@@ -110,7 +111,7 @@ class SessionExpired:
     name: str = "session"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RevocationOverdue:
     """The rebalance timeout passed, and the member has not confirmed that it revoked tasks."""
 
@@ -118,7 +119,7 @@ class RevocationOverdue:
     name: str = "revocation"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DelayOver:
     """The first assignment of the group need not wait any longer."""
 
@@ -140,7 +141,7 @@ class StatusText(NamedTuple):
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeartbeatReply:
     """Response to StreamsGroupHeartbeat. `tasks` of None means unchanged, `endpoints` of None that the member has those
     of `endpoint_epoch`. `to_create` are the internal topics that do not exist.
@@ -195,7 +196,7 @@ class Forget(NamedTuple):
 Effect: TypeAlias = Reply | StartTimer | CancelTimer | Forget
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """What an event leads to: changes, written together before they apply, and then effects. If the write fails nothing
     happens but an error response to the request.

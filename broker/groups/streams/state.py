@@ -8,10 +8,11 @@ leads to. Sources: KIP-1071, KIP-1263, KIP-1331.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from typing import NamedTuple, TypeAlias
 
+from ....protocol.frozen import frozen
 from .topology import Configured
 from .values import NO_TASKS, NOTHING, TaskOffsets, Tasks, TasksTuple, Topology
 
@@ -56,7 +57,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Info:
     """What a member has sent about itself. Members of the same application instance have the same `process_id`."""
 
@@ -88,7 +89,7 @@ class HeldTasks(NamedTuple):
 HOLDS_NOTHING = HeldTasks()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Current:
     """The epoch of a member and its tasks: those that it keeps, and those that it has to revoke."""
 
@@ -99,7 +100,7 @@ class Current:
     revoking: HeldTasks = HOLDS_NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     member_id: str
     info: Info = Info()
@@ -110,7 +111,7 @@ class Member:
         return self.current.epoch == epoch and self.current.state is MemberState.STABLE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberOffsets:
     """The sums of changelog offsets and of end offsets that a member has reported for its tasks."""
 

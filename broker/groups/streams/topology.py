@@ -8,10 +8,10 @@ subtopology. Rules and texts: Kafka 4.3's `InternalTopicManager`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from ....protocol.errors import ErrorCode
+from ....protocol.frozen import frozen
 from ...errors import Refused
 from ...java_hash import hash_ordered
 from ..topics import TopicShape
@@ -53,7 +53,7 @@ class ConfiguredSubtopology(NamedTuple):
         return bool(self.changelogs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Configured:
     """A configured topology. `subtopologies`, by id in order, is None if configuring failed. `to_create` has the
     internal topics that do not exist; `problem` is None if tasks can be assigned.

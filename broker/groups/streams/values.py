@@ -6,9 +6,11 @@ A task is one subtopology for one partition: partition n of each of its source t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
+
+from ....protocol.frozen import frozen
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
 """Partitions by subtopology id."""
@@ -48,7 +50,7 @@ class Subtopology(NamedTuple):
     copartition_groups: tuple[CopartitionGroup, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Topology:
     """The topology that a group was initialized with."""
 
