@@ -311,17 +311,18 @@ class _Quiet:
 
 
 def _structlog() -> Any:
-    """Imports structlog: without rich in a process whose logs are Ottla's own, since rich, where it is installed, takes
-    as long as all other imports of a broker, and its tracebacks are not used.
+    """Imports structlog: in a process whose logs are Ottla's own, without packages that it uses if they are there.
+    The tracebacks of rich are not used, and colorama is for Windows; rich takes as long to import as the broker.
     """
-    if _owns_process and "structlog" not in sys.modules and "rich" not in sys.modules:
-        sys.modules["rich"] = None  # type: ignore[assignment]  an import of it raises ImportError
-        try:
-            import structlog
-        finally:
-            del sys.modules["rich"]
-    import structlog
-
+    unused = [name for name in ("rich", "colorama") if _owns_process and name not in sys.modules]
+    for name in unused if "structlog" not in sys.modules else ():
+        sys.modules[name] = None  # type: ignore[assignment]  an import of it raises ImportError
+    try:
+        import structlog
+    finally:
+        for name in unused:
+            if name in sys.modules and sys.modules[name] is None:  # pyright: ignore[reportUnnecessaryComparison]
+                del sys.modules[name]
     return structlog
 
 

@@ -59,8 +59,8 @@ async def _serve(
             await control.stop()
         await running.stop()
         raise
-    gc.collect()
-    gc.freeze()  # objects of the start live as long as the process
+    # The objects of the start live as long as the process. A collection before takes 20 ms and finds next to nothing.
+    gc.freeze()
     for address in running.addresses:
         print(f"ottla ready on {address}", flush=True)
     if control is not None:

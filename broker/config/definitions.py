@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from ...protocol.names import did_you_mean
 from ..errors import ConfigError
 from ..releases.profiles import (
+    BEHAVIOUR_NAMES,
     OWN,
     OWN_CONFIG_TABLES_FROM,
     STRICT_LISTS_FROM,
@@ -134,28 +135,59 @@ def _table() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("configs.json").read_bytes())
 
 
+class Facts(Mapping[str, Fact]):
+    """The configs of a scope in a profile, by name, each defined when it is first looked up: a start needs a fifth."""
+
+    def __init__(self, scope: str, played: Profile) -> None:
+        self._rows = _rows(scope)
+        self._profile = played
+        # A broker with the profile of a Kafka release describes configs that this release lacks only if they are set.
+        flag = "" if played.is_own else "i"
+        own = [fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS]
+        self._own = {fact.name: fact for fact in (*own, *AUTHORIZER_FACTS) if fact.scope == scope}
+        self._behaviours = BEHAVIOUR_NAMES if scope == "broker" else ()
+        self._found: dict[str, Fact | None] = {}
+
+    def __getitem__(self, name: str) -> Fact:
+        if name not in self._found:
+            self._found[name] = self._define(name)
+        fact = self._found[name]
+        if fact is None:
+            raise KeyError(name)
+        return fact
+
+    def _define(self, name: str) -> Fact | None:
+        if name.startswith(BEHAVIOUR_PREFIX):
+            behaviour = name.removeprefix(BEHAVIOUR_PREFIX)
+            return _behaviour_fact(behaviour, self._profile) if behaviour in self._behaviours else None
+        row = self._rows.get(name)
+        return self._own.get(name) if row is None else _fact(row, self._profile)
+
+    def __iter__(self) -> Iterator[str]:
+        behaviours = (f"{BEHAVIOUR_PREFIX}{name}" for name in self._behaviours)
+        return (name for name in (*self._rows, *self._own, *behaviours) if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @functools.cache
-def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
+def facts(scope: str, release: str = OWN) -> Facts:
     """Returns all configs of a scope (broker, topic, group, client-metrics) in a profile, by name."""
-    found: dict[str, Fact] = {}
-    release_profile = profile(release)
-    for row in _table()["rows"]:
-        if row[1] == scope and (fact := _fact(row, release_profile)) is not None:
-            found[fact.name] = fact
-    # A broker with the profile of a Kafka release describes configs that this release lacks only if they are set.
-    flag = "" if release_profile.is_own else "i"
-    own = [fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS]
-    own += [*AUTHORIZER_FACTS, *_behaviour_facts(release_profile)]
-    found.update((fact.name, fact) for fact in own if fact.scope == scope)
-    return found
+    return Facts(scope, profile(release))
+
+
+@functools.cache
+def _rows(scope: str) -> dict[str, list[Any]]:
+    return {row[0]: row for row in _table()["rows"] if row[1] == scope}
 
 
 @functools.cache
 def harmless(scope: str) -> frozenset[str]:
     """Returns the configs of a scope that no release treats as sensitive: their values may be shown."""
     rows = [(name, flags) for name, kind, *_, flags, _, _, _ in _table()["rows"] if kind == scope]
-    own = [*OWN_FACTS, *AUTHORIZER_FACTS, *_behaviour_facts(profile(OWN))]
-    rows += [(fact.name, fact.flags) for fact in own if fact.scope == scope]
+    own = facts(scope)
+    rows += [(name, own[name].flags) for name in own if name not in _rows(scope)]
     return frozenset(name for name, flags in rows if "s" not in flags)
 
 
@@ -164,7 +196,7 @@ def _fact(row: list[Any], release_profile: Profile) -> Fact | None:
     name, scope, kind, default, valid, synonyms, flags, dynamic, places, moved = row
     tables: list[str] = _table()["tables"]
     if release_profile.config_table is None:
-        place = max(int(n) for n in places)
+        place = max(map(int, places))
         if place < tables.index(OWN_CONFIG_TABLES_FROM):
             return None
     else:
@@ -195,17 +227,15 @@ def _fact(row: list[Any], release_profile: Profile) -> Fact | None:
     return Fact(name, scope, kind, default, valid, synonyms, flags, dynamic, there.get("type"))
 
 
-def _behaviour_facts(release_profile: Profile) -> list[Fact]:
-    """Returns the behaviours as configs, which are described only if set."""
-    found: list[Fact] = []
-    for name, kind in behaviour_kinds().items():
-        default = str(getattr(release_profile.behaviour, name)).lower()
-        if isinstance(kind, tuple):
-            type_name, valid = "STRING", f"[{', '.join(map(str, kind))}]"
-        else:
-            type_name, valid = ("BOOLEAN", None) if kind is bool else ("INT", f"[1,...,{CACHED_BATCHES_MAX}]")
-        found.append(Fact(f"{BEHAVIOUR_PREFIX}{name}", "broker", type_name, default, valid, (), "ri", None))
-    return found
+def _behaviour_fact(name: str, release_profile: Profile) -> Fact:
+    """Returns a behaviour as a config, which is described only if set."""
+    default = str(getattr(release_profile.behaviour, name)).lower()
+    kind = behaviour_kinds()[name]
+    if isinstance(kind, tuple):
+        type_name, valid = "STRING", f"[{', '.join(map(str, kind))}]"
+    else:
+        type_name, valid = ("BOOLEAN", None) if kind is bool else ("INT", f"[1,...,{CACHED_BATCHES_MAX}]")
+    return Fact(f"{BEHAVIOUR_PREFIX}{name}", "broker", type_name, default, valid, (), "ri", None)
 
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(.+)")

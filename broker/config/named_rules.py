@@ -46,7 +46,7 @@ def check_named(kind: int, name: str, configs: Mapping[str, str], broker: Config
         _check_group(name, configs, broker)
 
 
-def facts_of(kind: int, broker: Config) -> dict[str, Fact]:
+def facts_of(kind: int, broker: Config) -> Mapping[str, Fact]:
     """Returns the definitions of a resource type's configs in this release, by name."""
     return broker.facts("client-metrics" if kind == CLIENT_METRICS else "group")
 

@@ -43,11 +43,10 @@ def from_environment(environ: Mapping[str, str], known: Mapping[str, object]) ->
 
     `known` restores the case of the few config names with capital letters.
     """
-    spelled = {name.lower(): name for name in known if name != name.lower()}
+    variables = sorted(name for name in environ if name.startswith("KAFKA_") and name not in NOT_CONFIGS)
+    spelled = {name.lower(): name for name in known if name != name.lower()} if variables else {}
     found: dict[str, tuple[str, str]] = {}
-    for variable in sorted(environ):
-        if not variable.startswith("KAFKA_") or variable in NOT_CONFIGS:
-            continue
+    for variable in variables:
         name = variable[len("KAFKA_") :].lower()
         name = re.sub("_{1,3}", lambda match: (".", "_", "-")[len(match[0]) - 1], name)
         found[spelled.get(name, name)] = (environ[variable], variable)

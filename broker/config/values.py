@@ -325,7 +325,7 @@ class Config:
                 warnings.append(problem)
         return cls(static, warnings, profile=profile)
 
-    def facts(self, scope: str) -> dict[str, Fact]:
+    def facts(self, scope: str) -> Mapping[str, Fact]:
         """Returns the definitions of a scope's configs in this release, by name."""
         return facts(scope, self.profile.name)
 
