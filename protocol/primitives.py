@@ -1,4 +1,4 @@
-"""Kafka's primitive types as bounded `construct` classes: integers, strings, bytes, uuids, arrays.
+"""Kafka's primitive types as bounded codecs: integers, strings, bytes, uuids, arrays.
 
 Every length and count is checked against the remaining bytes before memory is allocated, and every failure is a
 `MalformedMessage` that names the field.
@@ -14,7 +14,7 @@ import struct
 from typing import Annotated, Any
 
 from .errors import MalformedMessage
-from .structs import Construct, build_value, parse_value
+from .structs import Codec, build_value, parse_value
 
 ZERO_UUID = bytes(16)
 """The uuid that stands for none (Kafka's `Uuid.ZERO_UUID`)."""
@@ -64,11 +64,10 @@ def take(stream: io.BytesIO, size: int, path: str) -> bytes:
     return stream.read(size)
 
 
-class Fixed(Construct):
+class Fixed(Codec):
     """A number of fixed width, big-endian; `fmt` is its `struct` letter."""
 
     def __init__(self, fmt: str) -> None:
-        super().__init__()
         self.fmt = fmt
         self.packer = struct.Struct(">" + fmt)
         self.size = self.packer.size
@@ -84,8 +83,8 @@ class Fixed(Construct):
         return obj
 
 
-class UnsignedVarint(Construct):
-    """An unsigned varint of at most five bytes and 31 bits (construct's own VarInt has no bound)."""
+class UnsignedVarint(Codec):
+    """An unsigned varint of at most five bytes and 31 bits."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
         value = 0
@@ -115,7 +114,7 @@ def varint_bytes(value: int) -> bytes:
     return bytes(out)
 
 
-class UuidLeaf(Construct):
+class UuidLeaf(Codec):
     """A uuid of sixteen bytes, kept as `bytes`; all zero stands for none."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> bytes:
@@ -128,7 +127,7 @@ class UuidLeaf(Construct):
         return obj
 
 
-class Mark(Construct):
+class Mark(Codec):
     """A tagged field without content, whose presence is its value. Parsed as True."""
 
     min_size = 0
@@ -157,12 +156,11 @@ uuid = UuidLeaf()
 mark = Mark()
 
 
-class Length(Construct):
+class Length(Codec):
     """A count or a size: int16, int32, or in the compact form a varint of count + 1. Null is -1, compact 0
     (KIP-482)."""
 
     def __init__(self, wire: Fixed | None, nullable: bool) -> None:
-        super().__init__()
         self.wire = wire
         self.nullable = nullable
 
@@ -198,12 +196,11 @@ class Length(Construct):
         return obj
 
 
-class Blob(Construct):
+class Blob(Codec):
     """Bytes after their length. `text` decodes them as UTF-8; `view` lets the compiled parser slice instead of
     copying."""
 
     def __init__(self, length: Length, text: bool, view: bool) -> None:
-        super().__init__()
         self.length = length
         self.text = text
         self.view = view
@@ -237,11 +234,10 @@ class Blob(Construct):
         return obj
 
 
-class Array(Construct):
+class Array(Codec):
     """A count and its items. The count is checked against the remaining bytes, at the smallest size of an item."""
 
-    def __init__(self, length: Length, item: Construct) -> None:
-        super().__init__()
+    def __init__(self, length: Length, item: Codec) -> None:
         self.length = length
         self.item = item
 
@@ -266,13 +262,12 @@ class Array(Construct):
         return obj
 
 
-class Nullable(Construct):
+class Nullable(Codec):
     """A struct that may be null: one byte, 1 before a value, or -1 for null; in a tagged field 0 for null, where Apache
     Kafka writes it even if null is the default.
     """
 
-    def __init__(self, inner: Construct, *, is_tagged: bool = False) -> None:
-        super().__init__()
+    def __init__(self, inner: Codec, *, is_tagged: bool = False) -> None:
         self.inner = inner
         self.null = 0 if is_tagged else -1
 
@@ -305,10 +300,10 @@ def min_size(codec: Any) -> int:
 class Scalar:
     """Annotation: the same codec in all versions."""
 
-    def __init__(self, leaf: Construct) -> None:
+    def __init__(self, leaf: Codec) -> None:
         self.leaf = leaf
 
-    def codec(self, flexible: bool, nullable: bool) -> Construct:
+    def codec(self, flexible: bool, nullable: bool) -> Codec:
         """Returns the codec of a field in a flexible or an older version."""
         return self.leaf
 
@@ -321,7 +316,7 @@ class Variable:
         self.text = text
         self.view = view
 
-    def codec(self, flexible: bool, nullable: bool) -> Construct:
+    def codec(self, flexible: bool, nullable: bool) -> Codec:
         """Returns the codec of a field in a flexible or an older version."""
         return Blob(Length(None if flexible else self.wire, nullable), self.text, self.view)
 
