@@ -28,7 +28,6 @@ from ..logs import get_logger, handling, levels
 from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
-from .plain_produce import PlainProduce
 from .request_log import note_request
 from .request_runner import HandlerRunner, Mutes, RequestRunner, failure
 from .router import call
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from ..security.sasl.session import SaslSession
     from ..security.sasl.validators import Validators
     from ..security.tls import TlsListener
+    from .plain_produce import PlainProduce
 
 
 SEND_BYTES = 256 * 1024  # responses of one read event are joined up to this size, and then sent
@@ -539,6 +539,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Remembers a Produce request that was handled, for the short way of the next ones."""
         if self.shared.allows_short_way:
             if self._plain is None:
+                from .plain_produce import PlainProduce  # has the handler of Produce, which no start needs
+
                 self._plain = PlainProduce(self.node_id)
             self._plain.learn(frame, runner)
 
