@@ -76,6 +76,10 @@ class ScramCredentials:
         found = self._users.get(user, {})
         return {mechanism: found[mechanism] for mechanism in sorted(found)}
 
+    def find(self, user: str, mechanism: Mechanism) -> Credential | None:
+        """Returns the credential of a user for a mechanism."""
+        return self._users.get(user, {}).get(mechanism)
+
     def replay(self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> None:
         """Applies a record."""
         if isinstance(record, UserScramCredentialRecord):

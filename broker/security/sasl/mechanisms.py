@@ -121,7 +121,7 @@ class ScramExchange:
     the client is authenticated as the owner (KIP-48). Other extensions are ignored.
 
     Unlike in Kafka, an unknown name fails with the second token, as a wrong password does: until then the exchange has
-    a salt that depends on the name alone, so that names cannot be found.
+    a salt that depends on the name alone, so that names cannot be found. Both kinds take the same time.
     """
 
     def __init__(
@@ -170,16 +170,18 @@ class ScramExchange:
         return self._server_first
 
     def _of_user(self, user: str) -> Credential:
-        found = self._credentials.of(user).get(self._mechanism)
+        decoy = _decoy(user, self._hash)  # made for each name: a response that comes sooner would show that it is known
+        found = self._credentials.find(user, self._mechanism)
         self._is_known = found is not None
         self.user = user
-        return _decoy(user, self._hash) if found is None else found
+        return decoy if found is None else found
 
     def _of_token(self, token_id: str) -> Credential:
+        decoy = _decoy(token_id, self._hash)
         token = self._tokens.find(token_id)
         self._is_known = token is not None
         if token is None:
-            return _decoy(token_id, self._hash)
+            return decoy
         self.user, self.expires_ms = token.owner.partition(":")[2], token.expiry_ms
         return self._tokens.credential(token, self._mechanism)
 

@@ -28,8 +28,8 @@ class Stored:
     def __init__(self, users: dict[str, dict[int, Credential]]) -> None:
         self.users = users
 
-    def of(self, user: str) -> dict[int, Credential]:
-        return self.users.get(user, {})
+    def find(self, user: str, mechanism: Mechanism) -> Credential | None:
+        return self.users.get(user, {}).get(mechanism)
 
 
 def credential(mechanism: Mechanism, salt: bytes = b"0123456789abcdef", iterations: int = 4096) -> Credential:
@@ -142,6 +142,37 @@ def test_wrong_and_unknown_tokens_look_alike(user: str, password: bytes, stored:
     with pytest.raises(SaslError, match=r"^$"):
         made.respond(final(mechanism, bare, server_first, password).encode())
     assert not made.is_complete
+
+
+@each("extensions", ["", ",tokenauth=true"])
+@each("mechanism", list(Mechanism))
+def test_refusals_take_the_same_digests(mechanism: Mechanism, extensions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/bench/login_times.py` measures the times, which these digests are most of."""
+    digests: list[tuple[int, str]] = []
+
+    def counted(key: bytes, message: bytes, name: str) -> bytes:
+        digests.append((len(message), name))
+        return digest(key, message, name)
+
+    digest = hmac.digest
+    stored = tokens("known")
+    for token in filter(None, [stored.find("known")]):
+        stored.credential(token, mechanism)
+    taken: list[list[tuple[int, str]]] = []
+    for name in ("known", "other"):
+        made = exchange(mechanism, "known", stored)
+        monkeypatch.setattr(hmac, "digest", counted)
+        bare = f"n={name},r=abc{extensions}"
+        first = made.respond(f"n,,{bare}".encode()).decode()
+        monkeypatch.setattr(hmac, "digest", digest)
+        second = final(mechanism, bare, first, b"wrong").encode()
+        monkeypatch.setattr(hmac, "digest", counted)
+        with pytest.raises(SaslError):
+            made.respond(second)
+        monkeypatch.setattr(hmac, "digest", digest)
+        taken.append(list(digests))
+        digests.clear()
+    assert taken[0] == taken[1] and len(taken[0]) == 3
 
 
 @each("mechanism", list(Mechanism))
