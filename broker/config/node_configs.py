@@ -23,6 +23,7 @@ MAY_DIFFER = frozenset(
     leader.replication.throttled.rate follower.replication.throttled.rate
     replica.alter.log.dirs.io.max.bytes.per.second socket.send.buffer.bytes transaction.partition.verification.enable
     connection.failed.authentication.delay.ms connections.max.reauth.ms sasl.enabled.mechanisms sasl.jaas.config
+    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
     sasl.server.max.receive.size ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth
     ssl.enabled.protocols ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
     ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates

@@ -92,6 +92,7 @@ ACTED_ON = frozenset(
     log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
     connection.failed.authentication.delay.ms connections.max.reauth.ms
     sasl.enabled.mechanisms sasl.jaas.config sasl.server.max.receive.size
+    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
     ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
     ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
     ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location
@@ -153,6 +154,7 @@ ACTED_ON = frozenset(
 OF_A_LISTENER = frozenset(
     "max.connections max.connection.creation.rate sasl.enabled.mechanisms sasl.jaas.config "
     "sasl.server.max.receive.size connections.max.reauth.ms "
+    "sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name "
     "ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols "
     "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password "
     "ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location "

@@ -49,9 +49,11 @@ async def _illegal(session: SaslSession, context: RequestContext) -> Any:
 
 class TokenRunner(HandlerRunner):
     """Runs SaslAuthenticate for a token without a header. The response is the broker's token alone, of no bytes where
-    the mechanism has none; after a failure there is none."""
+    the mechanism has an empty one; after a failure, and at the end of GSSAPI, there is none."""
 
     __slots__ = ()
 
     def parts(self) -> list[Any]:
-        return [] if self.response.error_code else [bytes(self.response.auth_bytes)]
+        session = self.context.connection_info.sasl
+        is_sent = session is not None and session.sends_token and not self.response.error_code
+        return [bytes(self.response.auth_bytes)] if is_sent else []

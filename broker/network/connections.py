@@ -35,11 +35,12 @@ from .router import call
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
     from ..clock import Timer
+    from ..config.security.kerberos import KerberosSettings
     from ..config.security.sasl import SaslSettings
     from ..metrics.client_ledger import ClientLibrary
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
-    from ..security.sasl.session import SaslSession
+    from ..security.sasl.session import Acceptor, SaslSession
     from ..security.sasl.validators import Validators
     from ..security.tls import TlsListener
     from .plain_produce import PlainProduce
@@ -114,12 +115,22 @@ class Connections:
             if listener.has_sasl
         }
         """Settings of the listeners with SASL, by node and name."""
+        self.acceptors = self._acceptors()
         self.tls = self._tls_listeners() if any(one.has_tls for one in broker.options.listeners) else {}
         if self.validators is not None:
             self.validators.attach(broker.waits)
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._keep_limits
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
+
+    def _acceptors(self) -> dict[KerberosSettings, Acceptor]:
+        """Returns the credentials of GSSAPI. Raises ConfigError."""
+        found = {settings.kerberos for settings in self.sasl.values() if settings.kerberos is not None}
+        if not found:
+            return {}
+        from ..security.sasl.kerberos import KeytabAcceptor  # few brokers have such a listener
+
+        return {settings: KeytabAcceptor(settings) for settings in found}
 
     def _tls_listeners(self) -> dict[tuple[int, str], TlsListener]:
         """Returns the listeners with TLS, by node and name. Raises ConfigError."""
@@ -376,7 +387,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
         validators, tokens = self.shared.validators, settings.oauthbearer
         validator = None if validators is None or tokens is None else validators.of(tokens)
-        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker, validator)
+        acceptor = None if settings.kerberos is None else self.shared.acceptors[settings.kerberos]
+        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker, validator, acceptor)
         self._wire.frame_bytes_max = min(settings.receive_bytes_max, self._wire.frame_bytes_max)
 
     def _hold(self) -> None:

@@ -257,6 +257,7 @@ async def start(
                 telemetry=options.config["ottla.client.telemetry"],
                 unstable=options.config.get("unstable.api.versions.enable", False),
             )
+            _check_keytabs(options)
             validators = await _token_validators(options)
             with opening or contextlib.nullcontext():
                 opened = _with_faults(files, faults)
@@ -282,6 +283,21 @@ async def start(
             await running.stop()
             raise StartupError(f"--record: {error}") from error
     return running
+
+
+def _check_keytabs(options: ServeOptions) -> None:
+    """Checks the Kerberos credentials of listeners before the data are opened. Raises StartupError."""
+    for node_id, listener in options.nodes():
+        if not listener.has_sasl:
+            continue
+        settings = sasl_settings(options.config.of(node_id), listener.name).kerberos
+        if settings is not None:
+            from ..security.sasl.kerberos import KeytabAcceptor  # few brokers have such a listener
+
+            try:
+                KeytabAcceptor(settings)
+            except ConfigError as error:
+                raise StartupError(f"listener {listener.name}: {error}") from error
 
 
 async def _token_validators(options: ServeOptions) -> Validators | None:

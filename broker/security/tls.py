@@ -19,6 +19,7 @@ from ..config.security.tls import TlsSettings, server_context
 from ..config.serve_options import tls_of
 from ..errors import ConfigError
 from ..logs import get_logger
+from ..patterns import java_replacement
 
 if TYPE_CHECKING:
     from ..config.serve_options import Listener
@@ -46,21 +47,8 @@ class Rule(NamedTuple):
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        found = self.pattern.sub(self._replaced, name)
+        found = self.pattern.sub(lambda match: java_replacement(self.replacement, (match[0], *match.groups())), name)
         return found.lower() if self.case == "L" else found.upper() if self.case == "U" else found
-
-    def _replaced(self, match: re.Match[str]) -> str:
-        """Fills `$1` in as Java does: a number with too many digits is cut, one without a group is a text."""
-
-        def group(reference: re.Match[str]) -> str:
-            if reference["escaped"]:
-                return reference["escaped"]
-            digits, rest = reference["number"], ""
-            while len(digits) > 1 and int(digits) > match.re.groups:
-                digits, rest = digits[:-1], digits[-1] + rest
-            return (match[int(digits)] or "") + rest if int(digits) <= match.re.groups else f"${digits}{rest}"
-
-        return re.sub(r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)", group, self.replacement)
 
 
 def parse_rules(text: str) -> list[Rule]:

@@ -20,9 +20,12 @@ from .oauthbearer import SignedSettings, UnsecuredSettings, oauthbearer_settings
 
 if TYPE_CHECKING:
     from ..values import Config
+    from .kerberos import KerberosSettings
 
 PLAIN = "PLAIN"
-SUPPORTED = (PLAIN, *HASHES, OAUTHBEARER)
+GSSAPI = "GSSAPI"
+SUPPORTED = (GSSAPI, PLAIN, *HASHES, OAUTHBEARER)
+ENABLED = "sasl.enabled.mechanisms"
 JAAS_CONFIG = "sasl.jaas.config"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_OPTION = "user_"
@@ -36,8 +39,8 @@ class SaslSettings:
 
     `passwords` are those of PLAIN by user. `lifetimes_ms` are the longest sessions by mechanism, 0 without a limit
     (`connections.max.reauth.ms`, KIP-368). The response to a failure is delayed by `failure_delay_ms`; until a client
-    is authenticated its requests may have `receive_bytes_max` bytes. `oauthbearer` is None without that mechanism.
-    `credentials_end_sessions` is the behaviour of this name.
+    is authenticated its requests may have `receive_bytes_max` bytes. `oauthbearer` and `kerberos` are None without
+    their mechanisms. `credentials_end_sessions` is the behaviour of this name.
     """
 
     mechanisms: tuple[str, ...]
@@ -46,14 +49,16 @@ class SaslSettings:
     failure_delay_ms: int
     receive_bytes_max: int
     oauthbearer: UnsecuredSettings | SignedSettings | None = None
+    kerberos: KerberosSettings | None = None
     credentials_end_sessions: bool = True
 
 
 def sasl_settings(config: Config, listener: str) -> SaslSettings:
     """Returns the settings of a listener of a node. Raises ConfigError."""
     prefix = f"listener.name.{listener.lower()}."
-    name = f"{prefix}sasl.enabled.mechanisms"
-    mechanisms: tuple[str, ...] = tuple(dict.fromkeys(config.get(name, ["GSSAPI"]) or ()))
+    if config.fact(ENABLED) is None:
+        raise ConfigError(f"listener {listener}: SASL of a release before 0.10, without SaslHandshake, is not served")
+    mechanisms: tuple[str, ...] = tuple(dict.fromkeys(config.get(f"{prefix}{ENABLED}", [GSSAPI]) or ()))
     if not mechanisms:
         raise ConfigError(f"listener {listener} has SASL, and sasl.enabled.mechanisms is empty")
     for mechanism in mechanisms:
@@ -67,6 +72,7 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
         max(0, config.get("connection.failed.authentication.delay.ms", 0)),
         config.get(f"{prefix}sasl.server.max.receive.size", RECEIVE_BYTES_MAX),
         _oauthbearer(config, prefix) if OAUTHBEARER in mechanisms else None,
+        _kerberos(config, prefix) if GSSAPI in mechanisms else None,
         config.profile.behaviour.credentials_end_sessions,
     )
 
@@ -85,6 +91,23 @@ def _passwords(config: Config, prefix: str) -> dict[str, str]:
 def _oauthbearer(config: Config, prefix: str) -> UnsecuredSettings | SignedSettings:
     options = _module_options(config, prefix, OAUTHBEARER, LOGIN_MODULE)
     return oauthbearer_settings(config, prefix, options or {})
+
+
+def _kerberos(config: Config, prefix: str) -> KerberosSettings:
+    from ....protocol.security.kerberos import LOGIN_MODULE as MODULE  # few brokers have such a listener
+    from .kerberos import RULES, SERVICE_NAME, kerberos_settings
+
+    name = f"{prefix}{GSSAPI.lower()}.{JAAS_CONFIG}"
+    options = _module_options(config, prefix, GSSAPI, MODULE)
+    if options is None:
+        raise ConfigError(
+            f"{name} is not set: GSSAPI, which {ENABLED} has by default, needs the broker's keytab and principal there"
+        )
+    service, rules = (config.get(f"{prefix}{part}", config.get(part)) for part in (SERVICE_NAME, RULES))
+    try:
+        return kerberos_settings(options, service, rules)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def _module_options(config: Config, prefix: str, mechanism: str, module_name: str) -> dict[str, str] | None:

@@ -7,10 +7,10 @@ session is in the response (KIP-368); it ends with that of a delegation token or
 
 from __future__ import annotations
 
-from ....protocol.errors import ErrorCode
+from ....protocol.errors import ErrorCode, ProtocolViolation
 from ....protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ...context import RequestContext, handles
-from ...security.sasl.mechanisms import SaslError
+from ...security.sasl.mechanisms import Dropped, SaslError
 
 NOT_NOW = "SaslAuthenticate request received after successful authentication"
 
@@ -29,12 +29,14 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestCo
         await session.fail(context.broker.waits, error.reason or text)
         code = ErrorCode.SASL_AUTHENTICATION_FAILED
         return SaslAuthenticateResponse(error_code=code, error_message=text, auth_bytes=b"")
+    except Dropped as dropped:
+        raise ProtocolViolation(f"the authentication failed: {dropped}") from None
     if session.principal is not None:
         context.connection_info.principal = session.principal
         context.connection_info.token_authenticated = session.token_authenticated
     return SaslAuthenticateResponse(
         error_code=ErrorCode.NONE,
         error_message="" if context.broker.profile.behaviour.sasl_text else None,
-        auth_bytes=reply.token,
+        auth_bytes=reply.token or b"",
         session_lifetime_ms=reply.lifetime_ms,
     )

@@ -36,6 +36,15 @@ class SaslError(Exception):
         self.reason = reason
 
 
+class Dropped(Exception):
+    """The exchange has failed in a way after which Kafka closes the connection at once, without a response. The text is
+    for the log."""
+
+
+class Unnamed(Exception):
+    """The client is authenticated, and what it proved has no name of a user. The text is for the log."""
+
+
 class Exchange(Protocol):
     """One authentication."""
 
@@ -57,8 +66,9 @@ class Exchange(Protocol):
     @property
     def is_complete(self) -> bool: ...
 
-    def respond(self, token: bytes, now_ms: int, /) -> bytes:
-        """Takes a token and returns the broker's. `now_ms` is the wall time. Raises SaslError."""
+    def respond(self, token: bytes, now_ms: int, /) -> bytes | None:
+        """Takes a token and returns the broker's; None for none, which differs from an empty one where tokens have no
+        header. `now_ms` is the wall time. Raises SaslError, Dropped, Unnamed."""
         ...
 
 

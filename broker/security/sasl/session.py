@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
-from ...config.security.sasl import OAUTHBEARER, PLAIN, SaslSettings
+from ...config.security.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslSettings
 from ...futures import wake
 from ..scram import Mechanism, ScramCredentials
 from .machine import Action, Event, State, advance
-from .mechanisms import Exchange, PlainExchange, SaslError, ScramExchange
+from .mechanisms import Dropped, Exchange, PlainExchange, SaslError, ScramExchange, Unnamed
 from .oauthbearer import OAuthBearerExchange, TokenValidator
 
 if TYPE_CHECKING:
@@ -40,11 +40,19 @@ class Credentials(Protocol):
     tokens: DelegationTokens
 
 
-class Reply(NamedTuple):
-    """The broker's token, and the lifetime of the session in ms: 0 without a limit, and until the exchange is
-    complete."""
+class Acceptor(Protocol):
+    """The broker's credentials of GSSAPI."""
 
-    token: bytes
+    def exchange(self) -> Exchange:
+        """Returns a new exchange."""
+        ...
+
+
+class Reply(NamedTuple):
+    """The broker's token, None for none, and the lifetime of the session in ms: 0 without a limit, and until the
+    exchange is complete."""
+
+    token: bytes | None
     lifetime_ms: int
 
 
@@ -52,6 +60,7 @@ class SaslSession:
     """The authentication of one connection."""
 
     __slots__ = (
+        "_acceptor",
         "_begun_ms",
         "_credentials",
         "_exchange",
@@ -62,6 +71,7 @@ class SaslSession:
         "failure",
         "is_over",
         "principal",
+        "sends_token",
         "settings",
         "state",
         "token_authenticated",
@@ -72,12 +82,14 @@ class SaslSession:
         settings: SaslSettings,
         credentials: Callable[[], Credentials],
         validator: TokenValidator | None = None,
+        acceptor: Acceptor | None = None,
     ) -> None:
         """`credentials` returns those of users and tokens, which a reset of the broker replaces. `validator` is that of
-        OAUTHBEARER, None without this mechanism."""
+        OAUTHBEARER, `acceptor` that of GSSAPI, each None without its mechanism."""
         self.settings = settings
         self._credentials = credentials
         self._validator = validator
+        self._acceptor = acceptor
         self.state = State.OPENED
         self.principal: str | None = None
         """The principal as "User:name"; None until the client is authenticated."""
@@ -87,6 +99,8 @@ class SaslSession:
         """How often the client has logged in."""
         self.is_over = False
         """Whether a request came after the end of the session."""
+        self.sends_token = True
+        """Whether the last response had a token of the broker, be it an empty one."""
         self.failure = ""
         """Why the authentication failed, without names and passwords: a user may type one in place of the other."""
         self._mechanism = ""
@@ -145,15 +159,30 @@ class SaslSession:
         if mechanism == OAUTHBEARER:
             assert self._validator is not None
             return OAuthBearerExchange(self._validator)
+        if mechanism == GSSAPI:
+            assert self._acceptor is not None
+            return self._acceptor.exchange()
         found = self._credentials()
         return ScramExchange(Mechanism[mechanism.replace("-", "_")], found.scram, found.tokens)
 
     def respond(self, token: bytes, now_ms: int) -> Reply:
-        """Takes a token of the exchange. Raises SaslError, after which `fail` follows."""
+        """Takes a token of the exchange. Raises SaslError, after which `fail` follows, and Dropped.
+
+        The connection is closed after the response to a client whose principal has no name: Kafka's broker closes it
+        when the next request arrives.
+        """
         exchange = self._exchange
         if exchange is None:  # another mechanism than before: Kafka has no text for it
             raise SaslError
-        found = exchange.respond(token, now_ms)
+        try:
+            found = exchange.respond(token, now_ms)
+        except Unnamed as unnamed:
+            if self.principal is not None:
+                raise Dropped(str(unnamed)) from None
+            self.failure, self.sends_token = str(unnamed), False
+            self.state = advance(self.state, Event.REFUSED).state
+            return Reply(None, self._lifetime_ms(exchange, now_ms) or 0)
+        self.sends_token = found is not None
         if not exchange.is_complete:
             return Reply(found, 0)
         principal = f"User:{exchange.user}"

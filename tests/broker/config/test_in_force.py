@@ -38,6 +38,7 @@ WHEN_NEEDED = {
 REFUSED = {"listeners", "listener.security.protocol.map"}
 # Listeners have these from the start on, in Kafka too.
 REFUSED |= {"sasl.enabled.mechanisms", "sasl.jaas.config"}
+REFUSED |= {"sasl.kerberos.principal.to.local.rules", "sasl.kerberos.service.name"}
 # Of single listeners; security/test_tls.py covers their effects.
 BY_LISTENER = {name for name in ACTED_ON if name.startswith("ssl.")}
 # Cannot be set for all brokers; test_acted_on.py covers its effects and restart.
