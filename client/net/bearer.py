@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import inspect
 import json
 import math
-import threading
 import time
 import urllib.error
 import urllib.parse
@@ -39,6 +37,7 @@ from ...protocol.security.oauthbearer import (
 from . import clock
 from .errors import ConfigError, KafkaError
 from .sasl import Tokens
+from .threads import in_thread
 
 WINDOW = 0.8
 BYTES_MAX = 1 << 20
@@ -105,7 +104,7 @@ class BearerLogin:
     def __repr__(self) -> str:
         return "BearerLogin()"
 
-    async def begin(self) -> Tokens:
+    async def begin(self, host: str = "") -> Tokens:
         """Returns the exchange of one login. Raises KafkaError without a token."""
         token = await self._current()
         try:
@@ -336,33 +335,12 @@ def endpoint_source(endpoint: Endpoint) -> Source:
     """Returns the source of tokens of an HTTP endpoint; each request has a thread of its own."""
 
     async def get() -> Provided:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[str] = loop.create_future()
-
-        def done(token: str, error: TokenError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(token)
-            else:
-                future.set_exception(error)
-
-        def work() -> None:
-            try:
-                result: tuple[str, TokenError | None] = _post(endpoint), None
-            except TokenError as error:
-                result = "", error
-            except Exception as error:
-                result = "", _unreachable(endpoint, error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(done, *result)
-
-        # Not a thread of the loop's executor: asyncio waits for these at the end, also for an endpoint that is silent.
-        threading.Thread(target=work, name="ottla-token", daemon=True).start()
         try:
             async with asyncio.timeout(endpoint.timeout_s):
-                return await future
-        except TimeoutError as error:
+                return await in_thread(lambda: _post(endpoint), "ottla-token")
+        except TokenError:
+            raise
+        except Exception as error:
             raise _unreachable(endpoint, error) from None
 
     return get

@@ -467,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.versions[spec(SaslHandshakeRequest).api_key].last < 1:
             raise UnsupportedVersion(f"SASL: the broker at {self.host}:{self.port} is older than Kafka 1.0")
         self._login = login
-        await self._log_in(login, await login.begin())
+        await self._log_in(login, await login.begin(self.host))
 
     async def _log_in(self, login: LoginMethod, tokens: Tokens) -> None:
         version = self.version_of(SaslAuthenticateRequest)
@@ -485,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
         login = self._login
         assert login is not None
         try:
-            tokens = await login.begin()
+            tokens = await login.begin(self.host)
             # Requests that wait for the end of a throttle time would get the responses of the login.
             while (delay_s := self._held_until - self._loop.time()) > 0 and not self.is_closed:
                 await asyncio.sleep(delay_s)

@@ -1,5 +1,5 @@
 """SASL on the side of the client: the tokens of PLAIN and SCRAM, and the login of a connection. `bearer.py` has those
-of OAUTHBEARER.
+of OAUTHBEARER, `kerberos.py` those of GSSAPI.
 
 Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), KIP-43, KIP-152, KIP-368.
 """
@@ -18,13 +18,14 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ...protocol.security import scram
+from ...protocol.security.kerberos import MECHANISM as GSSAPI
 from ...protocol.security.oauthbearer import MECHANISM as OAUTHBEARER
 from .errors import KafkaError
 
 PLAIN = "PLAIN"
 TOKEN_AUTH = ",tokenauth=true"
 BY_PASSWORD = (PLAIN, *scram.HASHES)
-MECHANISMS = (*BY_PASSWORD, OAUTHBEARER)
+MECHANISMS = (*BY_PASSWORD, OAUTHBEARER, GSSAPI)
 NONCE_BYTES = 18
 ITERATIONS_MAX = 1_000_000
 """More iterations, of a broker that is none, would keep the client busy for minutes."""
@@ -38,8 +39,8 @@ class LoginMethod(Protocol):
     @property
     def mechanism(self) -> str: ...
 
-    async def begin(self) -> Tokens:
-        """Returns the exchange of one login. Raises KafkaError."""
+    async def begin(self, host: str = "") -> Tokens:
+        """Returns the exchange of one login with the broker at `host`. Raises KafkaError, ConnectionLost."""
         ...
 
     def close(self) -> None:
@@ -57,7 +58,7 @@ class Login:
     password: str = field(repr=False)
     by_token: bool = False
 
-    async def begin(self) -> Tokens:
+    async def begin(self, host: str = "") -> Tokens:
         """Returns `tokens`."""
         return self.tokens()
 
@@ -102,15 +103,12 @@ Call = Callable[[object, int], Awaitable[Any]]
 """Sends a request in a version, and returns the response."""
 
 
-async def log_in(
-    login: LoginMethod, call: Call, authenticate_version: int, where: str, tokens: Tokens | None = None
-) -> int:
+async def log_in(login: LoginMethod, call: Call, authenticate_version: int, where: str, tokens: Tokens) -> int:
     """Logs in by SaslHandshake v1 and SaslAuthenticate. Returns the lifetime of the session in ms, 0 without a limit.
 
-    `where` names the broker; `tokens` are those of `login.begin()`, if they are there already. Raises ConnectionLost,
-    and KafkaError for a refusal: UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED.
+    `where` names the broker; `tokens` are those of `login.begin()`. Raises ConnectionLost, and KafkaError for a
+    refusal: UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED.
     """
-    tokens = await login.begin() if tokens is None else tokens
     handshake = await call(SaslHandshakeRequest(mechanism=login.mechanism), 1)
     if handshake.error_code:
         enabled = ", ".join(handshake.mechanisms)

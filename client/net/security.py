@@ -21,7 +21,8 @@ from ...protocol.security.key_stores import JKS, PEM, KeyStore, StoreError, Trus
 from ...protocol.security.oauthbearer import trust_options
 from .bearer import Backoff, Endpoint, bearer_login
 from .errors import ConfigError
-from .sasl import MECHANISMS, OAUTHBEARER, Login, LoginMethod
+from .kerberos import kerberos_login
+from .sasl import GSSAPI, MECHANISMS, OAUTHBEARER, Login, LoginMethod
 
 PLAINTEXT = "PLAINTEXT"
 PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -77,6 +78,9 @@ class SecurityOptions:
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = _secret()
     sasl_oauthbearer_scope: str | None = None
+    sasl_kerberos_service_name: str | None = None
+    sasl_kerberos_principal: str | None = None  # these two as of librdkafka; Java has them in sasl.jaas.config
+    sasl_kerberos_keytab: str | None = None
     sasl_login_retry_backoff_ms: int = 100
     sasl_login_retry_backoff_max_ms: int = 10_000
     ssl_truststore_location: str | None = None
@@ -128,6 +132,9 @@ class SecurityOptions:
         options = {} if self.sasl_jaas_config is None else _module_options(self.sasl_jaas_config)
         if self.sasl_mechanism == OAUTHBEARER:
             return self._bearer_login(options)
+        if self.sasl_mechanism == GSSAPI:
+            service, principal = self.sasl_kerberos_service_name, self.sasl_kerberos_principal
+            return kerberos_login(options, service, principal, self.sasl_kerberos_keytab)
         username, password = options.get("username", self.sasl_username), options.get("password", self.sasl_password)
         by_token = options.get("tokenauth", "").lower() == "true"
         if not username or not password:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...broker.releases.profiles import RELEASES, profile
-from ...client.net.errors import KafkaError
+from ...client.net.errors import ConnectionLost, KafkaError
 from ...client.net.sasl import LoginMethod, log_in
 from ...client.net.tls import handshake_error
 from ...protocol.api_key import ApiKey
@@ -82,7 +82,7 @@ class Connection:
             async with asyncio.timeout(CONNECT_SECONDS):
                 found = cls(*await asyncio.open_connection(host, port, ssl=security.tls))
                 if security.login is not None:
-                    await found._log_in(security.login, f"{host}:{port}")
+                    await found._log_in(security.login, host, f"{host}:{port}")
                 return found
         except TimeoutError:
             raise Unreachable(f"cannot connect to {host}:{port} within {CONNECT_SECONDS:g} s") from None
@@ -91,7 +91,7 @@ class Connection:
                 raise Unreachable(str(handshake_error(host, port, error))) from None
             raise Unreachable(f"cannot connect to {host}:{port}: {error}") from None
 
-    async def _log_in(self, login: LoginMethod, where: str) -> None:
+    async def _log_in(self, login: LoginMethod, host: str, where: str) -> None:
         """Logs in by SASL. Raises Unreachable."""
         try:
             served = await self.call(ApiVersionsRequest(), 0)
@@ -99,8 +99,8 @@ class Connection:
             if last is None:
                 raise Unreachable(f"{where} is older than Kafka 1.0, and has no login by SaslAuthenticate")
             newest = spec(SaslAuthenticateRequest).versions.last
-            await log_in(login, self.call, min(last, newest), where)
-        except (KafkaError, Closed, MalformedMessage) as error:
+            await log_in(login, self.call, min(last, newest), where, await login.begin(host))
+        except (KafkaError, ConnectionLost, Closed, MalformedMessage) as error:
             await self.close()
             raise Unreachable(f"no login at {where}: {error}") from None
         except BaseException:
