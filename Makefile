@@ -118,10 +118,11 @@ kcat:
 	@command -v kcat >/dev/null || echo "kcat: not run (no kcat here; \`make system-packages\` installs it)"
 
 # PACKAGES picks some of them. No other target installs a package of the system.
-PACKAGES ?= kcat tmux tshark
+PACKAGES ?= kcat tmux tshark krb5-kdc krb5-admin-server krb5-user libkrb5-dev gcc
 system-packages: export DEBIAN_FRONTEND := noninteractive
-system-packages: ## install, as root with apt-get, the programs that some tests drive: kcat; for `make interop` tmux, tshark
-	@missing=$$(for name in $(PACKAGES); do command -v $$name >/dev/null || echo $$name; done); \
+system-packages: ## install, as root with apt-get, the programs that some tests drive: kcat; for `make interop` tmux, tshark, Kerberos
+	@missing=$$(for name in $(PACKAGES); do \
+	  command -v $$name >/dev/null || dpkg -s $$name >/dev/null 2>&1 || echo $$name; done); \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if ! command -v apt-get >/dev/null; then echo "no apt-get here: install" $$missing "by other means" >&2; exit 1; fi; \
 	if [ "$$(id -u)" != 0 ]; then echo "not root: run sudo apt-get install" $$missing >&2; exit 1; fi; \
@@ -148,7 +149,11 @@ demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KI
 docs: $(DOCS_STAMP) ## the documentation, as out/site/index.html; ARGS=serve: at http://127.0.0.1:8000 (40 seconds with an empty .venv)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict
 
+# The package gssapi is built here, which needs a compiler and MIT Kerberos; without it those checks are listed as missing.
 interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
+	@$(BIN)/python -c 'import gssapi' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kerberos]' || \
+	  echo "interop: gssapi could not be installed; \`make system-packages\` installs what it needs"
 	$(BIN)/python tests/interop/run.py
 
 # Java and Maven are needed. ARGS picks suites, classes, a version: tests/kafka_tests/README.md.

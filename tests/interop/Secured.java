@@ -12,7 +12,8 @@ import org.apache.kafka.common.serialization.*;
  *
  * Arguments: a file in PEM with what is trusted, one with a key and its certificate, in PEM or PKCS12. A line of the standard
  * input is one way: name, address, security protocol, mechanism, user, password, separated by tabs. With OAUTHBEARER the
- * password is the scope of an unsecured token. Prints a line for each.
+ * password is the scope of an unsecured token; with GSSAPI it is a keytab, and the name of the service follows. Prints a
+ * line for each.
  */
 public class Secured {
     static final String COMMON = "org.apache.kafka.common.security.";
@@ -21,6 +22,9 @@ public class Secured {
         if (mechanism.equals("OAUTHBEARER"))
             return COMMON + "oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"" + user
                     + "\" unsecuredLoginListClaim_scope=\"|" + password + "\";";
+        if (mechanism.equals("GSSAPI"))
+            return "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab=\"" + password
+                    + "\" principal=\"" + user + "\";";
         String name = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
         String quoted = password.replace("\"", "\\\"");
         return COMMON + name + " required username=\"" + user + "\" password=\"" + quoted + "\";";
@@ -43,6 +47,7 @@ public class Secured {
         if (way[2].startsWith("SASL")) {
             p.put("sasl.mechanism", way[3]);
             p.put("sasl.jaas.config", module(way[3], way[4], way[5]));
+            if (way.length > 6) p.put("sasl.kerberos.service.name", way[6]);
         }
         return p;
     }

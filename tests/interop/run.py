@@ -58,6 +58,7 @@ MODULES = [
     "top_screen",
     "browsed",
     "secured",
+    "kerberos_logins",
     "tls_speed",
     "tokens",
     "delegation_tokens",
