@@ -7,11 +7,10 @@ tests/protocol/records/test_plain.py compares the two.
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
 from ..limits import INT64_MAX, INT64_MIN
 from . import walk
 from .batch import MAGIC, BatchHeader
+from .checksum import crc32c
 from .layout import CRC_FROM, HEADER, HEADER_BYTES, PREFIX_BYTES
 from .new_tuple import new_tuple
 from .rules import Buffer, Rules, may_be_out_of_range
