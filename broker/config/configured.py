@@ -31,8 +31,8 @@ class Configured(Protocol):
         """Returns whether any source sets the config, so that the value is not its default."""
         ...
 
-    def any_set(self, prefix: str) -> bool:
-        """Returns whether any source sets a config whose name begins with `prefix`."""
+    def names_set(self, prefix: str) -> set[str]:
+        """Returns the names that begin with `prefix` of the configs that any source sets."""
         ...
 
 

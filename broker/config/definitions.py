@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 from ...protocol.names import did_you_mean
 from ..errors import ConfigError
@@ -34,6 +34,7 @@ from ..releases.profiles import (
     protocol_place,
 )
 
+T = TypeVar("T")
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 # Longer texts are not valid for any config; they are refused before anything is split or converted.
 MAX_VALUE_CHARS = 1 << 20
@@ -155,6 +156,16 @@ class Facts(Mapping[str, Fact]):
         if fact is None:
             raise KeyError(name)
         return fact
+
+    @overload
+    def get(self, key: str, /) -> Fact | None: ...
+    @overload
+    def get(self, key: str, default: Fact | T, /) -> Fact | T: ...
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """Returns a config, or `default`: as that of `Mapping` without its exception for those that are lacking."""
+        if key not in self._found:
+            self._found[key] = self._define(key)
+        return self._found[key] or default
 
     def _define(self, name: str) -> Fact | None:
         if name.startswith(BEHAVIOUR_PREFIX):

@@ -49,8 +49,9 @@ def effective_profile(config: Configured) -> Profile:
 def behaviours_set(config: Configured) -> dict[str, Any]:
     """Returns the individually configured behaviours and their values."""
     changed: dict[str, Any] = {}
-    for name in BEHAVIOUR_NAMES if config.any_set(BEHAVIOUR_PREFIX) else ():
-        if config.is_set(f"{BEHAVIOUR_PREFIX}{name}"):
+    names = config.names_set(BEHAVIOUR_PREFIX)
+    for name in BEHAVIOUR_NAMES if names else ():
+        if f"{BEHAVIOUR_PREFIX}{name}" in names:
             value: Any = config[f"{BEHAVIOUR_PREFIX}{name}"]
             kind = behaviour_kinds()[name]
             # Choices are parsed as text; some of them are numbers.

@@ -40,7 +40,7 @@ from .definitions import (
     read_value,
     unknown_config,
 )
-from .group_limits import LIMITS, check_group_limits
+from .group_limits import KINDS, LIMITS, check_group_limits
 from .host_limits import NAME as OVERRIDES
 from .host_limits import PER_IP, check_limits
 from .message_format import check_formats, effective_profile
@@ -349,7 +349,8 @@ class Config:
         authorizer_settings(self)
         selects_by_rack(self)
         check_assignors(self.get(ASSIGNORS) or ())
-        if self.any_set("group."):  # else they are the defaults, which are in order in every release
+        # Without one the settings of groups are the defaults, which are in order in every release.
+        if any(self.names_set(f"group.{kind}.") for kind in KINDS):
             check_group_limits(self.get)
 
     def _check_idle(self) -> None:
@@ -433,9 +434,9 @@ class Config:
         layers = (*self._dynamic.values(), self._static)
         return any(key in layer and self.fact(key) for key in _chain(fact, name) for layer in layers)
 
-    def any_set(self, prefix: str) -> bool:
-        """Returns whether any source except the defaults sets a config whose name begins with `prefix`."""
-        return any(name.startswith(prefix) for layer in (*self._dynamic.values(), self._static) for name in layer)
+    def names_set(self, prefix: str) -> set[str]:
+        """Returns the names that begin with `prefix` of the configs that any source except the defaults sets."""
+        return {name for layer in (*self._dynamic.values(), self._static) for name in layer if name.startswith(prefix)}
 
     def reported_synonyms(self, name: str) -> list[Synonym]:
         """Returns the synonyms of `name` for DescribeConfigs, in order of precedence.

@@ -8,6 +8,7 @@ connection. Only ApiVersions responds to an unknown version, in the layout of v0
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,13 @@ def apis_of(profile: Profile, *, telemetry: bool = False, unstable: bool = False
     """Returns the APIs that a broker serves: the profile's versions that are implemented, with `telemetry` the APIs by
     which clients push their metrics (KIP-714), and with `unstable` the unstable versions of the release.
     """
+    advertised, served = _ranges(profile, telemetry, unstable)
+    return Apis(dict(advertised), dict(served), {})
+
+
+@functools.lru_cache(maxsize=64)
+def _ranges(profile: Profile, telemetry: bool, unstable: bool) -> tuple[dict[int, Versions], dict[int, Versions]]:
+    """Returns the versions that are advertised and those that are served."""
     advertised: dict[int, Versions] = {}
     served: dict[int, Versions] = {}
     extra = profile.telemetry_apis if telemetry else {}
@@ -68,7 +76,7 @@ def apis_of(profile: Profile, *, telemetry: bool = False, unstable: bool = False
             last = profile.unstable[key]
             served[key] = served.get(key, Versions(last, last))._replace(last=last)
             advertised[key] = advertised.get(key, Versions(last, last))._replace(last=last)
-    return Apis(advertised, served, {})
+    return advertised, served
 
 
 def _both(one: Versions | None, other: Versions) -> Versions | None:

@@ -348,9 +348,7 @@ class Profile:
         """Returns this profile with single behaviours changed; itself without any, with all that it has computed. The
         values must have the right types.
         """
-        if not values:
-            return self
-        return dataclasses.replace(self, behaviour=dataclasses.replace(self.behaviour, **values))
+        return _overridden(self, tuple(values.items())) if values else self
 
 
 def profile(name: str) -> Profile:
@@ -387,6 +385,11 @@ def _number(name: str) -> tuple[int, ...] | None:
     parts = name.split(".")
     are_numbers = all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts)
     return tuple(map(int, parts)) if are_numbers else None
+
+
+@functools.lru_cache(maxsize=64)
+def _overridden(played: Profile, values: tuple[tuple[str, Any], ...]) -> Profile:
+    return dataclasses.replace(played, behaviour=dataclasses.replace(played.behaviour, **dict(values)))
 
 
 @functools.cache
