@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -43,14 +44,7 @@ from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler
 from .errors import ConfigError, Refused, code_of, message_of
-from .groups.at_node import GroupsAtNode
-from .groups.consumer.events import Caller
-from .groups.coordinator import GroupCoordinator
 from .groups.lookups import WITH_CONSUMER_GROUPS, WITHOUT_NEW_GROUPS, Lookups
-from .groups.settings import WRITE_ERRORS, CoordinatorSettings
-from .groups.stored import stored_entries
-from .groups.streams.internal_topics import InternalTopics
-from .groups.streams.values import InternalTopic
 from .groups.topics import TopicLookup, TopicShape
 from .logs import get_logger, levels
 from .metadata.adoption import adopt, mark_others
@@ -94,22 +88,24 @@ from .security.scram import ScramCredentials
 from .security.standard import StandardAuthorizer
 from .security.tokens import RECORDS as TOKEN_RECORDS
 from .security.tokens import DelegationTokens
-from .share.group_state import GroupState
-from .share.sessions import SessionKey, ShareSessions, TopicPartition
-from .share.settings import NO_OP_PERSISTERS, ShareConfigs
-from .share.share_partitions import NoOpPersister, SharePartitions
-from .share.state_coordinator import StateCoordinator, StateSettings
-from .share.values import SharePartitionKey
-from .transactions.at_node import TransactionsAtNode
-from .transactions.coordinator import MarkerWriter, TransactionCoordinator
-from .transactions.settings import TransactionSettings
-from .transactions.state import WriteMarkers
 
 if TYPE_CHECKING:
     from .background.cleaner import Cleaner
     from .faults import Faults
+    from .groups.at_node import GroupsAtNode
+    from .groups.consumer.events import Caller
+    from .groups.coordinator import GroupCoordinator
+    from .groups.streams.internal_topics import InternalTopics
+    from .groups.streams.values import InternalTopic
     from .metrics.counters import TopicMetrics
     from .security.authorizer import Authorizer
+    from .share.sessions import SessionKey, ShareSessions, TopicPartition
+    from .share.settings import ShareConfigs
+    from .share.share_partitions import SharePartitions
+    from .share.state_coordinator import StateCoordinator
+    from .transactions.at_node import TransactionsAtNode
+    from .transactions.coordinator import TransactionCoordinator
+    from .transactions.state import WriteMarkers
 
 SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then their completion; each may wait for a thread
 DEFAULT_SHARE_SESSIONS = 2000  # in releases without the config
@@ -135,7 +131,12 @@ def _announce(config: Config) -> None:
 
 
 class BrokerState:
-    """The state of one broker. Made by `open`, ended by `begin_stop` and `close`."""
+    """The state of one broker. Made by `open`, ended by `begin_stop` and `close`.
+
+    The coordinators of groups, transactions and share partitions are made when they are first needed: at the start if
+    their logs exist, otherwise for the first such request. Their modules, which are imported then, would take a sixth
+    of a start.
+    """
 
     def __init__(
         self,
@@ -189,6 +190,9 @@ class BrokerState:
         self.quotas = ClientQuotas(self.config, clock, loop)
         self.topic_metrics: TopicMetrics | None = None
         """Counts bytes and records by topic, or None while metrics are off."""
+        self._is_stopping = False
+        self._partitions: dict[str, int] = {}
+        """The partition counts of the coordinators' logs that existed at the start."""
         self._cleaner: Cleaner | None = None
         self._cleaner_timer: Timer | None = None
         self.comparing_producers = ComparingProducers()
@@ -303,9 +307,7 @@ class BrokerState:
         self.quotas.begin(self.metadata_log, records)
         self.topology = Topology(self.nodes, self.topics, self.config, self.clock, self.waits, self._address)
         self.topology.begin(note)
-        self._load_groups()
-        self._load_transactions()
-        self._load_share_state()
+        self._load_coordinators()
         self.topology.on_leader = self._leader_changed
         self._maintenance = Maintenance(
             self.clock, self.waits, self.config, self.logs, self.topics, self.topology, self.durability
@@ -332,8 +334,29 @@ class BrokerState:
         self._maintenance.is_cleaning = self._cleaner.is_cleaning
         self.moves.cleaning = self._cleaner.pass_over
 
-    def _load_groups(self) -> None:
-        offsets_topic = self.topics.get(GROUP_OFFSETS_TOPIC)
+    def _load_coordinators(self) -> None:
+        """Loads the logs of the coordinators that exist: groups before transactions, since completing a transaction may
+        end offset commits of a group. Releases without share groups have no state of share partitions.
+        """
+        for name in _HELD_IN:
+            topic = self.topics.get(name) if is_internal(name, self.config) else None
+            if topic is not None:
+                self._partitions[name] = len(topic.partitions)
+            for partition in topic.partitions if topic is not None else ():
+                self._load_coordinator(partition)
+        self.topics.on_deleted = self._share_topic_deleted
+
+    def _partitions_of(self, name: str) -> int:
+        """Returns the partition count of a coordinator's log: that at the start, or the one it is created with."""
+        return self._partitions.get(name) or self.config.get(f"{internal_prefix(name)}.num.partitions", 1)
+
+    @functools.cached_property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups."""
+        from .groups.coordinator import GroupCoordinator
+        from .groups.settings import CoordinatorSettings
+        from .share.group_state import GroupState
+
         topics = self.topics
 
         def topic_name(id: bytes) -> str | None:
@@ -344,10 +367,10 @@ class BrokerState:
             topic = topics.get(name)
             return topic.id if topic else None
 
-        self.groups = GroupCoordinator(
+        groups = GroupCoordinator(
             append=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
             append_transactional=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
-            partitions=len(offsets_topic.partitions) if offsets_topic else self.config["offsets.topic.num.partitions"],
+            partitions=self._partitions_of(GROUP_OFFSETS_TOPIC),
             clock=self.clock,
             topics=TopicLookup(
                 has_partition=topics.has_partition,
@@ -360,13 +383,19 @@ class BrokerState:
             ),
             settings=CoordinatorSettings.from_config(self.config, self.profile.behaviour),
         )
-        self.groups.configs = lambda group_id: self.named_configs.of(GROUP).get(group_id, {})
-        self.groups.may_describe = self._may_describe
-        self.internal_topics = InternalTopics(self._create_all, self.clock)
+        groups.configs = lambda group_id: self.named_configs.of(GROUP).get(group_id, {})
+        groups.may_describe = self._may_describe
+        if self._stores_share_state:
+            groups.share_groups.state = GroupState(self.share_state)
+        (groups.close if self._is_stopping else groups.start)()
+        return groups
+
+    @functools.cached_property
+    def internal_topics(self) -> InternalTopics:
         """Creates the internal topics of streams applications."""
-        for partition in offsets_topic.partitions if offsets_topic else ():
-            self._load_coordinator(partition)
-        self.groups.start()
+        from .groups.streams.internal_topics import InternalTopics
+
+        return InternalTopics(self._create_all, self.clock)
 
     def _topic_shape(self, name: str) -> TopicShape | None:
         topic = self.topics.get(name)
@@ -404,63 +433,87 @@ class BrokerState:
 
     def reconfigure_groups(self) -> None:
         """Applies changed broker configs to the group coordinator."""
-        self.groups.settings = CoordinatorSettings.from_config(self.config, self.profile.behaviour)
+        if "groups" in vars(self):
+            from .groups.settings import CoordinatorSettings
 
-    def _load_transactions(self) -> None:
-        """Loads the transactions after the groups: completing a transaction may end offset commits of a group."""
-        log_topic = self.topics.get(TRANSACTION_STATE_TOPIC)
-        count = self.config[f"{internal_prefix(TRANSACTION_STATE_TOPIC)}.num.partitions"]
-        self.transactions = TransactionCoordinator(
+            self.groups.settings = CoordinatorSettings.from_config(self.config, self.profile.behaviour)
+
+    @functools.cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The coordinator of transactions."""
+        from .transactions.coordinator import MarkerWriter, TransactionCoordinator
+        from .transactions.settings import TransactionSettings
+
+        transactions = TransactionCoordinator(
             append=partial(self._append_internal, TRANSACTION_STATE_TOPIC),
             markers=MarkerWriter(self._write_marker, self._marked),
             allocate=self.producer_ids.allocate,
             offsets_partition=lambda group_id: (GROUP_OFFSETS_TOPIC, self.groups.partition_of(group_id)),
-            partitions=len(log_topic.partitions) if log_topic else count,
+            partitions=self._partitions_of(TRANSACTION_STATE_TOPIC),
             clock=self.clock,
             settings=TransactionSettings.from_config(self.config, self.features.transaction_version),
             waits=self.waits,
         )
-        for partition in log_topic.partitions if log_topic else ():
-            self._load_coordinator(partition)
-        self.transactions.start()
+        (transactions.close if self._is_stopping else transactions.start)()
+        return transactions
 
-    def _load_share_state(self) -> None:
-        """Loads the state of share partitions. Releases without share groups have none."""
-        config, topics = self.config, self.topics
-        log_topic = topics.get(SHARE_STATE_TOPIC) if is_internal(SHARE_STATE_TOPIC, config) else None
-        count = config.get(f"{internal_prefix(SHARE_STATE_TOPIC)}.num.partitions", 1)
+    @functools.cached_property
+    def share_state(self) -> StateCoordinator:
+        """The coordinator of the state of share partitions."""
+        from .share.state_coordinator import StateCoordinator, StateSettings
+
+        topics = self.topics
 
         def has_partition(topic_id: bytes, index: int) -> bool:
             topic = topics.by_id(topic_id)
             return topic is not None and index < len(topic.partitions)
 
-        self.share_state = StateCoordinator(
+        state = StateCoordinator(
             append=partial(self._append_internal, SHARE_STATE_TOPIC),
             prune=self._prune_share_state,
             has_partition=has_partition,
-            partitions=len(log_topic.partitions) if log_topic else count,
+            partitions=self._partitions_of(SHARE_STATE_TOPIC),
             clock=self.clock,
-            settings=StateSettings.from_config(config, counts_complete=self._counts_complete),
+            settings=StateSettings.from_config(self.config, counts_complete=self._counts_complete),
         )
-        for partition in log_topic.partitions if log_topic else ():
-            self._load_coordinator(partition)
-        self.share_configs = ShareConfigs(self.named_configs.of(GROUP), config)
-        is_no_op = config.get("group.share.persister.class.name") in NO_OP_PERSISTERS
-        persister = NoOpPersister() if is_no_op else self.share_state
-        self.share_partitions = SharePartitions(persister, self.share_configs, self.clock, self.loop)
-        self.share_sessions = ShareSessions(
-            config.get("group.share.max.share.sessions", DEFAULT_SHARE_SESSIONS),
-            self._share_session_lost,
-            self.share_partitions.drop_group,
-        )
-        self.share_state.start()
-        if not is_no_op:
-            self.groups.share_groups.state = GroupState(self.share_state)
-        topics.on_deleted = self._share_topic_deleted
+        if not self._is_stopping:
+            state.start()
+        return state
+
+    @property
+    def _stores_share_state(self) -> bool:
+        from .share.settings import NO_OP_PERSISTERS
+
+        return self.config.get("group.share.persister.class.name") not in NO_OP_PERSISTERS
+
+    @functools.cached_property
+    def share_configs(self) -> ShareConfigs:
+        """The configs of share groups."""
+        from .share.settings import ShareConfigs
+
+        return ShareConfigs(self.named_configs.of(GROUP), self.config)
+
+    @functools.cached_property
+    def share_partitions(self) -> SharePartitions:
+        """The share partitions that this broker leads."""
+        from .share.share_partitions import NoOpPersister, SharePartitions
+
+        persister = self.share_state if self._stores_share_state else NoOpPersister()
+        return SharePartitions(persister, self.share_configs, self.clock, self.loop)
+
+    @functools.cached_property
+    def share_sessions(self) -> ShareSessions:
+        """The sessions of the members of share groups."""
+        from .share.sessions import ShareSessions
+
+        most = self.config.get("group.share.max.share.sessions", DEFAULT_SHARE_SESSIONS)
+        return ShareSessions(most, self._share_session_lost, self.share_partitions.drop_group)
 
     def _share_topic_deleted(self, topic: Topic) -> None:
-        self.groups.share_groups.topic_deleted(topic.id)
-        self.share_state.topic_deleted(topic.id)
+        if "groups" in vars(self):
+            self.groups.share_groups.topic_deleted(topic.id)
+        if "share_state" in vars(self):
+            self.share_state.topic_deleted(topic.id)
 
     @property
     def _counts_complete(self) -> bool:
@@ -477,6 +530,8 @@ class BrokerState:
 
     def _share_session_lost(self, key: SessionKey, partitions: list[TopicPartition]) -> None:
         """Releases the records of a member whose connection was lost."""
+        from .share.values import SharePartitionKey
+
         for topic_id, index in partitions:
             led = self.share_partitions.get(SharePartitionKey(key.group_id, topic_id, index))
             if led is not None:
@@ -490,6 +545,8 @@ class BrokerState:
             coordinator.resign(partition.index)
             return
         if is_groups:
+            from .groups.stored import stored_entries
+
             code = self.groups.load(partition.index, stored_entries(partition.log))
         elif partition.topic == SHARE_STATE_TOPIC:
             code = self.share_state.load(partition.index, read_all(partition.log))
@@ -523,10 +580,14 @@ class BrokerState:
 
     def groups_at(self, node_id: int) -> GroupsAtNode:
         """Returns the groups that a node coordinates: those of the partitions of `__consumer_offsets` that it leads."""
+        from .groups.at_node import GroupsAtNode
+
         return GroupsAtNode(self.groups, self.topics.led_by(node_id, GROUP_OFFSETS_TOPIC))
 
     def transactions_at(self, node_id: int) -> TransactionsAtNode:
         """Returns the transactions that a node coordinates."""
+        from .transactions.at_node import TransactionsAtNode
+
         return TransactionsAtNode(self.transactions, self.topics.led_by(node_id, TRANSACTION_STATE_TOPIC))
 
     def _is_broker_config(self, record: ConfigRecord) -> bool:
@@ -623,8 +684,11 @@ class BrokerState:
             ]
         if not self.features.change(updates, also, now_ms):
             return
-        self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
-        if not self.features.share_groups:
+        if "transactions" in vars(self):
+            from .transactions.settings import TransactionSettings
+
+            self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
+        if not self.features.share_groups and "share_sessions" in vars(self):
             self.share_sessions.close_all()
             self.share_partitions.drop_all()
         if also:
@@ -705,6 +769,8 @@ class BrokerState:
                 await covered
         except Exception as error:
             code = code_of(error)
+            from .groups.settings import WRITE_ERRORS
+
             return WRITE_ERRORS.get(code, code)
         return ErrorCode.NONE
 
@@ -774,10 +840,11 @@ class BrokerState:
         for topic in self.topics:
             for partition in topic.partitions:
                 wake_all(partition.waiters)
-        self.groups.close()
-        self.transactions.close()
-        self.share_partitions.close()
-        self.share_state.close()
+        self._is_stopping = True
+        made = vars(self)
+        for coordinator in ("groups", "transactions", "share_partitions", "share_state"):
+            if coordinator in made:
+                made[coordinator].close()
         self.quotas.close()
         self.topology.close()
 

@@ -67,10 +67,14 @@ def test_control_plane_survives_a_disk_fault(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.process
 def test_serve_imports_nothing_that_it_may_not_need(tmp_path: Path) -> None:
-    """The control plane, and packages that take much of the time or memory of a start; rich is structlog's choice."""
+    """The control plane, coordinators without a log, and packages that take much of the time or memory of a start; rich
+    is structlog's choice.
+    """
     program = (
         "import sys\nfrom ottla.tools import serve\n"
-        "late = {'aiohttp', 'cramjam', 'ottla.broker.control', 're2', 'rich'}\n"
+        "late = {'aiohttp', 'cramjam', 'ottla.broker.control', 're2', 'rich', 'ottla.broker.groups.coordinator'}\n"
+        "late |= {'crc32c', 'importlib.metadata', 'ottla.broker.handlers.records.produce'}\n"
+        "late |= {'ottla.broker.share.state_coordinator', 'ottla.broker.transactions.coordinator'}\n"
         "def ready(running): print(sorted(late & set(sys.modules)), flush=True)\n"
         f"serve.serve({list(FLAGS)}, ready)"
     )
