@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from ..protocol.frozen import slotted
 from .metrics.client_ledger import ClientLibrary
 from .security.authorizer import ANONYMOUS
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from .security.sasl.session import SaslSession
 
 
-@dataclass(slots=True)
+@slotted
 class ConnectionInfo:
     """A client connection: the listener's name, the local address that the client reached, the client's host and port
     (-1 if it has none), and the node id of the listener.

@@ -1,4 +1,5 @@
-"""`@frozen` declares immutable values as `@dataclass(frozen=True, slots=True)` does, and compiles nothing at import.
+"""`@frozen` declares immutable values as `@dataclass(frozen=True, slots=True)` does, `@slotted` values that can be
+changed as `@dataclass(slots=True)` does. Both compile nothing at import.
 
 The standard library compiles six methods of each class when it is declared, which takes half a millisecond: 80 ms of
 each start for the hundred values of the broker's state machines. Here the first call of a constructor compiles it, and
@@ -20,8 +21,18 @@ def frozen(cls: type[T]) -> type[T]:
     """Makes a declared class a value class: with slots, equality and hash by its fields, and a repr.
 
     A field has a default, `field(default=...)` or `field(default_factory=...)`, as in a dataclass; of the other options
-    there is `repr`. `__post_init__` is called as there. Methods that the class declares itself stay.
+    there are `repr` and `compare`. `__post_init__` is called as there. Methods that the class declares itself stay.
     """
+    return _made(cls, __setattr__=_refuse_change, __delattr__=_refuse_change, __reduce__=_reduce)
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+def slotted(cls: type[T]) -> type[T]:
+    """Makes a declared class as `frozen` does, but with values that can be changed and have no hash."""
+    return _made(cls, __hash__=None)
+
+
+def _made(cls: type[T], **methods: Any) -> type[T]:
     namespace = {name: member for name, member in vars(cls).items() if name not in ("__dict__", "__weakref__")}
     own = [name for name, kind in namespace.get("__annotations__", {}).items() if "ClassVar" not in str(kind)]
     inherited = dict[str, dataclasses.Field[Any]]()
@@ -35,10 +46,8 @@ def frozen(cls: type[T]) -> type[T]:
         "_declared": declared,
         "__init__": _first_call,
         "__repr__": _repr,
-        "__setattr__": _refuse_change,
-        "__delattr__": _refuse_change,
-        "__reduce__": _reduce,
-        **_comparison(*declared),
+        **_comparison(*[name for name, field in declared.items() if field.compare]),
+        **methods,
     }
     return type(cls)(cls.__name__, cls.__bases__, made | namespace)
 
@@ -47,8 +56,8 @@ def _field(cls: type, name: str, default: Any) -> dataclasses.Field[Any]:
     """Returns the declaration of a field. Raises TypeError for options that this module lacks."""
     if default.__class__ is not dataclasses.Field:
         return dataclasses.field() if default is _MISSING else dataclasses.field(default=default)
-    if not default.init or not default.compare or default.hash is not None or default.kw_only is True:
-        raise TypeError(f"{cls.__qualname__}.{name}: a frozen field has default, default_factory and repr only")
+    if not default.init or default.hash is not None or default.kw_only is True:
+        raise TypeError(f"{cls.__qualname__}.{name}: a field has default, default_factory, repr and compare only")
     return default
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...protocol.api_key import ApiKey
+from ...protocol.frozen import slotted
 from ...protocol.narrowing import is_dict, is_list
 from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES
 from ...protocol.schema import Versions
@@ -52,7 +53,7 @@ class DamagedFile(ValueError):
     """A file that this module did not write; the message has the reason."""
 
 
-@dataclass(slots=True)
+@slotted
 class Use:
     """First and last use of a call or a format, by the broker's clock."""
 
@@ -60,7 +61,7 @@ class Use:
     last_seen_ms: int
 
 
-@dataclass(slots=True)
+@slotted
 class CallUse(Use):
     """An API version that a client called."""
 
@@ -74,7 +75,7 @@ Call = tuple[int, int]  # API key, version
 Format = tuple[int, int, int]  # Produce version, magic, codec
 
 
-@dataclass(slots=True)
+@slotted
 class SeenClient:
     """All connections to one listener with the same client id and the same client library.
 
@@ -133,7 +134,7 @@ def _key(client: SeenClient) -> _Key:
     return client.listener, client.software_name, client.software_version, client.client_id, together
 
 
-@dataclass(slots=True)
+@slotted
 class Seen:
     """Content of the file. `complete` is False once a client was beyond the limits."""
 

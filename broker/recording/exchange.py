@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import Any, Protocol
 
-from ...protocol.frozen import frozen
+from ...protocol.frozen import frozen, slotted
 from ...protocol.narrowing import is_dict
 from ..metrics.client_ledger import ClientLibrary
 
@@ -46,7 +46,7 @@ class Ending(StrEnum):
     """The connection was closed instead, or while the request waited; `reason` has the cause."""
 
 
-@dataclass(slots=True)
+@slotted
 class Peer:
     """One connection. `number` counts from 1 in this process; `opened_ms` is the broker's clock.
 
@@ -107,7 +107,7 @@ def client_id_of(frame: bytes | memoryview, key: int, version: int, length: int)
     return None
 
 
-@dataclass(slots=True)
+@slotted
 class Exchange:
     """A request and its response.
 
@@ -185,7 +185,7 @@ class Sink(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@slotted
 class Recording:
     """A whole recording, in the order in which requests were begun.
 

@@ -26,9 +26,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from ...protocol.frozen import frozen
+from ...protocol.frozen import frozen, slotted
 from ...protocol.limits import INT32_MAX
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
@@ -77,7 +77,7 @@ class LogCheckpoints:
     must_be_whole: bool = False
 
 
-@dataclass(slots=True)
+@slotted
 class Recovered:
     """An opened partition. `unsynced` segments and `unsynced_files` (names) may not be durable.
 
