@@ -88,7 +88,7 @@ def build(tree: Path, out: Path, scratch: Path) -> list[Path]:
     (wheel,) = out.glob("*.whl")
     installed = python_of(scratch / "installed")
     run(installed, *RUN, f"{wheel}[http]")
-    if not run(scratch / "installed" / "bin" / "ottla", "--version").endswith(wheel.name.split("-")[1]):
+    if run(scratch / "installed" / "bin" / "ottla", "--version").split()[1] != wheel.name.split("-")[1]:
         raise Refused(f"{wheel.name} installs another version than its name has")
     run(installed, "-m", "pip", "uninstall", "--yes", "--quiet", "pip", "setuptools")
     components = out / wheel.name.replace(".whl", ".cdx.json")

@@ -130,8 +130,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--version"]:
         from importlib.metadata import version  # imported late: it slows the start of every command
+        from importlib.util import find_spec
 
-        print(f"ottla {version('ottla')}")
+        walk = find_spec("ottla.protocol.records.walk")
+        is_plain = walk is not None and str(walk.origin).endswith(".py")
+        print(f"ottla {version('ottla')} ({'plain Python' if is_plain else 'compiled'})")
         return 0
     if COMPLETING in os.environ:
         return _complete()

@@ -18,6 +18,8 @@ Buffer = bytes | bytearray | memoryview
 MIN_RECORD_BYTES = 7
 FEW_HEADERS = 15  # limits the work per record
 _FEW_RECORDS, _MANY_RECORDS = 8, 128
+IS_COMPILED = not __file__.endswith((".py", ".pyc"))
+"""Whether this module is compiled, with the types of walk.pxd. Then one record after the other is the fastest way."""
 
 
 def check_count(payload: Buffer, record_count: int) -> None:
@@ -42,8 +44,8 @@ def whole_from(
     whether the offset deltas are `first`, `first` + 1, ...). The lowest delta is between 0 and the true one if none is
     negative.
     """
-    if record_count == 1:
-        return _any_shape_from(payload, position, 1, first, least, most, keyed)
+    if IS_COMPILED or record_count == 1:
+        return _any_shape_from(payload, position, record_count, first, least, most, keyed)
     # Most records of a batch have varints of the same widths. `same_shape` steps over these in half the time; after a
     # short run of one shape, the next records are read one varint at a time.
     lowest, highest = most, least
@@ -129,7 +131,10 @@ def _any_shape_from(
             expected += 2
             size = payload[at]
             at += 1
-            if size & 129:
+            if size == 1:  # null
+                if keyed:
+                    break
+            elif size & 129:
                 size, at = varint(payload, at - 1)
                 if size >= 0:
                     at += size

@@ -334,7 +334,7 @@ def test_closed_stdout_prints_no_traceback(command: str, redirection: str, code:
 def test_version_is_that_of_the_package() -> None:
     script = Path(sys.executable).with_name("ottla")
     outcome = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
-    assert outcome.stdout == "ottla 0.1.0\n"
+    assert outcome.stdout == "ottla 0.1.0 (plain Python)\n"
 
 
 def test_wrong_argument_does_not_import_the_broker(tmp_path: Path) -> None:
