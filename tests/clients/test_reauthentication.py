@@ -23,37 +23,37 @@ RENEWALS = 2
 IDENTITY = "transactional.id"
 
 Step: TypeAlias = Callable[[], Awaitable[Any]]
-Go: TypeAlias = Callable[[], bool]
-"""Called after each record; returns whether the transaction is to go on."""
+Continues: TypeAlias = Callable[[], bool]
+"""Called after each record; returns whether the transaction is to continue."""
 
 
-def by_confluent(settings: dict[str, Any], topic: str, transactions: list[Go]) -> None:
+def by_confluent(settings: dict[str, Any], topic: str, transactions: list[Continues]) -> None:
     producer = Producer({**settings, IDENTITY: topic, "log_level": 0})
     producer.init_transactions(PATIENCE_S)
-    for number, go_on in enumerate(transactions):
+    for number, continues in enumerate(transactions):
         producer.begin_transaction()
         for count in range(1_000_000):
             producer.produce(topic, f"{number}-{count}".encode())
             assert producer.flush(PATIENCE_S) == 0
-            if not go_on():
+            if not continues():
                 break
         (producer.abort_transaction if number % 2 else producer.commit_transaction)(PATIENCE_S)
 
 
-def by_kafka_python(settings: dict[str, Any], topic: str, transactions: list[Go]) -> None:
+def by_kafka_python(settings: dict[str, Any], topic: str, transactions: list[Continues]) -> None:
     producer = KafkaProducer(transactional_id=topic, **settings)
     producer.init_transactions()
-    for number, go_on in enumerate(transactions):
+    for number, continues in enumerate(transactions):
         producer.begin_transaction()
         for count in range(1_000_000):
             producer.send(topic, f"{number}-{count}".encode()).get(PATIENCE_S)
-            if not go_on():
+            if not continues():
                 break
         (producer.abort_transaction if number % 2 else producer.commit_transaction)()
     producer.close()
 
 
-def by_aiokafka(settings: dict[str, Any], topic: str, transactions: list[Go]) -> None:
+def by_aiokafka(settings: dict[str, Any], topic: str, transactions: list[Continues]) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(transactional_id=topic, **settings) as producer:
             ends = producer.commit_transaction, producer.abort_transaction
@@ -62,7 +62,7 @@ def by_aiokafka(settings: dict[str, Any], topic: str, transactions: list[Go]) ->
     asyncio.run(main())
 
 
-def by_ottla(settings: dict[str, Any], topic: str, transactions: list[Go]) -> None:
+def by_ottla(settings: dict[str, Any], topic: str, transactions: list[Continues]) -> None:
     async def main() -> None:
         async with OttlaProducer.from_config({**settings, IDENTITY: topic}) as producer:
             await sent_by(producer, topic, transactions, producer.begin, producer.commit, producer.abort)
@@ -70,12 +70,14 @@ def by_ottla(settings: dict[str, Any], topic: str, transactions: list[Go]) -> No
     asyncio.run(main())
 
 
-async def sent_by(producer: Any, topic: str, transactions: list[Go], begin: Step, commit: Step, abort: Step) -> None:
-    for number, go_on in enumerate(transactions):
+async def sent_by(
+    producer: Any, topic: str, transactions: list[Continues], begin: Step, commit: Step, abort: Step
+) -> None:
+    for number, continues in enumerate(transactions):
         await begin()
         for count in range(1_000_000):
             await producer.send_and_wait(topic, f"{number}-{count}".encode())
-            if not await asyncio.to_thread(go_on):
+            if not await asyncio.to_thread(continues):
                 break
         await (abort if number % 2 else commit)()
 
@@ -112,12 +114,12 @@ class Records:
         assert found == committed
         self.broker.assert_produced(self.topic, [one.encode() for one in committed])
 
-    def until_renewed(self, number: int) -> Go:
-        """Goes on until the connections that send records have renewed their sessions so often."""
+    def until_renewed(self, number: int) -> Continues:
+        """Continues until the connections that send records have renewed their sessions so often."""
         deadline: list[float] = []
         before: list[int] = []
 
-        def go_on() -> bool:
+        def continues() -> bool:
             self.counts[number] += 1
             if not deadline:
                 deadline.append(time.monotonic() + PATIENCE_S)
@@ -126,7 +128,7 @@ class Records:
             time.sleep(PACE_S)
             return self.renewals() - before[0] < RENEWALS
 
-        return go_on
+        return continues
 
     def renewals(self) -> int:
         """Returns how often a connection that has sent records has logged in again."""
@@ -134,16 +136,16 @@ class Records:
         logins = Counter(one.connection for one in self.broker.requests(api="SaslHandshake"))
         return sum(logins[connection] - 1 for connection in sending)
 
-    def until_ended(self, number: int) -> Go:
-        """Ends the session by the moved clock after the third record, and goes on for three more."""
+    def until_ended(self, number: int) -> Continues:
+        """Ends the session by the moved clock after the third record, and continues for three more."""
 
-        def go_on() -> bool:
+        def continues() -> bool:
             self.counts[number] += 1
             if self.counts[number] == 3:
                 self.broker.clock.advance(30_001)
             return self.counts[number] < 6
 
-        return go_on
+        return continues
 
 
 @each("word", ["sasl_plaintext", "oauth_plaintext"])
