@@ -126,7 +126,11 @@ class _Fields:
 
     def __get__(self, value: Any, cls: Any) -> dict[str, dataclasses.Field[Any]]:
         owner: Any = _owner(cls, "__dataclass_fields__", self)
-        listed = [(name, Any, declared) for name, declared in owner._declared.items()]
+        kinds = dict[str, Any]()
+        bases: list[Any] = owner.__mro__[::-1]
+        for one in bases:
+            kinds |= one.__dict__.get("__annotations__", {})
+        listed = [(name, kinds[name], declared) for name, declared in owner._declared.items()]
         described = {"__doc__": owner.__name__}  # else the standard library inspects the signature
         made: Any = dataclasses.make_dataclass(
             owner.__name__, listed, namespace=described, init=False, repr=False, eq=False

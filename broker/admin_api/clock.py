@@ -6,9 +6,9 @@ The clock itself is in `virtual_clock`. A broker that uses the machine's clock r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...protocol.frozen import frozen
 from ..virtual_clock import VirtualClock
 from .views import OperationError, whole
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClockState:
     """The broker's time in ms since 1970, whether the clock is frozen, and how far it is ahead of the machine's
     clock."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
+from ...protocol.frozen import frozen
 from ...protocol.narrowing import is_list, is_mapping, is_tuple
 
 Value = bytes | str | None
@@ -89,7 +90,7 @@ def config_texts(configs: Any) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """A stored record. `headers` are (name, value); `timestamp_ms` is -1 if the format has no timestamps."""
 
@@ -102,7 +103,7 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionInfo:
     """A partition. Consumers read offsets from `start_offset` to below `end_offset`, the high watermark; consumers of
     committed records to below `stable_offset`. All three are -1 if the partition is `offline`."""
@@ -117,7 +118,7 @@ class PartitionInfo:
     offline: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicInfo:
     """A topic; `id` is its id in Kafka's form, `configs` are its overrides."""
 
@@ -128,7 +129,7 @@ class TopicInfo:
     configs: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """A member of a group. `assignment` has its (topic, partition)s, `topics` its subscription; both are empty if the
     protocol is not a consumer's. A member of the consumer protocol (KIP-848), a share group (KIP-932) or a streams
@@ -147,7 +148,7 @@ class Member:
     target: tuple[tuple[str, int], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharePartitionView:
     """The records in flight of a share partition (KIP-932): the offsets from `start_offset` to `end_offset`, by state.
     `deliveries` is the highest delivery count among those that may be delivered again. The offsets are None while no
@@ -164,7 +165,7 @@ class SharePartitionView:
     deliveries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareRecords:
     """Records of a share partition in flight with equal states, from offset `first` to `last`: the number of their
     `deliveries`, how the last one ended (None if it has not, or before a restart), and with a lock its member and the
@@ -179,7 +180,7 @@ class ShareRecords:
     lock_expires_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareRecordsInFlight:
     """The records of a share partition that are in flight. Those below `start_offset` are done. It is None while no
     member fetches from the share partition. A record is archived after `delivery_limit` deliveries."""
@@ -189,7 +190,7 @@ class ShareRecordsInFlight:
     records: tuple[ShareRecords, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupOffset:
     """A committed offset with the log start offset and the high watermark of its partition. `lag` is the number of
     offsets that the group has not read yet. These three are None if the partition does not exist or cannot be read."""
@@ -204,7 +205,7 @@ class GroupOffset:
     end_offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """The present state of a group. A group that does not exist is in state Dead, as in DescribeGroups. With the types
     "consumer" (KIP-848), "share" (KIP-932) and "streams" (KIP-1071) `protocol` is the assignor and `generation` the
@@ -233,7 +234,7 @@ class Group:
         return {(offset.topic, offset.partition): offset.offset for offset in self.offsets}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResetOffset:
     """The reset of one partition: the committed offset `before` (None if there was none) and `after`, which lies
     between the log start offset and the log end offset. `wanted` is the requested offset, if the log does not have
@@ -248,7 +249,7 @@ class ResetOffset:
     wanted: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupReset:
     """The reset of a group's offsets. With `done` False it is a preview: nothing was changed."""
 
@@ -257,7 +258,7 @@ class GroupReset:
     offsets: tuple[ResetOffset, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigInfo:
     """A config as DescribeConfigs returns it. `value` is None for a secret and for no value, `default` is the default
     of the release, `source` is Kafka's name of the value's source, `documentation` is None for a config that Ottla does
@@ -274,7 +275,7 @@ class ConfigInfo:
     synonyms: tuple[tuple[str, str | None, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigChanges:
     """Changes of configs in the form of IncrementalAlterConfigs: values to set, names to delete, list elements (joined
     by commas) to append or subtract."""
@@ -298,7 +299,7 @@ class ConfigChanges:
         return cls(config_texts(set or {}), tuple(delete), config_texts(append or {}), config_texts(subtract or {}))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AclEntry:
     """An access control entry in Kafka's names: `resource_type` TOPIC, `pattern_type` LITERAL, `operation` READ,
     `permission` ALLOW. In a filter None matches everything."""
@@ -312,7 +313,7 @@ class AclEntry:
     permission: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerInfo:
     """The producer state entry of one producer in one partition; `transaction_start_offset` is -1 without an open
     transaction."""
@@ -327,7 +328,7 @@ class ProducerInfo:
     transaction_start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewRecord:
     """A record to append. Without a partition, its key chooses one as in Java's client; without a key the partitions
     are used round-robin."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...protocol.frozen import frozen
 from .offsets import Partition
 
 EARLIEST, LATEST, CURRENT, OFFSET, SHIFT, TIME = SCENARIOS = (
@@ -30,7 +31,7 @@ class CannotReset(Exception):
     """An impossible offset reset; the message is one line for the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reset:
     """A scenario. `number` is the offset for OFFSET, the distance for SHIFT, and milliseconds since 1970 for TIME."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from ...protocol.frozen import frozen
 from .avro import AvroDecoder
 from .decoder import DecodeError, Decoder, SchemaError
 from .protobuf import ProtobufDecoder, compiled
@@ -23,7 +24,7 @@ DECODED_IN_LIST = 4096  # bytes of a key or value with a schema, read for a list
 AVRO, DESCRIPTORS, SOURCE = (".avsc", ".json"), (".desc", ".pb", ".binpb"), ".proto"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicSchema:
     """A schema, and the name of its file."""
 
@@ -36,7 +37,7 @@ class TopicSchema:
         return f"{self.decoder.kind} {self.decoder.name}".strip()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicSchemas:
     """The schemas of one topic, by "key" and "value"."""
 
@@ -55,7 +56,7 @@ class TopicSchemas:
             return {"problem": str(error)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schemas:
     """All schemas by topic."""
 

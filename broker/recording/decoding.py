@@ -18,7 +18,7 @@ import math
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
@@ -27,6 +27,7 @@ from ...protocol.api_key import ApiKey
 from ...protocol.apis import apis
 from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
+from ...protocol.frozen import frozen
 from ...protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.narrowing import is_dict, is_list
@@ -177,7 +178,7 @@ class _Options(NamedTuple):
     room: Room
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Kind:
     """The conversion of one type: `to_plain` for JSON, None where JSON has the same value, and `from_plain` back.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ...protocol.frozen import frozen
 from ..admin_api.views import OperationError, Record
 
 Decoder = str | Callable[[bytes], Any]
@@ -22,7 +22,7 @@ class Undecodable(OperationError):
     """A decoder refused a key or a value; one line with the partition and the offset."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecodedRecord(Record):
     """A record with decoded key and value; null stays None."""
 

@@ -141,6 +141,7 @@ def test_values_are_copied_pickled_replaced_and_matched() -> None:
         assert other == made and other is not made and type(other) is Corner
     assert dataclasses.replace(made, z=6) == Corner(1, 2, "p", ["a"], 6)
     assert [one.name for one in dataclasses.fields(Corner)] == ["x", "y", "name", "tags", "z"]
+    assert [one.type for one in dataclasses.fields(Corner)] == ["int", "int", "str", "list[str]", "int"]
     assert [one.name for one in dataclasses.fields(Subclass(1))] == ["value"] and dataclasses.is_dataclass(Point)
     match made:
         case Corner(x, y, z=5):
