@@ -9,6 +9,7 @@ the other methods need no code of their own. `dataclasses.replace`, `fields` and
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import operator
 from typing import Any, TypeVar, dataclass_transform
 
@@ -127,9 +128,8 @@ class _Fields:
     def __get__(self, value: Any, cls: Any) -> dict[str, dataclasses.Field[Any]]:
         owner: Any = _owner(cls, "__dataclass_fields__", self)
         kinds = dict[str, Any]()
-        bases: list[Any] = owner.__mro__[::-1]
-        for one in bases:
-            kinds |= one.__dict__.get("__annotations__", {})
+        for one in owner.__mro__[::-1]:
+            kinds |= inspect.get_annotations(one)
         listed = [(name, kinds[name], declared) for name, declared in owner._declared.items()]
         described = {"__doc__": owner.__name__}  # else the standard library inspects the signature
         made: Any = dataclasses.make_dataclass(
