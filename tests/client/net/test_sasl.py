@@ -42,8 +42,8 @@ class Stored:
     def __init__(self, user: str, made: Credential, mechanism: Mechanism) -> None:
         self.users = {user: {mechanism: made}}
 
-    def of(self, user: str) -> dict[Mechanism, Credential]:
-        return self.users.get(user, {})
+    def find(self, user: str, mechanism: Mechanism) -> Credential | None:
+        return self.users.get(user, {}).get(mechanism)
 
 
 # Tokens
