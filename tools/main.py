@@ -89,12 +89,12 @@ def names() -> list[str]:
     return sorted({name for listed in COMMANDS.values() for name in listed} | set(_others()))
 
 
-def load(name: str) -> Command | None:
-    """Imports a command. Returns None if none has this name."""
+def load(name: str, *, for_good: bool = False) -> Command | None:
+    """Imports a command, `for_good` if the process runs no other. Returns None if none has this name."""
     for listed in COMMANDS.values():
         if name in listed:
             module, _, function = listed[name][0].partition(":")
-            with quick_imports():
+            with quick_imports(for_good=for_good):
                 return getattr(importlib.import_module(f"..{module}", __package__), function)
     found = _others().get(name)
     return None if found is None else found.load()
@@ -141,7 +141,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given[:1] in (["--help"], ["-h"]):
         print(usage(names()))
         return 0
-    command = load(given[0]) if given else None
+    command = load(given[0], for_good=arguments is None) if given else None
     if command is not None:
         if os.environ.get("OTTLA_UMASK"):
             from ..storage.io import permissions  # imported only when the variable is set: it slows the start

@@ -313,7 +313,7 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
     """
     try:
         options, log_format, security = _parse(arguments, os.environ)
-        with quick_imports():
+        with quick_imports(for_good=True):
             from ..broker import logs, main
 
         logs.configure(log_format, dict(options.log_levels))
