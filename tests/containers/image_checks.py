@@ -122,7 +122,11 @@ def is_built(engine: Engine, figures: Figures) -> str:
     figures.image_mb, figures.over_base_mb = round(size / 1e6, 1), round((size - base) / 1e6, 1)
     if figures.over_base_mb > OVER_BASE_MB:
         raise Failed(f"{figures.over_base_mb} MB over its base, more than {OVER_BASE_MB}")
-    return f"{figures.image_mb} MB, {figures.over_base_mb} MB over its base"
+    done = engine.call("run", "--name", engine.name(), "--entrypoint", "ottla", engine.image, "--version", check=False)
+    version = done.stdout.strip()
+    if not version.endswith("(compiled)"):
+        raise Failed(f"the check of records is not compiled: {version or done.stderr}")
+    return f"{figures.image_mb} MB, {figures.over_base_mb} MB over its base, {version}"
 
 
 def starts_and_stops(engine: Engine, figures: Figures) -> str:
