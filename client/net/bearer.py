@@ -111,7 +111,15 @@ class BearerLogin:
             first = client_first(token.value, self._extensions)
         except ValueError as error:
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error)) from None
-        return _exchange(first)
+        return self._exchange(token, first)
+
+    def _exchange(self, token: Token, first: bytes) -> Tokens:
+        error = yield first
+        if error:  # the broker's error; its next response has the error code
+            if self._token is token:  # else each login would be refused until its end by the client's clock
+                self._token = None
+            yield ERROR_SEEN
+            raise ValueError("the broker refused the token")
 
     def close(self) -> None:
         """Stops getting a token."""
@@ -148,13 +156,6 @@ class BearerLogin:
                     raise
             await asyncio.sleep(min(wait_s, left_s))
             wait_s *= 2
-
-
-def _exchange(first: bytes) -> Tokens:
-    error = yield first
-    if error:  # the broker's error; its next response has the error code
-        yield ERROR_SEEN
-        raise ValueError("the broker refused the token")
 
 
 def _token(provided: Provided, now_ms: int) -> Token:

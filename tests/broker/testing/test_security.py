@@ -164,6 +164,24 @@ async def test_session_ends_with_its_token_and_a_new_token_continues() -> None:
         assert [one.value for one in await broker.records(topic)] == values
 
 
+async def test_provider_is_called_again_after_a_refused_token() -> None:
+    """The provider returns the text alone, which is fresh by the client's own clock."""
+    async with AsyncEmbedded(security="oauth_plaintext") as broker:
+        given: list[str] = []
+
+        def provide() -> str:
+            given.append(broker.oauth_token("user", 60))
+            return given[-1]
+
+        settings = {**broker.client_settings("ottla"), "sasl.oauth.token.provider": provide}
+        async with Producer.from_config(settings) as producer:
+            await producer.send_and_wait("orders", b"bread")
+            await broker.clock.advance(60_001)
+            await producer.send_and_wait("orders", b"milk")
+        assert len(given) == 2 and given[0] != given[1]
+        assert [one.value for one in await broker.records("orders")] == [b"bread", b"milk"]
+
+
 async def test_token_that_has_expired_is_refused() -> None:
     async with AsyncEmbedded(security="oauth_plaintext") as broker:
         token = broker.oauth_token("user", 60)

@@ -152,6 +152,23 @@ async def test_token_is_used_for_four_fifths_of_its_lifetime(wall: Wall) -> None
     assert (await first_of(login)).token == "t2"
 
 
+async def test_refused_token_is_not_used_again(wall: Wall) -> None:
+    """By the client's clock it is fresh. A newer token is kept, though: a late refusal is not its own."""
+    given: list[str] = []
+
+    def provide() -> str:
+        given.append(unsecured_token({"sub": str(len(given)), "iat": NOW_MS / 1000, "exp": NOW_MS / 1000 + 60}))
+        return given[-1]
+
+    login = BearerLogin(provider_source(provide))
+    first, late = await login.begin(), await login.begin()
+    assert next(first) == next(late) and len(given) == 1
+    assert first.send(b'{"status":"invalid_token"}') == b"\x01"
+    assert (await first_of(login)).token == given[1]
+    assert late.send(b'{"status":"invalid_token"}') == b"\x01"
+    assert (await first_of(login)).token == given[1] and len(given) == 2
+
+
 async def test_token_serves_until_its_end_while_there_is_no_new_one(wall: Wall) -> None:
     source = Tokens()
     login = BearerLogin(provider_source(source), backoff=Backoff(0, 0))
