@@ -95,7 +95,12 @@ class Levels:
         return own[next((one for one in (*of_kafka, *above) if one in own), self.ROOT)]
 
     def _reckon(self) -> None:
-        self._levels = {name: self._inherited(name) for name in (self.ROOT, *self.kafka, *LOGGERS)}
+        names = (self.ROOT, *self.kafka, *LOGGERS)
+        self._levels = (
+            dict.fromkeys(names, self._own[self.ROOT])
+            if len(self._own) == 1
+            else {name: self._inherited(name) for name in names}
+        )
         self.logs_requests = self.lets(REQUEST_LOGGER, "debug")
         """Whether each request is logged."""
 

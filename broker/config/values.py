@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -404,19 +405,17 @@ class Config:
         for name in chain:
             fact = known.get(name)
             if fact is not None and fact.default is not None:
-                return self._converted(name, fact.default, chain, trusted=True)
+                default = _default(fact, chain[0])
+                return default.copy() if default.__class__ is list else default
         # A prefixed config that is not set has the value of the unprefixed one.
         plain = self.fact(chain[0]) if chain[0] not in known else None
         return self[plain.name] if plain else None
 
-    def _converted(self, name: str, text: str, chain: Sequence[str], *, trusted: bool = False) -> Any:
-        """Converts a text to the unit of the chain's first config. Defaults are not validated: some violate Kafka's own
-        rules.
-        """
+    def _converted(self, name: str, text: str, chain: Sequence[str]) -> Any:
+        """Converts a text to the unit of the chain's first config."""
         fact = self.fact(name)
         assert fact is not None, name
-        value = read_value(fact, text) if trusted else parse_value(fact, text, name)
-        return value * _IN_MS[name] if name in _IN_MS and name != chain[0] and value != -1 else value
+        return _in_unit(parse_value(fact, text, name), name, chain[0])
 
     def get(self, name: str, default: Any = None) -> Any:
         """Returns the effective value, or `default` if the release does not have the config."""
@@ -698,6 +697,19 @@ def validate_topic_configs(configs: Mapping[str, str], known: Mapping[str, Fact]
 def _where(named: NodeConfig | None, where: str) -> str:
     """Returns where a config is set, for a message."""
     return where if named is None else f"for node {named.node_id} {where}"
+
+
+@functools.cache
+def _default(fact: Fact, first: str) -> Any:
+    """Returns the default of a config in the unit of the config `first`. It is not validated: some defaults violate
+    Kafka's own rules.
+    """
+    assert fact.default is not None
+    return _in_unit(read_value(fact, fact.default), fact.name, first)
+
+
+def _in_unit(value: Any, name: str, first: str) -> Any:
+    return value * _IN_MS[name] if name in _IN_MS and name != first and value != -1 else value
 
 
 def _chain(fact: Fact, name: str) -> tuple[str, ...]:

@@ -267,11 +267,11 @@ class MemoryFiles:
         return 0 if isinstance(found, _Directory) else found.size
 
     def exists(self, path: str) -> bool:
-        try:
-            self._find(path)
-        except OSError:
-            return False
-        return True
+        found: _Content | _Directory | None = self._root
+        for name in path.split("/"):
+            if name and found is not None:
+                found = found.entries.get(name) if isinstance(found, _Directory) else None
+        return found is not None
 
     def modified_ns(self, path: str) -> int:
         return self._find(path).modified_ns
