@@ -5,7 +5,7 @@ Records of a segment below the log start are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...protocol.records import batch, formats
 from ...protocol.records.batch import BatchHeader
@@ -27,7 +27,7 @@ def find(segments: Iterable[Segment], log_start_offset: int, timestamp_ms: int) 
     return None
 
 
-def largest(segments: Iterable[Segment], log_start_offset: int) -> TimestampOffset | None:
+def largest(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
     """Returns the first record with the largest timestamp; None if no record has one. Raises StorageError."""
     best, best_segment = -1, None
     for segment in segments:
@@ -39,7 +39,17 @@ def largest(segments: Iterable[Segment], log_start_offset: int) -> TimestampOffs
                 timestamp_ms = _largest_from_start(segment, log_start_offset)
         if timestamp_ms > best:
             best, best_segment = timestamp_ms, segment
-    return None if best_segment is None else _first_in(best_segment, log_start_offset, best)
+    if best_segment is None:
+        return None
+    # The batch with it may have no record left: compaction keeps a header for the sequences of its producer.
+    return _first_in(best_segment, log_start_offset, best) or _largest_record(segments, log_start_offset)
+
+
+def _largest_record(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
+    """The result of `largest` without the headers of empty batches, in one pass over all segments."""
+    times = [(_largest_from_start(segment, log_start_offset), segment) for segment in segments]
+    best, segment = max(times, key=lambda found: found[0])
+    return None if best < 0 else _first_in(segment, log_start_offset, best)
 
 
 def _is_wrapper(header: BatchHeader) -> bool:
@@ -54,6 +64,8 @@ def _largest_from_start(segment: Segment, log_start_offset: int) -> int:
     for position, header in segment.batches():
         begins = previous_end if _is_wrapper(header) else header.base_offset
         previous_end = header.next_offset
+        if header.magic == batch.MAGIC and not header.record_count:
+            continue
         if begins >= log_start_offset:
             found = max(found, header.max_timestamp)
         elif header.last_offset >= log_start_offset:

@@ -6,7 +6,7 @@ Has the list of segments and the start and end offsets, which `PartitionLog` cha
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import LogConfig
@@ -161,7 +161,7 @@ class ReadableLog(LogAvailability):
         run = read_range.run_of(self._segments_from(offset), offset, self.log_end_offset, max_bytes, True, False)
         return b"" if run is None else run[0].read(run[1], run[2] - run[1])
 
-    def _segments_from(self, offset: int) -> Iterable[Segment]:
+    def _segments_from(self, offset: int) -> Sequence[Segment]:
         """Returns the segments that may contain the offset or later ones, oldest first."""
         if offset >= self._active.base_offset:
             return (self._active,)

@@ -16,7 +16,7 @@ from ottla.protocol.records.validate import Rules
 from ottla.storage.compaction.rewrite import Limits, Source, Target, Verdict, every, none, rewrite
 from ottla.storage.errors import StorageError
 from ottla.storage.log.retention import Removed
-from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.partition_log import LogConfig, PartitionLog, TimestampOffset
 from ottla_testing.storage.batches import FOLDER, offsets, open_log, sequenced
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
@@ -37,8 +37,9 @@ def filled(files: SimulatedFiles) -> PartitionLog:
     return log
 
 
-def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: int) -> Removed:
-    """Replaces the oldest segments by one that has only the batches with these base offsets."""
+def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: int, *, headers: bool = False) -> Removed:
+    """Replaces the oldest segments by one that has only the batches with these base offsets, and with `headers` the
+    headers of the others."""
     old = log.segments[:-1][:count]
     made = rewrite(
         files,
@@ -46,7 +47,7 @@ def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: in
         Target(
             FOLDER, old[0].base_offset, CONFIG.index_interval_bytes, end_offset=old[-1].next_offset, limits=Limits()
         ),
-        choose=lambda header, *_: Verdict(every if header.base_offset in keep else none),
+        choose=lambda header, *_: Verdict(every if header.base_offset in keep else none, keep_empty=headers),
     )
     return log.replace_segments(made, [segment.base_offset for segment in old])
 
@@ -75,6 +76,33 @@ def test_log_continues_with_the_new_segments(files: SimulatedFiles) -> None:
     log.close()
     log = open_log(files, config=CONFIG)
     assert offsets(log) == found and set(log.producers()) == set(known)
+
+
+def test_header_without_records_has_not_the_largest_timestamp(files: SimulatedFiles) -> None:
+    """Compaction keeps it for the sequences of its producer, with the timestamp of a record that is gone."""
+    log = open_log(files, config=CONFIG)
+    for number, timestamp in enumerate((5, 70, 9, 60, 8, 7, 6)):
+        log.append(sequenced(2 * number, 2, timestamp=timestamp), now_ms=0)
+    assert log.max_timestamp() == TimestampOffset(70, 2, 0)
+    assert len(log.segments) > 2
+    replaced(files, log, {0}, 2, headers=True)
+    offsets_left = offsets(log)
+    assert {0, 1} < set(offsets_left) and not {2, 3} & set(offsets_left)
+    for _ in range(2):
+        expected = max(times(log), key=lambda found: (found.timestamp_ms, -found.offset))
+        assert log.max_timestamp() == expected
+        log.close()
+        log = open_log(files, config=CONFIG)
+
+
+def times(log: PartitionLog) -> list[TimestampOffset]:
+    """The timestamp and the offset of each record."""
+    found: list[TimestampOffset] = []
+    for offset in offsets(log):
+        data = bytes(log.read(offset, 1).records)
+        record = next(one for one in batch.records(data) if one.offset == offset)
+        found.append(TimestampOffset(record.timestamp, offset, 0))
+    return found
 
 
 @pytest.mark.parametrize("wrong", ["not the first", "with the newest", "with a hole", "none"])
