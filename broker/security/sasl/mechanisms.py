@@ -131,7 +131,8 @@ class ScramExchange:
     the client is authenticated as the owner (KIP-48). Other extensions are ignored.
 
     Unlike in Kafka, an unknown name fails with the second token, as a wrong password does: until then the exchange has
-    a salt that depends on the name alone, so that names cannot be found. Both kinds take the same time.
+    a salt that depends on the name alone, and both take the same time. A known name can still be found where its salt
+    or its iterations have another form than those of `_decoy`, as the salts of Java's tools do.
     """
 
     def __init__(
