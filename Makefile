@@ -52,7 +52,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(RUN_STAMP): pyproject.toml | $(BIN)/python
-	$(call install_extra,,the broker and what it needs (11 packages))
+	$(call install_extra,,the broker and what it needs (12 packages))
 
 $(TEST_STAMP): pyproject.toml | $(BIN)/python
 	$(call install_extra,[test],what the tests need (740 MB on disk),$(NO_COMPILE))

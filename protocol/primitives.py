@@ -1,4 +1,4 @@
-"""Kafka's primitive types as bounded codecs: integers, strings, bytes, uuids, arrays.
+"""Kafka's primitive types as bounded `construct` classes: integers, strings, bytes, uuids, arrays.
 
 Every length and count is checked against the remaining bytes before memory is allocated, and every failure is a
 `MalformedMessage` that names the field.
@@ -14,7 +14,7 @@ import struct
 from typing import Annotated, Any
 
 from .errors import MalformedMessage
-from .structs import Codec, build_value, parse_value
+from .structs import Construct, build_value, parse_value
 
 ZERO_UUID = bytes(16)
 """The uuid that stands for none (Kafka's `Uuid.ZERO_UUID`)."""
@@ -64,10 +64,11 @@ def take(stream: io.BytesIO, size: int, path: str) -> bytes:
     return stream.read(size)
 
 
-class Fixed(Codec):
+class Fixed(Construct):
     """A number of fixed width, big-endian; `fmt` is its `struct` letter."""
 
     def __init__(self, fmt: str) -> None:
+        super().__init__()
         self.fmt = fmt
         self.packer = struct.Struct(">" + fmt)
         self.size = self.packer.size
@@ -83,8 +84,8 @@ class Fixed(Codec):
         return obj
 
 
-class UnsignedVarint(Codec):
-    """An unsigned varint of at most five bytes and 31 bits."""
+class UnsignedVarint(Construct):
+    """An unsigned varint of at most five bytes and 31 bits (construct's own VarInt has no bound)."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
         value = 0
@@ -114,7 +115,7 @@ def varint_bytes(value: int) -> bytes:
     return bytes(out)
 
 
-class UuidLeaf(Codec):
+class UuidLeaf(Construct):
     """A uuid of sixteen bytes, kept as `bytes`; all zero stands for none."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> bytes:
@@ -127,7 +128,7 @@ class UuidLeaf(Codec):
         return obj
 
 
-class Mark(Codec):
+class Mark(Construct):
     """A tagged field without content, whose presence is its value. Parsed as True."""
 
     min_size = 0
@@ -156,11 +157,12 @@ uuid = UuidLeaf()
 mark = Mark()
 
 
-class Length(Codec):
+class Length(Construct):
     """A count or a size: int16, int32, or in the compact form a varint of count + 1. Null is -1, compact 0
     (KIP-482)."""
 
     def __init__(self, wire: Fixed | None, nullable: bool) -> None:
+        super().__init__()
         self.wire = wire
         self.nullable = nullable
 
@@ -196,11 +198,12 @@ class Length(Codec):
         return obj
 
 
-class Blob(Codec):
+class Blob(Construct):
     """Bytes after their length. `text` decodes them as UTF-8; `view` lets the compiled parser slice instead of
     copying."""
 
     def __init__(self, length: Length, text: bool, view: bool) -> None:
+        super().__init__()
         self.length = length
         self.text = text
         self.view = view
@@ -234,10 +237,11 @@ class Blob(Codec):
         return obj
 
 
-class Array(Codec):
+class Array(Construct):
     """A count and its items. The count is checked against the remaining bytes, at the smallest size of an item."""
 
-    def __init__(self, length: Length, item: Codec) -> None:
+    def __init__(self, length: Length, item: Construct) -> None:
+        super().__init__()
         self.length = length
         self.item = item
 
@@ -262,12 +266,13 @@ class Array(Codec):
         return obj
 
 
-class Nullable(Codec):
+class Nullable(Construct):
     """A struct that may be null: one byte, 1 before a value, or -1 for null; in a tagged field 0 for null, where Apache
     Kafka writes it even if null is the default.
     """
 
-    def __init__(self, inner: Codec, *, is_tagged: bool = False) -> None:
+    def __init__(self, inner: Construct, *, is_tagged: bool = False) -> None:
+        super().__init__()
         self.inner = inner
         self.null = 0 if is_tagged else -1
 
@@ -300,10 +305,10 @@ def min_size(codec: Any) -> int:
 class Scalar:
     """Annotation: the same codec in all versions."""
 
-    def __init__(self, leaf: Codec) -> None:
+    def __init__(self, leaf: Construct) -> None:
         self.leaf = leaf
 
-    def codec(self, flexible: bool, nullable: bool) -> Codec:
+    def codec(self, flexible: bool, nullable: bool) -> Construct:
         """Returns the codec of a field in a flexible or an older version."""
         return self.leaf
 
@@ -316,7 +321,7 @@ class Variable:
         self.text = text
         self.view = view
 
-    def codec(self, flexible: bool, nullable: bool) -> Codec:
+    def codec(self, flexible: bool, nullable: bool) -> Construct:
         """Returns the codec of a field in a flexible or an older version."""
         return Blob(Length(None if flexible else self.wire, nullable), self.text, self.view)
 

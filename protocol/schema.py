@@ -1,4 +1,4 @@
-"""Message declarations: each message is declared once, as a class, and has one `Struct` per version.
+"""Message declarations: each message is declared once, as a class, and has one `construct.Struct` per version.
 
     @message(api_key=0, versions="0-13", flexible="9+")
     class ProduceRequest:
@@ -39,7 +39,7 @@ from .primitives import (
     take,
     unsigned_varint,
 )
-from .structs import Codec, Struct, build_value, parse_value
+from .structs import Construct, Struct, build_value, parse_value
 
 VERSION_MAX = INT16_MAX
 
@@ -228,11 +228,11 @@ class Group(Struct):
     def __init__(
         self,
         cls: type[Value],
-        plan: list[tuple[str, Codec]],
-        tags: dict[int, tuple[str, Codec]] | None,
+        plan: list[tuple[str, Construct]],
+        tags: dict[int, tuple[str, Construct]] | None,
         absent: list[str],
     ) -> None:
-        super().__init__(*plan)
+        super().__init__(*[name / codec for name, codec in plan])  # pyright: ignore[reportUnknownMemberType]
         self.cls = cls
         self.plan = plan
         self.tags = tags
@@ -325,8 +325,8 @@ def struct_of(cls: type, version: int) -> Group:
 
 @functools.cache
 def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
-    plan: list[tuple[str, Codec]] = []
-    tags: dict[int, tuple[str, Codec]] = {}
+    plan: list[tuple[str, Construct]] = []
+    tags: dict[int, tuple[str, Construct]] = {}
     absent: list[str] = []
     hints = types_of(cls)
     for name, declared in fields_of(cls).items():
@@ -347,7 +347,7 @@ def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
     return Group(cls, plan, dict(sorted(tags.items())) if flexible else None, absent)
 
 
-def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions) -> Codec:
+def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions) -> Construct:
     nullable = False
     if get_origin(hint) in (typing.Union, types.UnionType):
         inner = [arg for arg in get_args(hint) if arg is not type(None)]

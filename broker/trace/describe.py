@@ -1,4 +1,4 @@
-"""Writes a schema as text: the names, types, versions and tags of its fields, nested ones indented.
+"""Writes a construct schema as text: the names, types, versions and tags of its fields, nested ones indented.
 
 The schema is the one that reads the bytes.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ...protocol.primitives import Array, Blob, Fixed, Length, Mark, Nullable, UnsignedVarint, UuidLeaf
 from ...protocol.records.schemas import Bits, ItemArray, Rest, SizedBytes, Zigzag, fields
 from ...protocol.schema import VERSION_MAX, Group, Versions, fields_of
-from ...protocol.structs import Codec, Struct
+from ...protocol.structs import Construct, Struct
 
 TYPES = {
     "?": "bool", "b": "int8", "h": "int16", "i": "int32", "q": "int64", "H": "uint16", "I": "uint32", "d": "float64",
@@ -40,7 +40,7 @@ def versions_text(versions: Versions) -> str:
     return str(versions.first) if versions.first == versions.last else f"{versions.first}-{versions.last}"
 
 
-def _field(name: str, codec: Codec, depth: int, more: str) -> Iterator[str]:
+def _field(name: str, codec: Construct, depth: int, more: str) -> Iterator[str]:
     yield f"{'  ' * depth}{name}: {type_name(codec)}{more}"
     if isinstance(codec, Bits):
         for bit_name, first, width in codec.names:
@@ -52,7 +52,7 @@ def _field(name: str, codec: Codec, depth: int, more: str) -> Iterator[str]:
         yield from describe(inner, depth + 1)
 
 
-def type_name(codec: Codec) -> str:
+def type_name(codec: Construct) -> str:
     """Returns the type of a field in words."""
     if isinstance(codec, Fixed):
         return TYPES[codec.fmt]
@@ -79,7 +79,7 @@ def type_name(codec: Codec) -> str:
     return "struct"
 
 
-def _item(codec: Codec) -> str:
+def _item(codec: Construct) -> str:
     return type_name(codec).partition(",")[0]
 
 

@@ -17,7 +17,7 @@ from ...protocol.compiler import parse
 from ...protocol.errors import MalformedMessage
 from ...protocol.primitives import Blob, Int16, Int32, Length, Text, int16, int32
 from ...protocol.schema import Group, group, spec, struct_of
-from ...protocol.structs import Codec, Struct, parse_value
+from ...protocol.structs import Construct, Struct, members, parse_value
 from .describe import describe, versions_text
 from .tracer import Stopped, Tracer, Window
 
@@ -42,12 +42,12 @@ class ResponseHeader:
     correlation_id: Int32
 
 
-def _header(cls: Any, *plan: tuple[str, Codec], flexible: bool) -> Group:
+def _header(cls: Any, *plan: tuple[str, Construct], flexible: bool) -> Group:
     return Group(cls, list(plan), {} if flexible else None, [])
 
 
 # By hand: a client id keeps its old length in the flexible header, which declarations cannot express.
-_REQUEST: list[tuple[str, Codec]] = [
+_REQUEST: list[tuple[str, Construct]] = [
     ("request_api_key", int16),
     ("request_api_version", int16),
     ("correlation_id", int32),
@@ -217,6 +217,6 @@ def describe_frame(frame: Frame) -> Iterator[str]:
 
 
 def _without_versions(header: Group) -> Iterator[str]:
-    yield from describe(Struct(*header.fields), 2)
+    yield from describe(Struct(*members(header)), 2)
     if header.tags is not None:
         yield "    tagged fields"

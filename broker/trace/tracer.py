@@ -1,4 +1,4 @@
-"""Prints bytes by their schema: each field with its position, its name and its value, nested ones indented.
+"""Prints bytes by their construct schema: each field with its position, its name and its value, nested ones indented.
 
 Reads with the schema's own leaves, which bound every length by the remaining bytes, and prints while it reads:
 everything before damage is shown. Memory is that of the bytes and of one value. Raises only Stopped.
@@ -14,7 +14,7 @@ from ...protocol.errors import ErrorCode, MalformedMessage
 from ...protocol.primitives import Array, Blob, Fixed, Nullable, UuidLeaf, int8, min_size, take, unsigned_varint
 from ...protocol.records.schemas import CODEC_NAMES, Bits, ItemArray, fields
 from ...protocol.schema import Group
-from ...protocol.structs import Codec, Struct, parse_value
+from ...protocol.structs import Construct, Struct, parse_value
 from ...protocol.text import time_text
 from ...storage.format.partition_metadata import encode_id
 
@@ -122,7 +122,7 @@ class Tracer:
             raise Stopped(window.position, f"{window.left} bytes left over")
         return found
 
-    def field(self, name: str, codec: Codec, window: Window, depth: int) -> Any:
+    def field(self, name: str, codec: Construct, window: Window, depth: int) -> Any:
         """Prints one field and its nested fields; returns its value if it is a plain field."""
         position = window.position
         if isinstance(codec, Nullable):
@@ -171,7 +171,7 @@ class Tracer:
             head = f"{name}: {count} item{'' if count == 1 else 's'}: " if not start else f"  [{start}]: "
             self.line(where, depth, head + ", ".join(map(str, numbers)))
 
-    def _tagged(self, tags: dict[int, tuple[str, Codec]], window: Window, depth: int) -> None:
+    def _tagged(self, tags: dict[int, tuple[str, Construct]], window: Window, depth: int) -> None:
         position = window.position
         count = self.read(unsigned_varint, "tagged fields", window)
         if count > window.left // 2:
@@ -197,7 +197,7 @@ class Tracer:
             else:
                 self.line(position, depth + 1, f"(tag {tag}, unknown): {blob(data)}")
 
-    def read(self, codec: Codec, name: str, window: Window) -> Any:
+    def read(self, codec: Construct, name: str, window: Window) -> Any:
         """Reads one field without printing it. Raises Stopped."""
         return self._guarded(lambda: parse_value(codec, window.stream, None, name), window.position)
 
@@ -207,7 +207,7 @@ class Tracer:
         except MalformedMessage as error:
             raise Stopped(position, str(error)) from None
 
-    def shown(self, name: str, codec: Codec, value: Any) -> str:
+    def shown(self, name: str, codec: Construct, value: Any) -> str:
         """Returns the text of a plain value."""
         if value is None:
             return "null"

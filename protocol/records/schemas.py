@@ -1,4 +1,4 @@
-"""The three record formats described field by field, as a reference and for `ottla dump`.
+"""The three record formats described with construct, as a reference and for `ottla dump`.
 
 Describes every field of message v0 and v1, of the v2 batch and its records, and of control records, in order and width.
 Sockets and segments are read by separate bounded code (`batch`, `legacy`); a parity test compares both, field by field
@@ -19,8 +19,8 @@ from typing import Any
 
 from ..errors import MalformedMessage
 from ..primitives import Fixed, bytes_left, int8, int16, int32, int64, take, uint32
-from ..structs import Codec, Struct, build_value, parse_value
-from .compression import Codec as Compression
+from ..structs import Construct, Struct, build_value, members, parse_value
+from .compression import Codec
 from .errors import InvalidRecords
 from .walk import varint, varlong
 
@@ -42,7 +42,7 @@ __all__ = [
     "fields",
 ]
 
-CODEC_NAMES = {codec.value: codec.name.lower() for codec in Compression}
+CODEC_NAMES = {codec.value: codec.name.lower() for codec in Codec}
 
 
 class Bits(Fixed):
@@ -60,12 +60,13 @@ class Bits(Fixed):
         return found | ({"unnamed": rest} if rest else {})
 
 
-class Zigzag(Codec):
+class Zigzag(Construct):
     """A signed varint: small numbers of either sign take few bytes. `bits` is 32 (at most 5 bytes) or 64 (10)."""
 
     min_size = 1
 
     def __init__(self, bits: int) -> None:
+        super().__init__()
         self.bits = bits
         self._read: Callable[[bytes, int], tuple[int, int]] = varint if bits == 32 else varlong
         self._longest = 5 if bits == 32 else 10
@@ -93,10 +94,11 @@ class Zigzag(Codec):
         return obj
 
 
-class SizedBytes(Codec):
+class SizedBytes(Construct):
     """Bytes after their length. If `nullable`, any negative length is null, as in Java; null is written as -1."""
 
     def __init__(self, length: Fixed | Zigzag, *, nullable: bool = True) -> None:
+        super().__init__()
         self.length = length
         self.nullable = nullable
         self.min_size = length.size if isinstance(length, Fixed) else length.min_size
@@ -117,10 +119,11 @@ class SizedBytes(Codec):
         return obj
 
 
-class ItemArray(Codec):
+class ItemArray(Construct):
     """A count and its items, none shorter than `item_bytes`."""
 
-    def __init__(self, length: Fixed | Zigzag, item: Codec, item_bytes: int) -> None:
+    def __init__(self, length: Fixed | Zigzag, item: Construct, item_bytes: int) -> None:
+        super().__init__()
         self.length = length
         self.item = item
         self.item_bytes = item_bytes
@@ -146,7 +149,7 @@ class ItemArray(Codec):
         return obj
 
 
-class Rest(Codec):
+class Rest(Construct):
     """All remaining bytes."""
 
     min_size = 0
@@ -159,9 +162,9 @@ class Rest(Codec):
         return obj
 
 
-def fields(layout: Struct) -> list[tuple[str, Codec]]:
+def fields(layout: Struct) -> list[tuple[str, Construct]]:
     """Returns (name, codec) of each field of a Struct, in order."""
-    return layout.fields
+    return [(field.name, field.subcon) for field in members(layout)]
 
 
 _varint = Zigzag(32)
@@ -214,7 +217,7 @@ BATCH_HEADER = Struct(
     "record_count" / int32,
 )
 
-BATCH_V2 = Struct(*BATCH_HEADER.fields, "records" / Rest())
+BATCH_V2 = Struct(*members(BATCH_HEADER), "records" / Rest())
 """A whole batch. `records` holds `record_count` times RECORD_V2, compressed with the codec."""
 
 RECORD_HEADER = Struct("key" / SizedBytes(_varint, nullable=False), "value" / _short)

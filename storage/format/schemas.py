@@ -1,4 +1,4 @@
-"""The small binary files beside a segment, described field by field for `ottla dump`.
+"""The small binary files beside a segment, described with construct for `ottla dump`.
 
 Descriptions only: `index` and the modules of producers and transactions have their own code to read and write them; a
 test compares both. All are Apache Kafka's layouts. Parsing with these raises MalformedMessage.

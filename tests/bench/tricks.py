@@ -50,7 +50,7 @@ def generated_codec() -> None:
     report(
         "parse Produce v9 (us)",
         generated=best_us(lambda: parse(data, 0)),
-        by_the_struct=best_us(lambda: parse_value(layout, io.BytesIO(data), Effort(1000, ""), ""), 100),
+        with_construct=best_us(lambda: parse_value(layout, io.BytesIO(data), Effort(1000, ""), ""), 100),
     )
     report(
         "build Produce v9 (us)",

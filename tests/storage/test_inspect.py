@@ -252,11 +252,11 @@ def test_index_entries_equal_written_ones(pairs: list[tuple[int, int]]) -> None:
     written = offsets.unsaved()
     size = schemas.OFFSET_ENTRY_BYTES
     read = [schemas.OFFSET_ENTRY.parse(written[at : at + size]) for at in range(0, len(written), size)]
-    assert [(one["relative_offset"], one["position"]) for one in read] == pairs
+    assert [(one.relative_offset, one.position) for one in read if one] == pairs
     written = times.unsaved()
     size = schemas.TIME_ENTRY_BYTES
     read = [schemas.TIME_ENTRY.parse(written[at : at + size]) for at in range(0, len(written), size)]
-    assert [(one["timestamp"], one["relative_offset"]) for one in read] == list(
+    assert [(one.timestamp, one.relative_offset) for one in read if one] == list(
         zip(times.timestamps, times.offsets, strict=True)
     )
     assert b"".join(schemas.TIME_ENTRY.build(one) for one in read) == written
@@ -269,10 +269,10 @@ def test_golden_snapshot_and_transaction_index() -> None:
     for path in sorted(logs.rglob("*.snapshot")):
         data = path.read_bytes()
         parsed = schemas.PRODUCER_SNAPSHOT.parse(data)
-        assert parsed["version"] == 1 and parsed["crc"] == crc32c(data[6:])
-        assert len(data) == 10 + 46 * len(parsed["entries"])
+        assert parsed is not None and parsed.version == 1 and parsed.crc == crc32c(data[6:])
+        assert len(data) == 10 + 46 * len(parsed.entries)
         assert schemas.PRODUCER_SNAPSHOT.build(parsed) == data
-        checked += len(parsed["entries"])
+        checked += len(parsed.entries)
     assert checked
     for path in sorted(logs.rglob("*.txnindex")):
         data = path.read_bytes()
@@ -280,6 +280,6 @@ def test_golden_snapshot_and_transaction_index() -> None:
         assert data and len(data) % size == 0
         for at in range(0, len(data), size):
             parsed = schemas.ABORTED_TRANSACTION.parse(data[at : at + size])
-            assert parsed["version"] == 0
-            assert 0 <= parsed["first_offset"] < parsed["last_offset"] < parsed["last_stable_offset"] + 1
-            assert struct.pack(">hqqqq", *parsed.values()) == data[at : at + size]
+            assert parsed is not None and parsed.version == 0
+            assert 0 <= parsed.first_offset < parsed.last_offset < parsed.last_stable_offset + 1
+            assert struct.pack(">hqqqq", *(parsed[name] for name in parsed if name != "_io")) == data[at : at + size]

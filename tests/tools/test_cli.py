@@ -342,7 +342,7 @@ def test_wrong_argument_does_not_import_the_broker(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom ottla.tools.main import main\n"
         "assert main(['serve', '--data-dir', 'd', '--override', 'num.partitions=0']) == 2\n"
-        "print([name for name in ('asyncio', 'uvloop', 'structlog') if name in sys.modules])\n"
+        "print([name for name in ('asyncio', 'uvloop', 'structlog', 'construct') if name in sys.modules])\n"
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert outcome.stdout == "[]\n", outcome.stderr

@@ -1,4 +1,4 @@
-"""`ottla dump`: prints a file of a data directory, a captured frame or a hex string by its schema.
+"""`ottla dump`: prints a file of a data directory, a captured frame or a hex string by its construct schema.
 
 Owns the command line and the detection of the input: a file by its name, other bytes by their contents. Exit code 0; 1
 with one line on stderr if the input is damaged or not Kafka's, after the part that can be read; 2 for wrong arguments.

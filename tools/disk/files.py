@@ -1,6 +1,6 @@
 """Prints the small files of a data directory: indexes, producer snapshots, checkpoints, `partition.metadata`.
 
-Owns the mapping of file names to kinds. Binary files are printed by their schemas, text files line by line.
+Owns the mapping of file names to kinds. Binary files are printed by their construct schemas, text files line by line.
 Memory use does not depend on the size of a file. Raises Stopped for damage.
 """
 

@@ -15,7 +15,7 @@ import pytest
 from ottla_testing.patience import PATIENCE_S
 
 Run = Callable[..., "Outcome"]
-BROUGHT = ("ottla", "uvloop", "structlog", "crc32c", "cramjam")
+BROUGHT = ("ottla", "uvloop", "construct", "structlog", "crc32c", "cramjam")
 
 
 class Outcome:
@@ -74,7 +74,7 @@ def test_with(ottla_broker):
     assert outcome.code == 0, outcome.text
     (without,), (brought,) = outcome.notes
     assert without == ["ottla", "ottla.broker", "ottla.broker.testing", "ottla.broker.testing.pytest_plugin"]
-    assert {"ottla.broker.testing.embedded", "ottla.protocol.records.batch"} <= set(brought)
+    assert {"ottla.broker.testing.embedded", "construct", "crc32c"} <= set(brought)
 
 
 @pytest.mark.smoke

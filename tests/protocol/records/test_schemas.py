@@ -1,4 +1,4 @@
-"""The description of the record formats field by field, compared with the bounded readers and writers."""
+"""The construct description of the record formats, compared with the bounded readers and writers."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def test_batch_schema_reads_as_the_reader_does(
     head = batch.read_header(built)
     parsed: Any = BATCH_V2.parse(built)
     assert batch.BatchHeader(**{name: parsed[name] for name in batch.BatchHeader._fields}) == head
-    assert parsed["records"] == bytes(batch.payload(built, 0, head))
+    assert parsed.records == bytes(batch.payload(built, 0, head))
     assert BATCH_V2.build(parsed) == built
 
-    data = parsed["records"]
+    data = parsed.records
     position = 0
     for item, entry in zip(records, batch.entries(data, head.record_count), strict=True):
         found = places(RECORD_V2, data[position:])
@@ -109,8 +109,8 @@ def test_batch_schema_reads_as_the_reader_does(
                 assert found[name][1] - found[name][0] > end - start
         assert len(found["headers"][2]) == len(spans)
         for parsed_header, (a, b, c, d) in zip(found["headers"][2], spans, strict=True):
-            assert parsed_header["key"] == data[a:b]
-            assert parsed_header["value"] == (data[c:d] if c >= 0 else None)
+            assert parsed_header.key == data[a:b]
+            assert parsed_header.value == (data[c:d] if c >= 0 else None)
         end = position + found["headers"][1]
         assert end == position + found["attributes"][0] + found["length"][2]
         whole = RECORD_V2.parse(data[position:end])
@@ -145,7 +145,7 @@ def test_damaged_records_are_refused_by_both_schema_and_reader_or_by_neither(
         parsed = None
     assert (parsed is None) == (expected is None)
     if parsed is not None and expected is not None:
-        assert (parsed["timestamp_delta"], parsed["offset_delta"]) == expected[:2]
+        assert (parsed.timestamp_delta, parsed.offset_delta) == expected[:2]
 
 
 @given(st.binary(max_size=12))
@@ -249,16 +249,16 @@ def test_message_schema_reads_as_the_reader_does(item: Record, magic: int, appen
     head = formats.read_header(data)
     layout = (schemas.MESSAGE_V0, schemas.MESSAGE_V1)[magic]
     parsed: Any = layout.parse(data)
-    assert (parsed["offset"], parsed["size"], parsed["crc"], parsed["magic"]) == (
+    assert (parsed.offset, parsed.size, parsed.crc, parsed.magic) == (
         head.base_offset,
         head.batch_length,
         head.crc,
         magic,
     )
-    assert parsed["attributes"] == head.attributes
-    assert (parsed["key"], parsed["value"]) == (item.key, item.value)
+    assert parsed.attributes == head.attributes
+    assert (parsed.key, parsed.value) == (item.key, item.value)
     (read,) = formats.records(data)
-    assert (parsed.get("timestamp", -1), parsed["key"], parsed["value"]) == (read.timestamp, read.key, read.value)
+    assert (parsed.get("timestamp", -1), parsed.key, parsed.value) == (read.timestamp, read.key, read.value)
     assert layout.build(parsed) == data
 
 
@@ -283,12 +283,12 @@ def test_damaged_messages_are_refused_by_both_schema_and_reader_or_by_neither(
     stream = io.BytesIO(data)
     try:
         parsed: Any = (schemas.MESSAGE_V0, schemas.MESSAGE_V1)[magic].parse_stream(stream)
-        parsed = parsed if stream.tell() == len(data) == parsed["size"] + 12 else None
+        parsed = parsed if stream.tell() == len(data) == parsed.size + 12 else None
     except MalformedMessage:
         parsed = None
     assert (parsed is None) == (expected is None)
     if parsed is not None and expected is not None:
-        assert (parsed["key"], parsed["value"], parsed.get("timestamp", -1)) == (
+        assert (parsed.key, parsed.value, parsed.get("timestamp", -1)) == (
             expected.key,
             expected.value,
             expected.timestamp,

@@ -43,8 +43,8 @@ def test_golden_bytes_of_a_snapshot() -> None:
 
 def test_schema_reads_the_same_values() -> None:
     found: Any = schemas.PRODUCER_SNAPSHOT.parse(GOLDEN)
-    assert [entry["producer_id"] for entry in found["entries"]] == [9, 4096]
-    assert [entry["current_transaction_first_offset"] for entry in found["entries"]] == [101, -1]
+    assert [entry.producer_id for entry in found.entries] == [9, 4096]
+    assert [entry.current_transaction_first_offset for entry in found.entries] == [101, -1]
 
 
 def test_flipped_bit_or_truncation_is_refused() -> None:

@@ -240,7 +240,7 @@ def test_timeout_is_respected_and_proxies_are_ignored(monkeypatch: pytest.Monkey
 def test_ctl_imports_only_the_standard_library() -> None:
     program = (
         "import sys; import ottla.tools.ctl.command as ctl; ctl.ctl_parser()\n"
-        "print(sorted({'aiohttp', 'asyncio', 'structlog', 'uvloop'} & set(sys.modules)))"
+        "print(sorted({'aiohttp', 'asyncio', 'structlog', 'uvloop', 'construct'} & set(sys.modules)))"
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (outcome.stdout, outcome.stderr) == ("[]\n", "")
