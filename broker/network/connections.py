@@ -87,8 +87,6 @@ class Connections:
             and broker.quotas.throttle is None
             and broker.authorizer is None
             and (broker.faults is None or not broker.faults.requests)
-            and not broker.checks_in_sync
-            and not broker.comparing_producers
             and not self.levels.logs_requests
         )
 
@@ -567,7 +565,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         now_ms = shared.broker.clock.now_ms()
         begun_ns = shared.timer() if shared.metrics is not None else 0
         try:
-            while following is not None and plain.take(following, self._info, now_ms):
+            while following is not None and plain.take(following, shared.broker, self._info, now_ms):
                 following = self._wire.next_frame()
         finally:
             if plain.is_open:

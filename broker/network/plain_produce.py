@@ -24,6 +24,7 @@ from ...protocol.records.layout import CODEC_AT, HEADER_BYTES, MAGIC_AT
 from ...protocol.records.plain import plain_header
 from ...storage.errors import StorageError
 from ..context import RequestContext
+from ..errors import Refused
 from ..handlers.records.produce import PartitionResponse, Topic, appended_alone
 from .request_runner import HandlerRunner
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ..connection_info import ConnectionInfo
     from ..metrics.counters import RequestMetrics
     from ..replica.partition import Partition
-    from .route import Route
 
 FIRST_VERSION = 3  # the first one with batches of format v2
 KNOWN_MAX = 64  # requests that are remembered for a connection
@@ -60,6 +60,7 @@ class PlainRequest:
         "has_log_start",
         "is_flexible",
         "middle",
+        "needs_replicas",
         "noted",
         "pack",
         "partition",
@@ -73,10 +74,12 @@ class PlainRequest:
         "version",
     )
 
-    def __init__(self, partition: Partition, topic: Topic, version: int, tail_bytes: int, client_id: str, route: Route):
-        """`topic` is the response that the first one got."""
+    def __init__(self, partition: Partition, topic: Topic, runner: HandlerRunner, tail_bytes: int) -> None:
+        """`topic` is the response that the first one got, from this runner."""
+        version, client_id, route = runner.context.api_version, runner.context.client_id, runner.route
         self.partition = partition
         self.version = version
+        self.needs_replicas = runner.request.acks == -1
         self.tail_bytes = tail_bytes
         """The bytes after the records: empty tagged fields."""
         self.is_flexible = tail_bytes > 0
@@ -158,7 +161,7 @@ class PlainProduce:
         if named is None or named.name.startswith("__"):
             return
         partition = topics.partition(named.name, topic.partition_data[0].index)
-        known = PlainRequest(partition, response.responses[0], version, tail_bytes, context.client_id, runner.route)
+        known = PlainRequest(partition, response.responses[0], runner, tail_bytes)
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
             self._sizes.clear()
@@ -166,7 +169,7 @@ class PlainProduce:
         if head not in self._sizes:
             self._sizes.insert(0, head)
 
-    def take(self, frame: memoryview, info: ConnectionInfo, now_ms: int) -> bool:
+    def take(self, frame: memoryview, broker: BrokerState, info: ConnectionInfo, now_ms: int) -> bool:
         """Takes a request if it is a remembered one and nothing about it needs a decision; its batch is in a run then.
         Else changes nothing.
         """
@@ -185,7 +188,7 @@ class PlainProduce:
         seen = info.library.seen
         if known.noted[0] not in seen or known.noted[1] not in seen:
             return False
-        run = known.run or self._run(known)
+        run = known.run or self._run(known, broker)
         if run is None:
             return False
         records = frame[at:stop]
@@ -200,14 +203,20 @@ class PlainProduce:
         self._taken.append((known, correlation_id, base_offset, run.next_offset - base_offset, len(frame), records))
         return True
 
-    def _run(self, known: PlainRequest) -> AppendRun | None:
+    def _run(self, known: PlainRequest, broker: BrokerState) -> AppendRun | None:
         """The run of a partition; several remembered requests may have the same one."""
         run = next((one.run for one in self._open if one.partition is known.partition), None)
         if run is None:
             run = known.partition.begin_run(self._node_id)
-        if run is not None:
-            known.run = run
-            self._open.append(known)
+        if run is None:
+            return None
+        if known.needs_replicas and broker.checks_in_sync:
+            try:
+                broker.check_in_sync(known.partition)
+            except Refused:
+                return None
+        known.run = run
+        self._open.append(known)
         return run
 
     @property

@@ -104,7 +104,10 @@ class AppendRun:
             known = self.producers.get(producer_id)
             if known is None and self._known is not None:
                 known = self._known.get(producer_id)
-            producer = None if known is None else follow(known, placed, config.producer_rules)
+            # A producer that is below the log start may count as unknown (KIP-192).
+            if known is None or known.last_offset < self.log_start_offset:
+                return -1
+            producer = follow(known, placed, config.producer_rules)
             if producer is None:
                 return -1
             self.producers[producer_id] = producer
