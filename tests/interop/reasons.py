@@ -115,7 +115,8 @@ def _is_refused_by_right(theirs: Any, ours: Any) -> bool:
     """Returns whether ours refuses for a missing right, with its code or its text, and Kafka for the request."""
     if isinstance(ours, int):
         return ours in _REFUSALS and theirs in (35, 40, 42)
-    return str(ours).endswith("authorization failed.") and re.search(_OF_THE_REQUEST, str(theirs)) is not None
+    is_refusal = ours is None or str(ours).endswith("authorization failed.")
+    return is_refusal and re.search(_OF_THE_REQUEST, str(theirs)) is not None
 
 
 REASONS = Reasons(

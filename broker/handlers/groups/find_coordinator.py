@@ -78,12 +78,13 @@ def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tu
     broker = context.broker
     is_alone = not broker.nodes.is_cluster
     topic = _topic(key_type, context)
-    share_key = parsed_key(key) if key_type == SHARE_KEY else None
-    if not topic or (key_type == SHARE_KEY and share_key is None):
-        return ErrorCode.INVALID_REQUEST, INVALID, NO_LEADER
-    if share_key is not None and not context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+    is_share = bool(topic) and key_type == SHARE_KEY
+    if is_share and not context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return refused, REFUSAL_TEXTS[refused], NO_LEADER
+    share_key = parsed_key(key) if is_share else None
+    if not topic or (is_share and share_key is None):
+        return ErrorCode.INVALID_REQUEST, INVALID, NO_LEADER
     if awaits:
         _has_topic(topic, context)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, UNAVAILABLE, NO_LEADER

@@ -95,7 +95,8 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
             name = topic.name if topic else ""
         if context.is_due():
             await context.next_step()
-        denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else None
+        has_name = bool(name) or version < 13  # an id without a topic is unknown, to every user
+        denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and has_name else None
         results: list[PartitionResponse] = []
         for data in topic_data.partition_data:
             partition = None

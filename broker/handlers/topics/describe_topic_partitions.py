@@ -52,9 +52,13 @@ async def describe_topic_partitions(
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 refused.append(Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]))
             continue
+        if response.next_cursor is not None:
+            if not request.topics:
+                break
+            continue  # to the refused topics, which count for no limit
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
-            break
+            continue
         start = first_index if name == first_name else 0
         described = _topic(name, start, left, context)
         response.topics.append(described)
@@ -62,7 +66,6 @@ async def describe_topic_partitions(
         topic = broker.topics.get(name)
         if topic is not None and start + len(described.partitions) < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=start + len(described.partitions))
-            break
     response.topics += refused
     return response
 

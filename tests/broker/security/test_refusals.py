@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from ottla.protocol.acls import AclOperation, ResourceType
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla_testing.broker.configuring import LOGGER, SET, change
 from ottla_testing.broker.denying_authorizer import Denying
-from ottla_testing.broker.harness import Broker, running
+from ottla_testing.broker.harness import Broker, only, produce, records, running
 from ottla_testing.each import each
 
 CLUSTER = "kafka-cluster"
@@ -92,3 +95,38 @@ async def test_refused_topics_without_partitions_are_listed(tmp_path: Path) -> N
         response = await client.call(OffsetFetchRequest(groups=[group], require_stable=False), 9)
         found = [(one.name, one.partitions) for one in response.groups[0].topics]
         assert found == [("b", []), ("a", [])]
+
+
+async def test_topic_without_a_name_is_refused_before_it_is_unknown(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        deny(broker, (AclOperation.WRITE, ResourceType.TOPIC, ""))
+        client = await broker.client()
+        response = only(await client.call(produce(records(b"x"), ""), 9))
+        assert response.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_key_of_a_share_partition_is_read_for_brokers_only(tmp_path: Path) -> None:
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=["no key"])
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        action = (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER)
+        for denied, expected in ([], ErrorCode.INVALID_REQUEST), ([action], REFUSED):
+            deny(broker, *denied)
+            (found,) = (await client.call(request, 6)).coordinators
+            assert found.error_code == expected
+
+
+async def test_refused_topics_are_listed_beyond_the_limit_of_partitions(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names]
+    request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=1)
+    async with running(tmp_path) as broker:
+        for name in names:
+            await broker.topic(name, 2)
+        deny(broker, (AclOperation.DESCRIBE, ResourceType.TOPIC, "c"))
+        response = await (await broker.client()).call(request, 0)
+        assert [(topic.name, topic.error_code) for topic in response.topics] == [
+            ("a", 0),
+            ("c", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ]
+        assert response.next_cursor is not None and response.next_cursor.topic_name == "a"
