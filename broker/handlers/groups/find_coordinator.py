@@ -36,6 +36,9 @@ INVALID = (
 )
 SEVERAL_KEYS_SINCE = 4
 
+_OF_ALL_KEYS = (ErrorCode.INVALID_REQUEST, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+"""The errors with which Kafka refuses the whole request."""
+
 
 @handles(FindCoordinatorRequest)
 async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -63,7 +66,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
                 port=port,
                 error_code=error,
                 # Here Kafka has a message only for an error of the whole request.
-                error_message=message if error is ErrorCode.INVALID_REQUEST else "",
+                error_message=message if error in _OF_ALL_KEYS else "",
             )
         )
     return FindCoordinatorResponse(coordinators=coordinators)

@@ -114,6 +114,7 @@ async def test_key_of_a_share_partition_is_read_for_brokers_only(tmp_path: Path)
             deny(broker, *denied)
             (found,) = (await client.call(request, 6)).coordinators
             assert found.error_code == expected
+            assert found.error_message
 
 
 async def test_refused_topics_are_listed_beyond_the_limit_of_partitions(tmp_path: Path) -> None:
