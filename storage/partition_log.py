@@ -301,11 +301,14 @@ class PartitionLog(ReadableLog):
         else until it is written or dropped. `due_at` is the offset from which on an append waits for a sync.
         """
         active = self._active
+        # The first timestamp may have to be read, and without one the time of a roll is another.
+        first_ms = active.first_timestamp_ms
         is_ready = active.is_loaded and active.size_bytes > 0 and self._epochs.newest >= self.leader_epoch
-        if not is_ready or self._unusable is not None or self._flusher.failure is not None:
+        if not is_ready or first_ms is None or first_ms < 0 or self.failure is not None:
             return None
         return AppendRun(
             active,
+            first_ms,
             self.config,
             self.log_end_offset,
             self.leader_epoch,

@@ -125,7 +125,7 @@ class PlainProduce:
         self._node_id = node_id
         self._known: dict[bytes, PlainRequest] = {}
         self._sizes: list[int] = []
-        """The sizes of the bytes before the records' length, the last used first."""
+        """The sizes of the bytes before the records' length, the newest first."""
         self._taken: list[tuple[PlainRequest, int, int, int, int, memoryview]] = []
         """Of each request that was taken: itself, its correlation id, base offset, number of records, size, records."""
         self._open: list[PlainRequest] = []
@@ -161,11 +161,15 @@ class PlainProduce:
         if named is None or named.name.startswith("__"):
             return
         partition = topics.partition(named.name, topic.partition_data[0].index)
+        key = bytes(frame[:4]) + bytes(frame[_BODY_FROM:head])
+        known = self._known.get(key)
+        if known is not None and known.partition is partition:
+            return
         known = PlainRequest(partition, response.responses[0], runner, tail_bytes)
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
             self._sizes.clear()
-        self._known[bytes(frame[:4]) + bytes(frame[_BODY_FROM:head])] = known
+        self._known[key] = known
         if head not in self._sizes:
             self._sizes.insert(0, head)
 
@@ -182,6 +186,8 @@ class PlainProduce:
         else:
             return False
         stop = len(frame) - known.tail_bytes
+        if stop < head + HEADER_BYTES:  # cut
+            return False
         size, at = _records_at(frame, head, known.is_flexible)
         if size < HEADER_BYTES or at + size != stop or (known.is_flexible and any(frame[stop:])):
             return False

@@ -18,8 +18,10 @@ from ..segments.segment import Segment
 
 
 class AppendRun:
-    """The batches of one run. `bytes_end` and `due_at` are limits of the log: the size of its segment, and the offset
-    from which on an append waits for a sync.
+    """The batches of one run, for the active segment of a log.
+
+    `known` has the entries of producers before the run, None if they are not loaded; `due_at` is the offset from which
+    on an append waits for a sync.
     """
 
     __slots__ = (
@@ -42,6 +44,7 @@ class AppendRun:
     def __init__(
         self,
         segment: Segment,
+        first_ms: int,
         config: LogConfig,
         next_offset: int,
         leader_epoch: int,
@@ -55,7 +58,7 @@ class AppendRun:
         self._leader_epoch = leader_epoch
         self._known = known
         self._due_at = due_at
-        self._first_ms = segment.first_timestamp()
+        self._first_ms = first_ms  # the timestamp of the segment's first batch
         self._position = segment.size_bytes
         self.next_offset = next_offset
         """The offset of the next record."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.metrics.counters import RequestMetrics
-from ottla.broker.network.connections import Connections
+from ottla.broker.network.connections import ClientConnection, Connections
 from ottla.broker.network.plain_produce import PlainProduce
 from ottla.protocol.api_key import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -335,4 +335,40 @@ async def test_length_in_a_long_form_takes_the_long_way(tmp_path: Path, taken: C
             await client.send_bytes(bytes(whole))
             _, response = read_response(await client.receive_bytes(), ProduceRequest, 9)
             assert only(response).base_offset == offset
+        assert not taken[True]
+
+
+@pytest.mark.parametrize("version", [7, 9])
+async def test_cut_request_closes_the_connection_alone(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins like a remembered one, and ends anywhere after that."""
+    unexpected: list[Exception] = []
+    broke = ClientConnection.broke
+
+    def noting(connection: ClientConnection, error: Exception) -> None:
+        unexpected.append(error)
+        broke(connection, error)
+
+    monkeypatch.setattr(ClientConnection, "broke", noting)
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        whole = frame(produce(records(b"value")), version, 1)
+        for size in range(len(whole) - 90, len(whole)):
+            client = await broker.client()
+            await client.send_bytes(whole)
+            await client.receive_bytes()
+            await client.send_bytes(struct.pack(">i", size - 4) + whole[4:size])
+            with pytest.raises(Closed):
+                await client.receive_bytes()
+    assert not unexpected
+
+
+async def test_first_batch_without_a_timestamp_takes_the_long_way(tmp_path: Path, taken: Counter[bool]) -> None:
+    """Its segment then rolls by the time of its creation."""
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for timestamp in (-1, 5, 5):
+            assert only(await client.call(produce(records(b"0", timestamp=timestamp)), 9)).error_code == 0
         assert not taken[True]
