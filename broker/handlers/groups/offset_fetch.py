@@ -78,7 +78,11 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
         fetched = await context.mapped(of_v0, fetched)
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
         await context.next_step()
-    names = [] if error else _listed([topic.name for topic in request.topics or ()], context)
+    names = [topic.name for topic in request.topics or ()]
+    if not error:
+        names = _listed(names, context)
+    elif context.api_version >= TOP_LEVEL_ERROR_SINCE or context.broker.profile.behaviour.old_group_coordinator:
+        names = []
     topics: list[Topic] = []
     for name, ones in _by_topic(fetched, names):
         responses = await context.mapped(partial(_partition, Topic.OffsetFetchResponsePartition), ones)

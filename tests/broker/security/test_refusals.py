@@ -97,6 +97,19 @@ async def test_refused_topics_without_partitions_are_listed(tmp_path: Path) -> N
         assert found == [("b", []), ("a", [])]
 
 
+async def test_topics_of_a_refused_group_are_listed_in_the_order_of_the_request(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        client = await broker.client()
+        await broker.topic("b")
+        deny(broker, (AclOperation.DESCRIBE, ResourceType.GROUP, "g"), (AclOperation.DESCRIBE, ResourceType.TOPIC, "a"))
+        topic = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = [topic(name=name, partition_indexes=indexes) for name, indexes in (("a", []), ("b", [0]), ("c", []))]
+        response = await client.call(OffsetFetchRequest(group_id="g", topics=topics), 1)
+        found = [(one.name, [part.error_code for part in one.partitions]) for one in response.topics]
+        assert found == [("a", []), ("b", [ErrorCode.GROUP_AUTHORIZATION_FAILED]), ("c", [])]
+        assert (await client.call(OffsetFetchRequest(group_id="g", topics=topics), 2)).topics == []
+
+
 async def test_topic_without_a_name_is_refused_before_it_is_unknown(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         deny(broker, (AclOperation.WRITE, ResourceType.TOPIC, ""))
