@@ -1,16 +1,17 @@
 import java.nio.file.*;
 import java.time.Duration;
 import java.util.*;
-import java.util.concurrent.ExecutionException;
+import java.util.concurrent.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.errors.AuthenticationException;
 import org.apache.kafka.common.serialization.*;
 
 /**
- * Logs in to a broker in several ways, each with a record that is written and read.
+ * Logs in to a broker in several ways, each with records that are written and read.
  *
- * Arguments: a file in PEM with what is trusted, one with a key and its certificate, in PEM or PKCS12. A line of the standard
+ * Arguments: a file in PEM with what is trusted, one with a key and its certificate, in PEM or PKCS12, and how many records
+ * each way writes, one in a millisecond; one record without this. A line of the standard
  * input is one way: name, address, security protocol, mechanism, user, password, separated by tabs. With OAUTHBEARER the
  * password is the scope of an unsecured token; with GSSAPI it is a keytab, and the name of the service follows. Prints a
  * line for each.
@@ -52,9 +53,16 @@ public class Secured {
         return p;
     }
 
-    static void sendAndRead(Properties p, String topic) throws Exception {
+    static void sendAndRead(Properties p, String topic, int records) throws Exception {
+        Set<String> missing = new HashSet<>();
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (Producer<String, String> producer = new KafkaProducer<>(p, new StringSerializer(), new StringSerializer())) {
-            producer.send(new ProducerRecord<>(topic, topic)).get();
+            for (int i = 0; i < records; i++) {
+                sent.add(producer.send(new ProducerRecord<>(topic, topic + i)));
+                missing.add(topic + i);
+                if (records > 1) Thread.sleep(1);
+            }
+            for (Future<RecordMetadata> one : sent) one.get();
         }
         p.put("group.id", topic);
         p.put("auto.offset.reset", "earliest");
@@ -63,17 +71,18 @@ public class Secured {
             long deadline = System.currentTimeMillis() + 20_000;
             while (System.currentTimeMillis() < deadline)
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200)))
-                    if (record.value().equals(topic)) return;
-            throw new IllegalStateException("the record did not come");
+                    if (missing.remove(record.value()) && missing.isEmpty()) return;
+            throw new IllegalStateException(missing.size() + " records did not come");
         }
     }
 
     public static void main(String[] arguments) throws Exception {
+        int records = arguments.length > 2 ? Integer.parseInt(arguments[2]) : 1;
         Scanner lines = new Scanner(System.in);
         while (lines.hasNextLine()) {
             String[] way = lines.nextLine().split("\t", -1);
             try {
-                sendAndRead(properties(way, arguments[0], arguments[1]), way[0]);
+                sendAndRead(properties(way, arguments[0], arguments[1]), way[0], records);
                 System.out.println(way[0] + " ok");
             } catch (Exception e) {
                 Throwable cause = e instanceof ExecutionException ? e.getCause() : e;

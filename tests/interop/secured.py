@@ -1,14 +1,17 @@
 """Clients that log in: the Java clients of four releases, franz-go and kafkajs, with each mechanism over each protocol,
-with right and wrong passwords or tokens, and with a broker that they do not trust.
+with right and wrong passwords or tokens, with a broker that they do not trust, and while its certificate is replaced.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +32,7 @@ PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 USER, PASSWORD, SCOPE = "ann", 'one, "two"; =3', "kafka"
 JACKSON = "2.19.0"  # Java clients read tokens with it, and do not bring it along
 PATIENCE_SECONDS = 300
+ROUNDS, RECORDS, CERTIFICATE_SECONDS = 3, 2000, 0.2
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -36,9 +40,14 @@ class Secured(NamedTuple):
     """A broker that runs: the address of each protocol, and what clients trust and show."""
 
     addresses: dict[str, str]
-    trusted: Path
+    authority: Authority
+    server: Path
     own: Path
     stranger: Path
+
+    @property
+    def trusted(self) -> Path:
+        return self.authority.trusted
 
 
 @contextmanager
@@ -75,7 +84,7 @@ def secured() -> Iterator[Secured]:
         with serving(file) as addresses:
             for mechanism in SCRAM:
                 add_user(addresses["PLAINTEXT"], mechanism)
-            yield Secured(addresses, authority.trusted, own, stranger)
+            yield Secured(addresses, authority, server, own, stranger)
 
 
 @contextmanager
@@ -179,8 +188,46 @@ def run(
     return f"{right} ways to log in, {wrongly} with a wrong password or scope, {len(strange)} untrusted brokers"
 
 
+def run_replaced(command: Callable[[Path, Path], list[str]]) -> str:
+    """Each way of TLS in turn, while the broker's certificate is another one every `CERTIFICATE_SECONDS`."""
+    with secured() as running:
+        ended, issued, shown = threading.Event(), [1], set[str]()
+
+        def replace() -> None:
+            host, port = running.addresses["SASL_SSL"].split(":")
+            while not ended.wait(CERTIFICATE_SECONDS):
+                shown.add(ssl.get_server_certificate((host, int(port))))
+                os.replace(running.authority.issue("next"), running.server)
+                issued[0] += 1
+
+        lines = [
+            "\t".join((f"{protocol}-{number}", running.addresses[protocol], protocol, mechanism, USER, PASSWORD))
+            for number in range(ROUNDS)
+            for protocol, mechanism in (("SSL", ""), ("SASL_SSL", SCRAM[number % 2]))
+        ]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            replacing = pool.submit(replace)
+            try:
+                found = outcomes([*command(running.trusted, running.own), str(RECORDS)], lines)
+            finally:
+                ended.set()
+            replacing.result()
+        wrong = {name: outcome for name, outcome in found.items() if outcome != "ok"}
+        if wrong or len(found) != len(lines):
+            raise Failed(f"{len(found)} of {len(lines)} ways ended; {wrong}")
+        if len(shown) < issued[0] - 1:
+            raise Failed(f"{issued[0]} certificates, of which {len(shown)} were shown")
+    return f"{len(lines)} times {RECORDS} records, none lost, while {len(shown)} certificates were in use"
+
+
 CHECKS = [
     *(Check(f"secured: Java {release}", partial(run, partial(java_command, release), str)) for release in RELEASES),
     Check("secured: franz-go", partial(run, franz_command, refused_token="unexpected data in oauth response")),
     Check("secured: kafkajs", partial(run, kafkajs_command, refused_token="Closed connection")),
+    *(
+        Check(f"secured: Java {release}, certificates replaced", partial(run_replaced, partial(java_command, release)))
+        for release in RELEASES
+    ),
+    Check("secured: franz-go, certificates replaced", partial(run_replaced, franz_command)),
+    Check("secured: kafkajs, certificates replaced", partial(run_replaced, kafkajs_command)),
 ]

@@ -1,7 +1,7 @@
-// Logs in to a broker in several ways with franz-go, each with a record that is written and read.
+// Logs in to a broker in several ways with franz-go, each with records that are written and read.
 //
-// Arguments: a file in PEM with what is trusted, one with a key and its certificate. A line of the standard input is one
-// way: name, address, security protocol, mechanism, user, password or token, separated by tabs. Prints a line for each.
+// Arguments: a file in PEM with what is trusted, one with a key and its certificate, and how many records each way writes,
+// one in a millisecond; one record without this. A line of the standard input is one way: name, address, security protocol, mechanism, user, password or token, separated by tabs. Prints a line for each.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func options(way []string, trusted *x509.CertPool, own tls.Certificate) []kgo.Op
 	return found
 }
 
-func sendAndRead(way []string, common []kgo.Opt) error {
+func sendAndRead(way []string, common []kgo.Opt, records int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	more := []kgo.Opt{kgo.ConsumerGroup(way[0]), kgo.ConsumeTopics(way[0]), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
@@ -64,12 +65,23 @@ func sendAndRead(way []string, common []kgo.Opt) error {
 	if err := client.Ping(ctx); err != nil {
 		return err
 	}
-	if err := client.ProduceSync(ctx, &kgo.Record{Topic: way[0], Value: []byte(way[0])}).FirstErr(); err != nil {
+	missing := map[string]bool{}
+	sent := kgo.AbortingFirstErrPromise(client)
+	for i := 0; i < records; i++ {
+		value := way[0] + strconv.Itoa(i)
+		missing[value] = true
+		client.Produce(ctx, &kgo.Record{Topic: way[0], Value: []byte(value)}, sent.Promise())
+		if records > 1 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if err := sent.Err(); err != nil {
 		return err
 	}
 	for {
 		fetches := client.PollFetches(ctx)
-		if fetches.NumRecords() > 0 {
+		fetches.EachRecord(func(record *kgo.Record) { delete(missing, string(record.Value)) })
+		if len(missing) == 0 {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -89,10 +101,16 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
+	records := 1
+	if len(os.Args) > 3 {
+		if records, err = strconv.Atoi(os.Args[3]); err != nil {
+			fail(err)
+		}
+	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		way := strings.Split(lines.Text(), "\t")
-		err := sendAndRead(way, options(way, trusted, own))
+		err := sendAndRead(way, options(way, trusted, own), records)
 		var untrusted *tls.CertificateVerificationError
 		switch {
 		case err == nil:
