@@ -32,6 +32,7 @@ WIDEST = (
     ".slice(0, 5).map((one) => one.outerHTML.slice(0, 120)).join(' | ')"
 )
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+TOKEN = "a~token-for/the+browser.0=="
 FOREIGN = "stranger.example.org"
 
 Work = Callable[[Page, Embedded, str], Awaitable[str]]
@@ -453,6 +454,65 @@ async def strangers(page: Page, broker: Embedded, url: str) -> str:
     return "forms, fetches and frames of another site and a name that was rebound: refused, nothing changed"
 
 
+async def _give(page: Page, token: str, opened: str) -> None:
+    """Sends a token with the form, whose field has the focus from the start."""
+    await page.until(f"{FOCUS}.name === 'token'", "the focus in the field of the token")
+    await page.type(token)
+    async with page.opening(opened):
+        await page.press("Enter")
+
+
+async def _logged_in(page: Page, url: str) -> str:
+    source = axe()
+    run = f"axe.run(document, {{runOnly: {json.dumps(RULES)}}}).then(JSON.stringify)"
+    wanted = "/topics/orders?partition=0"
+    for scheme, size in zip(("light", "dark"), WIDTHS, strict=True):
+        await page.color_scheme(scheme)
+        await page.size(*size)
+        await page.goto(url + wanted)
+        need("orders" not in await page.value("document.querySelector('main').textContent"), "the page shows a topic")
+        await fits(page, "the form", size[0])
+        await page.value(source + "; 1")
+        found = json.loads(await page.value(run))
+        need(not found["violations"], f"the form in {scheme}: {found['violations']}")
+    page.complaints.clear()  # of the status 401
+    await _give(page, "another token", "the form again")
+    need("not that of this broker" in await page.value("document.body.textContent"), "a wrong token has no message")
+    page.complaints.clear()
+    await _give(page, TOKEN, "what was wanted")
+    need(await page.value("location.pathname + location.search") == wanted, "the form does not lead to what was wanted")
+    need(await page.value("document.querySelector('h1').textContent") == "orders", "the topic is not shown")
+    page.quiet("the page with a session")
+    shown = "[document.documentElement.outerHTML, document.cookie, location.href, JSON.stringify(localStorage)].join()"
+    need(TOKEN not in await page.value(shown), "a script can read the token")
+    need(await page.value("document.cookie") == "", "a script can read the cookie")
+    await page.goto(url + "/messages/orders?partition=0&offset=0")
+    need(await page.value("document.querySelectorAll('a[data-row]').length") == 1, "a message is not shown")
+    async with page.opening("the form after the session"):
+        await page.value("document.querySelector('form[action=\"/logout\"] button').click()")
+    need(await page.value("location.pathname") == "/login", "the session does not end at the form")
+    await page.goto(url + wanted)
+    await page.until(f"{FOCUS}.name === 'token'", "the form, since the session has ended")
+    await page.goto(url + "/login")
+    await _give(page, TOKEN, "the overview")
+    need(await page.value("location.pathname") == "/", "the form alone does not lead to the overview")
+    return "axe-core on the form, a wrong token, the path that was wanted, no script reads token or cookie, and its end"
+
+
+def logged_in() -> str:
+    """Sends the token of a control plane by its form."""
+
+    async def worked(url: str) -> str:
+        async with chromium() as page:
+            return await _logged_in(page, url)
+
+    with Embedded(control="127.0.0.1:0", control_token=TOKEN) as broker:
+        broker.create_topic("orders")
+        broker.send("orders", b"one")
+        assert broker.control_url
+        return asyncio.run(worked(broker.control_url))
+
+
 CHECKS = [
     Check("page: each view in a browser", each_view),
     Check("page: axe-core in a browser", accessible),
@@ -463,4 +523,5 @@ CHECKS = [
     Check("page: administration in a browser", administered),
     Check("page: the live tail in a browser", followed),
     Check("page: strangers in a browser", strangers),
+    Check("page: the login form in a browser", logged_in),
 ]
