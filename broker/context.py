@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .transactions.coordinator import TransactionCoordinator
 
 Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
+Facts = Callable[[Any, "BrokerState", "ConnectionInfo"], Any]
 H = TypeVar("H", bound=Handler)
 A = TypeVar("A")
 B = TypeVar("B")
@@ -41,16 +42,20 @@ CHUNK_ENTRIES = 100
 """Entries after which `RequestContext.mapped` checks whether the step is full."""
 
 
-def handles(request_class: type) -> Callable[[H], H]:
+def handles(request_class: type, facts: Facts | None = None) -> Callable[[H], H]:
     """Declares a function as the handler of an API, for every declared version; the profile decides which versions are
     served.
+
+    `facts` returns all that the response to a request depends on, without an authorizer and quotas, besides the request
+    and what is constant for its connection: while the facts are equal, the response may be sent again (repeated.py). It
+    returns None if another response may be due, or the handler has an effect.
 
     A handler runs at once up to its first `await`. It may await futures of the running loop only. The next request of
     the connection starts after the handler has returned.
     """
 
     def label(function: H) -> H:
-        function.request_class = request_class  # type: ignore[attr-defined]
+        function.request_class, function.facts = request_class, facts  # type: ignore[attr-defined]
         return function
 
     return label

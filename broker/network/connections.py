@@ -28,6 +28,7 @@ from ..logs import get_logger, handling, levels
 from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
+from .repeated import RepeatedRequests
 from .request_log import note_request
 from .request_runner import HandlerRunner, Mutes, RequestRunner, failure
 from .router import call
@@ -289,6 +290,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_peer",
         "_plain",
         "_reading",
+        "_repeated",
         "_running",
         "_session",
         "_transport",
@@ -311,6 +313,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._logins = 0  # of the session, as far as they are counted
         self._running: _Running | None = None
         self._plain: PlainProduce | None = None  # set by the first request of its kind
+        self._repeated: RepeatedRequests | None = None  # the same
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
         self._mutes: list[Timer | asyncio.Handle] | None = None
@@ -518,8 +521,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 frame = wire.next_frame()
                 if frame is None:
                     break
-                if self._plain is not None and self.shared.allows_short_way:
-                    size, frame = self._take_plain(self._plain, frame, ready, size)
+                if (self._plain or self._repeated) and self.shared.allows_short_way:
+                    size, frame = self._take_short(frame, ready, size)
                     if frame is None:
                         break
                 size += self._begin(frame, ready)
@@ -545,14 +548,36 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._reading = not stuck
             (self._transport.pause_reading if stuck else self._transport.resume_reading)()
 
-    def _learn(self, frame: memoryview, runner: HandlerRunner) -> None:
-        """Remembers a Produce request that was handled, for the short way of the next ones."""
-        if self.shared.allows_short_way:
-            if self._plain is None:
-                from .plain_produce import PlainProduce  # has the handler of Produce, which no start needs
+    def _learn(self, frame: memoryview, runner: HandlerRunner, parts: list[Any]) -> None:
+        """Remembers a request that was handled, for the short way of the next ones."""
+        if not self.shared.allows_short_way:
+            return
+        if runner.route.facts is not None:
+            if self._repeated is None:
+                self._repeated = RepeatedRequests()
+            self._repeated.learn(frame, runner, parts)
+            return
+        if self._plain is None:
+            from .plain_produce import PlainProduce  # has the handler of Produce, which no start needs
 
-                self._plain = PlainProduce(self.node_id)
-            self._plain.learn(frame, runner)
+            self._plain = PlainProduce(self.node_id)
+        self._plain.learn(frame, runner)
+
+    def _take_short(self, frame: memoryview, ready: list[Any], size: int) -> tuple[int, memoryview | None]:
+        """Takes the short ways with as many requests as can, as `_take_plain` does."""
+        shared, following = self.shared, frame
+        while following is not None and size <= SEND_BYTES:
+            if self._plain is not None:
+                size, following = self._take_plain(self._plain, following, ready, size)
+            if self._repeated is None or following is None:
+                break
+            response = self._repeated.take(following, shared.broker, self._info, shared.metrics)
+            if response is None:
+                break
+            ready.append(response)
+            size += len(response)
+            following = self._wire.next_frame()
+        return size, following
 
     def _take_plain(
         self, plain: PlainProduce, frame: memoryview, ready: list[Any], size: int
@@ -614,8 +639,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise
         if begun_ns >= 0:
             note_request(shared, runner, len(frame), begun_ns, parts, error)
-        if runner.route.api_key == ApiKey.PRODUCE and type(runner) is HandlerRunner and self._session is None:
-            self._learn(frame, runner)
+        route = runner.route
+        is_learnt = route.facts is not None or route.api_key == ApiKey.PRODUCE
+        if is_learnt and type(runner) is HandlerRunner and self._session is None:
+            self._learn(frame, runner, parts)
         if runner.mutes:
             self._mute(runner.mutes)
         if seen is not None:

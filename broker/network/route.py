@@ -10,11 +10,13 @@ from ..handlers import HANDLERS, handler_of
 
 if TYPE_CHECKING:
     from ...protocol.schema import Versions
-    from ..context import Handler
+    from ..context import Facts, Handler
 
 
 class Route(NamedTuple):
-    """An API with its handler; `flexible` holds the versions with tagged fields (KIP-482)."""
+    """An API with its handler; `flexible` holds the versions with tagged fields (KIP-482), `facts` is that of
+    `handles`.
+    """
 
     api_key: int
     name: str
@@ -22,6 +24,7 @@ class Route(NamedTuple):
     request_class: type
     versions: Versions
     flexible: Versions
+    facts: Facts | None = None
 
 
 class Routes(MutableMapping[int, Route]):
@@ -56,4 +59,5 @@ def _route(handler: Handler) -> Route:
     request_class: type = handler.request_class  # type: ignore[attr-defined]
     declared = spec(request_class)
     name = request_class.__name__.removesuffix("Request")
-    return Route(declared.api_key, name, handler, request_class, declared.versions, declared.flexible)
+    facts: Facts | None = handler.facts  # type: ignore[attr-defined]
+    return Route(declared.api_key, name, handler, request_class, declared.versions, declared.flexible, facts)

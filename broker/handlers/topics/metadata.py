@@ -6,7 +6,7 @@ On request (an extension of Ottla's) each topic has the two fields of KIP-192: t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
@@ -24,6 +24,8 @@ from ..leaders import endpoint
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from ...broker_state import BrokerState
+    from ...connection_info import ConnectionInfo
     from ...replica.partition import Partition
 
 TopicResponse = MetadataResponse.MetadataResponseTopic
@@ -35,11 +37,38 @@ NO_OPERATION = 0
 CREATED_MAX = 1000
 """Partitions that one request creates. Further topics have the error of an unknown topic, which clients retry."""
 CREATED_ENTRIES = 50  # entries of a cooperative step for each created topic
+REPEATED_TOPICS_MAX = 100  # of a request of all topics whose response may be repeated
 PARTITIONS_PER_ENTRY = 4
 """Partitions of a topic that count as one entry of a cooperative step."""
 
 
-@handles(MetadataRequest)
+def _facts(request: MetadataRequest, broker: BrokerState, info: ConnectionInfo) -> Any:
+    """The facts of a response, see `handles`; None if a topic would be created or has an error."""
+    topics, nodes = broker.topics, broker.nodes
+    if request.include_message_format:
+        return None
+    if request.topics:
+        described = [
+            topics.get(topic.name) if topic.topic_id == ZERO_UUID else topics.by_id(topic.topic_id)
+            for topic in request.topics
+        ]
+    else:
+        described = [] if len(topics) > REPEATED_TOPICS_MAX else list(topics)
+    if not described or None in described:
+        return None
+    return (
+        [
+            (topic, [(one.leader, one.assignment, one.leader_epoch, one.offline) for one in topic.partitions])
+            for topic in described
+            if topic is not None
+        ],
+        [(node_id, broker.endpoint(info, node_id), nodes.racks[node_id]) for node_id in nodes.running],
+        nodes.controller,
+        broker.features.eligible_leaders,
+    )
+
+
+@handles(MetadataRequest, _facts)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describes topics. Null requests all topics, as does an empty list in v0. Topics without permission are left out
     of all topics, and come last if they were requested, as in Kafka.
