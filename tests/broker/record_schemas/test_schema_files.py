@@ -12,7 +12,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.broker.record_schemas import protobuf
@@ -62,13 +62,31 @@ def schemas(draw: st.DrawFn, depth: int = 0) -> tuple[Any, Any]:
     return schema, {f"f{n}": value for n, (_, value) in enumerate(fields)}
 
 
+TWO_READINGS = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "f0", "type": "boolean"}, {"name": "f1", "type": {"type": "map", "values": "boolean"}}],
+}
+
+
 @given(schemas())
+@example((TWO_READINGS, {"f0": False, "f1": {"k0": False}}))
 def test_avro_values_match_fastavro(case: tuple[Any, Any]) -> None:
+    """A value without prefix may begin like one, with a 0, and what follows five bytes later may be a value, too: then
+    it is decoded as one with a prefix, and the schema id is reported.
+    """
     schema, value = case
     data = encoded(schema, value)
-    expected = fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(schema), None)
+    parsed = fastavro.parse_schema(schema)
+    expected = fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
     decoder = AvroDecoder(json.dumps(schema))
-    assert decoder.decode(data).value == expected
+    plain = decoder.decode(data)
+    if plain.note:
+        rest = io.BytesIO(data[5:])
+        assert data[0] == 0 and plain.note == f"schema id {int.from_bytes(data[1:5], 'big')}"
+        assert plain.value == fastavro.schemaless_reader(rest, parsed, None) and not rest.read()
+    else:
+        assert plain.value == expected
     if data:
         reported = decoder.decode(struct.pack(">bI", 0, 7) + data)
         assert reported.value == expected and reported.note == "schema id 7"
