@@ -54,3 +54,9 @@ def topic_configs(paths: Sequence[str]) -> Configs | None:
             if folder is not None:
                 configs = {**(configs or {}), **metadata_values.topic_configs(metadata_log.values(folder))}
     return configs
+
+
+def topic_ids(root: str) -> dict[str, bytes]:
+    """Returns the topic ids of the metadata log in a data directory; none without one."""
+    folder = inspect.partition_folder(os.path.join(root, f"{metadata_values.TOPIC}-0"))
+    return {} if folder is None else metadata_values.topic_ids(metadata_log.values(folder))

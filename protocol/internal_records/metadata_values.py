@@ -6,7 +6,7 @@ encoding. Record versions are those of metadata.version 3.9-IV0, unless a record
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..compiler import build, parse
@@ -94,11 +94,7 @@ def topic_configs(values: Iterable[bytes]) -> Configs:
     """
     configs: Configs = {}
     names: dict[bytes, str] = {}
-    for value in values:
-        try:
-            record = decode(value)
-        except MalformedMessage:
-            continue
+    for record in _readable(values):
         if isinstance(record, metadata_records.TopicRecord):
             names[record.topic_id] = record.name
         elif isinstance(record, metadata_records.RemoveTopicRecord):
@@ -110,3 +106,23 @@ def topic_configs(values: Iterable[bytes]) -> Configs:
             else:
                 of_topic[record.name] = record.value
     return configs
+
+
+def topic_ids(values: Iterable[bytes]) -> dict[str, bytes]:
+    """Returns the id of each topic that exists after these values are applied, oldest first. Unreadable values are
+    skipped."""
+    names: dict[bytes, str] = {}
+    for record in _readable(values):
+        if isinstance(record, metadata_records.TopicRecord):
+            names[record.topic_id] = record.name
+        elif isinstance(record, metadata_records.RemoveTopicRecord):
+            names.pop(record.topic_id, None)
+    return {name: topic_id for topic_id, name in names.items()}
+
+
+def _readable(values: Iterable[bytes]) -> Iterator[Any]:
+    for value in values:
+        try:
+            yield decode(value)
+        except MalformedMessage:
+            continue

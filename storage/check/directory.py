@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.limits import INT32_MAX
@@ -20,7 +20,7 @@ from ..errors import StorageError
 from ..format import checkpoint
 from ..format.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
 from ..format.meta_properties import parse_meta_properties
-from ..format.partition_metadata import FILE_NAME, decode_id, read_topic_id
+from ..format.partition_metadata import FILE_NAME, decode_id, encode_id, read_topic_id
 from ..io.files import Files
 from .internal_records import INTERNAL_TOPICS, RecordCheck
 from .partition import LEFTOVERS, Circumstances, Finding, Walk
@@ -39,6 +39,7 @@ _SET_ASIDE = {
 }
 
 MayHaveGaps = Callable[[str], bool]
+TopicIds = Callable[[], Mapping[str, bytes]]
 EachFolder = Callable[[list[inspect.PartitionFolder]], Iterable[inspect.PartitionFolder]]
 """Whether a topic's cleanup policy includes compaction, or is unknown."""
 
@@ -67,8 +68,10 @@ class Verification:
         chosen: Callable[[str, int], bool] = lambda topic, partition: True,
         files: Files = inspect.INSPECTION_FILES,
         check: RecordCheck | None = None,
+        topic_ids: TopicIds = dict,
     ) -> None:
-        """`deep` opens the batches; `check` is then applied to the records of internal topics."""
+        """`deep` opens the batches; `check` is then applied to the records of internal topics. `topic_ids` reads the
+        ids of the directory's metadata log."""
         self.root = os.fspath(directory)
         self._files = files
         self.report = Report(clean=files.exists(os.path.join(self.root, CLEAN_SHUTDOWN)))
@@ -76,6 +79,7 @@ class Verification:
         self._deep = deep
         self._check = check
         self._may_have_gaps = may_have_gaps
+        self._topic_ids = topic_ids
         self._chosen = chosen
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
         self._ids: dict[tuple[str, int], tuple[str, bytes]] = {}
@@ -121,15 +125,33 @@ class Verification:
         self._ids.pop((folder.topic, folder.partition), None)
 
     def identities(self) -> Iterator[Finding]:
-        """Yields the verified partitions whose topic id differs from that of most partitions of the topic."""
+        """Yields the verified partitions whose topic id differs from that of the metadata log, or from that of most
+        partitions of the topic. A broker sets the former aside when it starts, and serves an empty log."""
         counts: dict[str, Counter[bytes]] = {}
         known = {key: found for key, found in self._ids.items() if found[1] != ZERO_UUID}
         for (topic, _), (_, topic_id) in known.items():
             counts.setdefault(topic, Counter())[topic_id] += 1
+        by_log = dict(self._topic_ids()) if known else {}
         for (topic, _), (path, topic_id) in known.items():
-            if counts[topic].most_common(1)[0][0] != topic_id:
+            if self._is_other(path, topic, topic_id, by_log):
+                what = f"topic id {encode_id(topic_id)}, by the metadata log {encode_id(by_log[topic])}"
+            elif topic not in by_log and counts[topic].most_common(1)[0][0] != topic_id:
                 what = "another topic id than that of the topic's other partitions"
-                yield Finding(f"{os.path.basename(path)}/{FILE_NAME}", None, None, what, True, "identity")
+            else:
+                continue
+            yield Finding(f"{os.path.basename(path)}/{FILE_NAME}", None, None, what, True, "identity")
+
+    def _is_other(self, path: str, topic: str, topic_id: bytes, by_log: dict[str, bytes]) -> bool:
+        """Returns whether the metadata log has another id of a topic. In a directory in use the topic may have been
+        created again since one of them was read."""
+        if by_log.get(topic, topic_id) == topic_id:
+            return False
+        if self.report.clean:
+            return True
+        by_log.update(self._topic_ids())
+        with contextlib.suppress(StorageError):
+            return by_log.get(topic, topic_id) != topic_id == read_topic_id(self._files, path)
+        return False
 
     # -- files outside partitions
 

@@ -85,7 +85,8 @@ class Run(NamedTuple):
     Sequences are -1 for batches without them. `newest_...` belongs to the last batch. `marker`: txn_index.ABORT or
     COMMIT, OTHER_CONTROL for a control batch of another kind, NO_MARKER. `missing`: the number of offsets between the
     segment's base and the first batch that are in no sound entry, or in an empty batch without producer as a repair
-    writes it. `base_ms` is the base timestamp of the first batch.
+    writes it. `base_ms` is the base timestamp of the first batch; `appended_ms` the broker's time of its append, -1 if
+    the batch has the producer's.
     """
 
     position: int
@@ -105,6 +106,7 @@ class Run(NamedTuple):
     marker: int
     coordinator_epoch: int
     missing: int
+    appended_ms: int = -1
 
     def newest(self) -> BatchHeader:
         """Returns the header of the last batch, with the fields that the producer state needs."""

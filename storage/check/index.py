@@ -56,6 +56,11 @@ class _Entries:
         with source:
             yield cls(path, source, base_offset, may_have_zeros)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        return 0 if self._source is None else self._source.size
+
     def _read(self) -> Iterator[tuple[int, int]]:
         source, size = self._source, self.layout.size
         position = 0
@@ -97,6 +102,7 @@ class OffsetEntries(_Entries):
     layout = struct.Struct(">ii")
 
     def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
+        self.indexed = -1  # the position of the last entry that agrees with the log
         self._owed = -1  # an offset that a later batch must end with
         self._last = -1
         super().__init__(path, source, base_offset, may_have_zeros)
@@ -110,7 +116,7 @@ class OffsetEntries(_Entries):
                 return self._stop(f"position {at}, where no entry of the log begins")
             if relative <= self._last or self._owed >= 0:
                 return self._stop(f"relative offset {relative} at position {at} does not follow {self._last}")
-            self._last = relative
+            self._last, self.indexed = relative, at
             self._owed = self._base_offset + relative
             self._advance()
         if self._owed >= 0:
@@ -150,6 +156,7 @@ class TimeEntries(_Entries):
 
     def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
         self._largest_ms = self._last_ms = -1
+        self.taken = 0  # entries that agree with the log
         self._passed_over = False
         super().__init__(path, source, base_offset, may_have_zeros)
 
@@ -170,6 +177,7 @@ class TimeEntries(_Entries):
             if self._largest_ms > timestamp_ms:
                 return self._stop(f"timestamp {timestamp_ms} at offset {offset}, where {self._largest_ms} came before")
             self._last_ms = timestamp_ms
+            self.taken += 1
             self._advance()
         self._largest_ms = max(self._largest_ms, header.max_timestamp)
         return None

@@ -179,6 +179,7 @@ class Walk:
         if self._expected is None or not first.is_sure or first.offset > self._expected:
             self._doubt = max(self._doubt, first.offset)
         if self._expected is None or not first.is_sure:
+            self._has_gaps = True
             self.missing += 1
         elif first.offset > self._expected:
             self._has_gaps = True

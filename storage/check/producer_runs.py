@@ -7,7 +7,7 @@ those of other producers, since they begin no transaction.
 
 from __future__ import annotations
 
-from ...protocol.records.batch import BatchHeader
+from ...protocol.records.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from .. import inspect
 from ..producers import txn_index
 from ..producers.producer_state import SEQUENCE_SPACE, at_or_below
@@ -116,6 +116,7 @@ def _run(known: _Known) -> Run:
         NO_MARKER,
         -1,
         known.missing,
+        _appended_ms(first),
     )
 
 
@@ -139,7 +140,13 @@ def _single(found: inspect.BatchFacts, missing: int, marker: int = NO_MARKER, co
         marker,
         coordinator_epoch,
         missing,
+        _appended_ms(header),
     )
+
+
+def _appended_ms(header: BatchHeader) -> int:
+    """Returns the time of the append with `message.timestamp.type=LogAppendTime`, else -1."""
+    return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else -1
 
 
 def _marker(log: inspect.Source, found: inspect.BatchFacts) -> tuple[int, int]:

@@ -370,8 +370,11 @@ class Repair:
             counted = ids.get(folder.topic, Counter()).most_common(2)
             finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
             if topic_id not in (None, ZERO_UUID):
-                if topic_id != counted[0][0]:  # the records may be those of a deleted topic
-                    finding = finding._replace(what="another topic id than that of the topic's other partitions")
+                true = self._options.topic_ids.get(folder.topic)
+                if topic_id != (counted[0][0] if true is None else true):
+                    # the records may be those of a deleted topic
+                    other = "that of the topic's other partitions" if true is None else "that of the metadata log"
+                    finding = finding._replace(what=f"another topic id than {other}")
                     yield Step(
                         finding,
                         "cannot be mended: remove the folder, or only this file if the records are the topic's",

@@ -13,6 +13,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+from ...protocol.records.batch import BatchHeader
 from .. import inspect
 from ..format.file_names import METADATA_TOPIC
 from ..format.index import MAX_RELATIVE_OFFSET
@@ -21,9 +22,11 @@ from ..segments.entry_check import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_p
 from . import internal_records
 from .facts import Bad, End, EpochStretch, Events, Finding, First, SegmentTask, SnapshotDue
 from .index import OffsetEntries, TimeEntries
+from .index_tail import IndexTail
 from .producer_runs import OpenRuns
 
 BAD_STRETCHES_MAX = 1000
+_ELSEWHERE = (OFFSET, TOO_FAR, OVERLAP)
 _MAGIC_POSITION = 16
 
 Entries = Iterator[inspect.BatchFacts | inspect.Damage]
@@ -91,7 +94,10 @@ class _SegmentPass:
         self._sound_end: int | None = None  # set at the first bad entry
         self._bad_before = False  # the entry before is bad: the next offset is unknown
         self._held: Finding | None = None  # the finding about that entry, which may explain the following ones
-        self._held_next = -1  # the next offset if that entry and following ones were written twice
+        # the next offset if that entry and following ones were written twice, or are of another segment
+        self._held_next = -1
+        self._held_kind = ""
+        self._held_entries = 0
         # expected offset, the entry with the jump, reported?
         self._jump: tuple[int, inspect.BatchFacts, bool] | None = None
         # the entry before, not yet accepted: offsets are missing before it
@@ -103,6 +109,7 @@ class _SegmentPass:
         self._bad: list[tuple[int, int | None]] = []
         self._largest_ms = -1
         self._read_bytes = log.size
+        self._tail = IndexTail()
         self._producers = OpenRuns()
         self._stretch: EpochStretch | None = None
 
@@ -156,7 +163,11 @@ class _SegmentPass:
     def _index_findings(self) -> Events:
         task = self._task
         largest = self._largest_ms if _closed_indexes(task) else -1
-        both = ((self._offsets, self._offsets.end(self._log.size)), (self._times, self._times.end(largest)))
+        by_offset, by_time = self._offsets.end(self._log.size), self._times.end(largest)
+        if self._offsets.exists and _closed_indexes(task) and not (self._bad or by_offset or by_time):
+            cut = self._tail.problem()
+            by_offset = by_offset if cut is None else [(self._offsets.size_bytes, *cut)]
+        both = ((self._offsets, by_offset), (self._times, by_time))
         for index, problems in both:
             name = f"{task.label}/{os.path.basename(index.path)}"
             for at, what, wrong in problems:
@@ -206,19 +217,19 @@ class _SegmentPass:
         header = found.header
         problem = entry_problem(found, self._place._replace(expected=self._expected))
         kind, words = problem if problem is not None else (None, "")
-        if kind == OFFSET:
-            if self._jump is not None and header.base_offset >= self._jump[0]:
-                self._pending = None
-                yield from self._blame_the_jump(found, *self._jump)
-                kind = None
-            elif self._held is not None and header.base_offset == self._held_next:
-                self._held_next = header.next_offset  # another entry that was written twice
-                return
+        if self._held is not None and kind == self._held_kind and self._continues_held(header):
+            self._held_next = header.next_offset
+            self._held_entries += 1
+            return
+        if kind == OFFSET and self._jump is not None and header.base_offset >= self._jump[0]:
+            self._pending = None
+            yield from self._blame_the_jump(found, *self._jump)
+            kind = None
         yield from self._believe_pending()
         yield from self._report_held()
         if kind is not None and kind != GAP:
             self._compared = self._compared and kind not in (OFFSET, TOO_FAR, OVERLAP)
-            yield from self._put_aside(found, words, kind == OFFSET)
+            yield from self._put_aside(found, words, kind if kind in _ELSEWHERE else "")
             return
         if what is not None and kind is None:
             yield from self._put_aside(found, what)
@@ -284,11 +295,19 @@ class _SegmentPass:
             self._bad.append((expected, None))
             yield from self._bad_from_here(Finding(self._file, jumper.position, other.base_offset, what), expected)
 
-    def _put_aside(self, found: inspect.BatchFacts, what: str, is_again: bool = False) -> Events:
-        """Skips a bad entry. None of its fields is trusted except its size."""
+    def _continues_held(self, header: BatchHeader) -> bool:
+        """Returns whether an entry follows the held one in the log from which both were copied."""
+        return 0 <= self._held_next == header.base_offset or (
+            self._task.gaps and 0 <= self._held_next < header.base_offset
+        )
+
+    def _put_aside(self, found: inspect.BatchFacts, what: str, kind: str = "") -> Events:
+        """Skips a bad entry. None of its fields is trusted except its size. Entries of the same `kind` that follow it
+        are part of the finding."""
         header = found.header
         self._held = Finding(self._file, found.position, header.base_offset, what)
-        self._held_next = header.next_offset if is_again else -1
+        self._held_next = header.next_offset if kind else -1
+        self._held_kind, self._held_entries = kind, 1
         if not self._bad_before:
             self._bad.append((self._expected, None))
         self._bad_before = True
@@ -299,8 +318,18 @@ class _SegmentPass:
 
     def _report_held(self) -> Events:
         finding, self._held = self._held, None
-        if finding is not None:
-            yield from self._bad_from_here(finding)
+        if finding is None:
+            return
+        if self._held_entries > 1:
+            first, last = finding.offset, self._held_next - 1
+            what = f"{finding.what}; it and the {self._held_entries - 1} entries after it have offsets {first}-{last}"
+            if not finding.byte and self._held_entries == self._seen:
+                what = (
+                    f"all {self._held_entries} entries have offsets {first}-{last}, the segment's begin at "
+                    f"{self._task.segment.base_offset}: the file of another segment"
+                )
+            finding = finding._replace(what=what)
+        yield from self._bad_from_here(finding)
 
     def _bad_from_here(self, finding: Finding, sound_end: int | None = None) -> Events:
         if self._sound_end is None:
@@ -333,6 +362,7 @@ class _SegmentPass:
         if self._compared:
             self._offsets.take(found.position, self._expected - 1)
             self._times.take(header)
+            self._tail.add(found.position, indexed=self._offsets.indexed == found.position, times=self._times.taken)
 
     def _end_stretch(self) -> Events:
         if self._stretch is not None:

@@ -117,6 +117,14 @@ def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | No
     return None if folder is None else metadata_values.topic_configs(metadata_log.values(folder))
 
 
+def topic_ids(partitions: Sequence[inspect.PartitionFolder]) -> dict[str, bytes]:
+    """Returns topic name -> topic id from `__cluster_metadata-0`; empty without it."""
+    for folder in partitions:
+        if (folder.topic, folder.partition) == (metadata_values.TOPIC, 0):
+            return metadata_values.topic_ids(metadata_log.values(folder))
+    return {}
+
+
 # Output
 
 

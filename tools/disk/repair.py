@@ -13,11 +13,7 @@ import json
 import os
 from collections.abc import Callable, Generator, Sequence
 
-from ...broker.metadata.log import TOPIC as METADATA_TOPIC
-from ...broker.metadata.log import decode
 from ...protocol.arguments import Parser
-from ...protocol.errors import MalformedMessage
-from ...protocol.internal_records.metadata_records import RemoveTopicRecord, TopicRecord
 from ...protocol.mistakes import complain
 from ...protocol.text import visible
 from ...storage import inspect
@@ -27,10 +23,9 @@ from ...storage.format.file_names import LOCK
 from ...storage.io.copy_on_write import Overlay, ReadOnlyFiles
 from ...storage.io.files import DiskFiles
 from ...storage.io.undo_journal import Backup, NoBackup, put_back
-from ...storage.log_dir import metadata_log
 from ..command_line import FOUND_DAMAGE, printing
 from ..terminal import Progress
-from .formats import topic_configs
+from .formats import topic_configs, topic_ids
 from .verify import gaps_by_config, mark_of, text_of
 
 PROGRAM = "ottla repair"
@@ -115,22 +110,6 @@ def _options(root: str, keep_sound: bool) -> Options:
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 4096
 
     return Options(keep_sound, gaps_by_config(root), topic_ids(partitions), interval)
-
-
-def topic_ids(partitions: Sequence[inspect.PartitionFolder]) -> dict[str, bytes]:
-    """Returns topic name -> topic id from `__cluster_metadata-0`; empty without it."""
-    ids: dict[str, bytes] = {}
-    for folder in partitions:
-        if (folder.topic, folder.partition) != (METADATA_TOPIC, 0):
-            continue
-        for value in metadata_log.values(folder):
-            with contextlib.suppress(MalformedMessage):
-                record = decode(value)
-                if isinstance(record, TopicRecord):
-                    ids[record.name] = record.topic_id
-                elif isinstance(record, RemoveTopicRecord):
-                    ids = {name: topic_id for name, topic_id in ids.items() if topic_id != record.topic_id}
-    return ids
 
 
 def _run(parsed: argparse.Namespace, root: str, only: str | None, place: str) -> int:

@@ -21,7 +21,7 @@ from ...storage.check.directory import Finding, MayHaveGaps, Verification
 from ...storage.errors import StorageError
 from ..command_line import FOUND_DAMAGE, number, printing
 from ..terminal import GREEN, RED, YELLOW, Progress, painted
-from .formats import topic_configs
+from .formats import topic_configs, topic_ids
 
 PROGRAM = "ottla verify"
 
@@ -42,7 +42,12 @@ def verify(arguments: Sequence[str]) -> int:
     try:
         gaps = gaps_by_config(parsed.directory)
         verification = Verification(
-            parsed.directory, deep=parsed.records, may_have_gaps=gaps, chosen=chosen, check=problem_of
+            parsed.directory,
+            deep=parsed.records,
+            may_have_gaps=gaps,
+            chosen=chosen,
+            check=problem_of,
+            topic_ids=lambda: topic_ids(inspect.partitions(parsed.directory)),
         )
     except StorageError as error:
         return complain(PROGRAM, error)

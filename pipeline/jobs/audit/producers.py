@@ -23,13 +23,19 @@ RUNS_KEPT = 8
 PART = "producers"
 
 
+COORDINATOR, BROKER, PRODUCER = "coordinator", "broker", "producer"
+
+
 class OpenTransaction(NamedTuple):
-    """A transaction without an end in the log; `since_ms` is the timestamp of its first batch."""
+    """A transaction without an end in the log. `since_ms` is the time of its start by `since_by`: the coordinator's
+    records, else the time at which the broker appended its first batch, else that batch's timestamp by the producer.
+    """
 
     producer_id: int
     epoch: int
     first_offset: int
     since_ms: int
+    since_by: str = PRODUCER
 
 
 class EndedTransaction(NamedTuple):
@@ -67,6 +73,11 @@ class _Known:
         self.old: tuple[int, int] | None = None  # (epoch, last sequence) of a reported run of an old epoch
         self.missing = 0
         self.written: deque[_Written] = deque(maxlen=RUNS_KEPT)
+
+
+def _begun(run: Run) -> OpenTransaction:
+    times = (run.base_ms, PRODUCER) if run.appended_ms < 0 else (run.appended_ms, BROKER)
+    return OpenTransaction(run.producer_id, run.epoch, run.base_offset, *times)
 
 
 def _after(sequence: int) -> int:
@@ -219,16 +230,14 @@ class Producers:
         held = self._open.get(run.producer_id)
         if held is None:
             if run.transactional and run.records:  # one without records is left by a cleaner of an ended one
-                transaction = OpenTransaction(run.producer_id, run.epoch, run.base_offset, run.base_ms)
-                self._open[run.producer_id] = _Open(transaction, missing)
+                self._open[run.producer_id] = _Open(_begun(run), missing)
             return None
         transaction = held.transaction
         if run.epoch <= transaction.epoch and run.transactional:
             return None
         del self._open[run.producer_id]
         if run.transactional and run.records:
-            begun = OpenTransaction(run.producer_id, run.epoch, run.base_offset, run.base_ms)
-            self._open[run.producer_id] = _Open(begun, missing)
+            self._open[run.producer_id] = _Open(_begun(run), missing)
         if missing > held.missing or run.epoch < transaction.epoch:
             return None
         continues = f"writes with epoch {run.epoch}" if run.epoch > transaction.epoch else "writes outside of it"

@@ -11,9 +11,11 @@ Owns the words. The document of `to_dict` and `to_json`, sizes in bytes and time
                                  [{topic, partition, folder, segments, bytes, batches, records, log_start_offset,
                                    first_offset, end_offset (null: not known), last_stable_offset, missing_offsets,
                                    holes, producers, leader_epochs: [{epoch, start_offset}], transactions}]
-    transactions                 {commits, aborts, open: [{producer_id, epoch, first_offset, since, age_ms}],
+    transactions                 {commits, aborts,
+                                  open: [{producer_id, epoch, first_offset, since, since_by, age_ms}],
                                   aborted: [{producer_id, epoch, first_offset, marker_offset}]}; the first 100 of each
 
+`since_by` is the clock: coordinator (the record of `__transaction_state`), broker (LogAppendTime) or producer.
 `batches` counts log entries: for the old formats messages and wrappers. An offset is missing if no batch has it:
 compacted, or lost. A part is log, index, snapshot, transactions, epochs, checkpoint, identity, leftover or producers.
 """
@@ -71,6 +73,7 @@ class PartitionFacts:
                 "epoch": one.epoch,
                 "first_offset": one.first_offset,
                 "since": one.since_ms,
+                "since_by": one.since_by,
                 "age_ms": max(now_ms - one.since_ms, 0) if one.since_ms >= 0 else None,
             }
             for one in self.open[:LISTED_MAX]
@@ -237,6 +240,7 @@ def _open_lines(partition: PartitionFacts, now_ms: int) -> Iterator[str]:
         age = ""
         if one.since_ms >= 0:
             age = f", since {moment(one.since_ms)} UTC, for {elapsed(max(now_ms - one.since_ms, 0))}"
+            age += f" by the {one.since_by}'s clock"
         yield f"  {name}: producer {one.producer_id} has a transaction open from offset {one.first_offset} on{age}"
     if len(partition.open) > _SHOWN:
         yield f"  {name}: and {len(partition.open) - _SHOWN} more"

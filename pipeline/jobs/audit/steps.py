@@ -17,10 +17,11 @@ from ....storage.check.facts import End, Finding, Run
 from ....storage.check.partition import Walk
 from ....storage.errors import StorageError
 from ...backend import ReadError
-from ..partitions import topic_configs
-from .producers import Producers
+from ..partitions import topic_configs, topic_ids
+from .producers import COORDINATOR, Producers
 from .report import AuditReport, DirectoryAudit, PartitionFacts
 from .tasks import FINDINGS_MAX, Packed, SegmentItem, look_over
+from .transaction_times import OpenInPartition, begun_ms
 
 Runner = Callable[[Sequence[SegmentItem]], Iterable[tuple[SegmentItem, Packed]]]
 """Runs the task of each item, in any order, and yields each item with its result."""
@@ -101,7 +102,7 @@ class _Root:
         self._is_whole = folders is None
         try:
             gaps = _gaps(path)
-            self.verification = Verification(path, deep=records, may_have_gaps=gaps)
+            self.verification = Verification(path, deep=records, may_have_gaps=gaps, topic_ids=lambda: topic_ids(path))
             # Read before the logs: writes made meanwhile are then in the logs only.
             self._beside = list(self.verification.other_findings())
         except (StorageError, OSError) as error:
@@ -147,7 +148,19 @@ class _Root:
                     audit.add(finding)
         for finding in self.verification.identities():
             audit.add(finding)
+        self._time_transactions(audit)
         return audit
+
+    def _time_transactions(self, audit: DirectoryAudit) -> None:
+        """Takes the start of open transactions from their coordinator, if its records are in this directory."""
+        if not any(partition.open for partition in audit.partitions):
+            return
+        by_coordinator = begun_ms(self.verification.root)
+        for partition in audit.partitions:
+            for number, one in enumerate(partition.open):
+                key = OpenInPartition(one.producer_id, one.epoch, partition.topic, partition.partition)
+                if key in by_coordinator:
+                    partition.open[number] = one._replace(since_ms=by_coordinator[key], since_by=COORDINATOR)
 
 
 def _gaps(root: str) -> MayHaveGaps:

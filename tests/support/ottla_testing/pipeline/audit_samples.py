@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from ottla.pipeline.jobs.audit.report import AuditReport
 from ottla.pipeline.jobs.audit.steps import Audit
+from ottla.pipeline.jobs.partitions import topic_ids
 from ottla.protocol.records.batch import Record
 from ottla.storage import inspect
 from ottla.storage.check.directory import Verification
@@ -185,7 +186,9 @@ def shown(findings: Sequence[Finding]) -> list[str]:
 
 def verified(root: Path, *, records: bool = True, gaps: bool = False) -> list[Finding]:
     """Returns the findings of `ottla verify`."""
-    found = Verification(root, deep=records, may_have_gaps=lambda topic: gaps).findings()
+    found = Verification(
+        root, deep=records, may_have_gaps=lambda topic: gaps, topic_ids=lambda: topic_ids(str(root))
+    ).findings()
     return [one for one in found if one.wrong]
 
 
