@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from . import java
+from . import cluster, java
 from .extras import needed
 
 with needed():
@@ -34,10 +34,12 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     `session(**{"spark.driver.memory": "4g"})`. They override the settings for a local master: loopback addresses, no
     web interface, a progress bar if stderr is a terminal, and only errors in the log. With every master, filter
     pushdown is enabled (the option `pushdown` decides whether a source applies it), and tasks run in this process's
-    Python unless PYSPARK_PYTHON names another. The heap is Spark's default, 1 GiB. Raises SetupError if there is no
-    Java.
+    Python unless PYSPARK_PYTHON or `spark.pyspark.python` names another: on a cluster, that path must exist on every
+    worker and have Ottla installed. The heap is Spark's default, 1 GiB. Raises SetupError if there is no Java, and for
+    settings of Spark Connect.
     """
     given = settings(master, conf, os.environ, terminal=sys.stderr is not None and sys.stderr.isatty())
+    cluster.check_classic(given, os.environ)
     builder = SparkSession.builder
     for key, value in given.items():
         builder = builder.config(key, value)
@@ -93,11 +95,15 @@ def settings(
 
 
 def variables(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables for the start of Spark that are not set yet. Raises NoJava."""
-    if SUBMITTED in environ:
-        return {}
-    python = environ.get("PYSPARK_PYTHON", sys.executable)
+    """Returns the environment variables for the start of Spark that are not set yet. Raises NoJava.
+
+    PySpark sends PYSPARK_PYTHON to the workers, without it `python3`, which rarely has Ottla; under `spark-submit`,
+    too.
+    """
+    python = given.get(cluster.PYTHON) or environ.get("PYSPARK_PYTHON") or sys.executable
     wanted = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": environ.get("PYSPARK_DRIVER_PYTHON", python)}
+    if SUBMITTED in environ:
+        return wanted
     if is_local(given["spark.master"]) and "SPARK_LOCAL_IP" not in environ:
         wanted["SPARK_LOCAL_IP"] = LOOPBACK
     if SparkContext._gateway is None:  # a process keeps its JVM for all its sessions

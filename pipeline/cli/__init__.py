@@ -11,17 +11,23 @@ PATH`.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...storage.io import permissions
+from ..cluster import PYTHON
 from ..extras import SetupError, needed
 from ..jobs.command import Job, setting
 from .output import check_files, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["complain", "pipeline"]
 
@@ -47,6 +53,26 @@ def pipeline(arguments: Sequence[str]) -> int:
         return complain(program, _one_line(error))
 
 
+class _PrintScript(argparse.Action):
+    """Prints the words for `spark-submit $(ottla pipeline --script)`, and exits.
+
+    Without the settings `spark-submit` starts `python3` at the driver and at the workers, whatever that is there.
+    """
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> None:
+        print(*script_words(os.environ, sys.executable))
+        parser.exit()
+
+
+def script_words(environ: Mapping[str, str], python: str) -> list[str]:
+    """Returns the words that run the jobs with `spark-submit`: this Python for driver and workers, unless the
+    environment names one, and the path of the script."""
+    if environ.get("PYSPARK_PYTHON") or environ.get("PYSPARK_DRIVER_PYTHON"):
+        return [str(SCRIPT)]
+    names = (PYTHON, "spark.pyspark.driver.python")
+    return [*(word for name in names for word in ("--conf", f"{name}={python}")), str(SCRIPT)]
+
+
 def _job(name: str) -> Job:
     """Imports a job's module and returns the job."""
     (module,) = (module for module in MODULES if _command(module) == name)
@@ -70,7 +96,8 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         description="Jobs on Spark over the log directories and topics of Ottla and of Apache Kafka.",
         epilog=f"{PROGRAM} JOB --help lists the options of a job.",
     )
-    parser.add_argument("--script", action="version", version=str(SCRIPT), help="print the path for spark-submit")
+    words = "print the words for spark-submit: the script, and this Python unless PYSPARK_PYTHON is set"
+    parser.add_argument("--script", action=_PrintScript, nargs=0, help=words)
     jobs = parser.add_subparsers(dest="job", required=True, metavar="|".join(names))
     for name in names:
         if requested is None or name == requested:
@@ -104,7 +131,7 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
     except Exception as error:
         return complain(program, _one_line(_message_of(error)))
     from ..jobs.spark_tasks import Meter
-    from .spark_start import hushed, start
+    from .spark_start import LateSession
 
     quiet = parsed.quiet or sys.stderr is None
     plan: list[str] = []
@@ -114,14 +141,15 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
         if not quiet and not parsed.dry_run:  # in a dry run the plan goes to stdout
             print(f"{program}: {line}", file=sys.stderr, flush=True)
 
-    spark = start(program, parsed.master, dict(parsed.conf))
+    spark = LateSession(program, parsed.master, dict(parsed.conf))
     try:
-        report, code = job.run(spark, parsed, on_plan, None if quiet else Meter(program))
+        report, code = job.run(cast("SparkSession", spark), parsed, on_plan, None if quiet else Meter(program))
     except Exception as error:
         return complain(program, _one_line(_message_of(error)), FAILED)
     finally:
-        with hushed():
-            spark.stop()
+        spark.end()
+    if not (spark.is_started or code or quiet or parsed.dry_run):
+        print(f"{program}: nothing to do, Spark was not started", file=sys.stderr, flush=True)
     return write(parsed, program, report, plan, code)
 
 

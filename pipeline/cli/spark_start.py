@@ -8,13 +8,40 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..extras import SetupError
 from ..jobs.command import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class LateSession:
+    """A session that starts when a job first uses it: a job that has nothing to do starts no JVM."""
+
+    def __init__(self, name: str, master: str | None, conf: Mapping[str, str]) -> None:
+        self._arguments = (name, master, conf)
+        self._session: SparkSession | None = None
+
+    @property
+    def is_started(self) -> bool:
+        return self._session is not None
+
+    def started(self) -> SparkSession:
+        """Returns the session, started. Raises SetupError."""
+        if self._session is None:
+            self._session = start(*self._arguments)
+        return self._session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.started(), name)
+
+    def end(self) -> None:
+        """Stops the session, if it was started."""
+        if self._session is not None:
+            with hushed():
+                self._session.stop()
 
 
 def start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSession:

@@ -25,6 +25,8 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
 
 from ...protocol import text
+from ..cluster import context_of, worker_python
+from ..extras import SetupError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -126,7 +128,18 @@ def bundles(sizes: Sequence[int], cores: int) -> list[list[int]]:
 
 def tasks(spark: SparkSession, items: Iterable[Item], *, bytes_of: Callable[[Item], int]) -> int:
     """Returns the number of tasks of `run` for these items."""
-    return len(bundles([bytes_of(item) for item in items], spark.sparkContext.defaultParallelism))
+    sizes = [bytes_of(item) for item in items]
+    return len(bundles(sizes, parallelism(spark))) if sizes else 0
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Returns the number of tasks that run at the same time. Raises SetupError for a session of Spark Connect."""
+    return context_of(spark).defaultParallelism
+
+
+def ended(spark: SparkSession, error: Exception) -> JobError | SetupError:
+    """Returns the error of a job that Spark ended: one of the workers' Python by itself, else a JobError."""
+    return worker_python(error, context_of(spark).pythonExec) or JobError(f"Spark ended the job: {sentence(error)}")
 
 
 def run(
@@ -142,10 +155,15 @@ def run(
     done.
 
     `bytes_of` returns the size of an item. `on_progress` receives the progress, for example a `Meter`. `name` is shown
-    in Spark's UI. The first failing item raises JobError and cancels the rest, as does closing the iterator.
+    in Spark's UI. The first failing item raises JobError and cancels the rest, as does closing the iterator. SetupError
+    if the workers' Python lacks Ottla. Without items the session is not used.
     """
     sizes = [bytes_of(item) for item in items]
-    context = spark.sparkContext
+    if not items:
+        if on_progress is not None:
+            on_progress(Progress(0, 0, 0, 0, 0.0, ended=True))
+        return
+    context = context_of(spark)
     parts = [[(index, items[index]) for index in part] for part in bundles(sizes, context.defaultParallelism)]
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     group = f"{name}-{uuid.uuid4()}"
@@ -168,8 +186,7 @@ def run(
             on_progress(Progress(len(done), len(items), done_bytes, all_bytes, time.monotonic() - began, ended))
 
     thread = InheritableThread(target=drive, daemon=True)
-    if parts:
-        thread.start()
+    thread.start()
     try:
         while len(done) < len(items):
             try:
@@ -180,7 +197,7 @@ def run(
             if found is None:
                 raise JobError(f"Spark ended the job without a result for {items[min(set(range(len(items))) - done)]}")
             if isinstance(found, Exception):
-                raise JobError(f"Spark ended the job: {sentence(found)}") from found
+                raise ended(spark, found) from found
             index, result, problem = found
             if problem is not None:
                 raise JobError(f"{items[index]}: {problem}")
@@ -194,8 +211,7 @@ def run(
         if thread.is_alive() and len(done) < len(items):
             with contextlib.suppress(Exception):  # a stopped session has nothing to cancel
                 context.cancelJobGroup(group)
-        if parts:
-            thread.join(timeout=10)
+        thread.join(timeout=10)
 
 
 class _Inbox(AccumulatorParam[list[Any]]):

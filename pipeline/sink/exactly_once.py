@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
+from ..cluster import context_of, worker_python
 from .errors import SinkError, SinkFenced
 from .gathered_writes import needed
 from .options import SinkOptions
@@ -164,7 +165,7 @@ def refuse_speculation(spark: SparkSession) -> None:
 
 def _property(spark: SparkSession, name: str) -> str | None:
     """Returns a local property of the thread that runs a micro-batch."""
-    return spark.sparkContext.getLocalProperty(name)
+    return context_of(spark).getLocalProperty(name)
 
 
 def _of_query(spark: SparkSession) -> str:
@@ -236,7 +237,7 @@ def _send_to_topics(
     if not kept:
         rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        with _own_sentences():
+        with _own_sentences(rows):
             topics = [row[0] for row in rows.select("topic").distinct().collect()]
         if None in topics:
             raise SinkError("a row has no topic: set the option topic, or the column topic of the row")
@@ -260,7 +261,7 @@ def _send(
     if len(targets) > MOST_TARGETS:
         raise SinkError(f"the topics have {len(targets)} partitions, more than the maximum of {MOST_TARGETS}")
     transaction.add(targets)
-    cores = rows.sparkSession.sparkContext.defaultParallelism
+    cores = context_of(rows.sparkSession).defaultParallelism
     work = Work(
         options,
         grant,
@@ -269,7 +270,7 @@ def _send(
         now_ms,
         "headers" in rows.columns,
         uuid.uuid4().hex,
-        _Computations.of(rows.sparkSession.sparkContext),
+        _Computations.of(context_of(rows.sparkSession)),
     )
     return run(rows, work)
 
@@ -291,7 +292,7 @@ def run(rows: DataFrame, work: Work) -> list[Sent]:
         shuffled = shuffled.sortWithinPartitions(PLACE)
     sent = shuffled.select(PLACE, *names).mapInArrow(partial(_send_task, work), from_arrow_schema(_RESULT))
     try:
-        with _own_sentences():
+        with _own_sentences(rows):
             found = sorted(Sent(*row) for row in sent.collect())
     finally:
         computed = _Computations.taken(work.write)
@@ -320,11 +321,17 @@ def _quoted(name: str) -> str:
 class _own_sentences:
     """Raises the error of a task instead of Spark's report of it."""
 
+    def __init__(self, rows: DataFrame) -> None:
+        self._python = context_of(rows.sparkSession).pythonExec
+
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, PySparkException) and (ours := own_error(str(error))) is not None:
+        if not isinstance(error, PySparkException):
+            return
+        ours = own_error(str(error)) or worker_python(error, self._python)
+        if ours is not None:
             raise ours from error
 
 

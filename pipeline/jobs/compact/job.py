@@ -24,10 +24,11 @@ from pyspark.sql import SparkSession
 from ....protocol.text import size as size_text
 from ....storage.io.files import DiskFiles
 from ...backend import ReadError
+from ...cluster import context_of
 from .. import spark_tasks
 from ..in_place.directory_hold import Held, distinct, held
 from ..partitions import topic_configs
-from ..spark_tasks import JobError, ProgressCallback
+from ..spark_tasks import ProgressCallback
 from .configs import Settings, compacted_topics
 from .last_offsets import ROWS, KeysItem, Part, keys_of, settle, split, write_settled
 from .report import CompactReport, report_of
@@ -84,7 +85,8 @@ def compact(
                 )
             except ReadError as error:
                 unplanned.append((folder.topic, str(error)))
-        space = check_space(plans, spark.sparkContext.defaultParallelism)
+        due = any(plan.groups for plan in plans)
+        space = check_space(plans, spark_tasks.parallelism(spark)) if due else []
         rooms = [f"{root}: {size_text(need)} needed, {size_text(left)} free" for root, need, left in space]
         for line in (*plan_lines(plans), *rooms):
             if on_plan is not None:
@@ -190,7 +192,7 @@ def _shuffle(spark: SparkSession, work: Compaction) -> None:
         for (number, _), own in parts.items():
             yield number, write_settled(DiskFiles(), directories[number][0], settle(own))
 
-    context = spark.sparkContext
+    context = context_of(spark)
     try:
         context.setJobDescription("ottla compact: last offsets")
         slices = min(len(sources), max(context.defaultParallelism * spark_tasks.WAVES, count))
@@ -198,7 +200,7 @@ def _shuffle(spark: SparkSession, work: Compaction) -> None:
         for number, name in rows.mapPartitions(settled).collect():
             work.settled(made[number].partition, name)
     except Exception as error:
-        raise JobError(f"Spark ended the job: {spark_tasks.sentence(error)}") from error
+        raise spark_tasks.ended(spark, error) from error
     finally:
         context.setJobDescription(None)  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.arguments import add_bootstrap, add_command_config
+from ...cluster import context_of
 from ...extras import require
 from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, configs, pattern, setting
 
@@ -105,6 +106,7 @@ def run(
     from .settings import ExportSettings
 
     if parsed.decode == "json" and parsed.schema is not None:
+        context_of(spark)  # Spark parses the schema, so it must have started
         parsed.decoding = job.json_schema(parsed.schema)
     sizes: dict[str, Any] = {} if parsed.file_bytes is None else {"file_bytes": parsed.file_bytes}
     settings = ExportSettings(

@@ -83,7 +83,7 @@ def replay(
             committed=settings.isolation == "read_committed",
             rate=settings.rate,
             speed=settings.speed,
-            tasks=max(1, spark.sparkContext.defaultParallelism),
+            tasks=max(1, spark_tasks.parallelism(spark)) if any(one.size for one in ranges) else 1,
         )
         with _stoppable() as stopped:
             made = Replay(

@@ -20,11 +20,13 @@ from ....protocol.text import size as size_text
 from ..in_place.directory_hold import distinct, held
 from ..in_place.disk_space import Room
 from ..partitions import topic_configs
-from ..spark_tasks import ProgressCallback, run, tasks
+from ..spark_tasks import ProgressCallback, parallelism, run, tasks
 from .report import UpgradeReport
-from .steps import SegmentItem, Upgrade
+from .steps import SegmentItem, Upgrade, run_here
 
 __all__ = ["UpgradeReport", "upgrade"]
+
+LOOK_HERE_BYTES = 64 << 20
 
 
 def upgrade(
@@ -52,6 +54,8 @@ def upgrade(
         planned = Upgrade(roots, topics=topics, configs=topic_configs(chosen) or {})
 
         def looking(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterable[Any]:
+            if sum(map(_size, items)) <= LOOK_HERE_BYTES:  # faster than Spark would start
+                return run_here(items, task)
             return run(spark, items, task, bytes_of=_looked_at, name="ottla upgrade: look")
 
         def writing(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterable[Any]:
@@ -61,7 +65,7 @@ def upgrade(
             for folder in (folder for root in roots for folder in root.unfinished):
                 on_plan(f"{folder}: its interrupted swap is completed or undone first")
         report = planned.look(looking)
-        space = planned.check_space(spark.sparkContext.defaultParallelism)
+        space = planned.check_space(parallelism(spark)) if planned.items() else []
         if on_plan is not None:
             _report_plan(on_plan, report, space, tasks(spark, planned.items(), bytes_of=_size))
         if dry_run:

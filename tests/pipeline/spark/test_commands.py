@@ -59,7 +59,7 @@ class Jobs:
 
     def session(self, master: str | None = None, **conf: str) -> SimpleNamespace:
         self.sessions.append((master, conf))
-        return SimpleNamespace(stop=self.stop)
+        return SimpleNamespace(stop=self.stop, version="4")
 
     def stop(self) -> None:
         self.stopped += 1
@@ -71,13 +71,15 @@ class Jobs:
         if options["on_progress"] is not None:
             options["on_progress"](Progress(1, 1, 10**6, 10**6, 0.5, True))
 
-    def census(self, spark: object, paths: Sequence[str], *, on_plan: Any, **options: Any) -> object:
+    def census(self, spark: Any, paths: Sequence[str], *, on_plan: Any, **options: Any) -> object:
+        assert spark.version
         on_plan("the plan")
         self._called(paths, options)
         made = plan(paths, topics=options["topics"])
         return report(made, [(piece, count(piece)) for piece in made.pieces])
 
-    def audit(self, spark: object, paths: Sequence[str], **options: Any) -> AuditReport:
+    def audit(self, spark: Any, paths: Sequence[str], **options: Any) -> AuditReport:
+        assert spark.version
         self._called(paths, options)
         return AuditReport([DirectoryAudit(paths[0], True, findings=list(self.findings))], True, 0)
 
@@ -89,7 +91,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     monkeypatch.setattr(census_job, "census", made.census)
     monkeypatch.setattr(audit_job, "audit", made.audit)
     for job in (audit_job, census_job):
-        monkeypatch.setattr(job, "plan_text", lambda *arguments, **options: "the plan")
+        monkeypatch.setattr(job, "plan_text", lambda spark, *arguments, **options: f"the plan{spark.version[1:]}")
     return made
 
 
@@ -203,7 +205,10 @@ def test_each_job_has_a_command(capsys: pytest.CaptureFixture[str], module: str)
 def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         pipeline(["--script"])
-    script = capsys.readouterr().out.strip()
+    *settings, script = capsys.readouterr().out.split()
+    if not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & set(os.environ):
+        names = ("spark.pyspark.python", "spark.pyspark.driver.python")
+        assert settings == [word for name in names for word in ("--conf", f"{name}={sys.executable}")]
     # From another folder and by its path, as spark-submit runs it.
     done = subprocess.run([sys.executable, script, "census"], capture_output=True, text=True, cwd="/")
     assert (done.returncode, done.stderr) == (2, "ottla pipeline census: the following arguments are required: PATH\n")

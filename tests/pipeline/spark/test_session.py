@@ -53,7 +53,11 @@ def test_spark_submit_settings_kept() -> None:
     environ = {SUBMITTED: "1"}
     assert settings_of(environ=environ) == PUSHDOWN
     assert settings_of("yarn", environ, a=1) == {**PUSHDOWN, "spark.master": "yarn", "a": "1"}
-    assert variables(PUSHDOWN, environ) == {}
+    own = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    assert variables(PUSHDOWN, environ) == own  # without it the workers start any `python3`
+    chosen = {"PYSPARK_PYTHON": "/w/python", "PYSPARK_DRIVER_PYTHON": "/d/python"}
+    assert variables(PUSHDOWN, environ | chosen) == chosen
+    assert variables(PUSHDOWN | {"spark.pyspark.python": "/c/python"}, environ)["PYSPARK_PYTHON"] == "/c/python"
 
 
 def test_caller_settings_override() -> None:

@@ -1,0 +1,124 @@
+"""The jobs on a standalone master with two workers, as the guide runs them: `--master` and `spark-submit`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from ottla.broker import Embedded
+from ottla.pipeline import java
+from ottla.protocol.records.batch import Record
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.pipeline.export_samples import NOW_MS, a_log
+from ottla_testing.pipeline.standalone_cluster import CONF, HOME, standalone_cluster
+
+BIN = Path(sys.executable).parent
+SETTINGS = [word for setting in (*CONF, "spark.task.maxFailures=1") for word in ("--conf", setting)]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), str(java.spark_home())) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("logs") / "data"
+    for topic in ("orders", "users"):
+        a_log(root, topic, 0, [[Record(n, NOW_MS + n, b"k", b'{"id":%d}' % n, ()) for n in range(10)]])
+    return str(root)
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Returns a Python without any installed package, like the `python3` of a worker."""
+    place = tmp_path_factory.mktemp("bare") / "python3"
+    place.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    place.chmod(place.stat().st_mode | stat.S_IXUSR)
+    return str(place)
+
+
+def run(command: Sequence[str], cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    kept |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(HOME), "JAVA_HOME": str(java.spark_home()), **environ}
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=kept, cwd=cwd)
+
+
+def ottla(url: str, cwd: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [str(BIN / "ottla"), "pipeline", *arguments, "--master", url, *SETTINGS, "--quiet"]
+    return run(command, cwd, **environ)
+
+
+def submit(url: str, cwd: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    script = run([str(BIN / "ottla"), "pipeline", "--script"], cwd, **environ).stdout.split()
+    command = [str(HOME / "bin" / "spark-submit"), "--master", url, *SETTINGS, *script, *arguments, "--quiet"]
+    return run(command, cwd, **environ)
+
+
+def own_lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Returns the lines of the command. spark-submit prints the driver's stderr on stdout."""
+    return [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("ottla pipeline")]
+
+
+def exported(lake: Path) -> list[str]:
+    files = sorted(lake.glob("topic=*/**/*.parquet"))
+    return [value.decode() for file in files for value in pq.ParquetFile(file).read().column("value").to_pylist()]
+
+
+def test_jobs_with_master_run_on_workers(url: str, logs: str, tmp_path: Path) -> None:
+    done = ottla(url, tmp_path, "audit", logs)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.splitlines()[-1] == "no errors"
+    lake = tmp_path / "lake"
+    done = ottla(url, tmp_path, "export", logs, "--to", str(lake), "--decode", "json", "--schema", "id BIGINT")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert exported(lake) == [f'{{"id":{n}}}' for n in range(10)] * 2
+    with Embedded() as broker:
+        done = ottla(url, tmp_path, "import", str(lake), "--bootstrap-server", broker.bootstrap)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert [len(broker.records(topic)) for topic in ("orders", "users")] == [10, 10]
+
+
+def test_jobs_with_spark_submit_run_on_workers(url: str, logs: str, tmp_path: Path) -> None:
+    done = submit(url, tmp_path, "audit", logs)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "no errors"
+    lake = tmp_path / "lake"
+    done = submit(url, tmp_path, "export", logs, "--to", str(lake))
+    assert done.returncode == 0, done.stderr
+    assert exported(lake) == [f'{{"id":{n}}}' for n in range(10)] * 2
+
+
+@pytest.mark.parametrize("start", [ottla, submit])
+def test_workers_without_ottla_are_one_line(
+    start: Callable[..., subprocess.CompletedProcess[str]], url: str, logs: str, bare_python: str, tmp_path: Path
+) -> None:
+    done = start(url, tmp_path, "audit", logs, PYSPARK_PYTHON=bare_python, PYSPARK_DRIVER_PYTHON=sys.executable)
+    (line,) = own_lines(done)
+    assert line.startswith(f"ottla pipeline audit: the workers' Python, {bare_python}, has no module ottla: set PYSP")
+    assert done.returncode == 2
+    if start is ottla:
+        assert (done.stdout, done.stderr) == ("", f"{line}\n")
+
+
+def test_workers_without_that_python_are_one_line(url: str, logs: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "no" / "python")
+    done = ottla(url, tmp_path, "audit", logs, PYSPARK_PYTHON=missing)
+    assert done.stderr.startswith(f"ottla pipeline audit: the workers' Python, {missing}, cannot be run there: set ")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_driver_without_ottla_is_one_line(url: str, logs: str, bare_python: str, tmp_path: Path) -> None:
+    done = submit(url, tmp_path, "audit", logs, PYSPARK_PYTHON=bare_python)
+    (line,) = own_lines(done)
+    assert line.startswith(f"ottla pipeline: the driver's Python, {sys.executable}, has no module ottla")
+    assert "Traceback" not in done.stdout + done.stderr and done.returncode == 2
