@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def call_on(session: SaslSession, frame: memoryview, broker: BrokerState, info: ConnectionInfo) -> RequestRunner:
     """Reads one request, as `router.call`. Raises ProtocolViolation also for a request that may not come now."""
-    if session.takes_tokens:
+    if session.takes_tokens or _is_first_token(session, frame, broker):
         route = ROUTES[ApiKey.SASL_AUTHENTICATE]
         context = RequestContext(broker, 0, 0, info.client_id or "", info)
         request = SaslAuthenticateRequest(auth_bytes=bytes(frame))
@@ -40,6 +40,12 @@ def call_on(session: SaslSession, frame: memoryview, broker: BrokerState, info: 
         runner.close()
         return HandlerRunner(_illegal(session, runner.context), runner.route, runner.header, runner.context)
     return runner
+
+
+def _is_first_token(session: SaslSession, frame: memoryview, broker: BrokerState) -> bool:
+    """Begins an exchange if the frame is no request, and the client may send tokens without SaslHandshake."""
+    is_request = read_prefix(frame).api_key in ROUTES
+    return not is_request and session.begin_without_handshake(broker.clock.now_ms())
 
 
 async def _illegal(session: SaslSession, context: RequestContext) -> Any:

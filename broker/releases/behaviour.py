@@ -289,6 +289,9 @@ class Behaviour:
     """DescribeConfigs returns an empty error message without an error and for an unknown resource, instead of null."""
     acl_text: bool = True
     """CreateAcls and DescribeAcls return an empty error message without an error, instead of null."""
+    first_token: bool = True
+    """A client may begin with a token of GSSAPI in place of a request, as those of 0.9 do, which have no SaslHandshake.
+    """
     sasl_text: bool = True
     """SaslAuthenticate returns an empty error message without an error, instead of null."""
     kraft_configs: bool = True
@@ -409,6 +412,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "validation_is_charged": (("0.8.2", False), ("3.3", True)),
     "described_text": (("0.8.2", False), ("2.7", True)),
     "acl_text": (("0.8.2", False), ("2.5", True)),
+    "first_token": (("0.8.2", False), ("0.9", True), ("4.0.0", False)),
     "sasl_text": (("0.8.2", False), ("2.3", True)),
     "kraft_configs": (("0.8.2", False), ("3.3", True)),
     "sets_as_scala": (("0.8.2", True), ("4.2", False)),

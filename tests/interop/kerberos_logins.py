@@ -31,7 +31,7 @@ from ottla.protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.security.kerberos import CHOICE, LOGIN_MODULE, MECHANISM
 from ottla_testing.certificates import STORE_PASSWORD, Authority
-from ottla_testing.interop.checks import OUT, Check, Failed, Missing
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java
 from ottla_testing.kdc import REALM, Kdc, missing_programs
 
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
@@ -46,6 +46,10 @@ RULES = (
 LIBRARIES = ("kafka-python", "aiokafka")
 JAVA = ("2.8.2", "4.3.1", "4.4.0")
 BESIDE = "4.3"
+OLDEST, LAST = "0.9.0.1", "3.9"
+"""The first client with GSSAPI, which has no SaslHandshake, and Kafka's last release that serves it."""
+PATIENCE_SECONDS = 120
+HERE = Path(__file__).parent
 REAUTH_MS = 60_000
 LEAST_BETWEEN_S = 1.1
 """Kafka refuses a renewal within a second."""
@@ -114,14 +118,15 @@ class Kerberized(Kafka):
 
 
 @contextmanager
-def serving(made: World, authority: Authority) -> Iterator[dict[str, str]]:
-    """Runs `ottla serve` with the two listeners; yields their addresses by protocol, and that without a login."""
+def serving(made: World, authority: Authority, *more: str) -> Iterator[dict[str, str]]:
+    """Runs `ottla serve` with the two listeners, and `more` arguments; yields their addresses by protocol, and that
+    without a login."""
     file = authority.folder / "server.properties"
     listeners = {"listeners": ",".join(f"{name}://localhost:0" for name in ("PLAINTEXT", *PROTOCOLS))}
     settings = {**configs(made, authority), **listeners, "group.initial.rebalance.delay.ms": "0"}
     file.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
     with tempfile.TemporaryDirectory() as data, (OUT / "kerberos.log").open("w") as log:
-        command = [sys.executable, "-m", "ottla.tools", "serve", "--config", str(file), "--data-dir", data]
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--config", str(file), "--data-dir", data, *more]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
             assert process.stdout is not None
             found = {name: (process.stdout.readline().split() or [""])[-1] for name in ("PLAINTEXT", *PROTOCOLS)}
@@ -459,6 +464,35 @@ def run_java(release: str) -> str:
     return f"{len(wanted)} logins, right and wrong"
 
 
+def run_without_handshake() -> str:
+    """Runs the client of 0.9 at Apache Kafka's last release that serves it and at ours. Raises Failed, Missing."""
+    folder = jars(f"kafka-clients-{OLDEST}", [f"org.apache.kafka:kafka-clients:{OLDEST}"])
+    exports = "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
+    with world() as made:
+        authority = Authority(made.kdc.folder / "authority")
+        login = made.kdc.folder / "login.conf"
+        options = f'useKeyTab=true storeKey=true keyTab="{made.clients}" principal="ann@{REALM}"'
+        login.write_text(f"KafkaClient {{ {LOGIN_MODULE} required {options}; }};\n")
+
+        def tried(address: str) -> bool:
+            flags = [exports, f"-Djava.security.auth.login.config={login}"]
+            program, *rest = java(folder, HERE / "Tickets.java", address, "tickets")
+            done = subprocess.run([program, *flags, *rest], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+            (OUT / "kerberos-oldest.log").write_text(done.stdout + done.stderr)
+            return done.returncode == 0 and done.stdout.strip() == "ok"
+
+        kafka = Kerberized(LAST, made, authority)
+        try:
+            theirs = tried(f"localhost:{kafka.ports[PROTOCOLS[0]]}")
+        finally:
+            kafka.stop()
+        with serving(made, authority, "--release", LAST) as addresses:
+            ours = tried(addresses[PROTOCOLS[0]])
+        if not (ours and theirs):
+            raise Failed(f"Kafka: {theirs}, ours: {ours}; see {OUT / 'kerberos-oldest.log'}")
+    return f"a record written and read at Kafka {LAST} and at ours"
+
+
 def kafka_python(names: Mapping[str, Any], topic: str) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
@@ -541,5 +575,6 @@ CHECKS = [
     Check("kerberos: our client at our broker", partial(run_own, None)),
     Check(f"kerberos: our client at Kafka {RELEASES[BESIDE]}", partial(run_own, BESIDE)),
     *(Check(f"kerberos: Java {release}", partial(run_java, release)) for release in JAVA),
+    Check(f"kerberos: Java {OLDEST}, without SaslHandshake", run_without_handshake),
     Check("kerberos: kafka-python, aiokafka", run_python),
 ]

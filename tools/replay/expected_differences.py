@@ -202,6 +202,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "described_text": _signs(ApiKey.DESCRIBE_CONFIGS, path=r"error_message$"),
     "acl_text": _signs(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, path=r"error_message$"),
     "sasl_text": _signs(ApiKey.SASL_AUTHENTICATE, path=r"error_message$"),
+    "first_token": _signs(ApiKey.SASL_AUTHENTICATE),
     "old_group_coordinator": _signs(
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,

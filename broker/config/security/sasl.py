@@ -40,7 +40,7 @@ class SaslSettings:
     `passwords` are those of PLAIN by user. `lifetimes_ms` are the longest sessions by mechanism, 0 without a limit
     (`connections.max.reauth.ms`, KIP-368). The response to a failure is delayed by `failure_delay_ms`; until a client
     is authenticated its requests may have `receive_bytes_max` bytes. `oauthbearer` and `kerberos` are None without
-    their mechanisms. `credentials_end_sessions` is the behaviour of this name.
+    their mechanisms. `credentials_end_sessions` and `first_token` are the behaviours of these names.
     """
 
     mechanisms: tuple[str, ...]
@@ -51,13 +51,14 @@ class SaslSettings:
     oauthbearer: UnsecuredSettings | SignedSettings | None = None
     kerberos: KerberosSettings | None = None
     credentials_end_sessions: bool = True
+    first_token: bool = False
 
 
 def sasl_settings(config: Config, listener: str) -> SaslSettings:
     """Returns the settings of a listener of a node. Raises ConfigError."""
     prefix = f"listener.name.{listener.lower()}."
-    if config.fact(ENABLED) is None:
-        raise ConfigError(f"listener {listener}: SASL of a release before 0.10, without SaslHandshake, is not served")
+    if config.fact(ENABLED) is None and not config.profile.behaviour.first_token:
+        raise ConfigError(f"listener {listener}: a release before 0.9 has no SASL")
     mechanisms: tuple[str, ...] = tuple(dict.fromkeys(config.get(f"{prefix}{ENABLED}", [GSSAPI]) or ()))
     if not mechanisms:
         raise ConfigError(f"listener {listener} has SASL, and sasl.enabled.mechanisms is empty")
@@ -74,6 +75,7 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
         _oauthbearer(config, prefix) if OAUTHBEARER in mechanisms else None,
         _kerberos(config, prefix) if GSSAPI in mechanisms else None,
         config.profile.behaviour.credentials_end_sessions,
+        config.profile.behaviour.first_token and GSSAPI in mechanisms,
     )
 
 

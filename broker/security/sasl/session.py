@@ -123,6 +123,11 @@ class SaslSession:
         """Whether the next frame is a token without a header (SaslHandshake v0)."""
         return self.state is State.TOKENS
 
+    def begin_without_handshake(self, now_ms: int) -> bool:
+        """Begins an exchange by GSSAPI for a client whose first frame is no request. Returns whether that may be."""
+        may_be = self.state is State.OPENED and self.settings.first_token
+        return may_be and self.handshake(GSSAPI, 0, now_ms) is ErrorCode.NONE
+
     def admit(self, api_key: int, now_ms: int) -> Action:
         """Decides about a request that has arrived."""
         event = _EVENTS.get(api_key, Event.OTHER)

@@ -39,6 +39,13 @@ CONFIGS = {
     "connection.failed.authentication.delay.ms": "0",
 }
 METADATA = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+METADATA_OF_0_9 = MetadataRequest(topics=[])
+CONFIGS_OF_0_9 = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": CONFIGS["listener.name.secured.gssapi.sasl.jaas.config"],
+    "sasl.kerberos.service.name": "kafka",
+}
+VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
 
 
 @pytest.fixture
@@ -220,6 +227,62 @@ async def test_last_token_has_no_response_after_handshake_v0(tmp_path: Path) -> 
         assert await client.receive_bytes() == wrapped(b"1", OFFER)
         await client.send_bytes(struct.pack(">i", len(last)) + last)
         assert (await client.call(METADATA, 9)).brokers, "the next bytes are those of the next response"
+
+
+FIRST_BYTES = b"\x60\x82"
+"""Those of a token of GSSAPI, which are no API key."""
+
+
+@pytest.mark.usefixtures("kerberos")
+@each("release, number", [("0.9", 1), ("2.8", 2), ("3.9", 3)])
+async def test_clients_of_0_9_send_tokens_without_a_handshake(
+    release: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GssapiExchange, "respond", without_first_bytes(GssapiExchange.respond))
+    async with running(tmp_path, release=release, overrides=CONFIGS_OF_0_9) as broker:
+        client = await broker.client()
+        first, last = FIRST_BYTES + ticket(b"ann@R.TEST", number), wrapped(b"%d" % number, CHOICE)
+        await client.send_bytes(struct.pack(">i", len(first)) + first)
+        assert await client.receive_bytes() == wrapped(b"%d" % number, OFFER)
+        await client.send_bytes(struct.pack(">i", len(last)) + last)
+        assert (await client.call(METADATA_OF_0_9, 0)).brokers
+        assert {one._info.principal for one in broker.running.connections.open} == {"User:ann"}
+
+
+def without_first_bytes(respond: Callable[..., Any]) -> Callable[..., Any]:
+    """The fake library knows no such bytes."""
+
+    def wrapper(self: GssapiExchange, data: bytes, now_ms: int = 0) -> Any:
+        return respond(self, data.removeprefix(FIRST_BYTES), now_ms)
+
+    return wrapper
+
+
+@pytest.mark.usefixtures("kerberos")
+@each("release, configs", [("4.0", {}), ("3.9", {"sasl.enabled.mechanisms": "SCRAM-SHA-256"})])
+async def test_others_are_disconnected_at_a_token_without_a_handshake(
+    release: str, configs: dict[str, str], tmp_path: Path
+) -> None:
+    async with running(tmp_path, release=release, overrides=CONFIGS | configs) as broker:
+        client = await broker.client()
+        first = FIRST_BYTES + ticket(b"ann@R.TEST", 1)
+        await client.send_bytes(struct.pack(">i", len(first)) + first)
+        assert await client.is_closed()
+
+
+@pytest.mark.usefixtures("kerberos")
+@each("opened", [VERSIONS, b"", struct.pack(">hhih", 3, 0, 1, -1)])
+async def test_token_takes_the_place_of_the_first_request_only(opened: bytes, tmp_path: Path) -> None:
+    """Not after ApiVersions, and a request other than those of a login is none of GSSAPI's tokens."""
+    async with running(tmp_path, release="3.9", overrides=CONFIGS) as broker:
+        client = await broker.client()
+        if opened:
+            await client.send_bytes(struct.pack(">i", len(opened)) + opened)
+            if opened == VERSIONS:
+                assert await client.receive_bytes()
+        guess = FIRST_BYTES + b"guess of a ticket"
+        await client.send_bytes(struct.pack(">i", len(guess)) + guess)
+        assert await client.is_closed()
 
 
 @pytest.mark.usefixtures("kerberos")

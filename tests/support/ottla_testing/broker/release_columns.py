@@ -379,6 +379,12 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "first_token": [
+        ("0.8.2", False),
+        (f"0.9 0.10.0 0.10.1 0.10.2 0.11 {FROM_1} {FROM_3_TO_3_5} {FROM_3_6}", True),
+        (FROM_4, False),
+        ("ottla", True),
+    ],
     "old_group_coordinator": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6}", True),
         (f"{FROM_4}", False),
