@@ -91,6 +91,8 @@ def prepare_in_one_step(
     decision = decide(records, rules, now_ms, produce_version)
     if decision.prepared is not None:
         return decision.prepared
+    if decision.header is not None and decision.header.record_count > STEP_RECORDS:
+        return None  # its first step would be done again
     steps = slow_path_steps(records, decision, rules, now_ms, produce_version, base_offset)
     try:
         next(steps)
