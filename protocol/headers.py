@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .api_key import ApiKey
 from .errors import ProtocolViolation
 from .primitives import VARINT_BYTES_MAX
+from .records.new_tuple import new_tuple
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 HEADER_TAGS_MAX = 100  # no client sends any; without a bound, 100 MiB of them would take a minute to skip
@@ -33,7 +34,7 @@ def read_prefix(frame: bytes | bytearray | memoryview) -> RequestPrefix:
     """Reads the first ten bytes of a request. Raises ProtocolViolation if there are fewer."""
     if len(frame) < _PREFIX.size:
         raise ProtocolViolation(f"a request of {len(frame)} bytes has no header")
-    return RequestPrefix._make(_PREFIX.unpack_from(frame))
+    return new_tuple(RequestPrefix, _PREFIX.unpack_from(frame))
 
 
 def read_rest(frame: bytes | bytearray | memoryview, prefix: RequestPrefix, flexible: bool) -> tuple[str, int]:

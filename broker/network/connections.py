@@ -293,6 +293,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_repeated",
         "_running",
         "_session",
+        "_short",
         "_transport",
         "_verdict",
         "_why",
@@ -314,6 +315,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._running: _Running | None = None
         self._plain: PlainProduce | None = None  # set by the first request of its kind
         self._repeated: RepeatedRequests | None = None  # the same
+        self._short: tuple[int, ...] = ()  # the keys of the APIs of both
         self._paused = False
         self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
         self._mutes: list[Timer | asyncio.Handle] | None = None
@@ -521,7 +523,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 frame = wire.next_frame()
                 if frame is None:
                     break
-                if (self._plain or self._repeated) and self.shared.allows_short_way:
+                if len(frame) > 1 and frame[1] in self._short and self.shared.allows_short_way:
                     size, frame = self._take_short(frame, ready, size)
                     if frame is None:
                         break
@@ -555,12 +557,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if runner.route.facts is not None:
             if self._repeated is None:
                 self._repeated = RepeatedRequests()
-            self._repeated.learn(frame, runner, parts)
+            if self._repeated.learn(frame, runner, parts) and runner.route.api_key not in self._short:
+                self._short += (runner.route.api_key,)
             return
         if self._plain is None:
             from .plain_produce import PlainProduce  # has the handler of Produce, which no start needs
 
             self._plain = PlainProduce(self.node_id)
+            self._short += (ApiKey.PRODUCE,)
         self._plain.learn(frame, runner)
 
     def _take_short(self, frame: memoryview, ready: list[Any], size: int) -> tuple[int, memoryview | None]:

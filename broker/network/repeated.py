@@ -51,19 +51,19 @@ class RepeatedRequests:
         self._known: dict[bytes, Repeated] = {}
         self._last = b""  # the newest request that was not remembered
 
-    def learn(self, frame: memoryview, runner: HandlerRunner, parts: Sequence[Any]) -> None:
-        """Remembers a request that was handled, if it comes the second time."""
+    def learn(self, frame: memoryview, runner: HandlerRunner, parts: Sequence[Any]) -> bool:
+        """Remembers a request that was handled, if it comes the second time. Returns whether it is remembered."""
         context, route = runner.context, runner.route
         if len(frame) > REQUEST_BYTES_MAX or runner.response is None or context.is_in_steps:
-            return
+            return False
         key = _key(frame)
         if key != self._last:
             self._last = key
-            return
+            return False
         size = sum(map(len, parts))
         facts = None if route.facts is None else route.facts(runner.request, context.broker, context.connection_info)
         if facts is None or size > RESPONSE_BYTES_MAX:
-            return
+            return False
         if len(self._known) >= KNOWN_MAX and key not in self._known:
             self._known.clear()
         noted = context.client_id, route.api_key, context.api_version
@@ -78,6 +78,7 @@ class RepeatedRequests:
             _SIZE(size),
             b"".join(parts)[4:],
         )
+        return True
 
     def take(
         self, frame: memoryview, broker: BrokerState, info: ConnectionInfo, metrics: RequestMetrics | None

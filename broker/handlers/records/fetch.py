@@ -186,13 +186,14 @@ async def _read(
     plan: FetchPlan, request: FetchRequest, context: RequestContext
 ) -> tuple[list[tuple[PartitionKey, PartitionData]], bool]:
     """Reads all partitions in order. Returns their responses, and whether these may be sent now."""
-    left = _max_bytes(request, context)
+    left = most = _max_bytes(request, context)
     found = 0
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
     node_id = context.connection_info.node_id
-    from_replicas = _reads_replicas(request, context)
-    rack = request.rack_id if from_replicas and selects_by_rack(context.config) else ""
+    rack = request.rack_id
+    if rack and not (_reads_replicas(request, context) and selects_by_rack(context.config)):
+        rack = ""
     results: list[tuple[PartitionKey, PartitionData]] = []
     for key, wanted in plan.partitions.items():
         if context.is_due():
@@ -201,7 +202,9 @@ async def _read(
             if context.faulted is not None and key in context.faulted:
                 raise Refused(context.faulted[key], "on command")
             partition = _partition(key, context.broker, context.api_version >= 13)
-            if partition.leader != node_id and not (from_replicas and partition.is_replica(node_id)):
+            if partition.leader != node_id and not (
+                partition.is_replica(node_id) and _reads_replicas(request, context)
+            ):
                 partition.check_leader(node_id, wanted.current_leader_epoch)
             partition.check_epoch(wanted.current_leader_epoch)
             data = _preferred(partition, wanted, rack, context) if rack and partition.leader == node_id else None
@@ -211,15 +214,12 @@ async def _read(
             size = len(data.records or b"")
             found += size
             left = max(0, left - size)
-            # An older segment does not grow: no wait brings more of it.
-            grows = size == 0 or wanted.offset >= partition.log.growing_from(committed=committed)
-            is_elsewhere = data.diverging_epoch.epoch != -1 or data.preferred_read_replica != -1
-            enough = enough or not grows or is_elsewhere
+            enough = enough or data.diverging_epoch.epoch != -1 or data.preferred_read_replica != -1
         except Exception as error:
             data = _failed(key.partition, error, context)
             enough = True
         results.append((key, data))
-    enough = enough or found >= _min_bytes(request, context)
+    enough = enough or found >= min(request.min_bytes, most)
     return results, enough or await _is_enough_there(plan, results, request, context)
 
 
@@ -269,7 +269,9 @@ def _failed(index: int, error: Exception, context: RequestContext) -> PartitionD
 async def _is_enough_there(
     plan: FetchPlan, results: list[tuple[PartitionKey, PartitionData]], request: FetchRequest, context: RequestContext
 ) -> bool:
-    """Returns whether the logs have min_bytes, although the bounds cut some of them off from this response."""
+    """Returns whether the logs have min_bytes, although the bounds cut some of them off from this response, or no wait
+    brings more of a partition.
+    """
     left, there = _max_bytes(request, context), 0
     looks, committed = STEP_RECORDS, request.isolation_level == READ_COMMITTED
     for (key, wanted), (_, data) in zip(plan.partitions.items(), results, strict=True):
@@ -280,6 +282,8 @@ async def _is_enough_there(
         except Exception:  # deleted or offline since it was read
             return True
         size = len(data.records or b"")
+        if size and wanted.offset < log.growing_from(committed=committed):  # an older segment does not grow
+            return True
         there += size
         # The estimate may be too high, so check where the response ends.
         if log.available_bytes(wanted.offset, committed=committed) > size:
