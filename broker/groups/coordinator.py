@@ -136,6 +136,7 @@ class GroupCoordinator:
         self._clock = clock
         self._new_uuid = new_uuid
         self._entries = self._registry.entries
+        self._group_settings = self.settings.group
         self._open = OpenTransactions()
         self._order = itertools.count(1)
         self._sweep: Timer | None = None
@@ -147,6 +148,7 @@ class GroupCoordinator:
     @settings.setter
     def settings(self, settings: CoordinatorSettings) -> None:
         self._registry.settings = settings
+        self._group_settings = settings.group
 
     @property
     def partitions(self) -> int:
@@ -387,7 +389,7 @@ class GroupCoordinator:
             elif isinstance(entry.group, StreamsGroup):
                 left, fire = self.streams_groups.time_left(entry), self.streams_groups.fire
             else:
-                left, fire = time_left(entry.group, entry.timers, self.settings.group), self._fire
+                left, fire = time_left(entry.group, entry.timers, self._group_settings), self._fire
             for name, delay_ms in left.items():
                 self._registry.start_timer(entry, name, delay_ms, fire, keeps=True)
 
@@ -665,7 +667,7 @@ class GroupCoordinator:
         return self._registry.response(event.token)
 
     def _advance(self, group: Group, event: Event) -> tuple[Group, tuple[Effect, ...]]:
-        return advance(group, event, now_ms=self._clock.now_ms(), settings=self.settings.group)
+        return advance(group, event, now_ms=self._clock.now_ms(), settings=self._group_settings)
 
     def _feed(self, group_id: str, event: Event) -> None:
         """Applies the event and carries out its effects; outcomes of writes are fed before any other event."""
@@ -684,7 +686,8 @@ class GroupCoordinator:
             self._registry.respond(effect.token, effect.response)
         elif isinstance(effect, StartTimer):
             assert isinstance(entry.group, Group)
-            keeps = bool(time_left(entry.group, [effect.timer], self.settings.group))
+            is_moved = self._registry.kept_until_ms is not None
+            keeps = is_moved and bool(time_left(entry.group, [effect.timer], self._group_settings))
             self._registry.start_timer(entry, effect.timer, effect.delay_ms, self._fire, keeps=keeps)
         elif isinstance(effect, CancelTimer):
             entry.cancel_timer(effect.timer)

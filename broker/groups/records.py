@@ -8,6 +8,7 @@ versions.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -71,6 +72,7 @@ class GroupEntry(NamedTuple):
     group: Group | None
 
 
+@functools.lru_cache(maxsize=256)
 def partition_for(key: str, partitions: int) -> int:
     """Returns the partition of the log for a group id or a transactional id.
 
@@ -82,10 +84,15 @@ def partition_for(key: str, partitions: int) -> int:
     return 0 if value == 1 << 31 else value % partitions
 
 
+@functools.lru_cache(maxsize=128)
+def _offset_key(group_id: str, topic: str, index: int) -> bytes:
+    return b"\x00\x01" + build(OffsetCommitKey(group=group_id, topic=topic, partition=index), 0)
+
+
 def offset_record(group_id: str, partition: Partition, committed: CommittedOffset | None) -> Record:
     """Returns the record of a committed offset, or its tombstone. Raises MalformedMessage if a string is too long."""
     topic, index = partition
-    key = b"\x00\x01" + build(OffsetCommitKey(group=group_id, topic=topic, partition=index), 0)
+    key = _offset_key(group_id, topic, index)
     if committed is None:
         return key, None
     version = 3 if committed.expire_timestamp_ms is None else 1
