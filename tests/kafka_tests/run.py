@@ -96,6 +96,8 @@ def command_of(name: str, args: argparse.Namespace, jars: Path, first: Path, lin
     properties = {
         "ottla.results": lines,
         "ottla.command": args.command,
+        "ottla.python": sys.executable,
+        "ottla.serve": HERE / "serve.py",
         "ottla.release": args.release or args.version.rpartition(".")[0],
         "ottla.level": args.level,
         "ottla.twins": "skip",
@@ -110,6 +112,7 @@ def command_of(name: str, args: argparse.Namespace, jars: Path, first: Path, lin
         properties["ottla.record"] = args.record
     return [
         *("java", "-Xmx1200m", "-XX:+EnableDynamicAgentLoading", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",  # the fixture of Kerberos sets it up
         *(f"-D{key}={value}" for key, value in properties.items()),
         *("-cp", f"{first}:{jars}/*", "org.junit.platform.console.ConsoleLauncher", "execute"),
         *("--select-method" if "#" in name else "--select-class", name),
@@ -130,9 +133,9 @@ def run_class(name: str, args: argparse.Namespace, jars: Path, first: Path) -> N
         command = command_of(name, args, jars, first, lines)
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=work, start_new_session=True)
         try:
-            ended = f"exit {process.wait(CLASS_S)}"
+            ended = f"exit {process.wait(args.limit)}"
         except subprocess.TimeoutExpired:
-            ended = f"stopped after {CLASS_S} s"
+            ended = f"stopped after {args.limit} s"
             process.send_signal(signal.SIGQUIT)  # the log then has the stacks of all threads
             time.sleep(1)
         finally:
@@ -185,6 +188,7 @@ def main() -> int:
     parser.add_argument("--skip", help="no classes with these names (a regular expression)")
     parser.add_argument("--without", help="no tests with these display names (a regular expression)")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=int, default=CLASS_S, help=f"seconds for a class (default: {CLASS_S})")
     parser.add_argument("--results", type=Path, default=OUT / "kafka-tests.jsonl")
     parser.add_argument("--logs", type=Path, default=OUT / "kafka-tests-logs", help="the output of each class")
     parser.add_argument("--command", default=str(TOP / ".venv" / "bin" / "ottla"))

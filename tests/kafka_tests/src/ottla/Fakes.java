@@ -24,12 +24,18 @@ import kafka.server.SharedServer;
 
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.metrics.Gauge;
+import org.apache.kafka.common.metrics.KafkaMetric;
+import org.apache.kafka.common.metrics.MetricConfig;
+import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
@@ -92,6 +98,8 @@ public final class Fakes {
         it.put("boundPort", call -> ottla.get().port(id, call.getArgument(0)));
         it.put("socketServer", call -> sockets);
         it.put("metadataCache", call -> cache);
+        it.put("authorizerPlugin", call -> authorizer(ottla));
+        it.put("metrics", call -> metrics(ottla));
         it.put("credentialProvider", call -> MetadataLog.credentials(ottla.get().dirs()));
         it.put("tokenCache", call -> MetadataLog.credentials(ottla.get().dirs()).tokenCache);
         it.put("sharedServer", call -> fake(SharedServer.class, Map.of("loader",
@@ -125,8 +133,28 @@ public final class Fakes {
 
     /** Returns an authorizer that has the access control lists of the cluster. */
     private static scala.Option<org.apache.kafka.common.internals.Plugin<org.apache.kafka.server.authorizer.Authorizer>> authorizer(java.util.function.Supplier<Ottla> ottla) {
-        var acls = fake(org.apache.kafka.server.authorizer.Authorizer.class, Map.of("acls", call -> ottla.get().acls(call.getArgument(0))));
+        var acls = fake(org.apache.kafka.server.authorizer.Authorizer.class, Map.of(
+            "acls", call -> ottla.get().acls(call.getArgument(0)),
+            "createAcls", call -> ottla.get().createAcls(call.getArgument(1)),
+            "deleteAcls", call -> ottla.get().deleteAcls(call.getArgument(1))));
         return scala.Option.apply(org.apache.kafka.common.internals.Plugin.wrapInstance(acls, null, "authorizer.class.name"));
+    }
+
+    /** Returns the counters of connections, whose names Ottla has from Kafka. */
+    private static Metrics metrics(java.util.function.Supplier<Ottla> ottla) {
+        Map<MetricName, KafkaMetric> known = new HashMap<>() {
+            @Override
+            public KafkaMetric get(Object name) {
+                throw new NeedsInternals("the metric " + name);
+            }
+        };
+        for (String name : List.of("successful-authentication", "failed-authentication", "successful-reauthentication",
+                "failed-reauthentication", "expired-connections-killed")) {
+            var full = new MetricName(name + (name.endsWith("killed") ? "-count" : "-total"), "socket-server-metrics", "", Map.of());
+            known.put(full, new KafkaMetric(new Object(), full, (Gauge<Double>) (config, now) -> ottla.get().counter(name),
+                new MetricConfig(), Time.SYSTEM));
+        }
+        return fake(Metrics.class, Map.of("metrics", call -> known));
     }
 
     public static ControllerServer controller(java.util.function.Supplier<Ottla> ottla, KafkaConfig config) {
@@ -137,6 +165,7 @@ public final class Fakes {
         it.put("clusterId", call -> ottla.get().clusterId());
         it.put("config", call -> given(config));
         it.put("controller", call -> fake(Controller.class, Map.of(
+            "isActive", asked -> true,
             "findAllTopicIds", asked -> CompletableFuture.completedFuture(names(ottla.get())),
             "findTopicIds", asked -> {
                 Map<String, Uuid> known = names(ottla.get());

@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeSet;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
@@ -25,8 +26,12 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.metadata.bootstrap.BootstrapMetadata;
+import org.apache.kafka.server.authorizer.AclCreateResult;
+import org.apache.kafka.server.authorizer.AclDeleteResult;
 import org.apache.kafka.server.common.Feature;
 
 /** An Ottla process with some nodes. */
@@ -41,9 +46,10 @@ public class Ottla {
     private final String listener;
     private final Properties configs = new Properties();
     private final Path home;
-    private final List<Integer> ports = new ArrayList<>();
-    private final List<Integer> ownPorts = new ArrayList<>();
-    private final boolean isSecured;
+    private final List<String> listeners;
+    private final Map<String, List<Integer>> ports = new HashMap<>();
+    private final String own;
+    private final List<Principals.Rule> principals;
     private final TreeSet<Integer> down = new TreeSet<>();
     private Process process;
     private String control;
@@ -96,23 +102,30 @@ public class Ottla {
     }
 
     public Ottla(List<Integer> ids, List<String> disks, String listener, Map<String, ?> configs) {
-        this(ids, disks, listener, configs, "PLAINTEXT");
+        this(ids, disks, List.of(listener), configs, "PLAINTEXT");
     }
 
-    /** With a protocol other than PLAINTEXT the nodes have one more listener, for what the fixture itself needs. */
-    public Ottla(List<Integer> ids, List<String> disks, String listener, Map<String, ?> configs, String protocol) {
+    /** The first of the listeners is that of the brokers. With a protocol other than PLAINTEXT the nodes have one more
+     * listener, for what the fixture itself needs. */
+    public Ottla(List<Integer> ids, List<String> disks, List<String> listeners, Map<String, ?> configs, String protocol) {
+        boolean isSecured = !protocol.equals("PLAINTEXT");
         this.ids = List.copyOf(ids);
-        this.isSecured = !protocol.equals("PLAINTEXT");
         this.disks = disks;
-        this.listener = listener;
+        this.listener = listeners.get(0);
+        this.own = isSecured ? "OTTLA" : listener;
+        this.listeners = new ArrayList<>(listeners);
+        if (isSecured)
+            this.listeners.add(own);
         try {
             this.home = Files.createTempDirectory("ottla-own-");
         } catch (IOException e) {
             throw new RuntimeException(e);
         }
         Map<String, Object> readable = new LinkedHashMap<>(configs);
+        this.principals = Principals.built(readable, listeners, protocol);
+        Principals.withoutAuthorizer(readable);
         if (isSecured) {
-            Security.prepare(readable, listener, home);
+            Security.prepare(readable, listener, protocol, home);
             if (readable.get("super.users") != null)
                 readable.put("super.users", readable.get("super.users") + ";User:ANONYMOUS");
         }
@@ -140,13 +153,18 @@ public class Ottla {
             try (var out = Files.newBufferedWriter(file)) {
                 configs.store(out, null);
             }
-            List<String> command = new ArrayList<>(List.of(
-                System.getProperty("ottla.command"), "serve",
+            List<String> command = new ArrayList<>(List.of(System.getProperty("ottla.command")));
+            if (!principals.isEmpty()) {
+                Path rules = home.resolve("principals");
+                Files.write(rules, principals.stream().map(Principals.Rule::line).toList());
+                command = new ArrayList<>(List.of(System.getProperty("ottla.python"), System.getProperty("ottla.serve"),
+                    rules.toString()));
+            }
+            command.addAll(List.of("serve",
                 "--config", file.toString(), "--release", System.getProperty("ottla.release", "4.3"),
-                "--listen", listener + "=localhost:0", "--control", "127.0.0.1:0",
-                "--log-level", System.getProperty("ottla.log", "INFO")));
-            if (isSecured)
-                command.addAll(List.of("--listen", "OTTLA=localhost:0"));
+                "--control", "127.0.0.1:0", "--log-level", System.getProperty("ottla.log", "INFO")));
+            for (String one : listeners)
+                command.addAll(List.of("--listen", one + "=localhost:0"));
             for (File disk : dirs()) {
                 command.add("--data-dir");
                 command.add(disk.toString());
@@ -160,16 +178,18 @@ public class Ottla {
             ProcessBuilder builder = new ProcessBuilder(command);
             File log = home.resolve("stderr").toFile();
             builder.redirectError(log);
+            if (System.getProperty("java.security.krb5.conf") != null)
+                builder.environment().put("KRB5_CONFIG", System.getProperty("java.security.krb5.conf"));
             process = builder.start();
             Runtime.getRuntime().addShutdownHook(new Thread(process::destroyForcibly));
             ports.clear();
-            ownPorts.clear();
+            int ready = 0;
             control = null;
             var out = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
             String line;
             while (control == null && (line = out.readLine()) != null) {
                 if (line.startsWith("ottla ready on "))
-                    (isSecured && ports.size() > ownPorts.size() ? ownPorts : ports)
+                    ports.computeIfAbsent(listeners.get(ready++ % listeners.size()), one -> new ArrayList<>())
                         .add(Integer.parseInt(line.substring(line.lastIndexOf(':') + 1)));
                 else if (line.startsWith("ottla control on "))
                     control = line.substring("ottla control on ".length());
@@ -229,16 +249,16 @@ public class Ottla {
     }
 
     public synchronized int port(int node) {
-        return ports.get(ids.indexOf(node));
+        return ports.get(listener).get(ids.indexOf(node));
     }
 
-    /** Returns the port of a listener: each one that is not secured is the fixture's own. */
+    /** Returns the port of a listener: each one that Ottla does not have is the fixture's own. */
     public synchronized int port(int node, org.apache.kafka.common.network.ListenerName name) {
-        return (isSecured && !name.value().equals(listener) ? ownPorts : ports).get(ids.indexOf(node));
+        return ports.getOrDefault(name.value(), ports.get(own)).get(ids.indexOf(node));
     }
 
     public synchronized String bootstrap() {
-        return at(ports);
+        return at(ports.get(listener));
     }
 
     private static String at(List<Integer> ports) {
@@ -288,7 +308,7 @@ public class Ottla {
 
     public synchronized Admin admin() {
         if (admin == null)
-            admin = Admin.create(new HashMap<>(Map.of("bootstrap.servers", at(isSecured ? ownPorts : ports), "client.id", "ottla-kafka-tests")));
+            admin = Admin.create(new HashMap<>(Map.of("bootstrap.servers", at(ports.get(own)), "client.id", "ottla-kafka-tests")));
         return admin;
     }
 
@@ -310,12 +330,36 @@ public class Ottla {
         }
     }
 
-    public java.util.Collection<org.apache.kafka.common.acl.AclBinding> acls(org.apache.kafka.common.acl.AclBindingFilter filter) {
+    public java.util.Collection<AclBinding> acls(AclBindingFilter filter) {
         try {
             return admin().describeAcls(filter).values().get();
         } catch (Exception e) {
             throw new RuntimeException(e);
         }
+    }
+
+    /** Adds access control lists, with the results of an authorizer. */
+    public List<CompletableFuture<AclCreateResult>> createAcls(List<AclBinding> acls) {
+        try {
+            admin().createAcls(acls).all().get();
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+        return acls.stream().map(one -> CompletableFuture.completedFuture(AclCreateResult.SUCCESS)).toList();
+    }
+
+    /** Removes access control lists, with the results of an authorizer. */
+    public List<CompletableFuture<AclDeleteResult>> deleteAcls(List<AclBindingFilter> filters) {
+        List<CompletableFuture<AclDeleteResult>> found = new ArrayList<>();
+        try {
+            var deleted = admin().deleteAcls(filters).values();
+            for (AclBindingFilter filter : filters)
+                found.add(CompletableFuture.completedFuture(new AclDeleteResult(deleted.get(filter).get().values().stream()
+                    .map(one -> new AclDeleteResult.AclBindingDeleteResult(one.binding(), one.exception())).toList())));
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+        return found;
     }
 
     public long offset(TopicPartition partition, OffsetSpec which) {
@@ -363,7 +407,7 @@ public class Ottla {
     public int leaderEpoch(TopicPartition partition) {
         try {
             org.apache.kafka.common.requests.MetadataResponse answer = org.apache.kafka.server.IntegrationTestUtils.connectAndReceive(
-                new org.apache.kafka.common.requests.MetadataRequest.Builder(List.of(partition.topic()), false).build(), (isSecured ? ownPorts : ports).get(0));
+                new org.apache.kafka.common.requests.MetadataRequest.Builder(List.of(partition.topic()), false).build(), ports.get(own).get(0));
             return answer.data().topics().find(partition.topic()).partitions().stream()
                 .filter(one -> one.partitionIndex() == partition.partition()).findFirst().orElseThrow().leaderEpoch();
         } catch (IOException e) {
@@ -372,7 +416,7 @@ public class Ottla {
     }
 
     public boolean serves(int api) {
-        try (var socket = new java.net.Socket("localhost", (isSecured ? ownPorts : ports).get(0))) {
+        try (var socket = new java.net.Socket("localhost", ports.get(own).get(0))) {
             var out = new java.io.DataOutputStream(socket.getOutputStream());
             // ApiVersions v0, correlation 1, no client id.
             out.writeInt(10);
@@ -394,6 +438,18 @@ public class Ottla {
                     return true;
             }
             return false;
+        } catch (IOException e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    /** Returns a counter of connections, without those of the fixture's own listener. */
+    public synchronized double counter(String name) {
+        String prefix = "kafka_server_socket_server_metrics_" + name.replace('-', '_') + "_total{";
+        try (var in = URI.create(control + "/metrics").toURL().openStream()) {
+            return new String(in.readAllBytes(), StandardCharsets.UTF_8).lines()
+                .filter(line -> line.startsWith(prefix) && (own.equals(listener) || !line.contains("\"" + own + "\"")))
+                .mapToDouble(line -> Double.parseDouble(line.substring(line.lastIndexOf(' ') + 1))).sum();
         } catch (IOException e) {
             throw new RuntimeException(e);
         }

@@ -21,21 +21,21 @@ import org.apache.kafka.common.config.types.Password;
 public final class Security {
     private static final Map<String, String> MODULES = Map.of(
         "PLAIN", "PlainLoginModule", "SCRAM-SHA-256", "ScramLoginModule", "SCRAM-SHA-512", "ScramLoginModule",
-        "OAUTHBEARER", "OAuthBearerLoginModule");
+        "OAUTHBEARER", "OAuthBearerLoginModule", "GSSAPI", "Krb5LoginModule");
 
     private Security() {
     }
 
     /** Makes the configs of a broker ones that another process can read. */
-    public static void prepare(Map<String, Object> configs, String listener, Path folder) {
+    public static void prepare(Map<String, Object> configs, String listener, String protocol, Path folder) {
         configs.replaceAll((name, value) -> value instanceof Password password ? password.value()
             : value instanceof List<?> list ? String.join(",", list.stream().map(String::valueOf).toList()) : value);
         for (String name : List.copyOf(configs.keySet()))
             for (String kind : List.of("ssl.keystore.", "ssl.truststore."))
                 if (name.endsWith(kind + "location") && configs.get(name) != null)
                     convert(configs, name.substring(0, name.length() - kind.length() - 8), kind, folder);
-        Object mechanisms = configs.get("sasl.enabled.mechanisms");
-        if (mechanisms != null)
+        Object mechanisms = configs.getOrDefault("sasl.enabled.mechanisms", "GSSAPI");
+        if (protocol.startsWith("SASL"))
             for (String mechanism : String.valueOf(mechanisms).split(","))
                 withLogin(configs, listener, mechanism.trim());
     }

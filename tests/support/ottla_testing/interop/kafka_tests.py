@@ -46,7 +46,8 @@ REASONS = (  # the first that matches
     Reason("tiered storage", r"Tiered|EarliestLocal|RemoteLog|[rR]emote (log|storage)", "reference/limits.md"),
     Reason(
         "controller quorum",
-        r"MetadataQuorumCommandTest|a controller's listener|Local controller 3000|testUpgradeWithReleaseVersion",
+        r"MetadataQuorumCommandTest|DescribeQuorumRequestTest|a controller's listener|Local controller 3000"
+        r"|testUpgradeWithReleaseVersion",
         "reference/limits.md",
     ),
     Reason(

@@ -83,18 +83,29 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
             String protocol = first.interBrokerSecurityProtocol().name;
             Ottla.withoutPlaces(passed);
             passed.remove("security.inter.broker.protocol");
-            passed.put("listener.security.protocol.map", listener + ":" + protocol);
-            passed.put("listeners", listener + "://localhost:0");
+            java.util.List<String> listeners = listeners(first, listener, protocol);
+            passed.put("listener.security.protocol.map", String.join(",", listeners.stream().map(one -> one + ":" + protocol).toList()));
+            passed.put("listeners", String.join(",", listeners.stream().map(one -> one + "://localhost:0").toList()));
             Ottla.asKafka(passed);
             Ottla.withFeatures(passed, controllerServer.bootstrapMetadata());
             // Only tests that move logs between directories need them.
             java.util.List<String> disks = first.logDirs().size() > 1 ? linked(first.logDirs()) : java.util.List.of();
-            Ottla made = new Ottla(java.util.List.copyOf(configs.keySet()), disks, listener, passed, protocol);
+            Ottla made = new Ottla(java.util.List.copyOf(configs.keySet()), disks, listeners, passed, protocol);
             made.start();
             ottla = made;
             withScramUsers();
         }
         return ottla;
+    }
+
+    /** Returns the listener of the brokers, and those on which a test's principal builder makes other principals. */
+    private static java.util.List<String> listeners(KafkaConfig config, String listener, String protocol) {
+        java.util.List<String> found = new java.util.ArrayList<>(java.util.List.of(listener));
+        if (protocol.equals("PLAINTEXT") && config.originals().keySet().stream().anyMatch(name -> name.endsWith("principal.builder.class")))
+            for (var one : scala.jdk.javaapi.CollectionConverters.asJava(config.effectiveAdvertisedBrokerListeners()))
+                if (!one.listener().equals(listener) && one.securityProtocol().name.equals(protocol))
+                    found.add(one.listener());
+        return found;
     }
 
     /** Adds the users with which the harness formats the directories: their records have no password. */
