@@ -35,13 +35,13 @@ NO_BROKER = "no broker"
 REASONS = (  # the first that matches
     Reason(
         "plug-ins",
-        r"KraftTestAuthorizer|ScramCredentialsRequestNotAuthorized|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration|TestPrincipalBuilder"
+        r"KraftTestAuthorizer|ScramCredentialsRequestNotAuthorized|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration"
         r"|Class \S+ could not be found",
         "reference/limits.md",
     ),
     Reason(
         "security",
-        r"(SASL|SSL)\W|only PLAINTEXT|the SASL mechanism \S+ is not served|TasksFailOnInabilityToFence",
+        r"the SASL mechanism \S+ is not served|TasksFailOnInabilityToFence",
     ),
     Reason("tiered storage", r"Tiered|EarliestLocal|RemoteLog|[rR]emote (log|storage)", "reference/limits.md"),
     Reason(
