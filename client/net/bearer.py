@@ -1,7 +1,8 @@
 """Tokens of SASL/OAUTHBEARER on the side of the client: where they come from, and for how long one is used.
 
 A token is used for new logins until 80 % of its lifetime are over, as in Kafka (`sasl.login.refresh.window.factor`);
-one without a readable end is used once. Sources: KIP-255, KIP-768, KIP-1139, RFC 6749 (client credentials).
+one without a readable end is used once. Sources: KIP-255, KIP-768, KIP-1139, RFC 6749 (client credentials), RFC 7523
+(assertions).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -35,6 +36,7 @@ from ...protocol.security.oauthbearer import (
     unsecured_token,
 )
 from . import clock
+from .assertion import CLIENT_ASSERTION, GRANT, Assertion
 from .errors import ConfigError, KafkaError
 from .sasl import Tokens
 from .threads import in_thread
@@ -289,14 +291,20 @@ def file_source(path: Path) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A URL of tokens: a file, or a token endpoint with the client's credentials (RFC 6749, 4.4). `trust` has the
-    options of its trust store."""
+    """A URL of tokens: a file, or a token endpoint, to which the client sends its credentials (RFC 6749, 4.4).
+
+    These are a secret, with `quotes_secret` in the characters of URLs, or an assertion, with `grants_assertion` as the
+    grant. `trust` has the options of the endpoint's trust store.
+    """
 
     url: str
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     scope: str | None = None
     trust: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    assertion: Assertion | None = None
+    grants_assertion: bool = False
+    quotes_secret: bool = False
     timeout_s: float = 10.0
 
     def source(self) -> Source:
@@ -314,21 +322,34 @@ class Endpoint:
         client_id, secret, scope = (
             (text or "").strip(JAVA_BLANK) for text in (self.client_id, self.client_secret, self.scope)
         )
-        if not client_id or not secret:
+        if self.assertion is None and not (client_id and secret):
             names = "sasl.oauthbearer.client.credentials.client.id and .client.secret"
             raise ConfigError(f"OAUTHBEARER needs {names} for the token endpoint")
-        return endpoint_source(Endpoint(url, client_id, secret, scope, self.trust))
+        return endpoint_source(replace(self, url=url, client_id=client_id, client_secret=secret, scope=scope))
 
     def request(self) -> urllib.request.Request:
-        """Returns the HTTP request for a token."""
-        form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
-        basic = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
+        """Returns the HTTP request for a token. Raises TokenError without an assertion."""
         headers = {
             "Accept": "application/json",
-            "Authorization": f"Basic {basic}",
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
         }
+        form = {"grant_type": "client_credentials"}
+        if self.assertion is None:
+            pair = [self.client_id or "", self.client_secret or ""]
+            pair = list(map(urllib.parse.quote_plus, pair)) if self.quotes_secret else pair
+            headers["Authorization"] = f"Basic {base64.b64encode(':'.join(pair).encode()).decode()}"
+        else:
+            try:
+                text = self.assertion.text(clock.now_ms())
+            except ValueError as error:
+                raise TokenError(str(error)) from None
+            if self.grants_assertion:
+                form = {"grant_type": GRANT, "assertion": text}
+            else:
+                form |= {"client_assertion_type": CLIENT_ASSERTION, "client_assertion": text}
+                form |= {"client_id": self.client_id} if self.client_id else {}
+        form |= {"scope": self.scope} if self.scope else {}
         return urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers, method="POST")
 
 

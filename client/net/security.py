@@ -19,6 +19,7 @@ from ...protocol.limits import INT32_MAX
 from ...protocol.security.jaas import parse_jaas
 from ...protocol.security.key_stores import JKS, PEM, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
 from ...protocol.security.oauthbearer import trust_options
+from .assertion import Assertion
 from .bearer import Backoff, Endpoint, bearer_login
 from .errors import ConfigError
 from .kerberos import kerberos_login
@@ -27,6 +28,10 @@ from .sasl import GSSAPI, MECHANISMS, OAUTHBEARER, Login, LoginMethod
 PLAINTEXT = "PLAINTEXT"
 PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 HTTPS = "https"
+RETRIEVERS = "org.apache.kafka.common.security.oauthbearer."
+FILE, BY_URL, BY_SECRET, BY_ASSERTION = (
+    f"{name}JwtRetriever" for name in ("File", "Default", "ClientCredentials", "JwtBearer")
+)
 _WORD = re.compile(r" '.*'")
 TLS_PROTOCOLS = ("TLS", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3", "SSL", "SSLv2", "SSLv3")
 
@@ -78,6 +83,19 @@ class SecurityOptions:
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = _secret()
     sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_header_urlencode: bool = False
+    sasl_oauthbearer_jwt_retriever_class: str = f"{RETRIEVERS}{BY_URL}"
+    sasl_oauthbearer_assertion_file: str | None = None
+    sasl_oauthbearer_assertion_algorithm: str = "RS256"
+    sasl_oauthbearer_assertion_private_key_file: str | None = None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None = _secret()
+    sasl_oauthbearer_assertion_template_file: str | None = None
+    sasl_oauthbearer_assertion_claim_aud: str | None = None
+    sasl_oauthbearer_assertion_claim_iss: str | None = None
+    sasl_oauthbearer_assertion_claim_sub: str | None = None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int = 300
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int = 60
+    sasl_oauthbearer_assertion_claim_jti_include: bool = False
     sasl_kerberos_service_name: str | None = None
     sasl_kerberos_principal: str | None = None  # these two as of librdkafka; Java has them in sasl.jaas.config
     sasl_kerberos_keytab: str | None = None
@@ -146,16 +164,50 @@ class SecurityOptions:
         for name, ms in (("backoff.ms", first_ms), ("backoff.max.ms", max_ms)):
             if isinstance(ms, bool) or not 0 <= ms <= INT32_MAX:
                 raise ConfigError(f"sasl.login.retry.{name} must be an integer from 0 to {INT32_MAX}, not {ms!r}")
-        endpoint = None
-        if self.sasl_oauthbearer_token_endpoint_url is not None:
-            endpoint = Endpoint(
-                self.sasl_oauthbearer_token_endpoint_url,
-                self.sasl_oauthbearer_client_credentials_client_id or options.get("clientId"),
-                self.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret"),
-                self.sasl_oauthbearer_scope or options.get("scope"),
-                trust_options(options),
-            )
+        url = self.sasl_oauthbearer_token_endpoint_url
+        endpoint = None if url is None else self._endpoint(url, options)
         return bearer_login(self.sasl_oauth_token_provider, endpoint, options, Backoff(first_ms, max_ms))
+
+    def _endpoint(self, url: str, options: Mapping[str, str]) -> Endpoint:
+        retriever = self.sasl_oauthbearer_jwt_retriever_class.removeprefix(RETRIEVERS)
+        if retriever not in (FILE, BY_URL, BY_SECRET, BY_ASSERTION):
+            known = ", ".join((FILE, BY_URL, BY_SECRET, BY_ASSERTION))
+            raise ConfigError(f"sasl.oauthbearer.jwt.retriever.class must be one of {RETRIEVERS}: {known}")
+        is_file = url.strip().lower().startswith("file:")
+        if retriever != BY_URL and is_file != (retriever == FILE):
+            raise ConfigError(f"sasl.oauthbearer.token.endpoint.url is not one of {retriever}: {url!r:.200}")
+        return Endpoint(
+            url,
+            self.sasl_oauthbearer_client_credentials_client_id or options.get("clientId"),
+            self.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret"),
+            self.sasl_oauthbearer_scope or options.get("scope"),
+            trust_options(options),
+            None if is_file else self._assertion(retriever == BY_ASSERTION),
+            retriever == BY_ASSERTION,
+            self.sasl_oauthbearer_header_urlencode,
+        )
+
+    def _assertion(self, is_grant: bool) -> Assertion | None:
+        """Returns how assertions are made; None for client credentials with a secret."""
+        file, issuer = self.sasl_oauthbearer_assertion_file, self.sasl_oauthbearer_assertion_claim_iss
+        if not is_grant and file is None and issuer is None:
+            return None
+        try:
+            return Assertion(
+                file=file,
+                algorithm=self.sasl_oauthbearer_assertion_algorithm,
+                key_file=self.sasl_oauthbearer_assertion_private_key_file,
+                passphrase=self.sasl_oauthbearer_assertion_private_key_passphrase,
+                template_file=self.sasl_oauthbearer_assertion_template_file,
+                audience=self.sasl_oauthbearer_assertion_claim_aud,
+                issuer=issuer,
+                subject=self.sasl_oauthbearer_assertion_claim_sub,
+                lifetime_s=self.sasl_oauthbearer_assertion_claim_exp_seconds,
+                age_s=self.sasl_oauthbearer_assertion_claim_nbf_seconds,
+                has_id=self.sasl_oauthbearer_assertion_claim_jti_include,
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     def tls(self) -> ssl.SSLContext | None:
         """Returns the context of connections, from the stores as they are now; None without TLS. Raises ConfigError.

@@ -6,11 +6,15 @@ import asyncio
 import base64
 import json
 import random
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives import serialization as pem
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from ottla.broker.clock import wall_ms
 from ottla.client import Consumer, Producer
@@ -20,6 +24,7 @@ from ottla.client.net.cluster import Cluster
 from ottla.client.net.config_file import read_settings, security_values
 from ottla.client.net.errors import ConfigError, KafkaError
 from ottla.client.net.options import ClientOptions
+from ottla.client.net.security import RETRIEVERS
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -330,6 +335,125 @@ async def test_credentials_get_a_token_of_an_endpoint(names: dict[str, str]) -> 
     assert request.headers["Content-Type"] == "application/x-www-form-urlencoded"
 
 
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Private keys in PEM by name."""
+    folder = tmp_path_factory.mktemp("keys")
+    made: dict[str, tuple[Any, bytes | None]] = {
+        "RS256": (rsa.generate_private_key(65537, 2048), None),
+        "ES256": (ec.generate_private_key(ec.SECP256R1()), None),
+        "locked": (rsa.generate_private_key(65537, 2048), b"pass phrase"),
+    }
+    for name, (key, phrase) in made.items():
+        lock = pem.NoEncryption() if phrase is None else pem.BestAvailableEncryption(phrase)
+        (folder / name).write_bytes(key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, lock))
+        public = key.public_key().public_bytes(pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo)
+        (folder / f"{name}.pub").write_bytes(public)
+    return {name: folder / name for name in made}
+
+
+RETRIEVER = {"sasl.oauthbearer.jwt.retriever.class": f"{RETRIEVERS}JwtBearerJwtRetriever"}
+ASSERTION = "sasl.oauthbearer.assertion."
+
+
+async def form_of(config: dict[str, Any]) -> dict[str, str]:
+    """Returns the form that is sent to the endpoint for a token."""
+    with Pages(lambda served: json_page({"access_token": "abc"})) as pages:
+        assert (await first_of(login_of(endpoint(f"{pages.url}/token", **config)))).token == "abc"
+    (request,) = pages.requests
+    assert "Authorization" not in request.headers
+    return dict(urllib.parse.parse_qsl(request.body, strict_parsing=True))
+
+
+async def test_assertion_is_the_grant(keys: dict[str, Path], wall: Wall, tmp_path: Path) -> None:
+    """KIP-1139: the times replace claims of the template, and the template those of the options."""
+    template = tmp_path / "template.json"
+    claims = {"aud": ["a", "b"], "iss": "template", "exp": 1, "team": 7}
+    template.write_text(json.dumps({"header": {"kid": "k1", "alg": "none"}, "payload": claims}))
+    names = {
+        f"{ASSERTION}private.key.file": str(keys["RS256"]),
+        f"{ASSERTION}claim.aud": "x",
+        f"{ASSERTION}claim.iss": "me",
+        f"{ASSERTION}claim.sub": "ann",
+        f"{ASSERTION}template.file": str(template),
+        f"{ASSERTION}claim.jti.include": "true",
+        "sasl.oauthbearer.scope": "a b",
+    }
+    form = await form_of(RETRIEVER | names)
+    assert (form.pop("grant_type"), form.pop("scope")) == ("urn:ietf:params:oauth:grant-type:jwt-bearer", "a b")
+    sent = form.pop("assertion")
+    assert not form
+    assert jwt.get_unverified_header(sent) == {"alg": "RS256", "kid": "k1", "typ": "JWT"}
+    found = jwt.decode(sent, keys["RS256"].with_suffix(".pub").read_text(), ["RS256"], options=WITHOUT_CLAIMS)
+    now_s = wall.ms // 1000
+    assert len(found.pop("jti")) == 36
+    times = {"iat": now_s, "exp": now_s + 300, "nbf": now_s - 60}
+    assert found == {"aud": ["a", "b"], "iss": "template", "sub": "ann", "team": 7, **times}
+
+
+WITHOUT_CLAIMS: Any = {"verify_aud": False, "verify_exp": False, "verify_iat": False, "verify_nbf": False}
+
+
+@each(
+    "key, more",
+    [
+        ("ES256", {f"{ASSERTION}algorithm": "es256", f"{ASSERTION}claim.exp.seconds": "10"}),
+        ("locked", {f"{ASSERTION}private.key.passphrase": "pass phrase", f"{ASSERTION}claim.nbf.seconds": "0"}),
+    ],
+)
+async def test_assertion_takes_the_place_of_the_secret(key: str, more: dict[str, str], keys: dict[str, Path]) -> None:
+    names = {
+        "sasl.oauthbearer.client.credentials.client.id": "me",
+        f"{ASSERTION}private.key.file": str(keys[key]),
+        f"{ASSERTION}claim.iss": "me",
+        **more,
+    }
+    form = await form_of(names)
+    assert form.pop("client_assertion_type") == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+    public = keys[key].with_suffix(".pub").read_text()
+    found = jwt.decode(form.pop("client_assertion"), public, ["ES256", "RS256"], options=WITHOUT_CLAIMS)
+    assert form == {"grant_type": "client_credentials", "client_id": "me"}
+    assert found["exp"] - found["nbf"] == (70 if key == "ES256" else 300)
+    assert "pass phrase" not in repr(ClientOptions.from_names(endpoint("http://127.0.0.1:1/", **names)))
+
+
+async def test_assertion_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "assertion"
+    path.write_text(f" {unsecured_token({'iss': 'me'})}\n")
+    form = await form_of(RETRIEVER | {f"{ASSERTION}file": str(path)})
+    assert form["assertion"] == path.read_text().strip()
+    for text, problem in (("x", "has no assertion: expected a JSON web token"), (None, "cannot read .*No such file")):
+        path.unlink() if text is None else path.write_text(text)
+        with pytest.raises(KafkaError, match=problem):
+            await login_of(endpoint("http://127.0.0.1:1/", **RETRIEVER, **{f"{ASSERTION}file": str(path)})).begin()
+
+
+async def test_assertion_that_cannot_be_signed_is_a_refused_login(keys: dict[str, Path], tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("[]")
+    for names, problem in (
+        ({f"{ASSERTION}private.key.file": str(keys["locked"])}, "no assertion can be signed: Password was not given"),
+        ({f"{ASSERTION}private.key.file": str(keys["ES256"])}, "no assertion can be signed: "),
+        ({f"{ASSERTION}private.key.file": str(wrong)}, "no assertion can be signed: "),
+        ({f"{ASSERTION}private.key.file": str(tmp_path / "none")}, "cannot read .*none: No such file"),
+        (
+            {f"{ASSERTION}private.key.file": str(keys["RS256"]), f"{ASSERTION}template.file": str(wrong)},
+            "is no template of an assertion",
+        ),
+    ):
+        with pytest.raises(KafkaError, match=problem) as raised:
+            await login_of(endpoint("http://127.0.0.1:1/", **RETRIEVER, **names)).begin()
+        assert "\n" not in str(raised.value)
+
+
+async def test_secret_is_sent_with_the_characters_of_urls() -> None:
+    """`sasl.oauthbearer.header.urlencode` (RFC 6749, 2.3.1)."""
+    with Pages(lambda served: json_page({"access_token": "abc"})) as pages:
+        config = endpoint(pages.url, **CREDENTIALS, **{"sasl.oauthbearer.header.urlencode": "true"})
+        await login_of(config).begin()
+    assert pages.requests[0].headers["Authorization"] == "Basic " + base64.b64encode(b"me:se%3Acret").decode()
+
+
 @each(
     ("page", "text", "count"),
     [
@@ -378,6 +502,13 @@ async def test_endpoint_that_comes_back_gives_a_token() -> None:
         ({"sasl.oauthbearer.token.endpoint.url": "http://[x"}, "is not a URL"),
         ({"sasl.oauthbearer.token.endpoint.url": "file://host/x"}, "must be a URL with http, https or file"),
         ({"sasl.oauthbearer.token.endpoint.url": "http:///x"}, "must be a URL with http, https or file"),
+        (RETRIEVER, "needs sasl.oauthbearer.assertion.private.key.file or sasl.oauthbearer.assertion.file"),
+        ({f"{ASSERTION}claim.iss": "me"}, "needs sasl.oauthbearer.assertion.private.key.file or"),
+        ({f"{ASSERTION}file": "/x", f"{ASSERTION}algorithm": "HS256"}, "algorithm must be one of ES256, RS256"),
+        ({f"{ASSERTION}file": "/x", f"{ASSERTION}claim.exp.seconds": "-1"}, "exp.seconds must be from 0 to 86400"),
+        ({f"{ASSERTION}file": "/x", f"{ASSERTION}claim.nbf.seconds": "3601"}, "nbf.seconds must be from 0 to 3600"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "com.example.Own"}, "retriever.class must be one of org.apache"),
+        ({**RETRIEVER, "sasl.oauthbearer.token.endpoint.url": "file:/x"}, "is not one of JwtBearerJwtRetriever"),
         ({"sasl_oauth_token_provider": 5}, "must be a function, or an object with a method token"),
     ],
 )

@@ -1,0 +1,107 @@
+"""The assertion by which a client gets tokens of an endpoint instead of by a secret: a JSON web token of its own.
+
+With `JwtBearerJwtRetriever` it is the grant itself (RFC 7523, 2.1; KIP-1139); otherwise it takes the place of the
+secret of client credentials (RFC 7523, 2.2). Its claims are those of the options, of the template file and the times; a
+later one of these replaces an earlier one, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from ...protocol.security.oauthbearer import JAVA_BLANK, json_object, sections
+
+PREFIX = "sasl.oauthbearer.assertion."
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+ALGORITHMS = ("ES256", "RS256")
+BYTES_MAX = 1 << 20
+LONGEST_S = {"exp": 86_400, "nbf": 3600}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assertion:
+    """How assertions are made: read from `file`, or signed by the key in PEM of `key_file`. Files are read each time.
+
+    `lifetime_s` is the time to the claim `exp`, `age_s` that since `nbf`. Raises ValueError for options that make none.
+    """
+
+    file: str | None = None
+    algorithm: str = "RS256"
+    key_file: str | None = None
+    passphrase: str | None = field(default=None, repr=False)
+    template_file: str | None = None
+    audience: str | None = None
+    issuer: str | None = None
+    subject: str | None = None
+    lifetime_s: int = 300
+    age_s: int = 60
+    has_id: bool = False
+
+    def __post_init__(self) -> None:
+        if self.algorithm.upper() not in ALGORITHMS:
+            raise ValueError(f"{PREFIX}algorithm must be one of {', '.join(ALGORITHMS)}, not {self.algorithm!r:.100}")
+        for claim, seconds in (("exp", self.lifetime_s), ("nbf", self.age_s)):
+            if isinstance(seconds, bool) or not 0 <= seconds <= LONGEST_S[claim]:
+                raise ValueError(f"{PREFIX}claim.{claim}.seconds must be from 0 to {LONGEST_S[claim]}, not {seconds!r}")
+        if self.file is None and self.key_file is None:
+            raise ValueError(f"OAUTHBEARER needs {PREFIX}private.key.file or {PREFIX}file for its assertion")
+        if self.file is None and not all(map(importlib.util.find_spec, ("jwt", "cryptography"))):
+            raise ValueError("signed assertions need pyjwt and cryptography: pip install 'ottla[security]'")
+
+    def text(self, now_ms: int) -> str:
+        """Returns an assertion. Raises ValueError with one line without secrets."""
+        if self.file is not None:
+            found = _read(self.file).decode(errors="replace").strip(JAVA_BLANK)
+            try:
+                for part in sections(found)[:2]:
+                    json_object(part)
+            except ValueError:
+                raise ValueError(f"{self.file} has no assertion: expected a JSON web token") from None
+            return found
+        return self._signed(*self._claims(now_ms))
+
+    def _claims(self, now_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        given = {"aud": self.audience, "iss": self.issuer, "sub": self.subject}
+        payload: dict[str, Any] = {name: text.strip(JAVA_BLANK) for name, text in given.items() if text is not None}
+        header: dict[str, Any] = {}
+        if self.template_file is not None:
+            try:
+                template: Any = json.loads(_read(self.template_file))
+                header |= template.get("header") or {}
+                payload |= template.get("payload") or {}
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                wanted = "a JSON object with header and payload"
+                raise ValueError(f"{self.template_file} is no template of an assertion: expected {wanted}") from None
+        now_s = now_ms // 1000
+        payload |= {"iat": now_s, "exp": now_s + self.lifetime_s, "nbf": now_s - self.age_s}
+        if self.has_id:
+            payload["jti"] = str(uuid.uuid4())
+        return header | {"alg": self.algorithm.upper(), "typ": "JWT"}, payload
+
+    def _signed(self, header: dict[str, Any], payload: dict[str, Any]) -> str:
+        import jwt  # these two are an extra, and few clients have assertions
+        from cryptography.hazmat.primitives import serialization
+
+        assert self.key_file is not None
+        pem = _read(self.key_file)
+        passphrase = None if self.passphrase is None else self.passphrase.encode()
+        try:
+            key = serialization.load_pem_private_key(pem, passphrase)
+            return jwt.encode(payload, cast(Any, key), self.algorithm.upper(), header)
+        except (ValueError, TypeError, jwt.PyJWTError) as error:
+            text = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise ValueError(f"{self.key_file}: no assertion can be signed: {text}") from None
+
+
+def _read(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(BYTES_MAX)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
