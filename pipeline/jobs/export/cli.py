@@ -9,13 +9,13 @@ from ....protocol.arguments import add_bootstrap, add_command_config
 from ...cluster import context_of
 from ...extras import require
 from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, configs, pattern, setting
+from . import decoding_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..spark_tasks import ProgressCallback
 
-KINDS = ("json", "avro", "avro-confluent", "avro-single")
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
@@ -39,13 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--codec", choices=CODECS, default="zstd", help="compression of the files")
     parser.add_argument("--rows-per-file", type=int, metavar="N", help="most rows of a file")
     parser.add_argument("--file-bytes", type=int, metavar="N", help="close a file after so many bytes of records")
-    parser.add_argument("--decode", choices=KINDS, help="decode values into the column `decoded`")
-    parser.add_argument(
-        "--schema", metavar="TEXT|@FILE", help="of JSON as in Spark: id BIGINT, name STRING; of Avro its own JSON"
-    )
-    parser.add_argument(
-        "--undecodable", choices=("null", "fail"), default="null", help="treatment of values that do not decode"
-    )
+    decoding_arguments.add(parser)
     parser.add_argument("--on-corrupt", choices=("fail", "skip"), default="fail", help="treatment of damaged batches")
     parser.add_argument(
         "--new-generation", action="store_true", help="export recreated topics next to their old generation"
@@ -62,17 +56,12 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError("--kafka and --command-config need --bootstrap-server")
     brokers = parsed.bootstrap_server
     parsed.source = configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
-    if parsed.schema is not None and parsed.decode is None:
-        raise UsageError("--schema needs --decode")
-    if parsed.decode not in (None, "json") and parsed.schema is None:
-        raise UsageError(f"--decode {parsed.decode} needs --schema")
+    decoding_arguments.check(parsed)
     for name in ("rows_per_file", "file_bytes"):
         if (number := getattr(parsed, name)) is not None and number < 1:
             raise UsageError(f"--{name.replace('_', '-')} {number}: it must be 1 or more")
     if parsed.format == "delta":
         require("deltalake", "--format delta")
-    if (parsed.decode or "").startswith("avro"):
-        require("fastavro", f"--decode {parsed.decode}")
     from . import arguments
 
     parsed.to = arguments.folder(parsed.to)
@@ -81,22 +70,11 @@ def check(parsed: argparse.Namespace) -> None:
     parsed.ending = arguments.limit(parsed.ending, "--until")
     if parsed.schema is not None:
         parsed.schema = arguments.schema_text(parsed.schema)
-    parsed.decoding = None
-    if parsed.decode is not None:
-        parsed.decoding = _decoding(parsed)
+    parsed.decoding = decoding_arguments.decoding(parsed)
     if parsed.paths:
         chosen_topics(parsed)
     else:
         pattern(parsed)
-
-
-def _decoding(parsed: argparse.Namespace) -> Any:
-    """Returns how values are decoded; a JSON schema needs Spark and is parsed later."""
-    from .value_columns import Decoding
-
-    if parsed.decode != "json":
-        return Decoding.avro(parsed.schema, parsed.decode)
-    return Decoding.json() if parsed.schema is None else None
 
 
 def run(
@@ -105,9 +83,9 @@ def run(
     from . import job
     from .settings import ExportSettings
 
-    if parsed.decode == "json" and parsed.schema is not None:
+    if parsed.schema is not None and decoding_arguments.is_ddl(parsed):
         context_of(spark)  # Spark parses the schema, so it must have started
-        parsed.decoding = job.json_schema(parsed.schema)
+        parsed.decoding = job.json_schema(parsed.schema, parsed.decode)
     sizes: dict[str, Any] = {} if parsed.file_bytes is None else {"file_bytes": parsed.file_bytes}
     settings = ExportSettings(
         topics=parsed.topic,

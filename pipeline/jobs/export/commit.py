@@ -42,15 +42,21 @@ class Settings:
         read = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
         return json.dumps(read, indent=1).encode() + b"\n"
 
-    def check(self, data: bytes, root: str) -> None:
-        """Compares with the settings of a folder. Raises ExportError if they differ."""
+    @classmethod
+    def parse(cls, data: bytes, root: str) -> Settings:
+        """Parses the settings of a folder. Raises ExportError."""
         try:
             read = json.loads(data)
-            version, there = read["version"], Settings(read["format"], read["isolation"], read["decoding"])
+            version, there = read["version"], cls(read["format"], read["isolation"], read["decoding"])
         except (ValueError, TypeError, KeyError) as error:
             raise ExportError(f"{root}/{layout.SETTINGS} is not a valid settings file: {error}") from error
         if version != 1:
             raise ExportError(f"{root}/{layout.SETTINGS} has version {version}, this release supports 1")
+        return there
+
+    def check(self, data: bytes, root: str) -> None:
+        """Compares with the settings of a folder. Raises ExportError if they differ."""
+        there = Settings.parse(data, root)
         for name in ("format", "isolation", "decoding"):
             old, new = getattr(there, name), getattr(self, name)
             if old != new:
@@ -253,6 +259,12 @@ class Committer:
             self._durable_folders.add(folder)
             folder = os.path.dirname(folder)
             self._files.sync_directory(folder)
+
+
+def stored(root: str, files: Files | None = None) -> Settings | None:
+    """Returns the settings of an earlier export into a folder, None without one. Raises ExportError, OSError."""
+    disk, place = files if files is not None else SharedFiles(), os.path.join(root, layout.SETTINGS)
+    return Settings.parse(disk.read_bytes(place), root) if disk.exists(place) else None
 
 
 def check(root: str, settings: Settings, files: Files | None = None) -> Manifest:

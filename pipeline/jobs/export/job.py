@@ -29,7 +29,7 @@ from .plan import Plan, Source, plan
 from .report import ExportReport
 from .settings import ExportSettings
 from .tasks import Work, write
-from .value_columns import Decoding
+from .value_columns import Decoding, Kind
 
 __all__ = ["ExportReport", "ExportSettings", "export", "json_schema"]
 
@@ -97,7 +97,7 @@ def _export(
         committer.commit()
 
 
-def json_schema(ddl: str) -> Decoding:
+def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
     """Returns the decoding of JSON to the columns of a Spark schema, such as `id BIGINT, name STRING`. Raises
     ExportError."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -107,7 +107,7 @@ def json_schema(ddl: str) -> Decoding:
         schema: Any = StructType.fromDDL(ddl)
     except Exception as error:
         raise ExportError(f"it is not a schema in Spark's DDL form: {str(error).partition(chr(10))[0]}") from error
-    return Decoding.json(to_arrow_schema(schema, timezone="UTC"))
+    return Decoding.json(to_arrow_schema(schema, timezone="UTC"), kind)
 
 
 def _backend(source: str | Sequence[str] | Mapping[str, str], file_bytes: int) -> Source:

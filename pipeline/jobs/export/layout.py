@@ -43,6 +43,10 @@ READ: tuple[str, ...] = tuple(EXACT_TIME.name if name == "timestamp" else name f
 DECODED = "decoded"
 """The name of the additional column with decoded values."""
 
+DEAD_LETTER = "deadLetter"
+DEAD_LETTER_TYPE = pa.struct([("value", pa.binary()), ("error", pa.string())])
+"""The column of values that did not decode, if requested: their bytes, and the problem in words."""
+
 PARTITIONING = pa.schema(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("date", pa.date32())]
 )
@@ -95,10 +99,13 @@ class Place(NamedTuple):
         return f"topic={quote(self.topic, safe='')}/partition={self.partition}/date={self.date or NO_DATE}"
 
 
-def schema(decoded: pa.DataType | None = None, *, timestamp: pa.DataType = TIMESTAMP) -> pa.Schema:
+def schema(
+    decoded: pa.DataType | None = None, *, timestamp: pa.DataType = TIMESTAMP, dead_letters: bool = False
+) -> pa.Schema:
     """Returns the columns of the files, with the decoded values if `decoded` is their type."""
     fields = [field.with_type(timestamp) if field.name == "timestamp" else field for field in SCHEMA]
-    return pa.schema(fields + ([pa.field(DECODED, decoded)] if decoded is not None else []))
+    more = [] if decoded is None else [pa.field(DECODED, decoded)]
+    return pa.schema(fields + more + [pa.field(DEAD_LETTER, DEAD_LETTER_TYPE)] * dead_letters)
 
 
 def file_name(name: str) -> FileName | None:

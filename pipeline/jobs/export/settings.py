@@ -29,7 +29,8 @@ class ExportSettings:
     "read_uncommitted".
 
     `format`: "parquet", or "delta" for a Delta table. `decoding` adds the column `decoded`; a value that does not
-    decode is null and counted, or fails the export (`on_undecodable="fail"`). All runs into a folder have the same
+    decode is null and counted, or fails the export (`on_undecodable="fail"`), or is null and also in the column
+    `deadLetter`, with the problem ("dead-letter"). All runs into a folder have the same
     format, isolation and decoding. `codec` and sizes may differ: a file is closed after `rows_per_file` rows, or after
     `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged batches, and logs them.
 
@@ -58,7 +59,7 @@ class ExportSettings:
         for name, value, choices in (
             ("format", self.format, FORMATS),
             ("codec", self.codec, CODECS),
-            ("on_undecodable", self.on_undecodable, ("null", "fail")),
+            ("on_undecodable", self.on_undecodable, ("null", "fail", "dead-letter")),
         ):
             if value not in choices:
                 raise ExportError(f"{name} is {value!r}: it must be {', '.join(choices[:-1])} or {choices[-1]}")
@@ -72,7 +73,11 @@ class ExportSettings:
         if self.isolation not in ISOLATIONS:
             raise ExportError(f"isolation is {self.isolation!r}: it must be {' or '.join(ISOLATIONS)}")
         decoding = self.decoding
-        fields = {"kind": decoding.kind, "schema": decoding.schema} if decoding is not None else None
+        fields: dict[str, str | None] | None = None
+        if decoding is not None:
+            fields = {"kind": decoding.kind, "schema": decoding.schema}
+            if self.on_undecodable == "dead-letter":
+                fields["undecodable"] = "dead-letter"
         return FolderSettings(self.format, self.isolation, fields)
 
     def request(self) -> Request:

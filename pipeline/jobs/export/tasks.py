@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -46,7 +47,7 @@ _PARQUET = {
 }
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
-OnUndecodable = Literal["null", "fail"]
+OnUndecodable = Literal["null", "fail", "dead-letter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,13 @@ class Form:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the files."""
-        return layout.schema(self.decoding.type if self.decoding else None, timestamp=self.timestamp)
+        decoded = self.decoding.type if self.decoding else None
+        return layout.schema(decoded, timestamp=self.timestamp, dead_letters=self.has_dead_letters)
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether the files have the column of values that do not decode."""
+        return self.decoding is not None and self.on_undecodable == "dead-letter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +267,8 @@ class _Writer:
                 self._problem = f"offset {rows.column('offset')[decoded.first_failed].as_py()}: {decoded.problem}"
             self._undecoded += decoded.failed
             arrays.append(decoded.values)
+            if form.has_dead_letters:
+                arrays.append(_dead_letters(rows.column("value"), decoded.problems))
         return pa.RecordBatch.from_arrays(arrays, schema=form.schema)
 
     def _wait(self, day: int, rows: pa.RecordBatch) -> None:
@@ -321,3 +330,13 @@ class _Writer:
         for of_day in self._days.values():
             if of_day.file is not None:
                 of_day.file.discard()
+
+
+def _dead_letters(values: pa.Array, problems: Mapping[int, str]) -> pa.Array:
+    """Returns the column of values that do not decode, with their problems; null for the others."""
+    if not problems:
+        return pa.nulls(len(values), layout.DEAD_LETTER_TYPE)
+    found: list[dict[str, Any] | None] = [None] * len(values)
+    for row, problem in problems.items():
+        found[row] = {"value": values[row].as_py(), "error": problem}
+    return pa.array(found, layout.DEAD_LETTER_TYPE)

@@ -1,4 +1,4 @@
-"""Values as columns: JSON by a schema or as validated text, and Avro by its writer's schema.
+"""Values as columns: JSON by a schema or as validated text, and Avro and Protobuf by their writers' schemas.
 
 Owns which values fail to decode: those in another format, and those that do not fit their column. A null value decodes
 to null. A value is decoded as a whole or not at all; JSON members outside the schema are dropped, missing ones are
@@ -10,6 +10,7 @@ pyarrow's JSON reader is not used: a document that is only `null` aborts its pro
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -21,27 +22,59 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from .manifest import ExportError
+from .value_schemas.found import (
+    ID_BYTES,
+    Schema,
+    SchemaSource,
+    SchemaType,
+    SourceError,
+    message_indexes,
+    schema_id,
+)
+from .value_schemas.json_schema import columns_of as json_columns
+from .value_schemas.proto_source import parse as parse_proto
+from .value_schemas.proto_values import Reader as ProtoReader
+from .value_schemas.proto_values import columns_of as proto_columns
 
-Kind = Literal["json", "avro", "avro-confluent", "avro-single"]
-KINDS: tuple[Kind, ...] = ("json", "avro", "avro-confluent", "avro-single")
-"""`avro`: plain binary. `avro-confluent`: after a zero byte and a schema id of four bytes, which is ignored.
-`avro-single`: Avro's single-object encoding, after the schema's fingerprint, which must match the given schema."""
+Kind = Literal["json", "json-confluent", "avro", "avro-confluent", "avro-single", "protobuf", "protobuf-confluent"]
+KINDS: tuple[Kind, ...] = (
+    "json",
+    "json-confluent",
+    "avro",
+    "avro-confluent",
+    "avro-single",
+    "protobuf",
+    "protobuf-confluent",
+)
+"""`avro`, `protobuf`: plain binary. `...-confluent`: after a zero byte and a schema id of four bytes, and in Protobuf
+the message's indexes. Without a source of schemas the id is ignored. `avro-single`: Avro's single-object encoding,
+after the schema's fingerprint, which must match the given schema."""
 
 _SINGLE = b"\xc3\x01"
-_CONFLUENT_BYTES = 5
+_WRITERS_KEPT = 256
 _SHOWN = 120
 
 Convert = Callable[[Any], Any]
 
 
 class Decoded(NamedTuple):
-    """The values of a column, null for each that did not decode; the number of these, the row of the first, and its
-    problem."""
+    """The values of a column, null for each that did not decode; and the problem of each of these by its row, in
+    order."""
 
     values: pa.Array
-    failed: int
-    first_failed: int
-    problem: str
+    problems: dict[int, str]
+
+    @property
+    def failed(self) -> int:
+        return len(self.problems)
+
+    @property
+    def first_failed(self) -> int:
+        return next(iter(self.problems), -1)
+
+    @property
+    def problem(self) -> str:
+        return next(iter(self.problems.values()), "")
 
 
 class Decoder(Protocol):
@@ -50,43 +83,94 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The decoding of values; picklable. `schema` is the Arrow type for JSON, None for text, or Avro's own JSON."""
+    """The decoding of values; picklable. `type` is that of the column. `schema` is the text of the schema that it was
+    made from, None for JSON as text. `writers` has the schemas of the ids in the values; without it all values have
+    `schema`."""
 
     kind: Kind
     type: pa.DataType
     schema: str | None = None
+    writers: SchemaSource | None = None
 
     @classmethod
-    def json(cls, schema: pa.Schema | pa.DataType | None = None) -> Decoding:
+    def json(cls, schema: pa.Schema | pa.DataType | None = None, kind: Kind = "json") -> Decoding:
         """Returns the decoding of JSON: to structs by the schema, or without one to the text of valid JSON. Raises
         ExportError for a schema with unsupported types."""
         if schema is None:
-            return cls("json", pa.string())
-        kind = pa.struct(list(schema)) if isinstance(schema, pa.Schema) else schema
-        if not pa.types.is_struct(kind):
-            raise ExportError(f"a schema for JSON must have columns, but is {kind}")
-        of_json(kind)
-        return cls("json", kind, str(kind))
+            return cls(kind, pa.string())
+        columns = pa.struct(list(schema)) if isinstance(schema, pa.Schema) else schema
+        if not pa.types.is_struct(columns):
+            raise ExportError(f"a schema for JSON must have columns, but is {columns}")
+        of_json(columns)
+        return cls(kind, columns, str(columns))
 
     @classmethod
-    def avro(cls, schema: str, kind: Kind = "avro") -> Decoding:
-        """Returns the decoding of Avro by a schema in JSON form. Raises ExportError; MissingExtra without fastavro."""
+    def json_schema(cls, schema: str | Schema, kind: Kind = "json", writers: SchemaSource | None = None) -> Decoding:
+        """Returns the decoding of JSON to the columns of a JSON Schema. Raises ExportError."""
+        given = Schema("JSON", schema) if isinstance(schema, str) else schema
+        columns = json_columns(given)
+        of_json(columns)
+        return cls(kind, columns, _identity(given), writers)
+
+    @classmethod
+    def protobuf(
+        cls,
+        schema: str | Schema,
+        message: str | None = None,
+        kind: Kind = "protobuf",
+        writers: SchemaSource | None = None,
+    ) -> Decoding:
+        """Returns the decoding of Protobuf by the source of a schema: to the columns of `message`, by default its
+        first. Raises ExportError."""
+        given = Schema("PROTOBUF", schema) if isinstance(schema, str) else schema
+        source = parse_proto(given.text, given.all_references())
+        chosen = source.messages[0] if message is None else source.named(message)
+        return cls(kind, proto_columns(chosen, source), _identity(given, message=chosen.full_name), writers)
+
+    @classmethod
+    def avro(cls, schema: str | Schema, kind: Kind = "avro", writers: SchemaSource | None = None) -> Decoding:
+        """Returns the decoding of Avro by a schema in JSON form: `writers` have the schemas of other values, which are
+        resolved to it. Raises ExportError; MissingExtra without fastavro."""
         from ...extras import needed
 
         with needed():
             import fastavro
         try:
-            plain = json.loads(schema)
+            plain = _plain_avro(schema)
             fastavro.parse_schema(plain)
         except Exception as error:
             raise ExportError(f"it is not an Avro schema: {_message(error)}") from error
-        return cls(kind, arrow_of(plain), json.dumps(plain, sort_keys=True))
+        return cls(kind, arrow_of(plain), json.dumps(plain, sort_keys=True), writers)
 
     def decoder(self) -> Decoder:
         """Returns a decoder for one task."""
-        if self.kind != "json":
+        if self.kind.startswith("avro"):
             return _Avro(self)
-        return _Json(self.type) if self.schema is not None else _JsonText()
+        if self.kind.startswith("protobuf"):
+            return _Protobuf(self)
+        skip = _after_id if self.kind == "json-confluent" else None
+        return _Json(self.type, skip) if self.schema is not None else _JsonText(skip)
+
+
+def _identity(schema: Schema, **more: str) -> str:
+    """Returns a schema with its references as one text, which `of_identity` reads."""
+    return json.dumps({**more, "text": schema.text, "references": schema.all_references()}, sort_keys=True)
+
+
+def of_identity(kind: Kind, text: str, writers: SchemaSource | None) -> Decoding:
+    """Returns the decoding that has this kind and this `schema`, as for an earlier export. Raises ExportError."""
+    if kind.startswith("avro"):
+        return Decoding.avro(text, kind, writers)
+    try:
+        found = json.loads(text)
+        family: SchemaType = "PROTOBUF" if kind.startswith("protobuf") else "JSON"
+        others = tuple((name, Schema(family, of)) for name, of in found["references"].items())
+        schema, message = Schema(family, found["text"], others), found.get("message")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ExportError(f"the schema of an earlier export is not valid: {error}") from error
+    if family == "PROTOBUF":
+        return Decoding.protobuf(schema, message, kind, writers)
+    return Decoding.json_schema(schema, kind, writers)
 
 
 # -- the values of a column
@@ -100,14 +184,15 @@ def _through(values: pa.Array, decode: Convert, kind: pa.DataType, read_as: pa.D
         if value is not None:
             try:
                 value = decode(value)
+            except SourceError:
+                raise
             except Exception as error:  # a decoder may raise anything for foreign bytes
                 failed[row] = _message(error)
                 value = None
         found.append(value)
     chunks = list(_columns(found, 0, kind, read_as, failed))
     column = pa.concat_arrays(chunks) if chunks else pa.array([], kind)
-    first = min(failed, default=-1)
-    return Decoded(column, len(failed), first, failed.get(first, ""))
+    return Decoded(column, dict(sorted(failed.items())))
 
 
 def _columns(found: Sequence[Any], begin: int, kind: pa.DataType, read_as: pa.DataType, failed: dict[int, str]) -> Any:
@@ -133,9 +218,17 @@ def _message(error: Exception) -> str:
 # -- JSON
 
 
+def _after_id(value: bytes) -> bytes:
+    schema_id(value)
+    return value[ID_BYTES:]
+
+
 class _JsonText:
+    def __init__(self, skip: Convert | None) -> None:
+        self._one = _checked_text if skip is None else lambda value: _checked_text(skip(value))
+
     def decode(self, values: pa.Array) -> Decoded:
-        return _through(values, _checked_text, pa.string(), pa.string())
+        return _through(values, self._one, pa.string(), pa.string())
 
 
 def _checked_text(value: bytes) -> str:
@@ -152,15 +245,16 @@ _loads = json.JSONDecoder(parse_constant=_no_constant).decode  # RFC 8259: no Na
 
 
 class _Json:
-    def __init__(self, kind: pa.DataType) -> None:
+    def __init__(self, kind: pa.DataType, skip: Convert | None) -> None:
         self._kind = kind
         self._convert = of_json(kind)
+        self._skip = skip
 
     def decode(self, values: pa.Array) -> Decoded:
         return _through(values, self._one, self._kind, self._kind)
 
     def _one(self, value: bytes) -> Any:
-        found = _loads(value.decode())
+        found = _loads((value if self._skip is None else self._skip(value)).decode())
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
         return self._convert(found)
@@ -291,6 +385,19 @@ class _Avro:
         assert of.schema is not None
         plain = json.loads(of.schema)
         parsed = parse_schema(_without_logical(plain))
+
+        @functools.lru_cache(maxsize=_WRITERS_KEPT)
+        def schemas_of(number: int) -> tuple[Any, Any]:
+            """Returns the writer's schema, and the reader's if it is another."""
+            if of.writers is None:
+                return parsed, None
+            found = _writer(of.writers, number, "AVRO")
+            try:
+                writer = parse_schema(_without_logical(_plain_avro(found)))
+            except Exception as error:
+                raise ValueError(f"schema {number} is not an Avro schema: {_message(error)}") from error
+            return writer, None if writer == parsed else parsed
+
         self._of = of
         self._read_as = arrow_of(plain, raw=True)
         maps = _has_maps(self._read_as)
@@ -300,16 +407,16 @@ class _Avro:
             front = _SINGLE + bytes.fromhex(fingerprint(to_parsing_canonical_form(plain), "CRC-64-AVRO"))
 
         def one(value: bytes) -> Any:
+            writer, reader = parsed, None
             if of.kind == "avro-confluent":
-                if len(value) < _CONFLUENT_BYTES or value[0]:
-                    raise ValueError("it does not begin with a schema id")
-                value = value[_CONFLUENT_BYTES:]
+                writer, reader = schemas_of(schema_id(value))
+                value = value[ID_BYTES:]
             elif front:
                 if not value.startswith(front):
                     raise ValueError("it does not begin with the schema's fingerprint")
                 value = value[len(front) :]
             file = BytesIO(value)
-            found = schemaless_reader(file, parsed, None)
+            found = schemaless_reader(file, writer, reader)
             if file.tell() != len(value):
                 raise ValueError(f"{len(value) - file.tell()} bytes are left after the value")
             return shape(found) if shape is not None else found
@@ -318,6 +425,42 @@ class _Avro:
 
     def decode(self, values: pa.Array) -> Decoded:
         return _through(values, self._one, self._of.type, self._read_as)
+
+
+def _writer(writers: SchemaSource | None, number: int, family: SchemaType) -> Schema:
+    """Returns the schema of an id. Raises ValueError if there is none, or one of another type; SourceError."""
+    found = writers.by_id(number) if writers is not None else None
+    if found is None:
+        raise ValueError(f"schema {number} is not in {writers}")
+    if found.type != family:
+        raise ValueError(f"schema {number} is of the type {found.type}, not {family}")
+    return found
+
+
+def _plain_avro(schema: str | Schema) -> Any:
+    """Returns an Avro schema as JSON, with the types that it refers to in the place of their first use."""
+    if isinstance(schema, str):
+        return json.loads(schema)
+    others = {_full_name(one, "")[1]: one for one in map(json.loads, schema.all_references().values())}
+    return _inlined(json.loads(schema.text), others, "") if others else json.loads(schema.text)
+
+
+def _inlined(schema: Any, others: dict[str, Any], space: str) -> Any:
+    """Takes the definitions out of `others` that a schema uses."""
+    if isinstance(schema, list):
+        return [_inlined(one, others, space) for one in schema]
+    if isinstance(schema, str):
+        name = schema if "." in schema or not space else f"{space}.{schema}"
+        found = others.pop(name, None) or others.pop(schema, None)
+        return schema if found is None else _inlined(found, others, "")
+    inner = _full_name(schema, space)[0] if "name" in schema else space
+    made = dict(schema)
+    if "fields" in made:
+        made["fields"] = [{**one, "type": _inlined(one["type"], others, inner)} for one in made["fields"]]
+    for key in ("type", "items", "values"):
+        if key in made:
+            made[key] = _inlined(made[key], others, inner)
+    return made
 
 
 _AVRO: dict[str, pa.DataType] = {
@@ -432,3 +575,44 @@ def _pairs(kind: pa.DataType) -> Convert:
     if pa.types.is_map(kind):
         return _map(_pairs(kind.item_type))
     return lambda value: value
+
+
+# -- Protobuf
+
+
+class _Protobuf:
+    """Values are read by the fields of the column's message, which have their numbers in every version of it."""
+
+    def __init__(self, of: Decoding) -> None:
+        assert of.schema is not None
+        own = json.loads(of.schema)
+        source = parse_proto(own["text"], own["references"])
+        message = source.named(own["message"])
+        reader = ProtoReader(message, source)
+
+        @functools.lru_cache(maxsize=_WRITERS_KEPT)
+        def writer_of(number: int) -> Any:
+            found = _writer(of.writers, number, "PROTOBUF")
+            try:
+                return parse_proto(found.text, found.all_references())
+            except ExportError as error:
+                raise ValueError(f"schema {number}: {error}") from error
+
+        @functools.lru_cache(maxsize=_WRITERS_KEPT)
+        def check(number: int, indexes: tuple[int, ...]) -> None:
+            written = (writer_of(number) if of.writers is not None else source).at(indexes).full_name
+            if written != message.full_name:
+                raise ValueError(f"it is a {written}, and the columns are those of {message.full_name}")
+
+        def one(value: bytes) -> Any:
+            if of.kind == "protobuf-confluent":
+                number = schema_id(value)
+                indexes, position = message_indexes(value)
+                check(number, indexes)
+                value = value[position:]
+            return reader.read(value)
+
+        self._of, self._one = of, one
+
+    def decode(self, values: pa.Array) -> Decoded:
+        return _through(values, self._one, self._of.type, self._of.type)

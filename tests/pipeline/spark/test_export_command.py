@@ -187,7 +187,7 @@ def test_export_invalid_setting_refused(logs: str, tmp_path: Path) -> None:
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"format": "orc"}, "format is 'orc': it must be parquet or delta"),
         ({"codec": "lzo"}, "codec is 'lzo': it must be zstd, snappy, lz4, gzip or none"),
-        ({"on_undecodable": "skip"}, "on_undecodable is 'skip': it must be null or fail"),
+        ({"on_undecodable": "skip"}, "on_undecodable is 'skip': it must be null, fail or dead-letter"),
         ({"isolation": "none"}, "isolation is 'none': it must be read_committed or read_uncommitted"),
         ({"rows_per_file": 0}, "file_bytes and rows_per_file must be 1 or more"),
         ({"like": "("}, "is not a regular expression"),
