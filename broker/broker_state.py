@@ -33,6 +33,7 @@ from .background.log_dir_moves import Moves
 from .background.maintenance import Maintenance
 from .clock import Clock, ManualClock, SystemClock, Timer
 from .config.authorizer import authorizer_settings
+from .config.group_limits import capped
 from .config.initial_features import initial_features
 from .config.log_config import metadata_config
 from .config.message_format import behaviours_set, forced_upgrade
@@ -383,7 +384,7 @@ class BrokerState:
             ),
             settings=CoordinatorSettings.from_config(self.config, self.profile.behaviour),
         )
-        groups.configs = lambda group_id: self.named_configs.of(GROUP).get(group_id, {})
+        groups.configs = self._configs_of_group
         groups.may_describe = self._may_describe
         if self._stores_share_state:
             groups.share_groups.state = GroupState(self.share_state)
@@ -406,6 +407,12 @@ class BrokerState:
             of_replicas = ([self.nodes.racks.get(node) for node in one.replicas] for one in topic.partitions)
             racks = tuple(tuple(rack for rack in found if rack is not None) for found in of_replicas)
         return TopicShape(topic.id, name, len(topic.partitions), racks)
+
+    def _configs_of_group(self, group_id: str) -> Mapping[str, str]:
+        configs = self.named_configs.of(GROUP).get(group_id)
+        if configs is None:
+            return {}
+        return capped(configs, self.config.get) if self.profile.behaviour.caps_group_configs else configs
 
     def _may_describe(self, topic: str, caller: Caller) -> bool:
         if self.authorizer is None:

@@ -1,11 +1,12 @@
 """The limits of the settings of groups in the broker configs: `group.KIND.min.SETTING` and `group.KIND.max.SETTING`.
 
-The configs of a group are checked against them in `named_rules.py`, the broker's own settings here, at the start.
+The configs of a group are checked against them in `named_rules.py`, the broker's own settings here, at the start. From
+4.3 on the limits hold as well for configs that a group has from before, see `in_limits`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ConfigError
@@ -42,6 +43,24 @@ LIMITS: dict[str, str] = {
     if not (word == "smallest" and setting in _OTHER_NAMES) and not (word == "largest" and setting == _ONLY_A_MINIMUM)
 }
 """The documentation of the limits, by their names."""
+
+
+def in_limits(setting: str, value: int, get: Callable[[str], Any]) -> int:
+    """Returns the value of a setting of a group that is in effect: one that was set within other limits than the
+    broker's of today is replaced by the limit that it is beyond. `get` returns the value of a config, None for one
+    that the release does not have.
+    """
+    low, high = map(get, limits_of(setting))
+    if low is not None and value < low:
+        return low
+    return high if high is not None and value > high else value
+
+
+def capped(configs: Mapping[str, str], get: Callable[[str], Any]) -> Mapping[str, str]:
+    """Returns the configs of a group that are in effect, see `in_limits`."""
+    return {
+        name: str(in_limits(name, int(value), get)) if name in LIMITED else value for name, value in configs.items()
+    }
 
 
 def check_group_limits(get: Callable[[str], Any]) -> None:

@@ -238,6 +238,10 @@ class Behaviour:
     """A member of the consumer protocol may commit with an earlier epoch, for partitions that it was assigned in that
     epoch or before (KIP-1251).
     """
+    caps_group_configs: bool = True
+    """A config of a group that is beyond a limit of the broker, since the limit was set later, takes effect as that
+    limit.
+    """
     group_states_in_any_case: bool = True
     """ListGroups accepts state names in any case."""
     producers_in_words: bool = True
@@ -398,6 +402,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "spaces_assignments": (("0.8.2", False), ("4.3", True)),
     "static_streams_members": (("0.8.2", False), ("4.4", True)),
     "commits_by_assignment": (("0.8.2", False), ("4.3", True)),
+    "caps_group_configs": (("0.8.2", False), ("4.3", True)),
     "group_states_in_any_case": (("0.8.2", False), ("3.8", True)),
     "producers_in_words": (("0.8.2", False), ("3.0", True)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),

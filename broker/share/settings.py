@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..config.definitions import parse_value
+from ..config.group_limits import LIMITED, in_limits
 from ..config.values import Config
 from .share_partition import ShareRules
 
@@ -35,7 +36,9 @@ class ShareConfigs(NamedTuple):
         text = self.groups.get(group_id, {}).get(name)
         fact = self.broker.facts("group").get(name)
         if fact is not None and text is not None:
-            return parse_value(fact, text)
+            found = parse_value(fact, text)
+            caps = name in LIMITED and self.broker.profile.behaviour.caps_group_configs
+            return in_limits(name, found, self.broker.get) if caps else found
         default = _DEFAULTS.get(name)
         if default is not None:
             return self.broker.get(default)

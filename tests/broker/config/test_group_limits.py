@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ from ottla.broker.config.group_limits import LIMITS, check_group_limits
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import PROFILE_NAMES, profile
-from ottla_testing.broker.configuring import BROKER, SET, change
+from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla_testing.broker.configuring import BROKER, GROUP, SET, change, shown
 from ottla_testing.broker.harness import running
 from ottla_testing.each import each
 
@@ -55,3 +58,37 @@ async def test_changes_beyond_the_limits_are_refused(tmp_path: Path) -> None:
         name = "group.consumer.assignment.interval.ms"
         code, message = await change(client, BROKER, "1", (name, SET, "99999999"))
         assert code != 0 and "group.consumer.max.assignment.interval.ms" in (message or ""), message
+
+
+CAPPED = {
+    "consumer.heartbeat.interval.ms": ("12000", {"group.consumer.max.heartbeat.interval.ms": "8000"}),
+    "share.heartbeat.interval.ms": ("6000", {"group.share.min.heartbeat.interval.ms": "7000"}),
+    "share.record.lock.duration.ms": ("60000", {"group.share.max.record.lock.duration.ms": "40000"}),
+}
+
+
+@each(("release", "caps"), [("4.2", False), ("4.3", True), ("4.4", True)])
+async def test_configs_of_a_group_keep_to_the_limits_of_a_later_start(release: str, caps: bool, tmp_path: Path) -> None:
+    """They were set within other limits. What is stored, and described, does not change."""
+    overrides = {
+        **{name: value for _, limits in CAPPED.values() for name, value in limits.items()},
+        "group.share.heartbeat.interval.ms": "7000",
+    }
+    async with running(tmp_path / "data", release=release) as broker:
+        client = await broker.client()
+        for group in ("consumers", "sharers"):
+            values = [(name, SET, value) for name, (value, _) in CAPPED.items()]
+            assert await change(client, GROUP, group, *values) == (0, None)
+    async with running(tmp_path / "data", release=release, overrides=overrides) as broker:
+        client = await broker.client()
+        assert {
+            name: value for name, (value, _) in (await shown(client, GROUP, "sharers")).items() if name in CAPPED
+        } == {name: value for name, (value, _) in CAPPED.items()}
+        lock_ms = broker.state.share_configs.lock_ms("sharers")
+        fields: dict[str, Any] = {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["t"]}
+        consumer = ConsumerGroupHeartbeatRequest(
+            **fields, group_id="consumers", rebalance_timeout_ms=9, topic_partitions=[]
+        )
+        share = ShareGroupHeartbeatRequest(**fields, group_id="sharers")
+        beats = [(await client.call(request, 1)).heartbeat_interval_ms for request in (consumer, share)]
+        assert (*beats, lock_ms) == ((8_000, 7_000, 40_000) if caps else (12_000, 6_000, 60_000))

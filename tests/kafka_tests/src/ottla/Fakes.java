@@ -106,6 +106,7 @@ public final class Fakes {
             loader -> fake(MetadataLoader.class, Map.of("lastAppliedOffset", offset -> Long.MAX_VALUE)))));
         it.put("dataPlaneRequestProcessor", call -> fake(KafkaApis.class, Map.of(
             "brokerId", asked -> id,
+            "clusterId", asked -> ottla.get().clusterId(),
             "metadataCache", asked -> cache,
             "authorizerPlugin", asked -> authorizer(ottla),
             "isConsumerGroupProtocolEnabled", asked -> ottla.get().serves(68))));

@@ -421,6 +421,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("4.3 4.4", True),
         ("ottla", True),
     ],
+    "caps_group_configs": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
+        ("4.3 4.4", True),
+        ("ottla", True),
+    ],
     "group_states_in_any_case": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7", False),
         (f"3.8 3.9 {FROM_4}", True),

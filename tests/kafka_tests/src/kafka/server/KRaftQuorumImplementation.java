@@ -84,7 +84,9 @@ public class KRaftQuorumImplementation implements QuorumImplementation {
             Ottla.withoutPlaces(passed);
             passed.remove("security.inter.broker.protocol");
             java.util.List<String> listeners = listeners(first, listener, protocol);
-            passed.put("listener.security.protocol.map", String.join(",", listeners.stream().map(one -> one + ":" + protocol).toList()));
+            String map = String.join(",", listeners.stream().map(one -> one + ":" + protocol).toList());
+            Object given = passed.get("listener.security.protocol.map");  // has that of the controllers, which some tests read
+            passed.put("listener.security.protocol.map", given != null && String.valueOf(given).startsWith(map) ? given : map);
             passed.put("listeners", String.join(",", listeners.stream().map(one -> one + "://localhost:0").toList()));
             Ottla.asKafka(passed);
             Ottla.withFeatures(passed, controllerServer.bootstrapMetadata());
