@@ -33,7 +33,7 @@ __all__ = ["complain", "pipeline"]
 
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
-MODULES = ("census", "audit", "upgrade", "compact", "export", "import_", "replay")
+MODULES = ("census", "audit", "upgrade", "compact", "export", "import_", "replay", "runs")
 """The folders of the jobs, in the order of the help. A trailing `_`, which avoids a keyword, is not part of the
 command."""
 
@@ -115,8 +115,10 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job) -> None:
         parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
         parser.add_argument("--topics", metavar="REGEX", help="only topics whose full name matches")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
-    parser.add_argument("--master", help="the Spark master; default local[*], or that of spark-submit")
-    parser.add_argument("--conf", action="append", type=setting, metavar="K=V", default=[], help="a Spark setting")
+    parser.set_defaults(master=None, conf=[])
+    if job.uses_spark:
+        parser.add_argument("--master", help="the Spark master; default local[*], or that of spark-submit")
+        parser.add_argument("--conf", action="append", type=setting, metavar="K=V", default=[], help="a Spark setting")
     parser.add_argument("--report", metavar="FILE.json", help="write the full report to this file")
     parser.set_defaults(plot=None)
     if job.plots:
@@ -148,7 +150,7 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
         return complain(program, _one_line(_message_of(error)), FAILED)
     finally:
         spark.end()
-    if not (spark.is_started or code or quiet or parsed.dry_run):
+    if job.uses_spark and not (spark.is_started or code or quiet or parsed.dry_run):
         print(f"{program}: nothing to do, Spark was not started", file=sys.stderr, flush=True)
     return write(parsed, program, report, plan, code)
 

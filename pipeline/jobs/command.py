@@ -42,9 +42,9 @@ class Report(Protocol):
 class Job(NamedTuple):
     """A job as a command.
 
-    `add_arguments` adds its own arguments; every job has `--master`, `--conf`, `--report`, `--dry-run` and `--quiet`,
-    `--topic` and `--topics` if `picks_topics`, and `--plot` if `plots`. `check` checks the arguments before Spark
-    starts, and may store results in them: an error ends the command with exit code 2.
+    `add_arguments` adds its own arguments; every job has `--report`, `--dry-run` and `--quiet`, `--master` and `--conf`
+    if `uses_spark`, `--topic` and `--topics` if `picks_topics`, and `--plot` if `plots`. `check` checks the arguments
+    before Spark starts, and may store results in them: an error ends the command with exit code 2.
 
     `run(spark, parsed, on_plan, on_progress)` does the work: `on_plan` receives the lines of the plan, `on_progress`
     the progress (None with --quiet); it returns the report and the exit code. An error ends the command with 1,
@@ -62,6 +62,7 @@ class Job(NamedTuple):
     run: Callable[[SparkSession, argparse.Namespace, PlanCallback, ProgressCallback | None], tuple[Report | None, int]]
     picks_topics: bool = True
     plots: bool = False
+    uses_spark: bool = True
 
 
 # -- arguments of several jobs

@@ -21,15 +21,20 @@ def was_closed(root: str) -> bool:
 
 
 def is_in_use(root: str) -> bool:
-    """Returns whether a broker has this data directory open; True if that cannot be determined.
+    """Returns whether a broker has this data directory open; True if that cannot be determined."""
+    try:
+        return not was_closed(root) and is_locked(os.path.join(root, LOCK))
+    except OSError:
+        return True
+
+
+def is_locked(path: str) -> bool:
+    """Returns whether a process holds the lock of this file; True if that cannot be determined.
 
     Queries the lock (F_GETLK) without taking it. If this process holds the lock, the file is not opened: closing any
     descriptor of it would release the lock.
     """
-    path = os.path.join(root, LOCK)
     try:
-        if was_closed(root):
-            return False
         if DiskLock.is_held(path):
             return True
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,0 +1,185 @@
+"""Finds what jobs left when they were interrupted, and removes it.
+
+Four jobs write to a place of their own first: an export to `_ottla/unfinished` of its folder, an import to a folder
+beside the data directory, `upgrade` and `compact` to files beside the segments, and the stream writer to
+`ottla-staging`. The next run of the same job continues from there, so nothing has to be removed; it is for jobs that
+are not run again.
+
+Owns the recognition of these places, and what may be removed: never that of a running job, and never the only copy of a
+record. Staged rows of a query are only listed, since nothing marks a running query; its next micro-batch removes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ....storage import inspect
+from ....storage.format.file_names import LOCK
+from ....storage.io.files import DiskFiles
+from ...backend import ReadError
+from ...readers.files.broker_lock import is_locked
+from ...sink import staged_rows
+from ..export import commit, layout
+from ..export.delta import DeltaTable
+from ..import_ import staging_folder
+from ..in_place.directory_hold import OWN_SUFFIXES, held
+
+EXPORT, IMPORT, IN_PLACE, SINK = "export", "import", "upgrade or compact", "stream writer"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What one run left in `path`: files, their bytes, and when the last of them changed (epoch ms, None without
+    files). `kept`: why it cannot be removed, or empty."""
+
+    kind: str
+    path: str
+    what: str
+    files: int
+    bytes: int
+    changed_ms: int | None
+    kept: str = ""
+
+
+def unfinished(paths: Sequence[str]) -> list[Unfinished]:
+    """Returns what was left in these folders, in the folders directly in them, and beside them if they are data
+    directories. Raises ReadError."""
+    found: dict[tuple[str, str], Unfinished] = {}
+    for path in map(os.path.abspath, paths):
+        try:
+            names = sorted(os.listdir(path))
+        except OSError as error:
+            raise ReadError(f"cannot read {path}: {error.strerror}") from error
+        inner = [os.path.join(path, name) for name in names]
+        for place in (path, staging_folder.staging_path(path), *filter(os.path.isdir, inner)):
+            for one in _in(place):
+                found.setdefault((one.kind, one.path), one)
+    return list(found.values())
+
+
+def _in(place: str) -> Iterator[Unfinished]:
+    for look in (_export, _import, _in_place, _sink):
+        found = look(place)
+        if found is not None:
+            yield found
+
+
+def _amounts(paths: Sequence[str]) -> tuple[int, int, int | None]:
+    """Returns number, bytes and last change of the files at and below these paths. Files may vanish meanwhile."""
+    count = size = 0
+    changed: int | None = None
+    for path in paths:
+        below = (
+            [path]
+            if not os.path.isdir(path)
+            else [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+        )
+        for file in below:
+            try:
+                status = os.stat(file)
+            except OSError:
+                continue
+            count, size = count + 1, size + status.st_size
+            changed = max(changed or 0, status.st_mtime_ns // 1_000_000)
+    return count, size, changed
+
+
+def _inside(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    except OSError:
+        return []
+
+
+def _export(place: str) -> Unfinished | None:
+    if not os.path.isdir(os.path.join(place, layout.OWN)):
+        return None
+    pieces = _inside(os.path.join(place, layout.UNFINISHED))
+    pending = os.path.join(place, layout.PENDING)
+    is_pending = os.path.exists(pending)
+    if not pieces and not is_pending:
+        return None
+    words = ["files of pieces that are not in the export"] * bool(pieces) + ["an interrupted commit"] * is_pending
+    what = " and ".join(words)
+    kept = "it is running" if is_locked(os.path.join(place, layout.LOCK)) else ""
+    return Unfinished(EXPORT, place, what, *_amounts([*pieces, *[pending] * is_pending]), kept)
+
+
+def _import(place: str) -> Unfinished | None:
+    name = os.path.basename(place)
+    if not (name.startswith(".") and name.endswith(staging_folder.SUFFIX) and os.path.isdir(place)):
+        return None
+    target = os.path.join(os.path.dirname(place), name[1:].removesuffix(staging_folder.SUFFIX))
+    kept = ""
+    if is_locked(os.path.join(place, LOCK)):
+        kept = "it is running"
+    elif os.path.exists(os.path.join(place, staging_folder.ADDING)):
+        kept = f"it has begun to add its topics to {target}: run that import again"
+    return Unfinished(IMPORT, place, f"partitions for {target}", *_amounts([place]), kept)
+
+
+def _in_place(place: str) -> Unfinished | None:
+    left = [
+        file
+        for folder in _inside(place)
+        if inspect.partition_of(os.path.basename(folder)) is not None and os.path.isdir(folder)
+        for file in _inside(folder)
+        if file.endswith(OWN_SUFFIXES)
+    ]
+    if not left:
+        return None
+    kept = "a job or a broker uses the directory" if is_locked(os.path.join(place, LOCK)) else ""
+    return Unfinished(IN_PLACE, place, "new segments that were not put in place", *_amounts(left), kept)
+
+
+def _sink(place: str) -> Unfinished | None:
+    folder = os.path.join(place, staged_rows.FOLDER)
+    files = [file for owner in _inside(folder) for file in _inside(owner)]
+    if not files:
+        return None
+    kept = "nothing marks a running query; its next micro-batch removes them"
+    return Unfinished(SINK, folder, "rows on the way to the driver", *_amounts(files), kept)
+
+
+def remove(one: Unfinished) -> None:
+    """Removes what was left, as the next run of the job would. Raises ReadError, MissingExtra."""
+    if one.kept:
+        raise ReadError(f"{one.path} is kept: {one.kept}")
+    _REMOVE[one.kind](one.path)
+
+
+def _remove_export(path: str) -> None:
+    settings = commit.stored(path)
+    if settings is None:
+        raise ReadError(f"{path} is kept: it has no {layout.SETTINGS}, so it is no complete export")
+    table = partial(DeltaTable, path, layout.schema(timestamp=layout.DELTA_TIMESTAMP))
+    commit.Committer.open(path, settings, table=table if settings.format == "delta" else None).close()
+
+
+def _remove_import(path: str) -> None:
+    files = DiskFiles()
+    try:
+        lock = files.lock(os.path.join(path, LOCK))
+    except BlockingIOError:
+        raise ReadError(f"{path} is kept: it is running") from None
+    try:
+        if os.path.exists(os.path.join(path, staging_folder.ADDING)):
+            raise ReadError(f"{path} is kept: it has begun to add its topics")
+        staging_folder.Staging(files, path, "", {}).remove()
+    finally:
+        lock.release()
+
+
+def _remove_in_place(path: str) -> None:
+    with held(path):
+        pass  # holding a directory completes or undoes what a job left
+
+
+_REMOVE: dict[str, Callable[[str], None]] = {
+    EXPORT: _remove_export,
+    IMPORT: _remove_import,
+    IN_PLACE: _remove_in_place,
+}
