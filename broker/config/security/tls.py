@@ -91,6 +91,8 @@ def tls_settings(
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """Returns a context with which connections of clients are accepted. Raises StoreError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # Java takes any certificate of the trust store as the end of a chain, not only a root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     set_protocols(context, list(settings.protocols))
     set_cipher_suites(context, list(settings.cipher_suites))
     settings.key_store.identity().load_into(context, settings.key_store.where)

@@ -22,7 +22,7 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla_testing.broker.configuring import BROKER, SET, change
 from ottla_testing.broker.harness import Broker, Client, Closed, produce, records, running
-from ottla_testing.certificates import Authority, pem_configs
+from ottla_testing.certificates import Authority, certificates_of, pem_configs, self_signed
 from ottla_testing.each import each
 
 VERSIONS = ApiVersionsRequest(client_software_name="n", client_software_version="1")
@@ -99,6 +99,28 @@ async def test_certificate_of_a_client(
         client = await secured(broker, trusting(authority, own))
         assert (await client.call(VERSIONS, 3)).error_code == 0
         assert principals(broker) == {principal}
+
+
+async def test_trusted_certificates_are_ends_of_chains(authority: Authority, tmp_path: Path) -> None:
+    """Java, and so Kafka, trusts each certificate in the trust store: those that clients have signed themselves, even
+    of the same name, and an authority whose own authority is not there.
+    """
+    child = authority.child(tmp_path / "child")
+    alone = [self_signed(tmp_path / f"{index}.pem", "joe") for index in range(3)]
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(
+        "".join([child.trusted.read_text(), *(text for path in alone for text in certificates_of(path))])
+    )
+    stores = pem_configs(authority.issue("server"), trusted)
+    more = {f"listener.name.secured.{name}": text for name, text in stores.items()}
+    more["listener.name.secured.ssl.client.auth"] = "required"
+    async with running(tmp_path / "data", overrides=configs(authority) | more) as broker:
+        for own in (*alone, child.issue("ann", common_name="ann")):
+            client = await secured(broker, trusting(authority, own))
+            assert (await client.call(VERSIONS, 3)).error_code == 0, own
+        for own in (self_signed(tmp_path / "other.pem", "joe"), authority.issue("bob", common_name="bob")):
+            with pytest.raises(REFUSED):
+                await (await secured(broker, trusting(authority, own))).call(VERSIONS, 3)
 
 
 @each("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

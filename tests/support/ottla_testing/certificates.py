@@ -7,7 +7,8 @@ from pathlib import Path
 
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 STORE_PASSWORD = "changeit"
@@ -16,13 +17,17 @@ STORE_PASSWORD = "changeit"
 class Authority:
     """A certificate authority whose files are in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ca: trustme.CA | None = None) -> None:
         self.folder = folder
-        self._ca = trustme.CA()
+        self._ca = ca or trustme.CA()
         self.trusted = folder / "ca.pem"
         """The certificate that clients and brokers trust."""
         folder.mkdir(parents=True, exist_ok=True)
         self.trusted.write_bytes(self._ca.cert_pem.bytes())
+
+    def child(self, folder: Path) -> Authority:
+        """Returns an authority whose certificate this one has signed."""
+        return Authority(folder, self._ca.create_child_ca())
 
     def issue(
         self, name: str, *hosts: str, common_name: str | None = None, not_after: datetime.datetime | None = None
@@ -57,6 +62,25 @@ class Authority:
         locked = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
         path.write_bytes(pkcs12.serialize_key_and_certificates(b"ca", None, None, [certificate], locked))
         return path
+
+
+def self_signed(path: Path, common_name: str) -> Path:
+    """Writes a private key with a certificate that no authority has signed, and returns the path."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
+    kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    certificate = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    path.write_bytes(key.private_bytes(*kinds) + certificate)
+    return path
+
+
+def certificates_of(path: Path) -> list[str]:
+    """Returns the certificates in a file in PEM."""
+    chain = x509.load_pem_x509_certificates(path.read_bytes())
+    return [one.public_bytes(serialization.Encoding.PEM).decode() for one in chain]
 
 
 def pem_configs(key_store: Path, trusted: Path | None = None) -> dict[str, str]:

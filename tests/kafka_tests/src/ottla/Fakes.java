@@ -239,6 +239,7 @@ public final class Fakes {
             ? ottla.get().topic(name).isPresent()
             : ottla.get().topic(((org.apache.kafka.common.TopicPartition) call.getArgument(0)).topic()).isPresent());
         it.put("getTopicId", call -> ottla.get().topic(call.getArgument(0)).map(TopicDescription::topicId).orElse(Uuid.ZERO_UUID));
+        it.put("topicConfig", call -> ottla.get().topicConfigs(call.getArgument(0)));
         it.put("getAllTopics", call -> new HashSet<>(names(ottla.get()).keySet()));
         it.put("topicNamesToIds", call -> names(ottla.get()));
         it.put("topicIdsToNames", call -> names(ottla.get()).entrySet().stream()

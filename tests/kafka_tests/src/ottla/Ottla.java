@@ -23,11 +23,13 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.metadata.bootstrap.BootstrapMetadata;
 import org.apache.kafka.server.authorizer.AclCreateResult;
@@ -336,6 +338,20 @@ public class Ottla {
         } catch (Exception e) {
             throw new RuntimeException(e);
         }
+    }
+
+    /** Returns the configs that are set for a topic. */
+    public Properties topicConfigs(String name) {
+        var resource = new ConfigResource(ConfigResource.Type.TOPIC, name);
+        Properties found = new Properties();
+        try {
+            admin().describeConfigs(List.of(resource)).values().get(resource).get().entries().stream()
+                .filter(one -> one.source() == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG)
+                .forEach(one -> found.put(one.name(), one.value()));
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+        return found;
     }
 
     /** Adds access control lists, with the results of an authorizer. */
