@@ -306,6 +306,8 @@ class Behaviour:
     """Error messages about config changes list names as Set(a, b), instead of [a, b]."""
     logger_configs: bool = True
     """Logger levels can be described and altered as configs of a broker (KIP-412)."""
+    logger_operations: bool = True
+    """A change of a logger by an unknown operation is an invalid request, instead of an unexpected error."""
     listener_threads: bool = True
     """The number of network threads of a listener can be set for all brokers (KAFKA-7589)."""
     client_metrics_configs: Literal["none", "set", "all"] = "all"
@@ -422,6 +424,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "kraft_configs": (("0.8.2", False), ("3.3", True)),
     "sets_as_scala": (("0.8.2", True), ("4.2", False)),
     "logger_configs": (("0.8.2", False), ("2.4", True)),
+    "logger_operations": (("0.8.2", False), ("4.4", True)),
     "listener_threads": (("0.8.2", False), ("3.2", True)),
     "client_metrics_configs": (("0.8.2", "none"), ("3.7", "set"), ("4.1", "all")),
     "group_synonyms": (("0.8.2", False), ("4.2", True)),

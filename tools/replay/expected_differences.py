@@ -249,6 +249,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
         path=r"error_(code|message)$|\.configs",
     ),
     "sets_as_scala": _signs(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, path=r"error_message$"),
+    "logger_operations": _signs(ApiKey.INCREMENTAL_ALTER_CONFIGS, path=r"error_(code|message)$"),
     "logger_configs": _signs(ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
     "listener_threads": _signs(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
     "client_metrics_configs": _signs(

@@ -363,17 +363,24 @@ def _check_in_sync(name: str, changes: Sequence[Change]) -> None:
             raise ConfigError(f"Cluster-level {IN_SYNC} cannot be removed while ELR is enabled.")
 
 
+def _refuse_operation(context: RequestContext, operation: int) -> None:
+    if SET <= operation <= SUBTRACT:
+        what = f"{OPERATIONS[operation]} operation"
+    elif context.broker.profile.behaviour.logger_operations:
+        what = f"Unknown operation type {operation}"
+    else:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, wordless=True)  # Kafka fails at an operation without a name
+    raise Refused(ErrorCode.INVALID_REQUEST, f"{what} is not allowed for the BROKER_LOGGER resource")
+
+
 def _set_levels(context: RequestContext, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """Sets the levels of loggers, until the broker restarts."""
     if name or context.broker.profile.behaviour.kraft_configs:
         _check_node(context, name, expected="node id. Expected")
     loggers = levels()
     for change in changes:
-        if not SET <= change.operation <= SUBTRACT:
-            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, wordless=True)  # Kafka fails at an operation without a name
         if change.operation not in (SET, DELETE):
-            verb = OPERATIONS[change.operation]
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{verb} operation is not allowed for the BROKER_LOGGER resource")
+            _refuse_operation(context, change.operation)
         if change.name not in loggers.all():
             raise ConfigError(f"Logger {change.name} does not exist!")
         if change.operation == DELETE and change.name == loggers.ROOT:

@@ -35,6 +35,7 @@ from ottla_testing.broker.configuring import (
     shown,
 )
 from ottla_testing.broker.harness import running
+from ottla_testing.each import each
 
 OK = (0, None)
 NO_TOPIC, INVALID_TOPIC, UNSUPPORTED, INVALID_CONFIG, INVALID_REQUEST = 3, 17, 35, 40, 42
@@ -519,6 +520,18 @@ async def test_logger_levels_apply_until_restart(tmp_path: Path, stderr: Callabl
     async with running(tmp_path / "data") as broker:
         assert (await shown(await broker.client(), LOGGER, "1", "root")) == {"root": ("INFO", 6)}
         assert is_logged(one, "info")
+
+
+@each(
+    "release, expected",
+    [
+        ("4.3", (-1, None)),
+        ("4.4", (INVALID_REQUEST, "Unknown operation type 4 is not allowed for the BROKER_LOGGER resource")),
+    ],
+)
+async def test_unknown_operation_of_a_logger(release: str, expected: tuple[int, str | None], tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        assert await change(await broker.client(), LOGGER, "1", ("root", 4, "DEBUG")) == expected
 
 
 async def test_levels_of_kafkas_loggers_apply_to_the_same_part(tmp_path: Path, stderr: Callable[[], str]) -> None:

@@ -255,6 +255,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "logger_operations": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1 4.2 4.3", False),
+        ("4.4", True),
+        ("ottla", True),
+    ],
     "listener_threads": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1", False),
         (f"3.2 3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
