@@ -28,7 +28,6 @@ from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ..replica.assignment import NO_LEADER
 from . import acl_entries, config_changes, group_offsets, snapshots
 from .clock import ClockControl
-from .group_views import group_view, share_records
 from .snapshots import Snapshot
 from .views import (
     AclEntry,
@@ -358,16 +357,22 @@ class Operations:
 
     async def groups(self) -> list[Group]:
         """Returns all groups by id."""
+        from .group_views import group_view  # has all kinds of groups, which many tests do not need
+
         state = self._state
         _, listed = state.groups.list_groups()
         return [group_view(state, group_id) for group_id in sorted(one.group_id for one in listed)]
 
     async def group(self, id: str) -> Group:
         """Returns one group: its members, its committed offsets and its lag."""
+        from .group_views import group_view
+
         return group_view(self._state, id)
 
     async def share_records(self, id: str, topic: str, partition: int) -> ShareRecordsInFlight:
         """Returns the records in flight of a share group in a partition. Raises NotFound."""
+        from .group_views import share_records
+
         with _as_operation_errors(topic, partition):
             return share_records(self._state, id, topic, partition)
 
