@@ -46,7 +46,7 @@ def handles(request_class: type, facts: Facts | None = None) -> Callable[[H], H]
     """Declares a function as the handler of an API, for every declared version; the profile decides which versions are
     served.
 
-    `facts` returns all that the response to a request depends on, without an authorizer and quotas, besides the request
+    `facts` returns all that the response to a request depends on, without permissions and quotas, besides the request
     and what is constant for its connection: while the facts are equal, the response may be sent again (repeated.py). It
     returns None if another response may be due, or the handler has an effect.
 

@@ -79,14 +79,13 @@ class Connections:
 
     @property
     def allows_short_way(self) -> bool:
-        """Whether requests may take the short way of plain_produce.py: nothing has to see, judge or delay each of
-        them.
+        """Whether requests may take the short ways of plain_produce.py and repeated.py: nothing has to see or delay
+        each of them.
         """
         broker = self.broker
         return (
             self.tap is None
             and broker.quotas.throttle is None
-            and broker.authorizer is None
             and (broker.faults is None or not broker.faults.requests)
             and not self.levels.logs_requests
         )
@@ -523,7 +522,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 frame = wire.next_frame()
                 if frame is None:
                     break
-                if len(frame) > 1 and frame[1] in self._short and self.shared.allows_short_way:
+                if len(frame) > 1 and frame[1] in self._short and self._allows_short_way:
                     size, frame = self._take_short(frame, ready, size)
                     if frame is None:
                         break
@@ -549,6 +548,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         if stuck == self._reading and not self._transport.is_closing():
             self._reading = not stuck
             (self._transport.pause_reading if stuck else self._transport.resume_reading)()
+
+    @property
+    def _allows_short_way(self) -> bool:
+        session = self._session
+        is_served = session is None or session.serves(self.shared.broker.clock.now_ms())
+        return is_served and self.shared.allows_short_way
 
     def _learn(self, frame: memoryview, runner: HandlerRunner, parts: list[Any]) -> None:
         """Remembers a request that was handled, for the short way of the next ones."""
@@ -645,7 +650,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             note_request(shared, runner, len(frame), begun_ns, parts, error)
         route = runner.route
         is_learnt = route.facts is not None or route.api_key == ApiKey.PRODUCE
-        if is_learnt and type(runner) is HandlerRunner and self._session is None:
+        if is_learnt and type(runner) is HandlerRunner:
             self._learn(frame, runner, parts)
         if runner.mutes:
             self._mute(runner.mutes)

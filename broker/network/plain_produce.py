@@ -16,8 +16,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...protocol.acls import AclOperation
 from ...protocol.compiler import builder
 from ...protocol.connection import add_response
+from ...protocol.errors import ErrorCode
 from ...protocol.headers import response_header
 from ...protocol.messages.records.produce import ProduceResponse
 from ...protocol.records.layout import CODEC_AT, HEADER_BYTES, MAGIC_AT
@@ -194,7 +196,7 @@ class PlainProduce:
         seen = info.library.seen
         if known.noted[0] not in seen or known.noted[1] not in seen:
             return False
-        run = known.run or self._run(known, broker)
+        run = known.run or self._run(known, broker, info)
         if run is None:
             return False
         records = frame[at:stop]
@@ -209,8 +211,10 @@ class PlainProduce:
         self._taken.append((known, correlation_id, base_offset, run.next_offset - base_offset, len(frame), records))
         return True
 
-    def _run(self, known: PlainRequest, broker: BrokerState) -> AppendRun | None:
+    def _run(self, known: PlainRequest, broker: BrokerState, info: ConnectionInfo) -> AppendRun | None:
         """The run of a partition; several remembered requests may have the same one."""
+        if broker.authorizer is not None and not _may_write(known, broker, info):
+            return None
         run = next((one.run for one in self._open if one.partition is known.partition), None)
         if run is None:
             run = known.partition.begin_run(self._node_id)
@@ -271,6 +275,16 @@ class PlainProduce:
                 except StorageError as error:
                     failed[run] = error
         return failed
+
+
+def _may_write(known: PlainRequest, broker: BrokerState, info: ConnectionInfo) -> bool:
+    """Whether the client may write to the topic; False in releases where idempotent producers need a permission on the
+    cluster.
+    """
+    if broker.profile.behaviour.idempotence_of_cluster:
+        return False
+    context = RequestContext(broker, known.version, 0, known.client_id, info)
+    return context.topic_refusal(AclOperation.WRITE, known.partition.topic) is ErrorCode.NONE
 
 
 def _records_at(frame: memoryview, position: int, is_compact: bool) -> tuple[int, int]:

@@ -61,7 +61,7 @@ class RepeatedRequests:
             self._last = key
             return False
         size = sum(map(len, parts))
-        facts = None if route.facts is None else route.facts(runner.request, context.broker, context.connection_info)
+        facts = _facts(route, runner.request, context.broker, context.connection_info)
         if facts is None or size > RESPONSE_BYTES_MAX:
             return False
         if len(self._known) >= KNOWN_MAX and key not in self._known:
@@ -90,7 +90,7 @@ class RepeatedRequests:
         known = self._known.get(_key(frame))
         if known is None or known.noted not in info.library.seen:
             return None
-        if known.route.facts(known.request, broker, info) != known.facts:  # type: ignore[misc]
+        if _facts(known.route, known.request, broker, info) != known.facts:
             return None
         info.client_id = known.client_id
         response = known.before + frame[_CORRELATION_AT:_BODY_FROM] + known.after
@@ -98,6 +98,14 @@ class RepeatedRequests:
             duration_ns = metrics.timer() - begun_ns
             metrics.note(known.route, known.version, len(frame), len(response) - 4, duration_ns, known.response)
         return response
+
+
+def _facts(route: Route, request: Any, broker: BrokerState, info: ConnectionInfo) -> Any:
+    """The facts of a response, with those of an authorizer's decisions; None without any."""
+    facts = None if route.facts is None else route.facts(request, broker, info)
+    if facts is None or broker.authorizer is None:
+        return facts
+    return facts, broker.authorizer, broker.acls.revision, info.principal
 
 
 def _key(frame: memoryview) -> bytes:

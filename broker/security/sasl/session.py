@@ -123,6 +123,13 @@ class SaslSession:
         """Whether the next frame is a token without a header (SaslHandshake v0)."""
         return self.state is State.TOKENS
 
+    def serves(self, now_ms: int) -> bool:
+        """Whether a request other than those of SASL may come now."""
+        return self.state is State.AUTHENTICATED and not self._has_expired(now_ms)
+
+    def _has_expired(self, now_ms: int) -> bool:
+        return self._expires_ms is not None and now_ms > self._expires_ms
+
     def begin_without_handshake(self, now_ms: int) -> bool:
         """Begins an exchange by GSSAPI for a client whose first frame is no request. Returns whether that may be."""
         may_be = self.state is State.OPENED and self.settings.first_token
@@ -131,8 +138,7 @@ class SaslSession:
     def admit(self, api_key: int, now_ms: int) -> Action:
         """Decides about a request that has arrived."""
         event = _EVENTS.get(api_key, Event.OTHER)
-        is_over = self._expires_ms is not None and now_ms > self._expires_ms
-        if is_over and self.state is State.AUTHENTICATED and event is not Event.HANDSHAKE:
+        if self._has_expired(now_ms) and self.state is State.AUTHENTICATED and event is not Event.HANDSHAKE:
             event = Event.EXPIRED
             self.is_over = True
         step = advance(self.state, event)

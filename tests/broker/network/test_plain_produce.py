@@ -18,12 +18,15 @@ import pytest
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.network.connections import ClientConnection, Connections
 from ottla.broker.network.plain_produce import PlainProduce
+from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_key import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.records import batch
+from ottla_testing.broker.delegating import SECURED, logged_in
 from ottla_testing.broker.harness import (
     Broker,
     Client,
@@ -37,6 +40,7 @@ from ottla_testing.broker.harness import (
     running,
     values,
 )
+from ottla_testing.broker.permissions import AUTHORIZED, permission
 from ottla_testing.protocol.batches import batch_of
 from ottla_testing.storage.simulated_files import SimulatedFiles
 
@@ -62,6 +66,10 @@ SETTINGS: list[tuple[str, dict[str, str]]] = [
     ("ottla", {"min.insync.replicas": "2"}),
     ("2.4", {"min.insync.replicas": "2"}),
     ("ottla", {"ottla.validate.records": "false"}),
+    ("ottla", AUTHORIZED),
+    ("2.4", AUTHORIZED | {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}),
+    ("ottla", SECURED),
+    ("3.9", SECURED | AUTHORIZED),
 ]
 """Releases and configs, of which some send requests the long way."""
 
@@ -92,13 +100,16 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[bool]]:
 class Pair:
     """One client of both brokers."""
 
-    def __init__(self, brokers: tuple[Broker, Broker], ids: dict[bytes, str]) -> None:
-        self.brokers, self._ids = brokers, ids
+    def __init__(self, brokers: tuple[Broker, Broker], ids: dict[bytes, str], *, has_sasl: bool) -> None:
+        self.brokers, self._ids, self._has_sasl = brokers, ids, has_sasl
         self.clients: list[Client] = []
         self._numbers = 0
 
     async def connect(self) -> None:
-        self.clients = [await broker.client() for broker in self.brokers]
+        self.clients = [await self._client(broker) for broker in self.brokers]
+
+    async def _client(self, broker: Broker) -> Client:
+        return await logged_in(broker) if self._has_sasl else await broker.client()
 
     async def call(self, sent: list[tuple[Callable[[Broker], Any], int]]) -> list[bytes]:
         """Sends all requests at once to both brokers. Returns the responses, which must be equal."""
@@ -116,7 +127,7 @@ class Pair:
                 for _ in requests:
                     responses.append(self._named(await client.receive_bytes()))
             except Closed:  # as for a damaged length
-                self.clients[index] = await broker.client()
+                self.clients[index] = await self._client(broker)
             found.append(responses)
         assert found[0] == found[1]
         return found[0]
@@ -186,7 +197,10 @@ def drawn(draw: random.Random, producers: Producers, newest: int) -> tuple[Calla
             topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[to])], timeout_ms=1000
         )
         return lambda broker: delete, 0
-    if chance < 0.08:
+    if chance < 0.09:
+        acls = permission(draw, TOPICS)
+        return lambda broker: acls, min(newest // 4, 1)
+    if chance < 0.11:
         return lambda broker: fetch((topic, partition, 0), max_wait_ms=0), 4 if newest < 8 else 11
     data = producers.batch(topic, partition)
     version = min(newest, draw.choice((7, 7, 7, newest, newest, draw.randint(3, newest))))
@@ -244,7 +258,7 @@ async def test_both_ways_give_the_same(tmp_path: Path, taken: Counter[bool], sca
                 if turn % 3:
                     broker.running.connections.observe(RequestMetrics())
             producers = Producers(draw)
-            pairs = [Pair(brokers, ids) for _ in range(2)]
+            pairs = [Pair(brokers, ids, has_sasl=SECURED.items() <= configs.items()) for _ in range(2)]
             for pair in pairs:
                 await pair.connect()
             for _ in range(12):
@@ -372,3 +386,42 @@ async def test_first_batch_without_a_timestamp_takes_the_long_way(tmp_path: Path
         for timestamp in (-1, 5, 5):
             assert only(await client.call(produce(records(b"0", timestamp=timestamp)), 9)).error_code == 0
         assert not taken[True]
+
+
+async def test_session_that_is_over_takes_the_long_way(tmp_path: Path, taken: Counter[bool]) -> None:
+    """Which closes the connection (KIP-368)."""
+    async with running(tmp_path, overrides=SECURED | {"connections.max.reauth.ms": "60000"}) as broker:
+        await broker.topic("t")
+        client = await logged_in(broker)
+        for _ in range(3):
+            assert only(await client.call(produce(records(b"0")), 9)).error_code == 0
+        assert taken[True] == 2
+        broker.clock.advance(60_001)
+        await client.send(produce(records(b"0")), 9)
+        assert await client.is_closed()
+        assert broker.log("t").log_end_offset == 3
+
+
+async def test_permission_that_was_taken_away_refuses_the_next_request(tmp_path: Path, taken: Counter[bool]) -> None:
+    """Also in the read event that takes it away."""
+    async with running(tmp_path, overrides=AUTHORIZED) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        made = CreateAclsRequest.AclCreation(
+            resource_type=ResourceType.TOPIC,
+            resource_name="t",
+            resource_pattern_type=3,
+            principal="User:ANONYMOUS",
+            host="*",
+            operation=AclOperation.WRITE,
+            permission_type=2,
+        )
+        one = produce(records(b"0"))
+        await client.call(one, 9)
+        sent: list[tuple[Any, int]] = [(one, 9), (CreateAclsRequest(creations=[made]), 1), (one, 9)]
+        await client.send_bytes(b"".join(frame(*request, 1) for request in sent))
+        found = [read_response(await client.receive_bytes(), type(request), version)[1] for request, version in sent]
+        assert only(found[0]).error_code == 0
+        assert only(found[2]).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert taken[True] == 1
+        assert broker.log("t").log_end_offset == 2

@@ -20,12 +20,22 @@ from ottla.broker.network.repeated import KNOWN_MAX, RepeatedRequests
 from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.errors import StorageError
+from ottla_testing.broker.delegating import SECURED, logged_in
 from ottla_testing.broker.harness import Broker, Client, frame, produce, read_response, records, running
+from ottla_testing.broker.permissions import AUTHORIZED, permission
 
 Wanted = MetadataRequest.MetadataRequestTopic
 NAMES = ("t", "other", "__consumer_offsets")
-SETTINGS = [("ottla", 1, 13), ("ottla", 3, 13), ("3.9", 3, 12), ("2.4", 2, 9), ("0.11.0", 1, 4)]
-"""Releases with a number of brokers, and the last version of Metadata."""
+SETTINGS: list[tuple[str, int, int, dict[str, str]]] = [
+    ("ottla", 1, 13, {}),
+    ("ottla", 3, 13, {}),
+    ("3.9", 3, 12, {}),
+    ("2.4", 2, 9, {}),
+    ("0.11.0", 1, 4, {}),
+    ("ottla", 1, 13, AUTHORIZED),
+    ("3.9", 3, 12, SECURED | AUTHORIZED),
+]
+"""Releases with a number of brokers, the last version of Metadata, and configs."""
 
 
 class LongWay(Connections):
@@ -125,17 +135,19 @@ async def test_both_ways_give_the_same(tmp_path: Path, taken: Counter[type], sca
     seed = random.randrange(1 << 32)
     for turn in range(scaled(5)):
         draw = random.Random(f"{seed}-{turn}")
-        release, brokers, newest = SETTINGS[(seed + turn) % len(SETTINGS)]
-        async with running(tmp_path / str(turn), release=release, brokers=brokers) as broker:
+        release, brokers, newest, configs = SETTINGS[(seed + turn) % len(SETTINGS)]
+        async with running(tmp_path / str(turn), release=release, brokers=brokers, overrides=configs) as broker:
             connections = broker.running.connections
             connections.observe(RequestMetrics())
-            client = await broker.client()
+            client = await (logged_in(broker) if SECURED.items() <= configs.items() else broker.client())
             earlier: list[tuple[MetadataRequest, int]] = []
             for name in NAMES[:2]:
                 await broker.topic(name, 2)
             for number in range(60):
                 if draw.random() < 0.3:
                     change(draw, broker)
+                if configs and draw.random() < 0.3:
+                    await client.call(permission(draw, NAMES[:2]), 1)
                 fresh = drawn(draw, broker, newest)
                 one = draw.choice(earlier[-3:]) if earlier and draw.random() < 0.8 else fresh
                 earlier.append(one)
