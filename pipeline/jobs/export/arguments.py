@@ -54,6 +54,10 @@ def check_folder(root: str, format: str, paths: Sequence[str]) -> None:
             raise ExportError(f"cannot export to {root}: it is in {path}, the data directory of a broker")
     if format == "delta" and "%" in root:
         raise ExportError(f"cannot export to {root}: the library deltalake does not support % in the path of a table")
+    if format == "iceberg" and (unsupported := sorted({"#", "?"} & set(root))):
+        raise ExportError(
+            f"cannot export to {root}: the library pyiceberg does not support {unsupported[0]} in the path of a table"
+        )
 
 
 def schema_text(text: str) -> str:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ....protocol.arguments import add_bootstrap, add_command_config
 from ...cluster import context_of
 from ...extras import require
-from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, configs, pattern, setting
+from ..command import (
+    Job,
+    PlanCallback,
+    Report,
+    UsageError,
+    add_catalog,
+    check_catalog,
+    chosen_topics,
+    configs,
+    pattern,
+    setting,
+)
 from . import decoding_arguments
 
 if TYPE_CHECKING:
@@ -27,7 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
     )
     parser.add_argument("--to", required=True, metavar="FOLDER", help="export here; a second run adds new records")
-    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet", help="delta needs the extra delta")
+    parser.add_argument(
+        "--format",
+        choices=("parquet", "delta", "iceberg"),
+        default="parquet",
+        help="a table needs the extra of its name",
+    )
+    add_catalog(parser, "default: sql, a SQLite file in FOLDER")
     parser.add_argument("--from", dest="starting", metavar="WHEN", default="earliest", help="earliest, a time, offsets")
     parser.add_argument("--until", dest="ending", metavar="WHEN", default="latest", help="latest, a time, offsets")
     parser.add_argument(
@@ -62,6 +79,7 @@ def check(parsed: argparse.Namespace) -> None:
             raise UsageError(f"--{name.replace('_', '-')} {number}: it must be 1 or more")
     if parsed.format == "delta":
         require("deltalake", "--format delta")
+    check_catalog(parsed, "--format iceberg", parsed.format == "iceberg")
     from . import arguments
 
     parsed.to = arguments.folder(parsed.to)
@@ -94,6 +112,8 @@ def run(
         ending=parsed.ending,
         isolation=parsed.isolation,
         format=parsed.format,
+        table=parsed.table,
+        catalog=parsed.catalog_properties,
         codec=parsed.codec,
         rows_per_file=parsed.rows_per_file,
         decoding=parsed.decoding,
@@ -117,7 +137,7 @@ def run(
 
 JOB = Job(
     name="export",
-    words="Export records to Parquet or Delta, by topic, partition and date; a second run adds only what is new.",
+    words="Export records to Parquet, Delta or Iceberg, by topic and date; a second run adds only what is new.",
     add_arguments=add_arguments,
     check=check,
     run=run,

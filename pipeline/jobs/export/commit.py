@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ....storage.io.files import Files, Lock, SharedFiles, write_atomically
 from . import layout
 from .manifest import Commit, Exported, ExportError, Manifest, document_name, parse, paths
-from .tasks import Work, Written
+from .tasks import Format, Work, Written
 
 GROUP_PIECES = 64
 GROUP_FILES = 1000
@@ -32,14 +32,18 @@ group."""
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that all runs into a folder share. `decoding` describes the decoding of values, None without."""
+    """The settings that all runs into a folder share. `decoding` describes the decoding of values, None without;
+    `table` a table in a catalog."""
 
-    format: str = "parquet"
+    format: Format = "parquet"
     isolation: str = "read_committed"
     decoding: dict[str, str | None] | None = None
+    table: str | None = None
 
     def to_json(self) -> bytes:
         read = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
+        if self.table is not None:
+            read["table"] = self.table
         return json.dumps(read, indent=1).encode() + b"\n"
 
     @classmethod
@@ -47,7 +51,8 @@ class Settings:
         """Parses the settings of a folder. Raises ExportError."""
         try:
             read = json.loads(data)
-            version, there = read["version"], cls(read["format"], read["isolation"], read["decoding"])
+            version = read["version"]
+            there = cls(read["format"], read["isolation"], read["decoding"], read.get("table"))
         except (ValueError, TypeError, KeyError) as error:
             raise ExportError(f"{root}/{layout.SETTINGS} is not a valid settings file: {error}") from error
         if version != 1:
@@ -57,7 +62,7 @@ class Settings:
     def check(self, data: bytes, root: str) -> None:
         """Compares with the settings of a folder. Raises ExportError if they differ."""
         there = Settings.parse(data, root)
-        for name in ("format", "isolation", "decoding"):
+        for name in ("format", "isolation", "decoding", "table"):
             old, new = getattr(there, name), getattr(self, name)
             if old != new:
                 raise ExportError(
@@ -82,6 +87,10 @@ class Table(Protocol):
         """Adds the files of a document with its number, in one transaction."""
         ...
 
+    def close(self) -> None:
+        """Releases what the table holds open."""
+        ...
+
 
 class Committer:
     """An export folder from `open` to `close`; a context manager.
@@ -94,7 +103,7 @@ class Committer:
         self.manifest = Manifest()
         self._files = files
         self._lock: Lock | None = lock
-        self._table = table
+        self.table = table
         self._waiting: list[tuple[Exported, tuple[str, ...]]] = []
         self._since_s: float | None = None
         self._is_broken = False
@@ -128,11 +137,15 @@ class Committer:
             for folder in (own, root, os.path.dirname(os.path.abspath(root))):
                 disk.sync_directory(folder)
             made = cls(disk, root, lock, table() if table is not None else None)
-            made._recover()
-            return made
         except BaseException:
             lock.release()
             raise
+        try:
+            made._recover()
+        except BaseException:
+            made._release()
+            raise
+        return made
 
     def __enter__(self) -> Committer:
         return self
@@ -142,18 +155,26 @@ class Committer:
 
     def close(self) -> None:
         """Releases the folder. Uncommitted files are removed."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
+        if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._sweep()
-            lock.release()
+            self._release()
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        try:
+            if self.table is not None:
+                self.table.close()
+        finally:
+            if lock is not None:
+                lock.release()
 
     # -- recovery
 
     def _recover(self) -> None:
         self.manifest = Manifest.read(self._files, self.root)
         place = os.path.join(self.root, layout.PENDING)
-        done = self._table.version() if self._table is not None else None
+        done = self.table.version() if self.table is not None else None
         if self._files.exists(place):
             pending = parse(self._files.read_bytes(place), place)
             if pending.number != self.manifest.number + 1:
@@ -229,8 +250,8 @@ class Committer:
                 changed[os.path.dirname(target)] = None
         for folder in changed:
             self._files.sync_directory(folder)
-        if self._table is not None:
-            self._table.add(commit)
+        if self.table is not None:
+            self.table.add(commit)
         self._end(commit)
         self._is_broken = False
 

@@ -44,6 +44,9 @@ class DeltaTable:
         except DeltaError as error:
             raise ExportError(f"the Delta table in {root} cannot be opened: {error}") from error
 
+    def close(self) -> None:
+        pass
+
     def version(self) -> int | None:
         """Returns the number of the last document whose files the table has, or None."""
         return self._table.transaction_version(APP_ID)
@@ -65,7 +68,7 @@ class DeltaTable:
             for file in exported.files
         ]
         properties = self._lake.CommitProperties(
-            custom_metadata={"ottla.offsets": _offsets(commit)},
+            custom_metadata={"ottla.offsets": offsets_json(commit)},
             app_transactions=[self._lake.Transaction(APP_ID, commit.number)],
         )
         try:
@@ -93,8 +96,8 @@ def _stats(file: ExportedFile) -> str:
     return json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high})
 
 
-def _offsets(commit: Commit) -> str:
-    """Returns {topic: {partition: [[start, end], ...]}} as JSON."""
+def offsets_json(commit: Commit) -> str:
+    """Returns the offset ranges of a document, {topic: {partition: [[start, end], ...]}}, as JSON."""
     found: dict[str, dict[str, list[Range]]] = {}
     for one in commit.exported:
         found.setdefault(one.topic, {}).setdefault(str(one.partition), []).append(one.range)

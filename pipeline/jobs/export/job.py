@@ -1,4 +1,4 @@
-"""Exports records to Parquet or Delta with Spark: tasks write pieces of logs, and the driver commits them.
+"""Exports records to Parquet, Delta or Iceberg with Spark: tasks write pieces of logs, and the driver commits them.
 
     export(spark, "/var/lib/kafka", "/lake/kafka", ExportSettings(topics=["orders"]))
     export(spark, {"bootstrap.servers": "broker:9092"}, "/lake/kafka")
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -23,11 +22,11 @@ from .. import spark_tasks
 from ..spark_tasks import ProgressCallback
 from . import arguments
 from .commit import Committer, check
-from .delta import DeltaTable
 from .manifest import ExportError
 from .plan import Plan, Source, plan
 from .report import ExportReport
 from .settings import ExportSettings
+from .tables import opener, with_columns
 from .tasks import Work, write
 from .value_columns import Decoding, Kind
 
@@ -63,9 +62,9 @@ def export(
             made = plan(backend, check(root, of_folder), request, root, form)
             _report_plan(spark, made, root, on_plan, every_topic=True)
             return ExportReport(root, settings.format, made)
-        table = partial(DeltaTable, root, form.schema) if form.for_delta else None
+        table = opener(root, form, settings.catalog_table(root))
         with _naming_folder(root), Committer.open(root, of_folder, table=table) as committer:
-            made = plan(backend, committer.manifest, request, root, form)
+            made = plan(backend, committer.manifest, request, root, with_columns(form, committer.table))
             _report_plan(spark, made, root, on_plan)
             report = ExportReport(root, settings.format, made)
             _export(spark, made, committer, report, on_progress)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from ...readers.columns import EXACT_TIME, HEADERS
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
-DELTA_TIMESTAMP = pa.timestamp("us", tz="UTC")  # the only timestamp unit of Delta
+TABLE_TIMESTAMP = pa.timestamp("us", tz="UTC")  # the only timestamp unit of Delta, and of Iceberg before v3
 
 SCHEMA = pa.schema(
     [
@@ -58,6 +58,7 @@ SETTINGS = f"{OWN}/export.json"
 LOCK = f"{OWN}/lock"
 UNFINISHED = f"{OWN}/unfinished"
 PENDING = f"{OWN}/pending.json"
+CATALOG = f"{OWN}/catalog.db"
 
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 FIRST_DAY = (date.min - date(1970, 1, 1)).days

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...backend import OnCorrupt, Selection
 from ...offsets import Limit
+from ..iceberg_catalog import CatalogTable
 from . import arguments
 from .commit import Settings as FolderSettings
+from .iceberg import catalog_of, described, widened
 from .manifest import ExportError
 from .plan import FROM_START, TO_END, Request
-from .tasks import CODECS, FILE_BYTES, Form, OnUndecodable
+from .tasks import CODECS, FILE_BYTES, Form, Format, OnUndecodable
 from .value_columns import Decoding
 
-FORMATS = ("parquet", "delta")
+FORMATS: tuple[Format, ...] = ("parquet", "delta", "iceberg")
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
@@ -28,11 +30,13 @@ class ExportSettings:
     add the rest. Aborted transactions and records from the last stable offset on are exported only if `isolation` is
     "read_uncommitted".
 
-    `format`: "parquet", or "delta" for a Delta table. `decoding` adds the column `decoded`; a value that does not
-    decode is null and counted, or fails the export (`on_undecodable="fail"`), or is null and also in the column
-    `deadLetter`, with the problem ("dead-letter"). All runs into a folder have the same
-    format, isolation and decoding. `codec` and sizes may differ: a file is closed after `rows_per_file` rows, or after
-    `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged batches, and logs them.
+    `format`: "parquet", or "delta" or "iceberg" for a table. An Iceberg table is in the catalog with pyiceberg's
+    properties `catalog` and is named `table`; by default the catalog is a SQLite file in the folder. `decoding`
+    adds the column `decoded`; a value that does not decode is null and counted, or fails the export
+    (`on_undecodable="fail"`), or is null and also in the column `deadLetter`, with the problem ("dead-letter"). All
+    runs into a folder have the same format, isolation and decoding. `codec` and sizes may differ: a file is closed
+    after `rows_per_file` rows, or after `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged
+    batches, and logs them.
 
     A topic that was deleted and created again since its last export is refused; with `new_generation` it is exported
     next to the old one. The report counts records that were deleted before their export; `fail_on_loss` raises DataLoss
@@ -44,7 +48,9 @@ class ExportSettings:
     starting: str | Limit = FROM_START
     ending: str | Limit = TO_END
     isolation: str = "read_committed"
-    format: str = "parquet"
+    format: Format = "parquet"
+    table: str | None = None
+    catalog: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
     codec: str = "zstd"
     rows_per_file: int | None = None
     file_bytes: int = FILE_BYTES
@@ -65,8 +71,12 @@ class ExportSettings:
                 raise ExportError(f"{name} is {value!r}: it must be {', '.join(choices[:-1])} or {choices[-1]}")
         if self.file_bytes < 1 or (self.rows_per_file is not None and self.rows_per_file < 1):
             raise ExportError("file_bytes and rows_per_file must be 1 or more")
-        for_delta = self.format == "delta"
-        return Form(self.codec, self.rows_per_file, self.file_bytes, for_delta, self.decoding, self.on_undecodable)
+        if self.format != "iceberg" and (self.table is not None or self.catalog is not None):
+            raise ExportError(f"table and catalog are for the format iceberg, not {self.format}")
+        decoding = self.decoding
+        if decoding is not None and self.format == "iceberg":
+            decoding = replace(decoding, type=widened(decoding.type))
+        return Form(self.codec, self.rows_per_file, self.file_bytes, self.format, decoding, self.on_undecodable)
 
     def of_folder(self) -> FolderSettings:
         """Returns the settings that all runs into one folder share. Raises ExportError."""
@@ -78,7 +88,14 @@ class ExportSettings:
             fields = {"kind": decoding.kind, "schema": decoding.schema}
             if self.on_undecodable == "dead-letter":
                 fields["undecodable"] = "dead-letter"
-        return FolderSettings(self.format, self.isolation, fields)
+        table = None
+        if self.format == "iceberg":
+            table = described(self.catalog_table(""), not self.catalog)
+        return FolderSettings(self.format, self.isolation, fields, table)
+
+    def catalog_table(self, root: str) -> CatalogTable:
+        """Returns the Iceberg table of the export in this folder."""
+        return catalog_of(root, self.table, self.catalog)
 
     def request(self) -> Request:
         """Returns the scope of the export. Raises ExportError, OptionError."""

@@ -32,7 +32,7 @@ GROUP_BYTES = 32 << 20
 """The size of a row group in Arrow: large enough for columns to compress, small enough for a reader's memory."""
 
 WAITING_BYTES = 2 * GROUP_BYTES
-_LAST_MS = INT64_MAX // 1000  # the largest timestamp of Delta: later ones are clamped
+_LAST_MS = INT64_MAX // 1000  # the largest timestamp of a table: later ones are clamped
 
 OPEN_FILES = 64
 """The limits of waiting rows and open files, for records of many days side by side."""
@@ -41,34 +41,41 @@ FILE_BYTES = 128 << 20
 
 # Values are rarely repeated, so no dictionary for them; statistics help readers that search for a range.
 _PARQUET = {
-    "use_dictionary": ["timestampType", "key", "headers.list.element.key"],
+    "use_dictionary": ["timestampType", "key", "headers.list.element.key", *layout.PARTITIONING.names],
     "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
     "write_statistics": ["offset", "timestamp"],
 }
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Format = Literal["parquet", "delta", "iceberg"]
 OnUndecodable = Literal["null", "fail", "dead-letter"]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """The form of the files; picklable. A file is full with `rows_per_file` rows or `file_bytes` bytes of Arrow.
-    `for_delta`: timestamps in microseconds, the only unit of Delta."""
+    Tables have timestamps in microseconds. `columns` are those of a table that prescribes them: with its field ids, and
+    with the columns of `layout.PARTITIONING` at the end."""
 
     codec: str = "zstd"
     rows_per_file: int | None = None
     file_bytes: int = FILE_BYTES
-    for_delta: bool = False
+    format: Format = "parquet"
     decoding: Decoding | None = None
     on_undecodable: OnUndecodable = "null"
+    columns: pa.Schema | None = None
+
+    @property
+    def is_table(self) -> bool:
+        return self.format != "parquet"
 
     @property
     def timestamp(self) -> pa.DataType:
-        return layout.DELTA_TIMESTAMP if self.for_delta else layout.TIMESTAMP
+        return layout.TABLE_TIMESTAMP if self.is_table else layout.TIMESTAMP
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the files."""
+        """The columns of the rows; the files have those of `columns`, if given."""
         decoded = self.decoding.type if self.decoding else None
         return layout.schema(decoded, timestamp=self.timestamp, dead_letters=self.has_dead_letters)
 
@@ -161,9 +168,9 @@ class _OpenFile:
         options: Any = _PARQUET  # pyarrow's type stubs are narrower than its implementation
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self, mode="w"),
-            form.schema,
+            form.columns or form.schema,
             compression="NONE" if form.codec == "none" else form.codec,
-            store_schema=not form.for_delta,
+            store_schema=not form.is_table,
             **options,
         )
 
@@ -255,7 +262,7 @@ class _Writer:
         """Returns the rows with the columns of the files."""
         form = self._work.form
         unknown = times == -1
-        whole = np.clip(times, -_LAST_MS, _LAST_MS) * 1000 if form.for_delta else times
+        whole = np.clip(times, -_LAST_MS, _LAST_MS) * 1000 if form.is_table else times
         stamped = pa.array(whole, mask=unknown if unknown.any() else None).view(form.timestamp)
         arrays = [stamped if name == "timestamp" else rows.column(name) for name in layout.COLUMNS]
         if self._decoder is not None:
@@ -290,6 +297,8 @@ class _Writer:
             return
         table = pa.Table.from_batches(batches)
         form, begin = self._work.form, 0
+        if form.columns is not None:
+            table = self._placed(table, day)
         while begin < table.num_rows:
             file = of_day.file = of_day.file or self._opened(day)
             room = table.num_rows - begin if form.rows_per_file is None else form.rows_per_file - file.rows
@@ -298,6 +307,13 @@ class _Writer:
             begin += part.num_rows
             if file.rows == form.rows_per_file or file.bytes >= form.file_bytes:
                 self._close(day)
+
+    def _placed(self, rows: pa.Table, day: int) -> pa.Table:
+        """Returns the rows with the columns of `layout.PARTITIONING`."""
+        values = (self._work.topic, self._work.partition, None if day == layout.NO_DAY else day)
+        for column, value in zip(layout.PARTITIONING, values, strict=True):
+            rows = rows.append_column(column, pa.repeat(pa.scalar(value, column.type), rows.num_rows))
+        return rows
 
     def _opened(self, day: int) -> _OpenFile:
         open_now = [other for other, of_day in self._days.items() if of_day.file is not None]
@@ -313,7 +329,7 @@ class _Writer:
         size = file.finished()
         work = self._work
         where = Place(work.topic, work.partition, day)
-        divisor = 1000 if work.form.for_delta else 1
+        divisor = 1000 if work.form.is_table else 1
         path = f"{where}/{FileName(file.first, file.last, work.generation)}"
         times = [None if time is None else time // divisor for time in (file.min_ms, file.max_ms)]
         self._done.append((file.name, ExportedFile(path, file.rows, size, file.first, file.last, *times)))

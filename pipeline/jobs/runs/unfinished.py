@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ....storage import inspect
 from ....storage.format.file_names import LOCK
@@ -23,7 +22,9 @@ from ...backend import ReadError
 from ...readers.files.broker_lock import is_locked
 from ...sink import staged_rows
 from ..export import commit, layout
-from ..export.delta import DeltaTable
+from ..export.iceberg import own_table
+from ..export.tables import opener
+from ..export.tasks import Form
 from ..import_ import staging_folder
 from ..in_place.directory_hold import OWN_SUFFIXES, held
 
@@ -155,8 +156,10 @@ def _remove_export(path: str) -> None:
     settings = commit.stored(path)
     if settings is None:
         raise ReadError(f"{path} is kept: it has no {layout.SETTINGS}, so it is no complete export")
-    table = partial(DeltaTable, path, layout.schema(timestamp=layout.DELTA_TIMESTAMP))
-    commit.Committer.open(path, settings, table=table if settings.format == "delta" else None).close()
+    own = own_table(path, settings.table)
+    if settings.table is not None and own is None:
+        raise ReadError(f"{path} is kept: its table is {settings.table}: run that export again")
+    commit.Committer.open(path, settings, table=opener(path, Form(format=settings.format), own)).close()
 
 
 def _remove_import(path: str) -> None:

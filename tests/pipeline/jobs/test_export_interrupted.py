@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from ottla.pipeline.backend import Selection, Wanted
@@ -21,14 +22,16 @@ from ottla.pipeline.jobs.export import commit as committing
 from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.commit import Committer, Settings
 from ottla.pipeline.jobs.export.delta import DeltaTable
+from ottla.pipeline.jobs.export.iceberg import IcebergTable
 from ottla.pipeline.jobs.export.manifest import Commit, ExportError, Manifest, exported_files
 from ottla.pipeline.jobs.export.plan import Request, plan
-from ottla.pipeline.jobs.export.tasks import Form, write
+from ottla.pipeline.jobs.export.tasks import Form, Format, write
+from ottla.pipeline.jobs.iceberg_catalog import path_of
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
 from ottla.storage.io.files import DiskFiles
 from ottla_testing import SUPPORT
-from ottla_testing.pipeline.export_samples import DISK, NOW_MS, a_log, checked, exported, rows, visible
+from ottla_testing.pipeline.export_samples import DISK, NOW_MS, a_log, checked, exported, iceberg, rows, visible
 from ottla_testing.pipeline.read_samples import Row
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
@@ -88,6 +91,9 @@ class ATable:
         self.commits.append(commit)
         if self.dies == "after":
             raise Killed
+
+    def close(self) -> None:
+        pass
 
     @property
     def files(self) -> list[str]:
@@ -281,14 +287,14 @@ def test_export_process_killed(tmp_path: Path, scaled: Callable[[int], int]) -> 
         seen = [row.offset for row in rows(out)]
         assert seen == list(range(len(seen)))
         report = exported(
-            tmp_path / "data", out, settings=DELTA, form=Form(file_bytes=400, for_delta=True), part_bytes=200
+            tmp_path / "data", out, settings=DELTA, form=Form(file_bytes=400, format="delta"), part_bytes=200
         )
         assert report.skipped + report.records == 200 and report.skipped > 0
         assert [row.offset for row in checked(out)] == list(range(200))
         assert delta_files(out) == visible(out)
 
 
-# --- Delta
+# --- tables
 
 
 class Dies(DiskFiles):
@@ -318,41 +324,97 @@ def delta_files(root: Path) -> list[str]:
     return sorted(str(Path(path).relative_to(root)) for path in Lake(str(root)).file_uris())
 
 
-def test_export_delta_interrupted(source: Path, tmp_path: Path, expected: list[Row]) -> None:
-    """The table and the manifest have the same files, each once, wherever a commit was interrupted."""
-    from deltalake import DeltaTable as Lake
+def files_of(root: Path, kind: Format) -> list[str]:
+    """Returns the files of the table, by its own library."""
+    if kind == "delta":
+        return delta_files(root)
+    with iceberg(root) as table:
+        return sorted(path_of(one.file.file_path).removeprefix(f"{root}/") for one in table.scan().plan_files())
 
+
+def table_of(root: Path, kind: Format) -> pa.Table:
+    """Returns the rows, by the table's own library."""
+    if kind == "delta":
+        from deltalake import DeltaTable as Lake
+
+        found: pa.Table = Lake(str(root)).to_pyarrow_table()
+    else:
+        with iceberg(root) as table:
+            found = table.scan().to_arrow()
+    return found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def offsets_of(root: Path, kind: Format) -> list[str]:
+    """Returns the offsets of each commit."""
+    if kind == "delta":
+        from deltalake import DeltaTable as Lake
+
+        return [one["ottla.offsets"] for one in Lake(str(root)).history() if "ottla.offsets" in one][::-1]
+    with iceberg(root) as table:
+        summaries = [one.summary for one in table.snapshots()]
+        assert [one["ottla.number"] for one in summaries] == [str(n + 1) for n in range(len(summaries))]
+        return [one["ottla.offsets"] for one in summaries]
+
+
+TABLES: tuple[Format, ...] = ("delta", "iceberg")
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_export_table_interrupted(source: Path, tmp_path: Path, expected: list[Row], kind: Format) -> None:
+    """The table and the manifest have the same files, each once, wherever a commit was interrupted."""
     at = 0
+    form, settings = Form(format=kind, file_bytes=400), Settings(kind)
     while True:
         root, files = tmp_path / str(at), Dies(at)
         with contextlib.suppress(Killed):
-            exported(source, root, files=files, form=Form(for_delta=True, file_bytes=400), settings=DELTA)
+            exported(source, root, files=files, form=form, settings=settings)
         if files.left >= 0:
             break
         for _ in range(2):
-            exported(source, root, form=Form(for_delta=True, file_bytes=400), settings=DELTA)
-        assert checked(root) == expected and delta_files(root) == visible(root)
+            exported(source, root, form=form, settings=settings)
+        assert checked(root) == expected and files_of(root, kind) == visible(root)
         at += 3
     assert at > 15
-    table = Lake(str(root)).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    table = table_of(root, kind)
     assert table.column("value").to_pylist() == [row.value for row in expected]
     assert table.column("offset").to_pylist() == [row.offset for row in expected]
-    history = Lake(str(root)).history()
-    assert [one["ottla.offsets"] for one in history if "ottla.offsets" in one][::-1] == [
-        '{"orders": {"0": [[0, 12]]}}',
-        '{"orders": {"1": [[0, 6]]}}',
-    ]
+    assert offsets_of(root, kind) == ['{"orders": {"0": [[0, 12]]}}', '{"orders": {"1": [[0, 6]]}}']
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_export_killed_at_commit_of_table(
+    source: Path, tmp_path: Path, expected: list[Row], monkeypatch: pytest.MonkeyPatch, kind: Format, dies: str
+) -> None:
+    """The table alone decides whether the files of the last document stay."""
+    root, form, settings = tmp_path / "t", Form(format=kind, file_bytes=400), Settings(kind)
+    tables = {"delta": DeltaTable, "iceberg": IcebergTable}
+    whole = tables[kind].add
+
+    def add(table: DeltaTable | IcebergTable, commit: Commit) -> None:
+        if dies == "after":
+            whole(table, commit)  # type: ignore[arg-type]
+        raise Killed
+
+    monkeypatch.setattr(tables[kind], "add", add)
+    for turn in range(3):  # without a recovery that continues, the second would be as the first
+        with pytest.raises(Killed) if dies == "before" or turn < 2 else contextlib.nullcontext():
+            exported(source, root, form=form, settings=settings)
+    monkeypatch.undo()
+    exported(source, root, form=form, settings=settings)
+    assert checked(root) == expected and files_of(root, kind) == visible(root)
+    assert table_of(root, kind).num_rows == 18
 
 
 def test_export_delta_changed_by_others(source: Path, tmp_path: Path, expected: list[Row]) -> None:
     """A table may be optimised and vacuumed between two runs: its rows stay, without duplicates."""
     from deltalake import DeltaTable as Lake
 
-    exported(source, tmp_path / "t", form=Form(for_delta=True, file_bytes=400), settings=DELTA)
+    exported(source, tmp_path / "t", form=Form(format="delta", file_bytes=400), settings=DELTA)
     Lake(str(tmp_path / "t")).optimize.compact()
     Lake(str(tmp_path / "t")).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert DeltaTable(str(tmp_path / "t"), layout.SCHEMA, DISK).version() == 2
-    report = exported(source, tmp_path / "t", form=Form(for_delta=True, file_bytes=400), settings=DELTA)
+    report = exported(source, tmp_path / "t", form=Form(format="delta", file_bytes=400), settings=DELTA)
     assert (report.records, report.skipped) == (0, 18)
     table = Lake(str(tmp_path / "t")).to_pyarrow_table()
     assert table.num_rows == 18

@@ -66,7 +66,7 @@ def test_replay_keeps_extreme_timestamps(far: Path) -> None:
 def test_delta_table_clamps_timestamps(far: Path, tmp_path: Path) -> None:
     from ottla.pipeline.jobs.export.tasks import Form
 
-    exported(far, tmp_path / "lake", form=Form(for_delta=True), settings=Settings("delta"))
+    exported(far, tmp_path / "lake", form=Form(format="delta"), settings=Settings("delta"))
     times = [table.column("timestamp").cast("int64") for _, _, table in tables(tmp_path / "lake")]
     found = {time for column in times for time in column.to_pylist()}
     assert found == {None, 0, (2**63 - 1) // 1000 * 1000}
@@ -79,7 +79,7 @@ def test_delta_table_in_folder_with_space(tmp_path: Path) -> None:
     from ottla.pipeline.jobs.export.tasks import Form
 
     a_log(tmp_path / "data", "a.b_c-1", 0, [some(5)])
-    exported(tmp_path / "data", tmp_path / "la ké#", form=Form(for_delta=True), settings=Settings("delta"))
+    exported(tmp_path / "data", tmp_path / "la ké#", form=Form(format="delta"), settings=Settings("delta"))
     (file,) = files.listed(tmp_path / "la ké#")
     assert Path(file.path).is_file() and file.topic == "a.b_c-1"
     with pytest.raises(ExportError, match="does not support %"):

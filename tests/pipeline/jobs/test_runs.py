@@ -15,7 +15,7 @@ from ottla.pipeline.backend import ReadError
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.commit import Committer, Settings
-from ottla.pipeline.jobs.export.tasks import Form
+from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.import_ import staging_folder
 from ottla.pipeline.jobs.runs.unfinished import unfinished
 from ottla.pipeline.sink.staged_rows import Place, stage
@@ -51,13 +51,13 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
 def test_interrupted_export_listed_and_undone(
-    capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path, format: str
+    capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path, format: Format
 ) -> None:
     lake = tmp_path / "lakes" / "orders"
     settings = Settings(format)
-    form = Form(for_delta=format == "delta")
+    form = Form(format=format)
     with pytest.raises(Interrupted):
         exported(data, lake, files=Dying(), settings=settings, form=form)
     assert [one.what for one in unfinished([str(lake)])] == ["an interrupted commit"]

@@ -25,7 +25,7 @@ from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.offsets import AtOffsets, AtTime, OptionError
 from ottla.protocol.records.batch import Record
-from ottla_testing.pipeline.export_samples import NOW_MS, a_log, checked, visible
+from ottla_testing.pipeline.export_samples import NOW_MS, a_log, checked, iceberg, visible
 from ottla_testing.pipeline.wire_world import config
 
 EXPORT = import_module("ottla.pipeline.jobs.export.job")
@@ -104,6 +104,9 @@ def test_export_invalid_arguments_refused(
             [logs, "--decode", "avro", "--schema", "x", *to],
             "it is not an Avro schema: Expecting value: line 1 column 1",
         ),
+        ([logs, "--table", "a.b", *to], "--catalog, --catalog-conf and --table need --format iceberg"),
+        ([logs, "--format", "iceberg", "--table", "a", *to], "--table a: it must be NAMESPACE.NAME"),
+        ([logs, "--format", "iceberg", "--catalog", "rest", *to], "--catalog rest needs --catalog-conf uri=..."),
         ([logs, "--rows-per-file", "0", *to], "--rows-per-file 0: it must be 1 or more"),
         ([logs, "--from", "soon", *to], "--from is 'soon': it must be earliest"),
         ([logs, "--topic", "missing", *to], "there is no topic missing in"),
@@ -116,6 +119,7 @@ def test_export_invalid_arguments_refused(
 
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     assert refused(capsys, logs, "--format", "delta", *to).endswith("pip install 'ottla[delta]'")
+    assert refused(capsys, logs, "--format", "iceberg", *to).endswith("pip install 'ottla[iceberg]'")
     assert refused(capsys, logs, "--decode", "avro", "--schema", "{}", *to).endswith("pip install 'ottla[avro]'")
     assert not (tmp_path / "out").exists()
 
@@ -147,6 +151,23 @@ def test_export_run(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Pat
     assert printed.startswith("orders: 0 records in 0 files, 0 bytes, 10 offsets exported before\n") and not err
     assert pipeline(["export", logs, "--to", str(out), "--quiet", "--decode", "json"]) == 1
     assert "with decoding none, not json" in capsys.readouterr().err
+
+
+def test_export_to_iceberg(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
+    arguments = ["export", logs, "--to", str(tmp_path / "own"), "--format", "iceberg", "--quiet"]
+    for _ in range(2):
+        assert pipeline(arguments) == 0
+    with iceberg(tmp_path / "own") as table:
+        assert table.scan().to_arrow().num_rows == 20
+    where = ["--table", "a.b", "--catalog", "sql", "--catalog-conf", f"uri=sqlite:///{tmp_path}/c.db"]
+    capsys.readouterr()
+    assert "with table ottla.export, own catalog, not a.b, sql catalog" in refused(
+        capsys, *arguments[1:], *where, code=1
+    )
+    arguments[3] = str(tmp_path / "other")
+    assert pipeline([*arguments, *where, "--decode", "json"]) == 0
+    with iceberg(tmp_path / "other", "a.b", uri=f"sqlite:///{tmp_path}/c.db") as table:
+        assert table.scan().to_arrow().column("decoded").to_pylist()[0] == '{"id":0}'
 
 
 def test_export_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
@@ -185,7 +206,7 @@ def test_export_full_disk_names_folder(
 
 def test_export_invalid_setting_refused(logs: str, tmp_path: Path) -> None:
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"format": "orc"}, "format is 'orc': it must be parquet or delta"),
+        ({"format": "orc"}, "format is 'orc': it must be parquet, delta or iceberg"),
         ({"codec": "lzo"}, "codec is 'lzo': it must be zstd, snappy, lz4, gzip or none"),
         ({"on_undecodable": "skip"}, "on_undecodable is 'skip': it must be null, fail or dead-letter"),
         ({"isolation": "none"}, "isolation is 'none': it must be read_committed or read_uncommitted"),

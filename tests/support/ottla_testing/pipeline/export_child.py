@@ -13,4 +13,4 @@ from ottla_testing.pipeline.export_samples import exported
 commit.GROUP_PIECES = 3
 print("begun", flush=True)
 source, to = sys.argv[1:]
-exported(Path(source), to, form=Form(file_bytes=400, for_delta=True), settings=Settings("delta"), part_bytes=200)
+exported(Path(source), to, form=Form(file_bytes=400, format="delta"), settings=Settings("delta"), part_bytes=200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +16,10 @@ import pyarrow.parquet as pq
 from ottla.pipeline.backend import Selection
 from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.commit import Committer, Settings
-from ottla.pipeline.jobs.export.delta import DeltaTable
 from ottla.pipeline.jobs.export.manifest import exported_files
 from ottla.pipeline.jobs.export.plan import Plan, Request, Source, plan
 from ottla.pipeline.jobs.export.report import ExportReport
+from ottla.pipeline.jobs.export.tables import opener, with_columns
 from ottla.pipeline.jobs.export.tasks import Form, Work, Written, write
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
@@ -62,11 +63,11 @@ def exported(
     """Runs one export, with its tasks one after the other in this process, each with about `part_bytes` of the log."""
     form = form or Form(file_bytes=2 * part_bytes)
     settings = settings or Settings()
-    table = (lambda: DeltaTable(str(root), form.schema)) if settings.format == "delta" and table is None else table
+    table = opener(str(root), form) if table is None else table
     export_request = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)
     backend: Source = FileBackend([str(source)], part_bytes=part_bytes) if isinstance(source, Path) else source
     with backend as logs, Committer.open(str(root), settings, files=files, table=table) as committer:
-        made = plan(logs, committer.manifest, export_request, str(root), form)
+        made = plan(logs, committer.manifest, export_request, str(root), with_columns(form, committer.table))
         report = ExportReport(str(root), settings.format, made)
         try:
             for work, written in done(made, files):
@@ -75,6 +76,18 @@ def exported(
         finally:
             committer.commit()
     return report
+
+
+@contextlib.contextmanager
+def iceberg(root: Path | str, table: str = "ottla.export", uri: str | None = None) -> Iterator[Any]:
+    """Opens the Iceberg table of an export as another program does."""
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("ottla", type="sql", uri=uri or f"sqlite:///{root}/_ottla/catalog.db")
+    try:
+        yield catalog.load_table(table)
+    finally:
+        catalog.close()
 
 
 def done(made: Plan, files: Files) -> Iterator[tuple[Work, Written]]:
@@ -88,7 +101,7 @@ def visible(root: Path | str, files: Files = DISK) -> list[str]:
 
     def below(folder: str) -> None:
         for name in files.list(folder):
-            if name.startswith(("_", ".")):
+            if name.startswith(("_", ".")) or (name == "metadata" and folder == str(root)):  # of Iceberg
                 continue
             path = posixpath.join(folder, name)
             try:

@@ -1,0 +1,225 @@
+"""An export as an Apache Iceberg table: the tasks' files are added to it, a group of pieces in one snapshot.
+
+The snapshot has the number of the manifest's document in its summary (`ottla.number`), and its offset ranges
+(`ottla.offsets`). The same transaction sets the number as a property of the table, which remains when snapshots expire:
+table and manifest stay consistent. The files have the table's field ids and, for readers that take no values from
+partitions, its partition columns. Needs the extra `iceberg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from ....storage.io.files import Files, SharedFiles
+from ..iceberg_catalog import CatalogTable, as_error, in_folder, loaded, location_of
+from . import layout
+from .delta import offsets_json
+from .manifest import Commit, Exported, ExportedFile, ExportError, commits
+
+NUMBER = "ottla.number"
+OFFSETS = "ottla.offsets"
+FOLDER = "ottla.folder"
+TABLE = "ottla.export"
+"""The default name of the table."""
+
+_OWN = ", own catalog"
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def catalog_of(root: str, table: str | None = None, properties: Mapping[str, str] | None = None) -> CatalogTable:
+    """Returns the table of an export: by default in a catalog in its folder."""
+    own = in_folder(root, f"{root}/{layout.CATALOG}")
+    return CatalogTable(table or TABLE, {"warehouse": location_of(root), **properties} if properties else own)
+
+
+def described(of: CatalogTable, is_own: bool) -> str:
+    """Returns the table for the settings of a folder, without the properties; `own_table` is the inverse."""
+    return f"{of.table}{_OWN}" if is_own else f"{of.table}, {of.kind} catalog"
+
+
+def own_table(root: str, description: str | None) -> CatalogTable | None:
+    """Returns the table of an export in the catalog in its folder; None for one in another catalog."""
+    if description is None or not description.endswith(_OWN):
+        return None
+    return catalog_of(root, description.removesuffix(_OWN))
+
+
+class IcebergTable:
+    """The table of the export in a folder, created if the export is new. Raises ExportError; MissingExtra without
+    pyiceberg."""
+
+    def __init__(self, root: str, schema: pa.Schema, of: CatalogTable, files: Files | None = None) -> None:
+        self._root = root
+        self._of = of
+        self._location = location_of(root)
+        disk = files if files is not None else SharedFiles()
+        self._catalog: Any = None
+        try:
+            with self._as_export_error("cannot be opened"):
+                self._catalog = loaded(of)
+                self._table = self._opened(pa.schema([*schema, *layout.PARTITIONING]), disk)
+            self.schema = _identified(pa.schema([*schema, *layout.PARTITIONING]), self._table.schema())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the connection to the catalog."""
+        if self._catalog is not None:
+            self._catalog.close()
+
+    def _as_export_error(self, failed: str) -> Any:
+        return as_error(ExportError, f"the Iceberg table {self._of.table} {failed}")
+
+    def _opened(self, schema: pa.Schema, files: Files) -> Any:
+        if self._catalog.table_exists(self._of.table):
+            table = self._catalog.load_table(self._of.table)
+            self._check(table)
+            return table
+        if next(commits(files, self._root), None) is not None:
+            raise _Refused(f"the catalog does not have it, but {self._root} has documents of an export")
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.transforms import IdentityTransform
+
+        numbers = count(1)  # the catalog assigns others, and changes those of the partitioning with them
+        made = pyarrow_to_schema(pa.schema([_with_id(one, lambda _: next(numbers), one.name) for one in schema]))
+        by = [
+            PartitionField(made.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
+            for number, name in enumerate(layout.PARTITIONING.names)
+        ]
+        self._catalog.create_namespace_if_not_exists(self._of.table.rpartition(".")[0])
+        return self._catalog.create_table(
+            self._of.table,
+            schema=made,
+            location=self._location,
+            partition_spec=PartitionSpec(*by),
+            properties={FOLDER: self._location},
+        )
+
+    def _check(self, table: Any) -> None:
+        """Checks that a table is that of this export, and that files can be added to it."""
+        folder = table.properties.get(FOLDER)
+        if folder != self._location:
+            other = f"of the export in {folder}" if folder else "not of an export"
+            raise _Refused(f"it is {other}, and this one is in {self._location}")
+        schema, spec = table.schema(), table.spec()
+        if [(schema.find_column_name(one.source_id), str(one.transform)) for one in spec.fields] != [
+            (name, "identity") for name in layout.PARTITIONING.names
+        ]:
+            raise _Refused(f"its partitioning was changed: it must be {', '.join(layout.PARTITIONING.names)}")
+
+    # -- the table of a commit
+
+    def version(self) -> int | None:
+        """Returns the number of the last document whose files the table has, or None."""
+        number = self._table.properties.get(NUMBER)
+        return int(number) if number is not None and number.isdecimal() else None
+
+    def add(self, commit: Commit) -> None:
+        """Adds the files of a document, in one snapshot. Concurrent writes to the table do no harm."""
+        with self._as_export_error("cannot be written"):
+            files = [self._data_file(one, file) for one in commit.exported for file in one.files]
+            properties = {NUMBER: str(commit.number), OFFSETS: offsets_json(commit)}
+            try:
+                with self._table.transaction() as transaction:
+                    with transaction.update_snapshot(snapshot_properties=properties).fast_append() as append:
+                        for file in files:
+                            append.append_data_file(file)
+                    transaction.set_properties({NUMBER: str(commit.number)})
+            except Exception:
+                # The catalog may have made the commit although its response was lost.
+                self._table.refresh()
+                if self.version() != commit.number:
+                    raise
+
+    def _data_file(self, exported: Exported, file: ExportedFile) -> Any:
+        from pyiceberg.conversions import to_bytes
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+
+        place = layout.place(file.path.rpartition("/")[0])
+        assert place is not None
+        day = None if place.day == layout.NO_DAY else place.day
+        schema = self._table.schema()
+        low: dict[str, int | None] = {"offset": file.first_offset, "timestamp": file.min_timestamp}
+        high: dict[str, int | None] = {"offset": file.last_offset, "timestamp": file.max_timestamp}
+
+        def bounds(of: dict[str, int | None]) -> dict[int, bytes]:
+            found: dict[int, bytes] = {}
+            for name, value in of.items():
+                column = schema.find_field(name)
+                if value is not None:
+                    found[column.field_id] = to_bytes(column.field_type, value * 1000 if name == "timestamp" else value)
+            return found
+
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{self._location}/{file.path}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(exported.topic, exported.partition, day),
+            record_count=file.rows,
+            file_size_in_bytes=file.bytes,
+            column_sizes={},
+            value_counts={},
+            null_value_counts={},
+            nan_value_counts={},
+            lower_bounds=bounds(low),
+            upper_bounds=bounds(high),
+            key_metadata=None,
+            split_offsets=None,
+            equality_ids=None,
+            sort_order_id=None,
+            spec_id=self._table.spec().spec_id,
+        )
+
+
+class _Refused(Exception):
+    """The table cannot be used; the message continues that of the ExportError."""
+
+
+# -- types
+
+
+def widened(kind: pa.DataType) -> pa.DataType:
+    """Returns the Arrow type of a decoded column in Iceberg, whose integers have at least 32 bits."""
+    types = pa.types
+    if types.is_int8(kind) or types.is_int16(kind):
+        return pa.int32()
+    if types.is_struct(kind):
+        return pa.struct([one.with_type(widened(one.type)) for one in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(widened(kind.value_type)))
+    if types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(widened(kind.item_type)))
+    return kind
+
+
+def _identified(schema: pa.Schema, by: Any) -> pa.Schema:
+    """Returns the columns with the field ids of the table's schema. Raises ExportError for one that it lacks."""
+
+    def id_of(path: str) -> int:
+        try:
+            return by.find_field(path).field_id
+        except ValueError:
+            raise ExportError(f"the Iceberg table has no column {path}") from None
+
+    return pa.schema([_with_id(one, id_of, one.name) for one in schema])
+
+
+def _with_id(of: pa.Field, id_of: Callable[[str], int], path: str) -> pa.Field:
+    def inner(one: pa.Field, name: str) -> pa.Field:
+        return _with_id(one, id_of, f"{path}.{name}")
+
+    kind = of.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([inner(one, one.name) for one in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(inner(kind.value_field, "element"))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(inner(kind.key_field, "key"), inner(kind.item_field, "value"))
+    return pa.field(of.name, kind, of.nullable, {_FIELD_ID: str(id_of(path)).encode()})
