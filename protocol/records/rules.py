@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ..frozen import frozen
-from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
+from ..limits import INT32_MAX, INT64_MAX, INT64_MIN, wrapped_int64
 from . import batch
 from .batch import NO_TIMESTAMP, BatchHeader
 from .errors import PARTITION, InvalidRecords, InvalidTimestamps, RecordError
@@ -115,11 +115,6 @@ _KEYLESS = f"Compacted topic cannot accept message without key in topic partitio
 _MARKED = "Producer should not set timestamp type to LogAppendTime."
 
 
-def _int64(value: int) -> int:
-    """Wraps a sum of a timestamp and an unlimited range as Java does, since Kafka prints it so."""
-    return (value - INT64_MIN) % 2**64 + INT64_MIN
-
-
 def unnumbered(offset: int, expected: int) -> str:
     """Returns Kafka 2.4's message, without its description of the record."""
     found = f"Inner record (offset={offset}) inside the compressed record batch does not have incremental offsets"
@@ -140,7 +135,8 @@ class Verdicts:
         limited = not rules.log_append_time
         self.oldest = _oldest(before, after, now_ms) if limited else INT64_MIN
         self.newest = now_ms + after if limited and after < UNLIMITED_MS else INT64_MAX
-        self._range = f"The timestamp should be within [{_int64(now_ms - before)}, {_int64(now_ms + after)}]"
+        oldest, newest = wrapped_int64(now_ms - before), wrapped_int64(now_ms + after)
+        self._range = f"The timestamp should be within [{oldest}, {newest}]"
         self._errors: list[RecordError] = []
         self._at_once = at_once
         self._first: InvalidRecords | None = None

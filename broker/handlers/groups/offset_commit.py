@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
+from ....protocol.limits import wrapped_int64
 from ....protocol.messages.groups.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ...context import RequestContext, handles
 from ...groups.offsets import CommittedOffset
@@ -108,5 +109,5 @@ def _committed(partition: RequestedPartition, retention_time_ms: int, now_ms: in
         leader_epoch=partition.committed_leader_epoch,
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp,
-        expire_timestamp_ms=None if retention_time_ms == -1 else now_ms + retention_time_ms,
+        expire_timestamp_ms=None if retention_time_ms == -1 else wrapped_int64(now_ms + retention_time_ms),
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
+from ....protocol.limits import wrapped_int64
 from ....protocol.messages.share.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -126,7 +127,8 @@ def _partition(key: SharePartitionKey, topic: str, context: RequestContext) -> D
     if found.start_offset != -1 and found.complete_count != -1:
         try:
             log = context.broker.topics.partition(topic, key.partition).log
-            described.lag = log.high_watermark - found.start_offset - found.complete_count
+            # Any start offset is stored.
+            described.lag = wrapped_int64(log.high_watermark - found.start_offset - found.complete_count)
         except Exception as error:
             return DescribedPartition(
                 partition_index=key.partition, start_offset=0, leader_epoch=0, error_code=code_of(error)

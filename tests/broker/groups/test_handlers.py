@@ -25,6 +25,7 @@ from ottla.broker.handlers.groups.sync_group import sync_group
 from ottla.broker.releases.profiles import own_profile, profile
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.limits import INT64_MAX, INT64_MIN
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
@@ -327,6 +328,15 @@ async def test_old_commit_versions_have_their_own_timestamps(wire: Wire) -> None
         await wire.call(offset_commit, commit_request(version, [(0, 1, "")], **fields), version)
         assert wire.harness.coordinator.offsets("g")["t", 0].expire_timestamp_ms == expiry
         assert wire.harness.coordinator.offsets("g")["t", 0].commit_timestamp_ms == now_ms
+
+
+async def test_unlimited_retention_of_an_old_commit_wraps_its_expiry(wire: Wire) -> None:
+    """As in Kafka, which adds 64 bits: the offset expires as soon as the group is empty."""
+    now_ms = wire.harness.clock.now_ms()
+    request = commit_request(4, [(0, 1, "")], retention_time_ms=INT64_MAX)
+    reply = await wire.call(offset_commit, request, 4)
+    assert [one.error_code for one in reply.topics[0].partitions] == [0]
+    assert wire.harness.coordinator.offsets("g")["t", 0].expire_timestamp_ms == now_ms - 1 + INT64_MIN
 
 
 async def test_commit_metadata_size_is_counted_in_utf16_units(wire: Wire) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.limits import INT64_MAX, INT64_MIN
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
@@ -182,6 +183,22 @@ def test_altered_offsets_create_a_group_that_survives_a_restart(tmp_path: Path) 
             client = await broker.client()
             assert await offsets(client) == {("t", 0): (1, 2)}
             assert (await described(client)).group_state == "Empty"
+
+    asyncio.run(scenario())
+
+
+def test_lag_from_a_start_offset_far_below_zero_wraps(tmp_path: Path) -> None:
+    """Kafka stores any start offset, and computes with 64 bits."""
+
+    async def scenario() -> None:
+        async with running(tmp_path, overrides=SMALL) as broker:
+            await broker.topic("t", 1)
+            client = await broker.client()
+            await written(broker, b"0", b"1", b"2")
+            assert (await alter(client, INT64_MIN)).responses[0].partitions[0].error_code == 0
+            assert await offsets(client) == {("t", 0): (INT64_MIN, INT64_MIN + 3)}
+            assert (await alter(client, INT64_MAX)).responses[0].partitions[0].error_code == 0
+            assert await offsets(client) == {("t", 0): (INT64_MAX, 3 - INT64_MAX)}
 
     asyncio.run(scenario())
 
