@@ -58,7 +58,7 @@ def context_of(spark: SparkSession) -> SparkContext:
     """Returns the session's context. Raises SetupError for a session of Spark Connect, which has none."""
     kind: Any = type(spark)
     if kind.__module__.startswith("pyspark.sql.connect"):
-        raise SetupError(f"this is a session of Spark Connect ({REMOTE}), which has no tasks for jobs: {_CLASSIC}")
+        raise SetupError(f"this is a session of Spark Connect ({REMOTE}), in which only the formats work: {_CLASSIC}")
     return spark.sparkContext
 
 

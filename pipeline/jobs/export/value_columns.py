@@ -110,7 +110,8 @@ class Decoding:
         given = Schema("JSON", schema) if isinstance(schema, str) else schema
         columns = json_columns(given)
         of_json(columns)
-        return cls(kind, columns, _identity(given), writers)
+        plain = given._replace(text=json.dumps(json.loads(given.text)))  # the same schema may be indented otherwise
+        return cls(kind, columns, _identity(plain), writers)
 
     @classmethod
     def protobuf(
@@ -166,6 +167,8 @@ def of_identity(kind: Kind, text: str, writers: SchemaSource | None) -> Decoding
         family: SchemaType = "PROTOBUF" if kind.startswith("protobuf") else "JSON"
         others = tuple((name, Schema(family, of)) for name, of in found["references"].items())
         schema, message = Schema(family, found["text"], others), found.get("message")
+        if not all(isinstance(one, str) for one in (schema.text, *found["references"].values(), message or "")):
+            raise ValueError("a text in it is none")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ExportError(f"the schema of an earlier export is not valid: {error}") from error
     if family == "PROTOBUF":

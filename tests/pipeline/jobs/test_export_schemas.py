@@ -16,7 +16,7 @@ import pytest
 from ottla.pipeline.jobs.export.commit import Settings
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.settings import ExportSettings
-from ottla.pipeline.jobs.export.value_columns import Decoding
+from ottla.pipeline.jobs.export.value_columns import Decoding, of_identity
 from ottla.pipeline.jobs.export.value_schemas import registry as registry_module
 from ottla.pipeline.jobs.export.value_schemas.found import Schema, SourceError
 from ottla.pipeline.jobs.export.value_schemas.json_schema import columns_of
@@ -217,6 +217,22 @@ def test_json_schema_without_columns_refused(schema: Any, words: str) -> None:
     with pytest.raises(ExportError) as refused:
         Decoding.json_schema(json.dumps(schema))
     assert words in str(refused.value)
+
+
+def test_json_schema_known_again_with_its_columns_in_order() -> None:
+    properties = {name: {"type": "integer"} for name in ("b", "a", "c")}
+    schema = {"type": "object", "properties": properties}
+    made = Decoding.json_schema(json.dumps(schema))
+    assert Decoding.json_schema(json.dumps(schema, indent=2)) == made
+    assert of_identity("json", made.schema or "", None) == made
+    assert [field.name for field in made.type] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"text": 5, "references": {}}', '{"text": "x", "references": []}'])
+def test_invalid_schema_of_an_earlier_export_refused(text: str) -> None:
+    for kind in ("json-confluent", "protobuf"):
+        with pytest.raises(ExportError):
+            of_identity(kind, text, None)
 
 
 # --- files

@@ -90,6 +90,11 @@ def test_second_export_and_import(capsys: pytest.CaptureFixture[str], tmp_path: 
         assert len(broker.records("orders")) == 10
 
 
+def test_replay_of_an_empty_range(capsys: pytest.CaptureFixture[str], logs: str) -> None:
+    with Embedded() as broker:
+        idle(capsys, "replay", logs, "--topic", "orders", "--from", "latest", "--bootstrap-server", broker.bootstrap)
+
+
 def test_failed_start_of_spark_keeps_exit_code_2(
     capsys: pytest.CaptureFixture[str], logs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

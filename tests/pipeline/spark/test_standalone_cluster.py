@@ -20,6 +20,20 @@ from ottla_testing.patience import PATIENCE_S
 from ottla_testing.pipeline.export_samples import NOW_MS, a_log
 from ottla_testing.pipeline.standalone_cluster import CONF, HOME, standalone_cluster
 
+PROGRAM = """
+import sys
+from ottla.pipeline import SetupError, session, write_exactly_once
+
+url, bootstrap, name, *conf = sys.argv[1:]
+spark = session(url, **dict(one.split("=", 1) for one in conf))
+try:
+    rows = spark.range(20).selectExpr("CAST(id AS STRING) AS value")
+    write_exactly_once(rows, 0, {"kafka.bootstrap.servers": bootstrap, "topic": "t", "transactionalId": name})
+except SetupError as error:
+    print(error)
+finally:
+    spark.stop()
+"""
 BIN = Path(sys.executable).parent
 SETTINGS = [word for setting in (*CONF, "spark.task.maxFailures=1") for word in ("--conf", setting)]
 
@@ -122,3 +136,16 @@ def test_driver_without_ottla_is_one_line(url: str, logs: str, bare_python: str,
     (line,) = own_lines(done)
     assert line.startswith(f"ottla pipeline: the driver's Python, {sys.executable}, has no module ottla")
     assert "Traceback" not in done.stdout + done.stderr and done.returncode == 2
+
+
+def test_session_and_sink_on_workers(url: str, bare_python: str, tmp_path: Path) -> None:
+    with Embedded() as broker:
+        broker.create_topic("t", partitions=2)
+        command = [sys.executable, "-c", PROGRAM, url, broker.bootstrap]
+        conf = [*CONF, "spark.task.maxFailures=1"]
+        done = run([*command, "first", *conf], tmp_path)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert len(broker.records("t")) == 20
+        done = run([*command, "second", *conf], tmp_path, PYSPARK_PYTHON=bare_python)
+        assert done.stdout.startswith(f"the workers' Python, {bare_python}, has no module "), done.stderr
+        assert done.stdout.count("\n") == 1
