@@ -16,6 +16,7 @@ import pytest
 from ottla.pipeline.jobs.export.commit import Settings
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.settings import ExportSettings
+from ottla.pipeline.jobs.export.tasks import Format
 from ottla.pipeline.jobs.export.value_columns import Decoding, of_identity
 from ottla.pipeline.jobs.export.value_schemas import registry as registry_module
 from ottla.pipeline.jobs.export.value_schemas.found import Schema, SourceError
@@ -269,6 +270,23 @@ def test_dead_letters_have_bytes_and_error(log: tuple[int, int, Path], registry:
     with pytest.raises(ExportError, match="use the same or another folder"):
         plain = ExportSettings(decoding=decoding)
         exported(log[2], tmp_path / "lake", form=plain.form(), settings=plain.of_folder())
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+def test_typed_columns_and_dead_letters_in_each_format(format: Format, tmp_path: Path) -> None:
+    text = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; message Line { bool ok = 1; }
+    message Order { int64 id = 1; uint64 large = 2; google.protobuf.Timestamp at = 3; repeated Line lines = 4;
+    map<string, Line> by = 5; float f = 6; }"""
+    value = b"\x08\x05\x10\x07\x1a\x02\x08\x3c\x22\x02\x08\x01\x2a\x07\x0a\x01k\x12\x02\x08\x01"
+    records = [Record(n, NOW_MS + n, b"k", one, ()) for n, one in enumerate((value, b"\xff"))]
+    a_log(tmp_path / "data", "orders", 0, [records])
+    settings = ExportSettings(decoding=Decoding.protobuf(text, "Order"), on_undecodable="dead-letter", format=format)
+    exported(tmp_path / "data", tmp_path / "lake", form=settings.form(), settings=settings.of_folder())
+    ((_, _, table),) = list(tables(tmp_path / "lake"))
+    first, second = table["decoded"].to_pylist()
+    assert (first["id"], int(first["large"]), first["at"].second, first["lines"]) == (5, 7, 0, [{"ok": True}])
+    assert dict(first["by"]) == {"k": {"ok": True}} and second is None
+    assert table["deadLetter"].to_pylist() == [None, {"value": b"\xff", "error": "a number is cut short"}]
 
 
 def test_files_without_dead_letters_have_null_there(tmp_path: Path) -> None:
