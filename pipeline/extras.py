@@ -13,6 +13,7 @@ EXTRAS = {
     "delta": frozenset({"deltalake"}),
     "iceberg": frozenset({"pyiceberg", "sqlalchemy"}),
     "avro": frozenset({"fastavro"}),
+    "objects": frozenset({"obstore"}),
 }
 
 

@@ -105,6 +105,12 @@ def check_catalog(parsed: argparse.Namespace, what: str, applies: bool) -> None:
         raise UsageError(f"--catalog {properties['type']} needs --catalog-conf uri=...")
 
 
+def add_store_conf(parser: argparse.ArgumentParser) -> None:
+    """Adds --store-conf K=V, as `parsed.store_conf`."""
+    words = "a setting of the object store, such as endpoint or region"
+    parser.add_argument("--store-conf", action="append", type=setting, metavar="K=V", default=[], help=words)
+
+
 def setting(text: str) -> tuple[str, str]:
     """The argparse type of an argument K=V."""
     key, equals, value = text.partition("=")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ...objects.places import Place, is_url
 from ...offsets import AtOffsets, AtTime, Limit, parse_offsets
 from .manifest import ExportError
 from .plan import FROM_START, TO_END
 
 _MS = 1000
+
+FILE_BYTES_MAX = 4 << 30
+"""The largest file for object stores: some copy objects of at most 5 GiB."""
 
 
 def limit(text: str, name: str) -> Limit:
@@ -38,17 +42,38 @@ def limit(text: str, name: str) -> Limit:
 
 
 def folder(path: str) -> str:
-    """Returns the absolute path of a mounted folder. Raises ExportError for remote file systems."""
+    """Returns the absolute path of a mounted folder, or the URL of objects. Raises ExportError for other file
+    systems."""
+    if is_url(path):
+        return path.rstrip("/")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
         url = urlsplit(path)
         if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
-            raise ExportError(f"cannot export to {path}: only folders mounted here and on the workers are supported")
+            raise ExportError(
+                f"cannot export to {path}: it must be a folder mounted here and on the workers, or the URL of objects,"
+                " such as s3://bucket/prefix"
+            )
         path = unquote(url.path)
     return os.path.abspath(path)
 
 
+def objects(root: str, conf: Mapping[str, str], file_bytes: int) -> Place | None:
+    """Returns the place of an export to objects, None for a folder. Raises ExportError, StoreError, MissingExtra."""
+    if not is_url(root):
+        if conf:
+            raise ExportError(f"settings of an object store do not apply to the folder {root}")
+        return None
+    if file_bytes > FILE_BYTES_MAX:
+        raise ExportError(f"file_bytes is {file_bytes}: it must be {FILE_BYTES_MAX} or less in an object store")
+    return Place.of(root, conf, writes=True)
+
+
 def check_folder(root: str, format: str, paths: Sequence[str]) -> None:
     """Checks that the export folder is outside these data directories. Raises ExportError."""
+    if is_url(root):
+        if format == "iceberg":
+            raise ExportError(f"cannot export to {root}: Iceberg tables are exported to folders only")
+        return
     for path in map(os.path.realpath, paths):
         if os.path.commonpath([path, os.path.realpath(root)]) == path:
             raise ExportError(f"cannot export to {root}: it is in {path}, the data directory of a broker")

@@ -14,6 +14,7 @@ from ..command import (
     Report,
     UsageError,
     add_catalog,
+    add_store_conf,
     check_catalog,
     chosen_topics,
     configs,
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
     )
     parser.add_argument("--to", required=True, metavar="FOLDER", help="export here; a second run adds new records")
+    add_store_conf(parser)
     parser.add_argument(
         "--format",
         choices=("parquet", "delta", "iceberg"),
@@ -83,6 +85,7 @@ def check(parsed: argparse.Namespace) -> None:
     from . import arguments
 
     parsed.to = arguments.folder(parsed.to)
+    arguments.objects(parsed.to, dict(parsed.store_conf), parsed.file_bytes or 0)
     arguments.check_folder(parsed.to, parsed.format, parsed.paths)
     parsed.starting = arguments.limit(parsed.starting, "--from")
     parsed.ending = arguments.limit(parsed.ending, "--until")
@@ -121,6 +124,7 @@ def run(
         on_corrupt=parsed.on_corrupt,
         new_generation=parsed.new_generation,
         fail_on_loss=parsed.fail_on_loss,
+        store_conf=dict(parsed.store_conf),
         **sizes,
     )
     report = job.export(

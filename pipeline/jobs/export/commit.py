@@ -120,20 +120,20 @@ class Committer:
     ) -> Committer:
         """Locks the folder, creates it if necessary, and completes or undoes an interrupted commit."""
         disk = files if files is not None else SharedFiles()
-        check(root, settings, disk)
+        _check(root, settings, disk)
         own = os.path.join(root, layout.OWN)
         for folder in (layout.MANIFEST, layout.UNFINISHED):
             disk.make_directory(os.path.join(root, folder))
         try:
             lock = disk.lock(os.path.join(root, layout.LOCK))
         except BlockingIOError as error:
-            raise ExportError(f"{root} is in use by another export") from error
+            raise ExportError(f"{root} is in use by another export: {error.strerror}") from error
         try:
             place = os.path.join(root, layout.SETTINGS)
             if disk.exists(place):  # it may have been created since the check
                 settings.check(disk.read_bytes(place), root)
             else:
-                write_atomically(disk, place, settings.to_json())
+                cls._write(disk, place, settings.to_json())
             for folder in (own, root, os.path.dirname(os.path.abspath(root))):
                 disk.sync_directory(folder)
             made = cls(disk, root, lock, table() if table is not None else None)
@@ -168,6 +168,11 @@ class Committer:
         finally:
             if lock is not None:
                 lock.release()
+
+    @staticmethod
+    def _write(files: Files, path: str, data: bytes) -> None:
+        """Writes a small file as a whole, durably."""
+        write_atomically(files, path, data)
 
     # -- recovery
 
@@ -240,29 +245,34 @@ class Committer:
             return
         self._is_broken = True  # until the commit succeeds: another one would overwrite the pending document
         commit = Commit(self.manifest.number + 1, tuple(one for one, _ in waiting))
-        write_atomically(self._files, os.path.join(self.root, layout.PENDING), commit.to_json())
-        changed: dict[str, None] = {}
-        for exported, names in waiting:
-            for name, file in zip(names, exported.files, strict=True):
-                target = os.path.join(self.root, file.path)
-                self._make(os.path.dirname(target))
-                self._name(name, target)
-                changed[os.path.dirname(target)] = None
-        for folder in changed:
-            self._files.sync_directory(folder)
+        self._write(self._files, os.path.join(self.root, layout.PENDING), commit.to_json())
+        self._publish(
+            [
+                (name, os.path.join(self.root, file.path))
+                for exported, names in waiting
+                for name, file in zip(names, exported.files, strict=True)
+            ]
+        )
         if self.table is not None:
             self.table.add(commit)
         self._end(commit)
         self._is_broken = False
 
-    def _name(self, name: str, target: str) -> None:
-        try:
-            self._files.replace(os.path.join(self.root, layout.UNFINISHED, name), target)
-        except FileNotFoundError as error:
-            raise ExportError(
-                f"a task wrote {layout.UNFINISHED}/{name}, but it is missing in {self.root}: the folder must be "
-                "mounted at the same path on the workers"
-            ) from error
+    def _publish(self, named: Sequence[tuple[str, str]]) -> None:
+        """Gives the tasks' files their paths, durably."""
+        changed: dict[str, None] = {}
+        for name, target in named:
+            self._make(os.path.dirname(target))
+            try:
+                self._files.replace(os.path.join(self.root, layout.UNFINISHED, name), target)
+            except FileNotFoundError as error:
+                raise ExportError(
+                    f"a task wrote {layout.UNFINISHED}/{name}, but it is missing in {self.root}: the folder must be "
+                    "mounted at the same path on the workers"
+                ) from error
+            changed[os.path.dirname(target)] = None
+        for folder in changed:
+            self._files.sync_directory(folder)
 
     def _end(self, commit: Commit) -> None:
         folder = os.path.join(self.root, layout.MANIFEST)
@@ -292,10 +302,15 @@ def check(root: str, settings: Settings, files: Files | None = None) -> Manifest
     """Checks that a folder can be exported to with these settings, without changing anything, and returns its manifest.
     Raises ExportError, OSError."""
     disk = files if files is not None else SharedFiles()
+    _check(root, settings, disk)
+    return Manifest.read(disk, root)
+
+
+def _check(root: str, settings: Settings, disk: Files) -> None:
     try:
         names = disk.list(root)
     except FileNotFoundError:
-        return Manifest()
+        return
     except NotADirectoryError as error:
         raise ExportError(f"{root} is not a folder") from error
     if layout.OWN not in names and names:
@@ -305,4 +320,3 @@ def check(root: str, settings: Settings, files: Files | None = None) -> Manifest
         settings.check(disk.read_bytes(place), root)
     elif set(names) - {layout.OWN}:
         raise ExportError(f"{root} has files, but no {layout.SETTINGS}: it is not a complete export")
-    return Manifest.read(disk, root)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -23,26 +25,36 @@ APP_ID = "ottla-export"
 
 
 class DeltaTable:
-    """The table in a folder, created if missing. Raises ExportError; MissingExtra without deltalake."""
+    """The table in a folder, or with `options` of a store at a URL, created if missing. Raises ExportError;
+    MissingExtra without deltalake."""
 
-    def __init__(self, root: str, schema: pa.Schema, files: Files | None = None) -> None:
+    def __init__(
+        self, root: str, schema: pa.Schema, files: Files | None = None, options: dict[str, str] | None = None
+    ) -> None:
         with needed():
             import deltalake
             from deltalake.exceptions import DeltaError
         self._root = root
+        self._is_remote = options is not None
         self._files = files if files is not None else SharedFiles()
         self._schema = pa.schema([*schema, *layout.PARTITIONING])
         self._lake: Any = deltalake
         self._error = DeltaError
         try:
-            if deltalake.DeltaTable.is_deltatable(root):
-                self._table = deltalake.DeltaTable(root)
+            if deltalake.DeltaTable.is_deltatable(root, storage_options=options):
+                self._table = deltalake.DeltaTable(root, storage_options=options)
             else:
                 self._table = deltalake.DeltaTable.create(
-                    root, self._schema, partition_by=list(layout.PARTITIONING.names), name=os.path.basename(root)
+                    root,
+                    self._schema,
+                    partition_by=list(layout.PARTITIONING.names),
+                    name=os.path.basename(root),
+                    storage_options=options,
                 )
-        except DeltaError as error:
-            raise ExportError(f"the Delta table in {root} cannot be opened: {error}") from error
+        except (DeltaError, OSError) as error:
+            if options is None and isinstance(error, OSError):
+                raise
+            raise ExportError(f"the Delta table in {root} cannot be opened: {_line(error)}") from error
 
     def close(self) -> None:
         pass
@@ -50,6 +62,11 @@ class DeltaTable:
     def version(self) -> int | None:
         """Returns the number of the last document whose files the table has, or None."""
         return self._table.transaction_version(APP_ID)
+
+    def _modified_ms(self, file: ExportedFile) -> int:
+        if self._is_remote:
+            return time.time_ns() // 1_000_000  # they were just copied: no request for each of them
+        return self._files.modified_ns(os.path.join(self._root, file.path)) // 1_000_000
 
     def add(self, commit: Commit) -> None:
         """Adds the files of a document. Concurrent writes to the table do no harm."""
@@ -60,7 +77,7 @@ class DeltaTable:
                 path=file.path,
                 size=file.bytes,
                 partition_values=_partition_values(exported, file),
-                modification_time=self._files.modified_ns(os.path.join(self._root, file.path)) // 1_000_000,
+                modification_time=self._modified_ms(file),
                 data_change=True,
                 stats=_stats(file),
             )
@@ -73,6 +90,8 @@ class DeltaTable:
         )
         try:
             self._table.update_incremental()
+            if (self.version() or 0) >= commit.number:
+                raise ExportError(f"the Delta table in {self._root} has document {commit.number} of another export")
             self._table.create_write_transaction(
                 actions,
                 mode="append",
@@ -81,7 +100,12 @@ class DeltaTable:
                 commit_properties=properties,
             )
         except self._error as error:
-            raise ExportError(f"the Delta table in {self._root} cannot be written: {error}") from error
+            raise ExportError(f"the Delta table in {self._root} cannot be written: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """Returns the message in one line, without the queries of URLs, which may have signatures."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m|\?[^\s]*", "", str(error)).split())[:300]
 
 
 def _partition_values(exported: Exported, file: ExportedFile) -> dict[str, str | None]:

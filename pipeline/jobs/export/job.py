@@ -4,7 +4,8 @@
     export(spark, {"bootstrap.servers": "broker:9092"}, "/lake/kafka")
 
 Owns the distribution of tasks; `tasks.py` has their work. The logs are only read. The folder must be mounted at the
-same path here and on the workers. A second run adds new records, and continues after an interruption.
+same path here and on the workers, or be the URL of objects, with credentials in the environment of all processes. A
+second run adds new records, and continues after an interruption.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
+from ...objects.places import Place
 from ...readers.files import FileBackend
 from .. import spark_tasks
 from ..spark_tasks import ProgressCallback
@@ -44,7 +47,7 @@ def export(
     on_progress: ProgressCallback | None = None,
 ) -> ExportReport:
     """Exports the records that the folder `to` does not have yet; `pipeline/jobs/export/layout.py` describes the
-    folder.
+    folder, which may be the URL of objects.
 
     `source`: log directories and partition folders, or the `kafka.*` options of running brokers without their prefix.
     `dry_run` only makes the plan. `on_plan` receives the plan line by line, `on_progress` the progress. Raises
@@ -55,21 +58,32 @@ def export(
     settings = settings or ExportSettings()
     form, of_folder, request = settings.form(), settings.of_folder(), settings.request()
     root = arguments.folder(to)
+    place = arguments.objects(root, settings.store_conf or {}, settings.file_bytes)
+    files = None if place is None else place.files()
     paths = () if isinstance(source, Mapping) else [source] if isinstance(source, str) else source
     arguments.check_folder(root, settings.format, paths)
-    with backend_of(source, settings.file_bytes) as backend:
+    with _backend(source, settings.file_bytes) as backend:
         if dry_run:
-            made = plan(backend, check(root, of_folder), request, root, form)
+            made = plan(backend, check(root, of_folder, files), request, root, form)
             _report_plan(spark, made, root, on_plan, every_topic=True)
             return ExportReport(root, settings.format, made)
-        table = opener(root, form, settings.catalog_table(root))
-        with _naming_folder(root), Committer.open(root, of_folder, table=table) as committer:
+        table = opener(root, form, settings.catalog_table(root), place)
+        with _naming_folder(root), _committer(place)(root, of_folder, files=files, table=table) as committer:
             made = plan(backend, committer.manifest, request, root, with_columns(form, committer.table))
+            made.works[:] = [replace(work, place=place) for work in made.works]
             _report_plan(spark, made, root, on_plan)
             report = ExportReport(root, settings.format, made)
             _export(spark, made, committer, report, on_progress)
     report.seconds = time.monotonic() - began
     return report
+
+
+def _committer(place: Place | None) -> Callable[..., Committer]:
+    if place is None:
+        return Committer.open
+    from .object_commit import ObjectCommitter
+
+    return ObjectCommitter.open
 
 
 @contextlib.contextmanager
@@ -109,8 +123,7 @@ def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
     return Decoding.json(to_arrow_schema(schema, timezone="UTC"), kind)
 
 
-def backend_of(source: str | Sequence[str] | Mapping[str, str], file_bytes: int) -> Source:
-    """Returns the logs in these paths, or with `kafka.*` options those of brokers, in pieces for files of this size."""
+def _backend(source: str | Sequence[str] | Mapping[str, str], file_bytes: int) -> Source:
     if isinstance(source, Mapping):
         from ...readers.wire import WireBackend
 

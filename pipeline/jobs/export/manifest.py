@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ....storage.io.files import Files
 from ...backend import ReadError, TopicPartition
+from ...objects import read_each
 from . import layout
 from .ranges import Range, merged
 
@@ -159,9 +160,11 @@ def commits(files: Files, root: str) -> Iterator[Commit]:
         names = files.list(folder)
     except (FileNotFoundError, NotADirectoryError):
         return
-    for expected, name in enumerate(sorted(filter(_NAME.fullmatch, names)), 1):
+    found = sorted(filter(_NAME.fullmatch, names))
+    documents = read_each(files, [os.path.join(folder, name) for name in found])
+    for expected, (name, data) in enumerate(zip(found, documents, strict=True), 1):
         path = os.path.join(folder, name)
-        commit = parse(files.read_bytes(path), path)
+        commit = parse(data, path)
         if name != document_name(commit.number) or commit.number != expected:
             raise ExportError(f"{path} is out of order: {document_name(expected)} is missing before it")
         yield commit

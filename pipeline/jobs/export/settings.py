@@ -40,7 +40,8 @@ class ExportSettings:
 
     A topic that was deleted and created again since its last export is refused; with `new_generation` it is exported
     next to the old one. The report counts records that were deleted before their export; `fail_on_loss` raises DataLoss
-    for them.
+    for them. `store_conf` are settings of an object store, such as `endpoint` and `region`; credentials are none of
+    them.
     """
 
     topics: Sequence[str] | None = None
@@ -59,6 +60,7 @@ class ExportSettings:
     on_corrupt: OnCorrupt = "fail"
     new_generation: bool = False
     fail_on_loss: bool = False
+    store_conf: Mapping[str, str] | None = None
 
     def form(self) -> Form:
         """Returns the form of the files that tasks write. Raises ExportError."""

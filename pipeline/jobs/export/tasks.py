@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ....protocol.limits import INT64_MAX
 from ....storage.io.files import File, Files, SharedFiles
 from ...backend import DataLoss, Piece, ReadError, TopicPartition
+from ...objects.places import Place as Objects
 from ...readers.columns import EXACT_TIME
 from . import layout
 from .layout import FileName, Place
@@ -32,7 +33,7 @@ GROUP_BYTES = 32 << 20
 """The size of a row group in Arrow: large enough for columns to compress, small enough for a reader's memory."""
 
 WAITING_BYTES = 2 * GROUP_BYTES
-LAST_MS = INT64_MAX // 1000  # the largest timestamp of a table: later ones are clamped
+_LAST_MS = INT64_MAX // 1000  # the largest timestamp of a table: later ones are clamped
 
 OPEN_FILES = 64
 """The limits of waiting rows and open files, for records of many days side by side."""
@@ -101,6 +102,7 @@ class Work:
     size_bytes: int
     form: Form
     fail_on_loss: bool = False
+    place: Objects | None = None  # of objects, if `root` is a URL
 
     def __str__(self) -> str:
         return f"{TopicPartition(self.topic, self.partition)}, offsets {self.start} to {self.end - 1}"
@@ -120,7 +122,9 @@ class Written:
 def write(work: Work, files: Files | None = None) -> Written:
     """Does the work. Raises ReadError, OSError; then, and after any interruption, its files are not part of the
     export."""
-    disk = files if files is not None else SharedFiles()
+    disk = files
+    if disk is None:
+        disk = SharedFiles() if work.place is None else work.place.files()
     try:
         return _written(work, work.piece, disk)
     except DataLoss as error:
@@ -262,7 +266,7 @@ class _Writer:
         """Returns the rows with the columns of the files."""
         form = self._work.form
         unknown = times == -1
-        whole = np.clip(times, -LAST_MS, LAST_MS) * 1000 if form.is_table else times
+        whole = np.clip(times, -_LAST_MS, _LAST_MS) * 1000 if form.is_table else times
         stamped = pa.array(whole, mask=unknown if unknown.any() else None).view(form.timestamp)
         arrays = [stamped if name == "timestamp" else rows.column(name) for name in layout.COLUMNS]
         if self._decoder is not None:

@@ -66,15 +66,15 @@ def exported(
     table = opener(str(root), form) if table is None else table
     export_request = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)
     backend: Source = FileBackend([str(source)], part_bytes=part_bytes) if isinstance(source, Path) else source
-    with backend as logs, Committer.open(str(root), settings, files=files, table=table) as committer:
-        made = plan(logs, committer.manifest, export_request, str(root), with_columns(form, committer.table))
+    with backend as logs, _committer(files).open(str(root), settings, files=files, table=table) as opened:
+        made = plan(logs, opened.manifest, export_request, str(root), with_columns(form, opened.table))
         report = ExportReport(str(root), settings.format, made)
         try:
             for work, written in done(made, files):
-                report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
-            committer.skip(made.gone)
+                report.add(opened.add(work, written, made.topics[work.topic].topic_id), written)
+            opened.skip(made.gone)
         finally:
-            committer.commit()
+            opened.commit()
     return report
 
 
@@ -88,6 +88,14 @@ def iceberg(root: Path | str, table: str = "ottla.export", uri: str | None = Non
         yield catalog.load_table(table)
     finally:
         catalog.close()
+
+
+def _committer(files: Files) -> type[Committer]:
+    if not hasattr(files, "copy_all"):
+        return Committer
+    from ottla.pipeline.jobs.export.object_commit import ObjectCommitter
+
+    return ObjectCommitter
 
 
 def done(made: Plan, files: Files) -> Iterator[tuple[Work, Written]]:

@@ -1,0 +1,341 @@
+"""Objects of a store as `storage.io.files.Files`.
+
+A path is the URL of the root, or one below it. An object appears whole, durably, or not at all, so there is nothing to
+sync but the bytes of an open file: `File.sync` uploads them, and without it they are dropped. Folders exist only in
+names. `replace` copies and deletes: after an interruption both names may exist. `create` is the operation that decides
+between two writers: it fails if the object exists. `lock` is described in `lock`.
+
+Errors are OSError, without the text of requests, which may have signatures.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any, NamedTuple
+
+import obstore
+from obstore import exceptions
+
+from ...storage.io.files import File, Files
+from .lock import ObjectLock, Timing
+
+PARALLEL = 16
+"""Requests at the same time, where there are many."""
+
+_MEMORY_BYTES = 1 << 20  # of a file that is being written; the rest is in a temporary file without a name
+_PART_BYTES = 8 << 20
+_PART_UPLOADS = 4
+_DELETED_AT_ONCE = 1000
+_SHOWN = 200
+_XML = re.compile(r"<(Code|Message)>([^<]*)</")
+_STATUS = re.compile(r"status code: ([0-9]{3}[A-Za-z ]*)")
+_QUERY = re.compile(r"\?[^\s\"')]*")
+
+
+class Conflict(OSError):
+    """An object is no longer the one that was to be replaced."""
+
+
+class Found(NamedTuple):
+    """An object with its version in the store."""
+
+    data: bytes
+    tag: str
+
+
+class Listed(NamedTuple):
+    """An object in a list."""
+
+    path: str
+    size_bytes: int
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Turns the library's errors into OSError with the path, without their details."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, _brief(error, "there is no such object"), path) from None
+    except exceptions.AlreadyExistsError:
+        raise FileExistsError(errno.EEXIST, "the object exists", path) from None
+    except exceptions.PreconditionError:
+        raise Conflict(errno.EBUSY, "the object was replaced meanwhile", path) from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise PermissionError(errno.EACCES, _brief(error, "no permission"), path) from None
+    except exceptions.BaseError as error:
+        raise OSError(errno.EIO, _brief(error, "the store failed"), path) from None
+
+
+def _brief(error: Exception, otherwise: str) -> str:
+    """Returns the store's code and message, else the status, else the first line; never a query or a signature."""
+    text = str(error)
+    if found := dict(_XML.findall(text)):
+        brief = ": ".join(found[name] for name in ("Code", "Message") if found.get(name))
+    elif status := _STATUS.search(text):
+        brief = f"{otherwise}: status {status[1].strip()}"
+    else:
+        brief = _QUERY.sub("", text.partition("\n")[0]) or otherwise
+    return brief if len(brief) <= _SHOWN else brief[: _SHOWN - 3] + "..."
+
+
+class _Reader:
+    """An object open for reading: each read is a request."""
+
+    def __init__(self, store: Any, key: str, path: str) -> None:
+        self._store, self._key, self._path = store, key, path
+        with _errors(path):
+            self._size = int(obstore.head(store, key)["size"])
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, position: int, length: int) -> bytes:
+        if position + length > self._size:
+            raise OSError(errno.EIO, f"object ends {position + length - self._size} bytes early", self._path)
+        with _errors(self._path):
+            return (
+                obstore.get_range(self._store, self._key, start=position, length=length).to_bytes() if length else b""
+            )
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        raise OSError(errno.EROFS, "objects are written as a whole", self._path)
+
+    def truncate(self, size: int) -> None:
+        raise OSError(errno.EROFS, "objects are written as a whole", self._path)
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Upload:
+    """A new object: its bytes are kept here until `sync`, which uploads them and replaces an object of that name."""
+
+    def __init__(self, files: ObjectFiles, path: str) -> None:
+        self._files, self._path = files, path
+        self._kept: Any = tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115
+
+    def size(self) -> int:
+        return self._kept.seek(0, 2)
+
+    def read(self, position: int, length: int) -> bytes:
+        self._kept.seek(position)
+        data = self._kept.read(length)
+        if len(data) != length:
+            raise OSError(errno.EIO, f"file ends {length - len(data)} bytes early", self._path)
+        return data
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        self._kept.seek(position)
+        self._kept.write(data)
+
+    def truncate(self, size: int) -> None:
+        self._kept.truncate(size)
+
+    def sync(self) -> None:
+        self._kept.seek(0)
+        self._files._put_file(self._path, self._kept)
+
+    def close(self) -> None:
+        self._kept.close()
+
+
+class ObjectFiles(Files):
+    """The objects at and below a URL. Thread-safe.
+
+    While this holds a lock, nothing is changed any more once the lock may have been lost: LockLost.
+    """
+
+    def __init__(self, root: str, store: Any, *, timing: Timing | None = None) -> None:
+        self.root = root
+        self._store = store
+        self._timing = timing or Timing()
+        self._lock: ObjectLock | None = None
+
+    def _key(self, path: str) -> str:
+        if path == self.root:
+            return ""
+        if not path.startswith(self.root + "/"):
+            raise OSError(errno.EXDEV, f"not below {self.root}", path)
+        return path[len(self.root) + 1 :]
+
+    def check(self) -> None:
+        """Raises LockLost if this took a lock and may have lost it."""
+        if self._lock is not None:
+            self._lock.check()
+
+    def renew(self) -> None:
+        """Renews the lock of this. Raises LockLost if another process has it, OSError."""
+        if self._lock is not None:
+            self._lock.renew()
+
+    # -- Files
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Opens an object to read it, or with `create` begins a new one, which replaces an older one at `sync`."""
+        return _Upload(self, path) if create else _Reader(self._store, self._key(path), path)
+
+    def read_bytes(self, path: str) -> bytes:
+        return self.get(path).data
+
+    def size(self, path: str) -> int:
+        with _errors(path):
+            return int(obstore.head(self._store, self._key(path))["size"])
+
+    def exists(self, path: str) -> bool:
+        """Returns whether there is an object with this name; a folder is none."""
+        try:
+            self.size(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def modified_ns(self, path: str) -> int:
+        with _errors(path):
+            return int(obstore.head(self._store, self._key(path))["last_modified"].timestamp() * 1e9)
+
+    def set_modified_ns(self, path: str, modified_ns: int) -> None:
+        pass  # the store sets it
+
+    def copy_mode(self, source: str, target: str) -> bool:
+        return False
+
+    def list(self, path: str) -> list[str]:
+        """Returns the names of the objects and folders directly below a path; none for one that does not exist."""
+        key = self._key(path)
+        with _errors(path):
+            found = obstore.list_with_delimiter(self._store, key or None)
+        paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+        return [name for one in paths if (name := one.rpartition("/")[2])]
+
+    def make_directory(self, path: str) -> None:
+        pass
+
+    def replace(self, source: str, target: str) -> None:
+        """Copies in the store, then deletes the source. A reader finds the old target or the new one."""
+        self.copy(source, target)
+        self.remove(source)
+
+    def remove(self, path: str) -> None:
+        """Deletes an object. Some stores, such as S3, do not report a missing one."""
+        self.check()
+        with _errors(path):
+            obstore.delete(self._store, self._key(path))
+
+    def remove_directory(self, path: str) -> None:
+        pass
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+    def lock(self, path: str) -> ObjectLock:
+        """Takes the lock. An abandoned one is taken over once it was not renewed for the time of a lease, during which
+        this waits. Raises BlockingIOError if its owner is alive, OSError."""
+        self._lock = None
+        lock = ObjectLock(self, path, self._timing)
+        self._lock = lock
+        return lock
+
+    # -- what objects have besides
+
+    def get(self, path: str) -> Found:
+        """Returns an object with its version."""
+        with _errors(path):
+            found = obstore.get(self._store, self._key(path))
+            return Found(found.bytes().to_bytes(), found.meta["e_tag"] or "")
+
+    def put(self, path: str, data: bytes) -> None:
+        """Writes an object, replacing an older one."""
+        self.check()
+        with _errors(path):
+            obstore.put(self._store, self._key(path), data, use_multipart=False)
+
+    def _put_file(self, path: str, file: Any) -> None:
+        self.check()
+        with _errors(path):
+            obstore.put(self._store, self._key(path), file, chunk_size=_PART_BYTES, max_concurrency=_PART_UPLOADS)
+
+    def create(self, path: str, data: bytes) -> str:
+        """Writes an object that must not exist, and returns its version. Raises FileExistsError for one with other
+        bytes: one with these is that of a request whose response was lost."""
+        self.check()
+        try:
+            with _errors(path):
+                return obstore.put(self._store, self._key(path), data, mode="create")["e_tag"] or ""
+        except (FileExistsError, Conflict):
+            with suppress(FileNotFoundError):
+                found = self.get(path)
+                if found.data == data:
+                    return found.tag
+            raise FileExistsError(errno.EEXIST, "the object exists", path) from None
+
+    def swap(self, path: str, data: bytes, tag: str) -> str:
+        """Replaces an object of this version, and returns the new version. Raises Conflict if it is another one."""
+        try:
+            with _errors(path):
+                return obstore.put(self._store, self._key(path), data, mode={"e_tag": tag})["e_tag"] or ""
+        except (FileNotFoundError, FileExistsError, Conflict):
+            with suppress(FileNotFoundError):
+                found = self.get(path)
+                if found.data == data:
+                    return found.tag
+            raise Conflict(errno.EBUSY, "the object was replaced meanwhile", path) from None
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies in the store. Raises FileNotFoundError without the source."""
+        self.check()
+        with _errors(source):
+            obstore.copy(self._store, self._key(source), self._key(target))
+
+    def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Copies each source to its target, several at the same time. Raises the first error, once all that began have
+        ended."""
+        if len(pairs) <= 1:
+            for pair in pairs:
+                self.copy(*pair)
+            return
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            begun = [pool.submit(self.copy, *pair) for pair in pairs]
+            try:
+                for one in begun:
+                    one.result()
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Deletes objects, missing ones as well; on S3 a thousand in one request."""
+        rest = iter(paths)
+        while some := list(islice(rest, _DELETED_AT_ONCE)):
+            self.check()
+            with suppress(FileNotFoundError), _errors(some[0]):
+                obstore.delete(self._store, [self._key(path) for path in some])
+
+    def read_each(self, paths: Iterable[str]) -> Iterator[bytes]:
+        """Yields the bytes of each object, in order; reads several at the same time."""
+        rest = iter(paths)
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            while some := list(islice(rest, 4 * PARALLEL)):
+                yield from pool.map(self.read_bytes, some)
+
+    def below(self, path: str) -> Iterator[Listed]:
+        """Yields all objects below a path, in order of their names."""
+        with _errors(path):
+            for some in obstore.list(self._store, self._key(path) or None):
+                for one in some:
+                    if one["path"]:
+                        yield Listed(f"{self.root}/{one['path']}", int(one["size"]))
+
+    def range(self, path: str, position: int, length: int) -> bytes:
+        """Returns bytes of an object, fewer at its end."""
+        with _errors(path):
+            return obstore.get_range(self._store, self._key(path), start=position, length=length).to_bytes()
