@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.arguments import add_bootstrap, add_command_config
-from ..command import Job, PlanCallback, Report, UsageError, configs, pattern, setting
+from ..command import Job, PlanCallback, Report, UsageError, add_store_conf, configs, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +18,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="Parquet files: an export, or any with a value column")
+    add_store_conf(parser)
     add_bootstrap(parser, help="import to topics of running brokers")
     add_command_config(parser)
     parser.add_argument("--data-dir", metavar="DIR", help="import to segments of a stopped broker")
@@ -43,7 +44,7 @@ def check(parsed: argparse.Namespace) -> None:
     parsed.config = configs(parsed.command_config, parsed.kafka)
     from . import files
 
-    files.listed(parsed.folder)
+    files.listed(parsed.folder, dict(parsed.store_conf))
     if parsed.bootstrap_server is not None:
         from .produce import options_of
 
@@ -67,6 +68,7 @@ def run(
             codec=parsed.codec,
             segment_bytes=parsed.segment_bytes,
             config=parsed.config,
+            store_conf=dict(parsed.store_conf),
         ),
         bootstrap=parsed.bootstrap_server,
         data_dir=parsed.data_dir,

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from ....protocol.limits import INT32_MAX
 from ...backend import ReadError
+from ...objects.places import Place, is_url
 
 # pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
@@ -36,6 +37,7 @@ _HIVE = re.compile(r"(topic|partition)=(.+)")
 _CHECKED_BYTES = 8 << 20
 _BUFFER_BYTES = 1 << 20
 """The memory for a column chunk of a file, whatever the size of its row group."""
+_OBJECT_BUFFER_BYTES = 4 << 20  # each is a request
 
 DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """The errors that pyarrow raises for invalid files; UnicodeDecodeError is for invalid column names."""
@@ -43,12 +45,14 @@ DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 class ParquetFile(NamedTuple):
     """A file to import: its path, its path relative to the import folder, and the topic and partition in its folder
-    names."""
+    names. `place`: of an object, whose path is a URL; then its size is known."""
 
     path: str
     name: str
     topic: str | None
     partition: int | None
+    place: Place | None = None
+    size_bytes: int = 0
 
 
 class Part(NamedTuple):
@@ -73,12 +77,16 @@ class Found(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def listed(folder: str | os.PathLike[str]) -> list[ParquetFile]:
+def listed(folder: str | os.PathLike[str], store_conf: Mapping[str, str] | None = None) -> list[ParquetFile]:
     """Returns the Parquet files below a folder, in order of their names; or the one file that is named. For a Delta
-    table, those of its newest version.
+    table, those of its newest version. A URL names objects, and `store_conf` are the settings of their store.
 
     Names that begin with `_` or `.` are ignored, as in Spark. Raises ReadError without any file.
     """
+    if is_url(os.fspath(folder)):
+        return _listed_objects(os.fspath(folder), store_conf or {})
+    if store_conf:
+        raise ReadError(f"settings of an object store do not apply to the folder {os.fspath(folder)}")
     root = os.path.abspath(os.fspath(folder))
     if os.path.isfile(root):
         return [_file(root, os.path.dirname(root))]
@@ -105,7 +113,33 @@ def _walked(root: str) -> Iterator[str]:
         )
 
 
-def _of_delta(root: str) -> list[str]:
+def _listed_objects(url: str, conf: Mapping[str, str]) -> list[ParquetFile]:
+    url = url.rstrip("/")
+    try:
+        if url.endswith(SUFFIX):
+            place = Place.of(url.rpartition("/")[0], conf)
+            return [_file(url, place.url)._replace(place=place, size_bytes=place.files().size(url))]
+        place = Place.of(url, conf)
+        if url.lower().startswith("http"):
+            raise ReadError(f"{url} is no Parquet file: web servers have no lists of files, so name one")
+        sizes = {one.path: one.size_bytes for one in place.files().below(place.url)}
+    except OSError as error:
+        raise ReadError(f"cannot read {error.filename or url}: {error.strerror}") from None
+    names = [path[len(place.url) + 1 :].split("/") for path in sizes]
+    if any(name[0] == DELTA_LOG for name in names):
+        paths = _of_delta(place.url, place.options())
+    elif tables := [name for name in names if DELTA_LOG in name]:
+        folder = "/".join([place.url, *tables[0][: tables[0].index(DELTA_LOG)]])
+        raise ReadError(f"{folder} is a Delta table: import it alone, since its files may have deleted rows")
+    else:
+        parts = [name for name in names if not any(part.startswith(("_", ".")) for part in name)]
+        paths = sorted(f"{place.url}/{'/'.join(name)}" for name in parts if name[-1].endswith(SUFFIX))
+    if not paths:
+        raise ReadError(f"{url} has no Parquet object (with a name ending in {SUFFIX})")
+    return [_file(path, place.url)._replace(place=place, size_bytes=sizes.get(path, 0)) for path in paths]
+
+
+def _of_delta(root: str, options: dict[str, str] | None = None) -> list[str]:
     from ...extras import MissingExtra
 
     try:
@@ -114,7 +148,7 @@ def _of_delta(root: str) -> list[str]:
     except ImportError:
         raise MissingExtra(f"{root} is a Delta table: pip install 'ottla[delta]'") from None
     try:
-        table = DeltaTable(root)
+        table = DeltaTable(root, storage_options=options)
         features = set(table.protocol().reader_features or ()) & _OTHER_ROWS
         names: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
     except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
@@ -126,6 +160,12 @@ def _of_delta(root: str) -> list[str]:
 
 def _path_of(root: str, name: str) -> str:
     """Returns the path of a file in a table's log: a URL, or a path relative to the table."""
+    if is_url(root):
+        if name.startswith(f"{root}/"):
+            return urllib.parse.unquote(name)
+        if "://" in name:
+            raise ReadError(f"{root} has files elsewhere: {name}")
+        return f"{root}/{urllib.parse.unquote(name)}"
     url = urllib.parse.urlsplit(name)
     if url.scheme not in ("", "file"):
         raise ReadError(f"{root} has files elsewhere: {name}")
@@ -140,18 +180,21 @@ def _file(path: str, root: str) -> ParquetFile:
     partition = named.get("partition")
     if partition is not None and not (partition.isascii() and partition.isdecimal() and int(partition) <= INT32_MAX):
         raise ReadError(f"{path}: partition={partition} is not a partition number")
-    return ParquetFile(
-        path, os.path.relpath(path, root), named.get("topic"), None if partition is None else int(partition)
-    )
+    name = path.removeprefix(f"{root}/") if is_url(root) else os.path.relpath(path, root)
+    return ParquetFile(path, name, named.get("topic"), None if partition is None else int(partition))
 
 
 # -- inspection of a file
 
 
-def opened(path: str) -> pq.ParquetFile:
-    """Opens a file and checks its columns. Raises ReadError."""
+def opened(path: str, place: Place | None = None) -> pq.ParquetFile:
+    """Opens a file, or an object of a place, and checks its columns. Raises ReadError."""
     try:
-        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+        file = pq.ParquetFile(
+            path if place is None else _object(path, place),
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES if place is None else _OBJECT_BUFFER_BYTES,
+        )
     except DAMAGE as error:
         raise ReadError(f"{path} is not a readable Parquet file: {_line(error)}") from error
     try:
@@ -162,12 +205,18 @@ def opened(path: str) -> pq.ParquetFile:
     return file
 
 
+def _object(path: str, place: Place) -> Any:
+    from ...objects.reading import ObjectReader
+
+    return ObjectReader(place.files(), path)
+
+
 def look(file: ParquetFile) -> Found:
     """Returns the contents of a file, from its columns of topics, partitions and offsets; the whole file is read once
     for its mark. Raises ReadError."""
     try:
         size_bytes, mark = _marked(file)
-        with opened(file.path) as parquet:
+        with opened(file.path, file.place) as parquet:
             metadata = parquet.metadata
             plain = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
             parts = _parts(file, parquet)
@@ -189,11 +238,22 @@ def identity(found: Sequence[Found], *more: object) -> str:
 def _marked(file: ParquetFile) -> tuple[int, str]:
     """Returns its size, and a checksum of the whole file with a digest of its end, where the footer is."""
     checked, tail, size = 0, b"", 0
+    for piece in _bytes_of(file):
+        checked = crc32c(piece, checked)
+        tail, size = piece[-4096:] if len(piece) >= 4096 else (tail + piece)[-4096:], size + len(piece)
+    return size, f"{checked:08x}{hashlib.sha256(tail).hexdigest()[:16]}"
+
+
+def _bytes_of(file: ParquetFile) -> Iterator[bytes]:
+    if file.place is not None:
+        from ...objects.reading import stream
+
+        objects = file.place.files()
+        yield from stream(objects, file.path, objects.size(file.path))
+        return
     with open(file.path, "rb") as data:
         while piece := data.read(_CHECKED_BYTES):
-            checked = crc32c(piece, checked)
-            tail, size = piece[-4096:] if len(piece) >= 4096 else (tail + piece)[-4096:], size + len(piece)
-    return size, f"{checked:08x}{hashlib.sha256(tail).hexdigest()[:16]}"
+            yield piece
 
 
 def _check(path: str, schema: pa.Schema) -> None:

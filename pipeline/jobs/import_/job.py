@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
 from ....protocol.records.compression import Codec
 from ....protocol.text import size as size_text
 from ...backend import ReadError
+from ...objects.places import is_url
 from ...sink.task_writer import Sent
 from .. import spark_tasks
 from ..spark_tasks import Progress, ProgressCallback
@@ -50,7 +51,7 @@ def import_records(
     on_plan: Callable[[str], object] | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> ImportReport:
-    """Imports the records of Parquet files: an export, a Delta table, or any files with a column `value`. `key`,
+    """Imports the records of Parquet files or objects: an export, a Delta table, or any with a column `value`. `key`,
     `headers`, `timestamp`, `topic`, `partition` and `offset` are used if present.
 
     `bootstrap`: to brokers, each record once, in the order of the offsets; missing topics are created. Rows without a
@@ -66,7 +67,7 @@ def import_records(
     settings = settings or ImportSettings()
     settings.check()
     began = time.monotonic()
-    found = _inspected(spark, folder)
+    found = _inspected(spark, folder, settings.store_conf)
     plan = planned_import(
         found,
         to_topic=settings.to_topic,
@@ -75,7 +76,7 @@ def import_records(
         piece_bytes=PIECE_BYTES if bootstrap is None else produce.PIECE_BYTES,
         no_partition=0 if bootstrap is None else BY_KEY,
     )
-    source = os.path.abspath(os.fspath(folder))
+    source = os.fspath(folder) if is_url(os.fspath(folder)) else os.path.abspath(os.fspath(folder))
     topics = settings.topics
     chosen = (settings.to_topic, None if topics is None else sorted(topics), settings.like)
     if bootstrap is not None:
@@ -120,9 +121,11 @@ def _pattern(like: str | None) -> re.Pattern[str] | None:
         raise ReadError(f"{like!r} is not a regular expression: {error}") from error
 
 
-def _inspected(spark: SparkSession, folder: str | os.PathLike[str]) -> list[files.Found]:
+def _inspected(
+    spark: SparkSession, folder: str | os.PathLike[str], store_conf: Mapping[str, str] | None
+) -> list[files.Found]:
     """Returns the contents of each of the files. A few small ones are inspected here, faster than Spark would start."""
-    listed = files.listed(folder)
+    listed = files.listed(folder, store_conf)
     if len(listed) <= LOOK_HERE_FILES and sum(map(_size_of, listed)) <= LOOK_HERE_BYTES:
         return [files.look(file) for file in listed]
     found = spark_tasks.run(spark, listed, files.look, bytes_of=_size_of, name="ottla import: inspect files")
@@ -130,6 +133,8 @@ def _inspected(spark: SparkSession, folder: str | os.PathLike[str]) -> list[file
 
 
 def _size_of(file: files.ParquetFile) -> int:
+    if file.place is not None:
+        return file.size_bytes
     try:
         return os.stat(file.path).st_size
     except OSError:

@@ -161,7 +161,9 @@ def _chosen(found: Sequence[Found], topics: set[str] | None, like: re.Pattern[st
                 several = len(one.parts) > 1
                 topic = part.topic if several and one.file.topic is None else None
                 partition = part.partition if several and one.file.partition is None else None
-                chosen.append(_Source(one, part, FilePart(one.file.path, topic, partition, None, part.rises)))
+                chosen.append(
+                    _Source(one, part, FilePart(one.file.path, topic, partition, None, part.rises, one.file.place))
+                )
     if not chosen:
         raise ReadError("there are no rows to import: check the folder, --topic and --topics")
     _check_generations(chosen)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as _compute
 
 from ...backend import ReadError
+from ...objects.places import Place
 from ...readers.columnar.columns import HEADER
 from .files import DAMAGE, mask_of, opened
 
@@ -47,13 +48,14 @@ _PER_MS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 class FilePart(NamedTuple):
     """The rows to read from a file: of this topic and partition, if the file has others as well. `start` is the offset
-    of the first row if the file has no offsets. `rises`: the offsets ascend from row to row."""
+    of the first row if the file has no offsets. `rises`: the offsets ascend from row to row. `place`: of an object."""
 
     path: str
     topic: str | None
     partition: int | None
     start: int | None
     rises: bool
+    place: Place | None = None
 
 
 def read(clusters: Sequence[Sequence[FilePart]]) -> Iterator[pa.RecordBatch]:
@@ -141,7 +143,7 @@ def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yields the needed columns, some rows of a row group at a time; their number depends on the group's row size."""
     group, groups = 0, 1
     while group < groups:
-        with opened(part.path) as file:
+        with opened(part.path, part.place) as file:
             names = file.schema_arrow.names
             wanted = [name for name in names if name in SCHEMA.names]
             wanted += [name for name in ("topic", "partition") if getattr(part, name) is not None and name in names]

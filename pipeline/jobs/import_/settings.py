@@ -23,6 +23,9 @@ class ImportSettings:
 
     To brokers: a topic that is created has `partitions`, or more if the rows need more; `config` are configs of Kafka's
     producer. To a data directory: segments roll at `segment_bytes`.
+
+    `store_conf` are settings of the object store that has the files, such as `endpoint` and `region`; credentials are
+    none of them.
     """
 
     topics: Sequence[str] | None = None
@@ -32,6 +35,7 @@ class ImportSettings:
     codec: str | None = None
     segment_bytes: int = tasks.SEGMENT_BYTES
     config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    store_conf: Mapping[str, str] | None = None
 
     def check(self) -> None:
         """Raises ReadError for an invalid value."""

@@ -154,11 +154,11 @@ def test_many_overlapping_files_not_open_at_once(tmp_path: Path, monkeypatch: py
     real = rows.opened
 
     @contextmanager
-    def counted(path: str) -> Iterator[Any]:
+    def counted(*of: Any) -> Iterator[Any]:
         nonlocal open_now, most
         open_now += 1
         most = max(most, open_now)
-        with real(path) as file:
+        with real(*of) as file:
             yield file
         open_now -= 1
 

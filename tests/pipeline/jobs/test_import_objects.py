@@ -1,0 +1,204 @@
+"""The files of an import in an object store: the same rows and the same identity as from a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ottla.pipeline.backend import ReadError, TopicPartition
+from ottla.pipeline.jobs.import_ import files, plan
+from ottla.pipeline.objects.files import ObjectFiles
+from ottla.pipeline.objects.places import Place
+from ottla.pipeline.objects.reading import TAIL_BYTES, ObjectReader, stream
+from ottla_testing.pipeline.import_samples import put_records, some
+from ottla_testing.pipeline.object_server import BUCKET, KEYS, ObjectServer, object_server_process
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectServer]:
+    """Starts a server in a process of its own, for deltalake."""
+    with pytest.MonkeyPatch.context() as patch, object_server_process() as found:
+        for name, value in KEYS.items():
+            patch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture
+def store(server: ObjectServer) -> ObjectServer:
+    server.reset()
+    return server
+
+
+def sync(folder: Path, objects: ObjectFiles) -> None:
+    """Copies the files of a folder, as `aws s3 sync` does."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            objects.put(f"{objects.root}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+
+
+def listed(url: str, store: ObjectServer) -> list[files.ParquetFile]:
+    return files.listed(url, store.conf)
+
+
+def rows_of(found: list[files.Found], **options: Any) -> dict[TopicPartition, list[Any]]:
+    rows: dict[TopicPartition, list[Any]] = {}
+    for piece in plan.plan(found, **options).pieces:
+        for batch in piece.read():
+            rows.setdefault(piece.key, []).extend(batch.to_pylist())
+    return rows
+
+
+def test_objects_equal_files(tmp_path: Path, store: ObjectServer) -> None:
+    put_records(tmp_path, "a", 0, some(2000), "large")
+    put_records(tmp_path, "b.c", 3, some(20))
+    for name in ("_ottla/x.parquet", "topic=a/.hidden/x.parquet", "topic=a/_x.parquet", "topic=a/x.parquet.tmp"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"no")
+    objects = store.files("equal")
+    sync(tmp_path, objects)
+    here = [files.look(file) for file in files.listed(tmp_path)]
+    there = [files.look(file) for file in listed(f"{objects.root}/", store)]
+    assert [(one.file.name, *one.file[2:4]) for one in there] == [(one.file.name, *one.file[2:4]) for one in here]
+    assert [one.size_bytes for one in there] == [one.file.size_bytes for one in there]
+    assert files.identity(there) == files.identity(here)
+    assert rows_of(there) == rows_of(here)
+    (alone,) = listed(there[1].file.path, store)
+    assert (alone.topic, alone.partition, alone.size_bytes) == ("b.c", 3, there[1].size_bytes)
+    assert rows_of([files.look(alone)]) == {TopicPartition("b.c", 3): rows_of(here)[TopicPartition("b.c", 3)]}
+
+
+def test_objects_are_read_in_few_requests(tmp_path: Path, store: ObjectServer) -> None:
+    put_records(tmp_path, "a", 0, some(2000))
+    objects = store.files("few")
+    sync(tmp_path, objects)
+    found = [files.look(file) for file in listed(objects.root, store)]
+    store.reset()
+    assert sum(len(rows) for rows in rows_of(found).values()) == 2000
+    log = store.reset()
+    assert len(log) <= 8 and {line.partition(" ")[0] for line in log} == {"HEAD", "GET"}
+
+
+def test_delta_table_newest_version(store: ObjectServer) -> None:
+    place = store.place("la ke")
+    table = pa.table({"value": pa.array([b"old"]), "topic": ["t"], "partition": pa.array([1], pa.int32())})
+    options = place.options()
+    deltalake.write_deltalake(place.url, table, partition_by=["topic", "partition"], storage_options=options)
+    newer = table.set_column(0, "value", pa.array([b"new"]))
+    deltalake.write_deltalake(place.url, newer, mode="overwrite", storage_options=options)
+    found = [files.look(file) for file in listed(place.url, store)]
+    assert [row["value"] for row in rows_of(found)[TopicPartition("t", 1)]] == [b"new"]
+    with pytest.raises(ReadError, match=r"la ke is a Delta table: import it alone"):
+        listed(f"s3://{BUCKET}", store)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (f"s3://{BUCKET}/nothing", "has no Parquet object"),
+        (f"s3://{BUCKET}/nothing/x.parquet", "cannot read s3://lake/nothing/x.parquet: there is no such object"),
+        ("s3://no-such-bucket/x", "cannot read s3://no-such-bucket/x: NoSuchBucket"),
+        ("https://host/folder", "web servers have no lists of files"),
+        ("s3:///x", "names no bucket"),
+        ("s3://user:pw@bucket/x", "with a password or a query is not supported"),
+        ("https://host/x.parquet?sig=abc", "with a password or a query is not supported"),
+    ],
+)
+def test_invalid_places_refused(store: ObjectServer, url: str, message: str) -> None:
+    conf = store.conf if url.startswith("s3") else {}
+    with pytest.raises(ReadError, match=re.escape(message)) as raised:
+        files.listed(url, conf)
+    assert "abc" not in str(raised.value) and "pw" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"aws_secret_access_key": "x"}, "aws_secret_access_key is not a setting: credentials come from"),
+        ({"sas_token": "x"}, "sas_token is not a setting"),
+        ({"color": "x"}, "'color' is not valid"),
+        ({"max_retries": "many"}, "cannot be used with these settings"),
+    ],
+)
+def test_invalid_settings_refused(conf: dict[str, str], message: str) -> None:
+    with pytest.raises(ReadError, match=re.escape(message)):
+        files.listed(f"s3://{BUCKET}/x", conf)
+
+
+def test_settings_for_other_libraries() -> None:
+    place = Place.of("s3://lake/x/", {"endpoint": "http://h:1", "anonymous": "true", "max_retries": "2"})
+    assert place.url == "s3://lake/x"
+    assert place.options() == {"endpoint": "http://h:1", "skip_signature": "true", "allow_http": "true"}
+
+
+def test_settings_without_objects_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="do not apply to the folder"):
+        files.listed(tmp_path, {"region": "x"})
+
+
+def test_damaged_and_missing_objects_named(tmp_path: Path, store: ObjectServer) -> None:
+    objects = store.files("damaged")
+    objects.put(f"{objects.root}/x.parquet", b"PAR1 but not really PAR1")
+    (file,) = listed(objects.root, store)
+    with pytest.raises(ReadError, match=r"s3://lake/damaged/x\.parquet is not a readable Parquet file"):
+        files.look(file)
+    objects.remove(file.path)
+    with pytest.raises(ReadError, match=r"s3://lake/damaged/x\.parquet cannot be read: .*no such object"):
+        files.look(file)
+
+
+def test_reader_reads_by_position(store: ObjectServer) -> None:
+    data = bytes(n % 251 for n in range(3 * TAIL_BYTES))
+    objects = store.files("reader")
+    path = f"{objects.root}/x"
+    objects.put(path, data)
+    reader = ObjectReader(objects, path)
+    assert (reader.seek(-8, 2), reader.read(), reader.read()) == (len(data) - 8, data[-8:], b"")
+    assert (reader.seek(5), reader.read(7), reader.tell()) == (5, data[5:12], 12)
+    assert reader.seek(-2, 1) == 10 and reader.read(len(data)) == data[10:]
+    assert b"".join(stream(objects, path, len(data))) == data
+
+
+def test_web_server_file_read(tmp_path: Path) -> None:
+    import threading
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    put_records(tmp_path, "t", 0, some(5))
+    (path,) = tmp_path.rglob("*.parquet")
+    data = path.read_bytes()
+
+    class Handler(SimpleHTTPRequestHandler):
+        """Serves ranges, as web servers do."""
+
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            begin, _, end = self.headers["Range"].removeprefix("bytes=").partition("-")
+            part = data[int(begin) : int(end) + 1]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {begin}-{int(begin) + len(part) - 1}/{len(data)}")
+            self.send_header("Content-Length", str(len(part)))
+            self.send_header("Last-Modified", self.date_time_string())
+            self.end_headers()
+            self.wfile.write(part)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path))) as web:
+        thread = threading.Thread(target=web.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{web.server_port}/{path.relative_to(tmp_path).as_posix()}"
+        (file,) = files.listed(url)
+        assert (file.topic, file.partition, file.size_bytes) == ("t", 0, len(data))
+        rows = rows_of([files.look(file)])
+        web.shutdown()
+        thread.join()
+    assert [row["offset"] for row in rows[TopicPartition("t", 0)]] == pq.read_table(path).column("offset").to_pylist()
