@@ -79,13 +79,14 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         return FetchResponse(error_code=refused.code, responses=[])
     denied = [] if broker.authorizer is None else await _denied(plan, request, context)
     readable = plan.without(key for key, _ in denied) if denied else plan
-    results, enough = await _read(readable, request, context)
+    most = _max_bytes(request, context)
+    results, enough = await _read(readable, most, request, context)
     if not enough:
         results.clear()  # the memory is freed during the wait
         positions, committed = _positions(readable, broker, uses_topic_ids), request.isolation_level == READ_COMMITTED
-        waiter = FetchWaiter(positions, _min_bytes(request, context), broker.loop, committed=committed)
+        waiter = FetchWaiter(positions, min(request.min_bytes, most), broker.loop, committed=committed)
         await waiter.wait(broker.waits, broker.waits.now_ms() + request.max_wait_ms)
-        results, _ = await _read(readable, request, context)
+        results, _ = await _read(readable, most, request, context)
     if context.meter is not None and context.meter.has_fetched(partial(_size, results + denied, plan, context)):
         return _throttled(plan)
     if context.api_version < ZSTD_FROM:
@@ -177,16 +178,13 @@ def _max_bytes(request: FetchRequest, context: RequestContext) -> int:
     return max(0, most)
 
 
-def _min_bytes(request: FetchRequest, context: RequestContext) -> int:
-    """The requested minimum, but no more than the response may have."""
-    return min(request.min_bytes, _max_bytes(request, context))
-
-
 async def _read(
-    plan: FetchPlan, request: FetchRequest, context: RequestContext
+    plan: FetchPlan, most: int, request: FetchRequest, context: RequestContext
 ) -> tuple[list[tuple[PartitionKey, PartitionData]], bool]:
-    """Reads all partitions in order. Returns their responses, and whether these may be sent now."""
-    left = most = _max_bytes(request, context)
+    """Reads all partitions in order, at most `most` bytes. Returns their responses, and whether these may be sent now:
+    there are `min_bytes`, or as many as the response may have.
+    """
+    left = most
     found = 0
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
@@ -220,7 +218,7 @@ async def _read(
             enough = True
         results.append((key, data))
     enough = enough or found >= min(request.min_bytes, most)
-    return results, enough or await _is_enough_there(plan, results, request, context)
+    return results, enough or await _is_enough_there(plan, most, results, request, context)
 
 
 def _reads_replicas(request: FetchRequest, context: RequestContext) -> bool:
@@ -267,12 +265,16 @@ def _failed(index: int, error: Exception, context: RequestContext) -> PartitionD
 
 
 async def _is_enough_there(
-    plan: FetchPlan, results: list[tuple[PartitionKey, PartitionData]], request: FetchRequest, context: RequestContext
+    plan: FetchPlan,
+    most: int,
+    results: list[tuple[PartitionKey, PartitionData]],
+    request: FetchRequest,
+    context: RequestContext,
 ) -> bool:
     """Returns whether the logs have min_bytes, although the bounds cut some of them off from this response, or no wait
     brings more of a partition.
     """
-    left, there = _max_bytes(request, context), 0
+    left, there = most, 0
     looks, committed = STEP_RECORDS, request.isolation_level == READ_COMMITTED
     for (key, wanted), (_, data) in zip(plan.partitions.items(), results, strict=True):
         if context.is_due():
@@ -285,13 +287,14 @@ async def _is_enough_there(
         if size and wanted.offset < log.growing_from(committed=committed):  # an older segment does not grow
             return True
         there += size
+        visible = log.last_stable_offset if committed else log.high_watermark
         # The estimate may be too high, so check where the response ends.
-        if log.available_bytes(wanted.offset, committed=committed) > size:
+        if wanted.offset < visible and log.available_bytes(wanted.offset, committed=committed) > size:
             end_offset, looks = _end_offset(data.records or b"", wanted.offset, looks)
-            if end_offset < (log.last_stable_offset if committed else log.high_watermark):
+            if end_offset < visible:
                 there += max(0, min(wanted.max_bytes, left) - size)
         left = max(0, left - size)
-    return there >= _min_bytes(request, context)
+    return there >= min(request.min_bytes, most)
 
 
 def _end_offset(records: Records, offset: int, looks: int) -> tuple[int, int]:
