@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
@@ -25,8 +26,14 @@ def extensions() -> list[Any]:
         if "egg_info" in sys.argv:  # the build only reads what it requires: Cython itself
             return []
         raise
-    walk = Extension("ottla.protocol.records.walk", ["protocol/records/walk.py"])
-    return cythonize([walk], compiler_directives={"language_level": 3, "annotation_typing": False}, build_dir="build")
+    # Cython looks for walk.pxd by the module's name, in folders: there is no folder `ottla`.
+    walk = Extension("protocol.records.walk", ["protocol/records/walk.py"])
+    directives = {"language_level": 3, "annotation_typing": False}
+    (compiled,) = cythonize([walk], include_path=["."], compiler_directives=directives, build_dir="build")
+    if "memviewslice __pyx_v_payload" not in Path(compiled.sources[0]).read_text():
+        raise RuntimeError("protocol/records/walk.pxd was not found: plain Python is faster than its module untyped")
+    compiled.name = f"ottla.{walk.name}"
+    return [compiled]
 
 
 setup(ext_modules=extensions(), setup_requires=["cython>=3.1"] if COMPILES else [])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ..limits import INT64_MAX
+from ..limits import INT64_MAX, INT64_MIN
 from . import batch, legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
@@ -129,7 +129,9 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
     verdicts = Verdicts(rules, now_ms, marked=marked, at_once=not header.codec)
     codec = header.codec if rules.compression is None else rules.compression
     numbered = bool(rules.refuse_unnumbered and rules.target_magic and (header.codec or codec))
-    least, most = verdicts.oldest - base, verdicts.newest - base
+    # No delta has more than 64 bits, and the compiled walk takes no larger bound.
+    least, most = max(verdicts.oldest - base, INT64_MIN), min(verdicts.newest - base, INT64_MAX)
+    is_walked = not marked and not numbered and least <= most
     walk.check_count(data, count)
     highest, lowest = NO_TIMESTAMP, INT64_MAX
     consecutive = True
@@ -139,7 +141,7 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
         if left <= 0:
             left = STEP_RECORDS
             yield
-        if not marked and not numbered:
+        if is_walked:
             room = min(left, count - index)
             position, passed, low, high, in_order = walk.whole_from(
                 data, position, room, index, least, most, rules.compacted

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TESTS = ("test_walk", "test_plain", "test_batch", "test_validate", "test_refused_batches")
+TESTS = ("test_walk", "test_plain", "test_batch", "test_validate", "test_validate_releases", "test_refused_batches")
 PROGRAM = """
 import importlib.util, sys
 import ottla.protocol.records
@@ -20,6 +20,12 @@ module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 ottla.protocol.records.walk = module
 assert module.IS_COMPILED
+try:
+    module.whole_from([], 0, 0, 0, 0, 0, False)
+except TypeError:
+    pass
+else:
+    sys.exit("compiled without the types of walk.pxd")
 import pytest
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """
