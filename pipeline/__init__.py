@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .jobs.replay.job import replay as replay
     from .jobs.replay.settings import ReplaySettings as ReplaySettings
     from .jobs.upgrade.job import upgrade as upgrade
+    from .jobs.verify.job import verify_export as verify_export
+    from .jobs.verify.settings import VerifySettings as VerifySettings
     from .lag import lag as lag
     from .session import register as register
     from .session import session as session
@@ -39,6 +41,7 @@ _EXPORTS = {
     "ExportSettings": ".jobs.export.settings",
     "ImportSettings": ".jobs.import_.settings",
     "ReplaySettings": ".jobs.replay.settings",
+    "VerifySettings": ".jobs.verify.settings",
     "audit": ".jobs.audit.job",
     "census": ".jobs.census.job",
     "compact": ".jobs.compact.job",
@@ -49,6 +52,7 @@ _EXPORTS = {
     "replay": ".jobs.replay.job",
     "session": ".session",
     "upgrade": ".jobs.upgrade.job",
+    "verify_export": ".jobs.verify.job",
     "write_exactly_once": ".sink.exactly_once",
 }
 

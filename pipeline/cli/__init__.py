@@ -1,8 +1,8 @@
 """`ottla pipeline JOB ...`: the jobs as commands, on this machine or on any Spark cluster.
 
 Owns the command line. A job is a folder of `pipeline/jobs/`, and only the requested one is imported. The report goes to
-stdout, the plan and progress to stderr. Exit code 0; 1 if the audit has findings or a job left work undone; 2, with one
-line on stderr, for a usage error.
+stdout, the plan and progress to stderr. Exit code 0; 1 if audit or verify found anything or a job left work undone; 2,
+with one line on stderr, for a usage error.
 
 With `spark-submit`, Spark's own flags select the cluster: `spark-submit --master M $(ottla pipeline --script) census
 PATH`.
@@ -33,7 +33,7 @@ __all__ = ["complain", "pipeline"]
 
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
-MODULES = ("census", "audit", "upgrade", "compact", "export", "import_", "replay", "runs")
+MODULES = ("census", "audit", "upgrade", "compact", "export", "verify", "import_", "replay", "runs")
 """The folders of the jobs, in the order of the help. A trailing `_`, which avoids a keyword, is not part of the
 command."""
 

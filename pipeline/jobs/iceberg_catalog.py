@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..backend import ReadError
 from ..extras import SetupError, needed
@@ -80,6 +80,61 @@ def loaded(of: CatalogTable) -> Any:
 
 def _without_name(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if key != "name"}
+
+
+class DataFile(NamedTuple):
+    """A file of the current snapshot. `values` are those of its identity partitions, as Iceberg stores them (a date
+    counts from 1970-01-01). `first` and `last` are the bounds of the column `offset`, None without."""
+
+    path: str
+    values: Mapping[str, Any]
+    rows: int
+    first: int | None
+    last: int | None
+
+
+def data_files(of: CatalogTable) -> tuple[str, list[DataFile]]:
+    """Returns the location and the files of a table's current snapshot. Raises ReadError; MissingExtra."""
+    with as_error(ReadError, f"the Iceberg table {of.table} cannot be read"):
+        catalog = loaded(of)
+        try:
+            table = catalog.load_table(of.table)
+            for name in _renamed(table):
+                raise ReadError(f"the Iceberg table {of.table} had the column {name} under another name")
+            tasks = list(table.scan().plan_files())
+            if any(task.delete_files for task in tasks):
+                raise ReadError(f"the Iceberg table {of.table} has deleted rows in files: rewrite its files first")
+            return path_of(table.location()), [_data_file(table, task.file) for task in tasks]
+        finally:
+            catalog.close()
+
+
+def _renamed(table: Any) -> Iterator[str]:
+    """Yields columns whose files may have another name for them."""
+    ids = {one.name: one.field_id for one in table.schema().fields}
+    for schema in table.schemas().values():
+        for one in schema.fields:
+            if ids.get(one.name, one.field_id) != one.field_id:
+                yield one.name
+            yield from (name for name, number in ids.items() if number == one.field_id and name != one.name)
+
+
+def _data_file(table: Any, file: Any) -> DataFile:
+    from pyiceberg.conversions import from_bytes
+
+    spec, schema = table.specs()[file.spec_id], table.schema()
+    values = {
+        schema.find_column_name(one.source_id): file.partition[number]
+        for number, one in enumerate(spec.fields)
+        if str(one.transform) == "identity"
+    }
+    bounds: list[int | None] = [None, None]
+    column = next((one for one in schema.fields if one.name == "offset" and str(one.field_type) == "long"), None)
+    if column is not None:
+        for number, of in enumerate((file.lower_bounds, file.upper_bounds)):
+            if of and column.field_id in of:
+                bounds[number] = from_bytes(column.field_type, of[column.field_id])
+    return DataFile(path_of(file.file_path), values, file.record_count, *bounds)
 
 
 def line(error: BaseException) -> str:

@@ -43,9 +43,9 @@ def described(of: CatalogTable, is_own: bool) -> str:
 
 def own_table(root: str, description: str | None) -> CatalogTable | None:
     """Returns the table of an export in the catalog in its folder; None for one in another catalog."""
-    if description is None or not description.endswith(_OWN):
-        return None
-    return catalog_of(root, description.removesuffix(_OWN))
+    if description is None:
+        return catalog_of(root)
+    return catalog_of(root, description.removesuffix(_OWN)) if description.endswith(_OWN) else None
 
 
 class IcebergTable:

@@ -62,7 +62,7 @@ def export(
     files = None if place is None else place.files()
     paths = () if isinstance(source, Mapping) else [source] if isinstance(source, str) else source
     arguments.check_folder(root, settings.format, paths)
-    with _backend(source, settings.file_bytes) as backend:
+    with backend_of(source, settings.file_bytes) as backend:
         if dry_run:
             made = plan(backend, check(root, of_folder, files), request, root, form)
             _report_plan(spark, made, root, on_plan, every_topic=True)
@@ -123,7 +123,8 @@ def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
     return Decoding.json(to_arrow_schema(schema, timezone="UTC"), kind)
 
 
-def _backend(source: str | Sequence[str] | Mapping[str, str], file_bytes: int) -> Source:
+def backend_of(source: str | Sequence[str] | Mapping[str, str], file_bytes: int) -> Source:
+    """Returns the logs in these paths, or with `kafka.*` options those of brokers, in pieces for files of this size."""
     if isinstance(source, Mapping):
         from ...readers.wire import WireBackend
 

@@ -116,7 +116,7 @@ def plan(backend: Source, manifest: Manifest, request: Request, root: str, form:
         requested = Range(max(starts[key], first[key]), min(ends[key], last[key]))
         _add(topics[key.topic], key, requested, covered, _is_gone(request, first[key], covered))
     _refuse_loss(topics, request)
-    return Plan(topics, list(_works(backend, topics, request, root, form)))
+    return Plan(topics, list(works_of(backend, topics, request, root, form)))
 
 
 def _topic(
@@ -173,7 +173,9 @@ def _refuse_loss(topics: Mapping[str, TopicPlan], request: Request) -> None:
             raise DataLoss(f"{key}: offsets {of} were deleted before they were exported")
 
 
-def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form) -> Iterator[Work]:
+def works_of(
+    backend: Source, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form
+) -> Iterator[Work]:
     """Yields the items of the tasks. Several gaps of a partition are several ranges."""
     wanted = Wanted(columns=layout.READ, committed=request.committed, on_corrupt=request.on_corrupt)
     ranges = [

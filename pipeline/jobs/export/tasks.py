@@ -33,7 +33,7 @@ GROUP_BYTES = 32 << 20
 """The size of a row group in Arrow: large enough for columns to compress, small enough for a reader's memory."""
 
 WAITING_BYTES = 2 * GROUP_BYTES
-_LAST_MS = INT64_MAX // 1000  # the largest timestamp of a table: later ones are clamped
+LAST_MS = INT64_MAX // 1000  # the largest timestamp of a table: later ones are clamped
 
 OPEN_FILES = 64
 """The limits of waiting rows and open files, for records of many days side by side."""
@@ -266,7 +266,7 @@ class _Writer:
         """Returns the rows with the columns of the files."""
         form = self._work.form
         unknown = times == -1
-        whole = np.clip(times, -_LAST_MS, _LAST_MS) * 1000 if form.is_table else times
+        whole = np.clip(times, -LAST_MS, LAST_MS) * 1000 if form.is_table else times
         stamped = pa.array(whole, mask=unknown if unknown.any() else None).view(form.timestamp)
         arrays = [stamped if name == "timestamp" else rows.column(name) for name in layout.COLUMNS]
         if self._decoder is not None:

@@ -170,6 +170,31 @@ def test_export_to_iceberg(capsys: pytest.CaptureFixture[str], logs: str, tmp_pa
         assert table.scan().to_arrow().column("decoded").to_pylist()[0] == '{"id":0}'
 
 
+def test_verify_run(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
+    lake, place = tmp_path / "lake", tmp_path / "report.json"
+    assert pipeline(["export", logs, "--to", str(lake), "--format", "iceberg", "--quiet"]) == 0
+    capsys.readouterr()
+    arguments = ["verify", logs, "--export", str(lake), "--report", str(place)]
+    assert pipeline(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.endswith(f"20 records, 20 rows in {lake}: no difference\n") and "2 partitions, about " in err
+    with iceberg(lake) as table:
+        table.delete("offset = 4 and topic = 'orders'")
+    assert pipeline([*arguments, "--dry-run"]) == 0
+    assert pipeline([*arguments, "--topic", "users"]) == 0
+    capsys.readouterr()
+    assert pipeline([*arguments, "--quiet"]) == 1
+    assert "  ! offset 4: not in the export\n" in capsys.readouterr().out
+    assert json.loads(place.read_text())["differences"] == 1
+    for more, problem in (
+        (["--table", "b"], "--table b: it must be NAMESPACE.NAME"),
+        (["--bootstrap-server", "a:1"], "give either PATH or --bootstrap-server"),
+        (["--export", str(tmp_path)], f"{tmp_path} is not the folder of an export: it has no _ottla/export.json"),
+    ):
+        assert pipeline([*arguments, *more]) == 2
+        assert problem in capsys.readouterr().err
+
+
 def test_export_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
     arguments = ["export", logs, "--to", str(tmp_path / "out")]
     assert pipeline([*arguments, "--dry-run"]) == 0

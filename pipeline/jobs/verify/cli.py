@@ -1,0 +1,78 @@
+"""`ottla pipeline verify`: exit code 1 with any difference."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ....protocol.arguments import add_bootstrap, add_command_config
+from ....protocol.mistakes import FAILED
+from ..command import Job, PlanCallback, Report, UsageError, add_catalog, check_catalog, configs, pattern, setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..spark_tasks import ProgressCallback
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
+    add_bootstrap(parser, help="read from running brokers instead of PATH")
+    add_command_config(parser)
+    parser.add_argument(
+        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
+    )
+    parser.add_argument("--export", required=True, metavar="FOLDER", help="the folder of the export")
+    add_catalog(parser, "default: that of the folder")
+    parser.add_argument(
+        "--compacted", action="store_true", help="rows whose records the log's cleaner removed are no differences"
+    )
+
+
+def check(parsed: argparse.Namespace) -> None:
+    if bool(parsed.paths) == bool(parsed.bootstrap_server):
+        raise UsageError("give either PATH or --bootstrap-server")
+    if (parsed.kafka or parsed.command_config) and not parsed.bootstrap_server:
+        raise UsageError("--kafka and --command-config need --bootstrap-server")
+    brokers = parsed.bootstrap_server
+    parsed.source = configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
+    pattern(parsed)
+    from ..export import arguments
+    from .plan import folder_settings
+
+    parsed.export = arguments.folder(parsed.export)
+    form = folder_settings(parsed.export).format
+    check_catalog(parsed, "an Iceberg table", form == "iceberg")
+
+
+def run(
+    spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
+) -> tuple[Report | None, int]:
+    from .job import verify_export
+    from .settings import VerifySettings
+
+    report = verify_export(
+        spark,
+        parsed.source,
+        parsed.export,
+        VerifySettings(
+            topics=parsed.topic,
+            like=parsed.topics,
+            table=parsed.table,
+            catalog=parsed.catalog_properties,
+            compacted=parsed.compacted,
+        ),
+        dry_run=parsed.dry_run,
+        on_plan=on_plan,
+        on_progress=on_progress,
+    )
+    return report, FAILED if report.differences else 0
+
+
+JOB = Job(
+    name="verify",
+    words="Compare an export or its table with the logs, row by row; exit code 1 with any difference.",
+    add_arguments=add_arguments,
+    check=check,
+    run=run,
+)

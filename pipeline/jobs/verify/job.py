@@ -1,0 +1,69 @@
+"""Compares an export with the logs that it was made from, with Spark: a task for each piece of a log.
+
+    verify_export(spark, "/var/lib/kafka", "/lake/kafka")
+
+Owns the distribution of tasks; nothing is written. The folder must be mounted at the same path here and on the workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from ....protocol.text import size as size_text
+from .. import spark_tasks
+from ..export import arguments
+from ..export.iceberg import catalog_of
+from ..export.job import backend_of
+from ..export.tasks import FILE_BYTES
+from ..spark_tasks import ProgressCallback
+from .compare import Check, compare
+from .plan import plan
+from .report import VerifyReport
+from .settings import VerifySettings
+
+__all__ = ["VerifyReport", "VerifySettings", "verify_export"]
+
+
+def verify_export(
+    spark: SparkSession,
+    source: str | Sequence[str] | Mapping[str, str],
+    folder: str,
+    settings: VerifySettings | None = None,
+    *,
+    dry_run: bool = False,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> VerifyReport:
+    """Compares the exported offsets of an export with their records: each must be a row once, with the same values.
+
+    `source` is that of `export`. Rows whose records are before the start of the log are only counted. `dry_run` only
+    compares the files with the manifest. `on_plan` receives the plan in one line, `on_progress` the progress. Raises
+    ExportError and other ReadErrors, JobError, OSError.
+    """
+    began = time.monotonic()
+    root = arguments.folder(folder)
+    settings = settings or VerifySettings()
+    catalog = None
+    if settings.table is not None or settings.catalog:
+        catalog = catalog_of(root, settings.table, settings.catalog)
+    with backend_of(source, FILE_BYTES) as backend:
+        made = plan(backend, root, settings.selection(), catalog, compacted=settings.compacted)
+        report = VerifyReport(made)
+        if on_plan is not None:
+            size = size_text(sum(map(_bytes_of, made.checks)))
+            tasks = spark_tasks.tasks(spark, made.checks, bytes_of=_bytes_of)
+            on_plan(f"{made.partitions} partitions, about {size}: {len(made.checks)} pieces in {tasks} tasks")
+        if not dry_run:
+            for check, outcome in spark_tasks.run(
+                spark, made.checks, compare, bytes_of=_bytes_of, on_progress=on_progress, name="ottla verify"
+            ):
+                report.add(check, outcome)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _bytes_of(check: Check) -> int:
+    return check.size_bytes

@@ -1,0 +1,159 @@
+"""The plan of a verification: the offsets of each exported partition, divided by what the log still has of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ....protocol.limits import INT64_MAX
+from ....protocol.primitives import ZERO_UUID
+from ....storage.format.partition_metadata import encode_id
+from ....storage.io.files import SharedFiles
+from ...backend import ReadError, Selection, TopicPartition
+from ...readers.files.broker_lock import is_locked
+from ...readers.files.catalog import INTERNAL
+from ..export import layout
+from ..export.commit import Settings, stored
+from ..export.manifest import ExportError, Manifest
+from ..export.plan import Request, Source, TopicPlan, works_of
+from ..export.ranges import Range, without
+from ..export.tasks import Form
+from ..iceberg_catalog import CatalogTable
+from .compare import Check, Kind
+from .listing import TableFile, listed, problems
+
+
+@dataclass(slots=True)
+class VerifyPlan:
+    """The checks, and what differs without reading rows: `problems` of files, and of the ends of logs. `absent` are
+    topics that the export has and the logs do not."""
+
+    root: str
+    settings: Settings
+    checks: list[Check] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+    @property
+    def partitions(self) -> int:
+        return len({check.key for check in self.checks})
+
+
+def folder_settings(root: str) -> Settings:
+    """Returns the settings of the export in a folder. Raises ExportError if there is none, or if it is changing."""
+    settings = stored(root)
+    if settings is None:
+        raise ExportError(f"{root} is not the folder of an export: it has no {layout.SETTINGS}")
+    if is_locked(os.path.join(root, layout.LOCK)):
+        raise ExportError(f"{root} is in use by an export: wait for its end")
+    if os.path.exists(os.path.join(root, layout.PENDING)):
+        raise ExportError(f"{root} has an interrupted commit: run that export again first")
+    return settings
+
+
+def plan(
+    backend: Source, root: str, selection: Selection, catalog: CatalogTable | None = None, *, compacted: bool = False
+) -> VerifyPlan:
+    """Makes the plan. Raises ExportError and other ReadErrors."""
+    settings = folder_settings(root)
+    files = listed(root, settings, catalog)
+    manifest = Manifest.read(SharedFiles(), root)
+    made = VerifyPlan(root, settings, problems=list(problems(root, settings, files)))
+    keys = _keys(backend, selection, manifest)
+    there = {key.topic for key in keys}
+    made.absent = [name for name in manifest.topics if name not in there and _is_selected(selection, name)]
+    first = backend.earliest(keys)
+    last = backend.latest(keys, committed=settings.isolation == "read_committed")
+    topics: dict[str, TopicPlan] = {}
+    for name in manifest.topics:
+        if name not in there:
+            continue
+        known = manifest.topic(name)
+        _check_id(name, known.topic_id, backend.topic_id(name))
+        of_topic = topics[name] = TopicPlan(name, known.topic_id, known.generation)
+        current = _of_generation(name, files, known.generation)
+        for number in sorted(known.ranges.keys() | {file.partition for file in current}):
+            key, covered = TopicPartition(name, number), known.covered(number)
+            low, high = first.get(key, 0), last.get(key, 0)
+            if covered and covered[-1].end > high:
+                made.problems.append(f"{key}: the log ends at offset {high}, the export at {covered[-1].end}")
+            todo = [Range(max(one.start, low), min(one.end, high)) for one in covered]
+            of_topic.todo[number] = todo = [one for one in todo if one.size]
+            made.checks += _without_log(key, covered, todo, low, [file for file in current if file.partition == number])
+    made.checks += _with_log(backend, topics, made, files, compacted)
+    made.checks.sort(key=lambda check: (check.topic, check.partition, check.start))
+    return made
+
+
+def _keys(backend: Source, selection: Selection, manifest: Manifest) -> list[TopicPartition]:
+    keys = backend.partitions(selection)
+    if selection == Selection():  # it has no internal topics, but the export may have
+        for name in sorted(INTERNAL & set(manifest.topics)):
+            with contextlib.suppress(ReadError):
+                keys += backend.partitions(Selection(topics=(name,)))
+    return keys
+
+
+def _is_selected(selection: Selection, topic: str) -> bool:
+    if selection.topics is not None:
+        return topic in selection.topics
+    return selection.pattern is None or re.fullmatch(selection.pattern, topic) is not None
+
+
+def _check_id(topic: str, known: str | None, raw: bytes) -> None:
+    if raw != ZERO_UUID and known is not None and encode_id(raw) != known:
+        why = f"its id is {encode_id(raw)}, but was {known}"
+        raise ExportError(f"topic {topic} is not the one that was exported: {why}")
+
+
+def _with_log(
+    backend: Source, topics: dict[str, TopicPlan], made: VerifyPlan, files: Sequence[TableFile], compacted: bool
+) -> Iterator[Check]:
+    """Yields the checks of ranges that the log has."""
+    request = Request(Selection(), committed=made.settings.isolation == "read_committed")
+    current = {name: _of_generation(name, files, of.generation) for name, of in topics.items()}
+    for work in works_of(backend, topics, request, made.root, Form()):
+        near = [file for file in current[work.topic] if file.partition == work.partition]
+        yield Check(
+            topic=work.topic,
+            partition=work.partition,
+            start=work.start,
+            end=work.end,
+            kind="log",
+            files=tuple(file for file in near if file.may_have(work.start, work.end)),
+            piece=work.piece,
+            size_bytes=work.size_bytes,
+            clamped=made.settings.format != "parquet",
+            compacted=compacted,
+        )
+
+
+def _of_generation(topic: str, files: Sequence[TableFile], generation: int) -> list[TableFile]:
+    """Returns the files of the newest generation of a topic. Raises ExportError if they cannot be recognised."""
+    found: list[TableFile] = []
+    for file in files:
+        if file.topic != topic:
+            continue
+        name = layout.file_name(os.path.basename(file.path))
+        if generation and name is None:
+            raise ExportError(f"{file.path} may have rows of several generations of topic {topic}")
+        if not generation or (name is not None and name.generation == generation):
+            found.append(file)
+    return found
+
+
+def _without_log(
+    key: TopicPartition, covered: Sequence[Range], todo: Sequence[Range], low: int, files: Sequence[TableFile]
+) -> Iterator[Check]:
+    """Yields the checks of ranges without records: deleted from the log, or not among the exported offsets."""
+    deleted = [Range(one.start, min(one.end, low)) for one in covered if one.start < low]
+    known = sorted([*deleted, *(one for one in todo if one.size)])
+    kinds: dict[Kind, list[Range]] = {"deleted": deleted, "beyond": without(Range(0, INT64_MAX), known)}
+    for kind, ranges in kinds.items():
+        for one in ranges:
+            near = tuple(file for file in files if file.may_have(*one))
+            if near and one.size:
+                yield Check(key.topic, key.partition, *one, kind, near)

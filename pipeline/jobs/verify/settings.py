@@ -1,0 +1,27 @@
+"""The scope of a verification: `VerifySettings`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...backend import Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifySettings:
+    """What a verification of an export compares.
+
+    `topics` lists the topics; `like` is a regular expression that full names must match. `catalog` and `table` are
+    those of the export's Iceberg table, if it is not in the catalog in its folder. With `compacted`, rows whose records
+    the log's cleaner removed are no differences.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    table: str | None = None
+    catalog: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    compacted: bool = False
+
+    def selection(self) -> Selection:
+        return Selection(pattern=self.like) if self.topics is None else Selection(tuple(self.topics))
