@@ -96,7 +96,8 @@ def check_catalog(parsed: argparse.Namespace, what: str, applies: bool) -> None:
     parsed.catalog_properties = properties or None
     if not applies:
         if parsed.table is not None or properties:
-            raise UsageError(f"--catalog, --catalog-conf and --table need {what}")
+            given = "--table" if not properties else "--catalog-conf" if parsed.catalog is None else "--catalog"
+            raise UsageError(f"{given} needs {what}")
         return
     require("pyiceberg", what)
     if parsed.table is not None and not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", parsed.table):

@@ -6,7 +6,18 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.arguments import add_bootstrap, add_command_config
-from ..command import Job, PlanCallback, Report, UsageError, add_store_conf, configs, pattern, setting
+from ..command import (
+    Job,
+    PlanCallback,
+    Report,
+    UsageError,
+    add_catalog,
+    add_store_conf,
+    check_catalog,
+    configs,
+    pattern,
+    setting,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,8 +28,11 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="Parquet files: an export, or any with a value column")
+    parser.add_argument(
+        "folder", metavar="FOLDER", nargs="?", help="Parquet files: an export, or any with a value column"
+    )
     add_store_conf(parser)
+    add_catalog(parser, "default: that of the export in FOLDER")
     add_bootstrap(parser, help="import to topics of running brokers")
     add_command_config(parser)
     parser.add_argument("--data-dir", metavar="DIR", help="import to segments of a stopped broker")
@@ -42,9 +56,16 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError(f"--segment-bytes {parsed.segment_bytes}: it must be 65536 or more")
     pattern(parsed)
     parsed.config = configs(parsed.command_config, parsed.kafka)
-    from . import files
+    has_catalog = parsed.catalog is not None or bool(parsed.catalog_conf)
+    check_catalog(parsed, "--catalog or --catalog-conf", has_catalog)
+    if parsed.folder is None and parsed.catalog_properties is None:
+        raise UsageError("give FOLDER, or --catalog-conf and --table of an Iceberg table")
+    if parsed.folder is None and parsed.table is None:
+        raise UsageError("a catalog without FOLDER needs --table")
+    from . import sources
 
-    files.listed(parsed.folder, dict(parsed.store_conf))
+    parsed.store_conf = dict(parsed.store_conf)
+    sources.listed(parsed.folder, parsed.table, parsed.catalog_properties, parsed.store_conf)
     if parsed.bootstrap_server is not None:
         from .produce import options_of
 
@@ -67,8 +88,10 @@ def run(
             partitions=parsed.partitions,
             codec=parsed.codec,
             segment_bytes=parsed.segment_bytes,
+            table=parsed.table,
+            catalog=parsed.catalog_properties,
             config=parsed.config,
-            store_conf=dict(parsed.store_conf),
+            store_conf=parsed.store_conf,
         ),
         bootstrap=parsed.bootstrap_server,
         data_dir=parsed.data_dir,
@@ -81,7 +104,7 @@ def run(
 
 JOB = Job(
     name="import",
-    words="Import Parquet into logs: to topics, or to segments for a broker that is stopped.",
+    words="Import Parquet or a table into logs: to topics, or to segments for a broker that is stopped.",
     add_arguments=add_arguments,
     check=check,
     run=run,

@@ -89,13 +89,13 @@ def listed(folder: str | os.PathLike[str], store_conf: Mapping[str, str] | None 
         raise ReadError(f"settings of an object store do not apply to the folder {os.fspath(folder)}")
     root = os.path.abspath(os.fspath(folder))
     if os.path.isfile(root):
-        return [_file(root, os.path.dirname(root))]
+        return [of_path(root, os.path.dirname(root))]
     if not os.path.isdir(root):
         raise ReadError(f"there is no file or folder {root}")
     found = _of_delta(root) if os.path.isdir(os.path.join(root, DELTA_LOG)) else sorted(_walked(root))
     if not found:
         raise ReadError(f"{root} has no Parquet file (with a name ending in {SUFFIX})")
-    return [_file(path, root) for path in found]
+    return [of_path(path, root) for path in found]
 
 
 def _walked(root: str) -> Iterator[str]:
@@ -105,6 +105,8 @@ def _walked(root: str) -> Iterator[str]:
     for folder, folders, names in os.walk(root, onerror=failed, followlinks=True):
         if DELTA_LOG in folders:
             raise ReadError(f"{folder} is a Delta table: import it alone, since its files may have deleted rows")
+        if "metadata" in folders and any(name.endswith(".metadata.json") for name in _names(folder, "metadata")):
+            raise ReadError(f"{folder} is an Iceberg table: name its catalog, since its files may have deleted rows")
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
         yield from (
             os.path.join(folder, name)
@@ -113,12 +115,19 @@ def _walked(root: str) -> Iterator[str]:
         )
 
 
+def _names(folder: str, inner: str) -> list[str]:
+    try:
+        return os.listdir(os.path.join(folder, inner))
+    except OSError:
+        return []
+
+
 def _listed_objects(url: str, conf: Mapping[str, str]) -> list[ParquetFile]:
     url = url.rstrip("/")
     try:
         if url.endswith(SUFFIX):
             place = Place.of(url.rpartition("/")[0], conf)
-            return [_file(url, place.url)._replace(place=place, size_bytes=place.files().size(url))]
+            return [of_path(url, place.url)._replace(place=place, size_bytes=place.files().size(url))]
         place = Place.of(url, conf)
         if url.lower().startswith("http"):
             raise ReadError(f"{url} is no Parquet file: web servers have no lists of files, so name one")
@@ -136,7 +145,7 @@ def _listed_objects(url: str, conf: Mapping[str, str]) -> list[ParquetFile]:
         paths = sorted(f"{place.url}/{'/'.join(name)}" for name in parts if name[-1].endswith(SUFFIX))
     if not paths:
         raise ReadError(f"{url} has no Parquet object (with a name ending in {SUFFIX})")
-    return [_file(path, place.url)._replace(place=place, size_bytes=sizes.get(path, 0)) for path in paths]
+    return [of_path(path, place.url)._replace(place=place, size_bytes=sizes.get(path, 0)) for path in paths]
 
 
 def _of_delta(root: str, options: dict[str, str] | None = None) -> list[str]:
@@ -172,7 +181,8 @@ def _path_of(root: str, name: str) -> str:
     return os.path.join(root, urllib.parse.unquote(url.path))
 
 
-def _file(path: str, root: str) -> ParquetFile:
+def of_path(path: str, root: str) -> ParquetFile:
+    """Returns a file with what the names of its folders mean. Raises ReadError."""
     named: dict[str, str] = {}
     for name in os.path.dirname(path).split(os.sep):
         if (match := _HIVE.fullmatch(name)) is not None:

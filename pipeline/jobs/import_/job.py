@@ -13,18 +13,17 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
 from ....protocol.records.compression import Codec
 from ....protocol.text import size as size_text
 from ...backend import ReadError
-from ...objects.places import is_url
 from ...sink.task_writer import Sent
 from .. import spark_tasks
 from ..spark_tasks import Progress, ProgressCallback
-from . import files, produce, tasks
+from . import files, produce, sources, tasks
 from .adoption import Target
 from .plan import PIECE_BYTES, Plan
 from .plan import plan as planned_import
@@ -42,7 +41,7 @@ LOOK_HERE_FILES, LOOK_HERE_BYTES = 32, 32 << 20
 
 def import_records(
     spark: SparkSession,
-    folder: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None,
     settings: ImportSettings | None = None,
     *,
     bootstrap: str | None = None,
@@ -51,8 +50,9 @@ def import_records(
     on_plan: Callable[[str], object] | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> ImportReport:
-    """Imports the records of Parquet files or objects: an export, a Delta table, or any with a column `value`. `key`,
-    `headers`, `timestamp`, `topic`, `partition` and `offset` are used if present.
+    """Imports the records of Parquet files or objects: an export, a table of Delta or Iceberg, or any with a column
+    `value`. `folder` is None for an Iceberg table that `settings` name. `key`, `headers`, `timestamp`, `topic`,
+    `partition` and `offset` are used if present.
 
     `bootstrap`: to brokers, each record once, in the order of the offsets; missing topics are created. Rows without a
     partition go to the partition of their key. Or `data_dir`: as segments of format v2, with their offsets, into a data
@@ -67,7 +67,8 @@ def import_records(
     settings = settings or ImportSettings()
     settings.check()
     began = time.monotonic()
-    found = _inspected(spark, folder, settings.store_conf)
+    origin = sources.listed(folder, settings.table, settings.catalog, settings.store_conf)
+    found = _inspected(spark, origin.files)
     plan = planned_import(
         found,
         to_topic=settings.to_topic,
@@ -76,7 +77,7 @@ def import_records(
         piece_bytes=PIECE_BYTES if bootstrap is None else produce.PIECE_BYTES,
         no_partition=0 if bootstrap is None else BY_KEY,
     )
-    source = os.fspath(folder) if is_url(os.fspath(folder)) else os.path.abspath(os.fspath(folder))
+    source = origin.name
     topics = settings.topics
     chosen = (settings.to_topic, None if topics is None else sorted(topics), settings.like)
     if bootstrap is not None:
@@ -121,11 +122,8 @@ def _pattern(like: str | None) -> re.Pattern[str] | None:
         raise ReadError(f"{like!r} is not a regular expression: {error}") from error
 
 
-def _inspected(
-    spark: SparkSession, folder: str | os.PathLike[str], store_conf: Mapping[str, str] | None
-) -> list[files.Found]:
+def _inspected(spark: SparkSession, listed: Sequence[files.ParquetFile]) -> list[files.Found]:
     """Returns the contents of each of the files. A few small ones are inspected here, faster than Spark would start."""
-    listed = files.listed(folder, store_conf)
     if len(listed) <= LOOK_HERE_FILES and sum(map(_size_of, listed)) <= LOOK_HERE_BYTES:
         return [files.look(file) for file in listed]
     found = spark_tasks.run(spark, listed, files.look, bytes_of=_size_of, name="ottla import: inspect files")

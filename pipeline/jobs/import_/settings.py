@@ -21,6 +21,8 @@ class ImportSettings:
     topics. `to_topic` is the target if one topic is imported, or if the files name none. Batches are compressed with
     `codec`.
 
+    `catalog` are pyiceberg's properties of the catalog that has the Iceberg table `table`, if the rows are in one.
+
     To brokers: a topic that is created has `partitions`, or more if the rows need more; `config` are configs of Kafka's
     producer. To a data directory: segments roll at `segment_bytes`.
 
@@ -34,6 +36,8 @@ class ImportSettings:
     partitions: int | None = None
     codec: str | None = None
     segment_bytes: int = tasks.SEGMENT_BYTES
+    table: str | None = None
+    catalog: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
     config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
     store_conf: Mapping[str, str] | None = None
 

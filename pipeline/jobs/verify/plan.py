@@ -13,6 +13,7 @@ from ....protocol.primitives import ZERO_UUID
 from ....storage.format.partition_metadata import encode_id
 from ....storage.io.files import SharedFiles
 from ...backend import ReadError, Selection, TopicPartition
+from ...objects.places import is_url
 from ...readers.files.broker_lock import is_locked
 from ...readers.files.catalog import INTERNAL
 from ..export import layout
@@ -44,6 +45,8 @@ class VerifyPlan:
 
 def folder_settings(root: str) -> Settings:
     """Returns the settings of the export in a folder. Raises ExportError if there is none, or if it is changing."""
+    if is_url(root):
+        raise ExportError(f"cannot compare {root}: only exports in folders are compared")
     settings = stored(root)
     if settings is None:
         raise ExportError(f"{root} is not the folder of an export: it has no {layout.SETTINGS}")

@@ -104,7 +104,7 @@ def test_export_invalid_arguments_refused(
             [logs, "--decode", "avro", "--schema", "x", *to],
             "it is not an Avro schema: Expecting value: line 1 column 1",
         ),
-        ([logs, "--table", "a.b", *to], "--catalog, --catalog-conf and --table need --format iceberg"),
+        ([logs, "--table", "a.b", *to], "--table needs --format iceberg"),
         ([logs, "--format", "iceberg", "--table", "a", *to], "--table a: it must be NAMESPACE.NAME"),
         ([logs, "--format", "iceberg", "--catalog", "rest", *to], "--catalog rest needs --catalog-conf uri=..."),
         ([logs, "--rows-per-file", "0", *to], "--rows-per-file 0: it must be 1 or more"),
