@@ -118,10 +118,12 @@ def _made(kind: str, schema: str | Schema, message: str | None, writers: SchemaS
 
 def _of_source(parsed: argparse.Namespace, writers: SchemaSource) -> Decoding:
     """Returns the decoding to the columns of the folder's earlier export, else of the source's latest schema."""
+    from . import arguments
     from .commit import stored
     from .value_columns import of_identity
 
-    before = stored(parsed.to)
+    place = arguments.objects(parsed.to, dict(parsed.store_conf), parsed.file_bytes or 0)
+    before = stored(parsed.to, None if place is None else place.files())
     own = before.decoding if before is not None else None
     if own is not None and own.get("kind") == parsed.decode and (text := own.get("schema")) is not None:
         return of_identity(parsed.decode, text, writers)
