@@ -80,8 +80,9 @@ def test_limit_offsets_and_times() -> None:
 
 def test_folder_and_schema_arguments(tmp_path: Path) -> None:
     assert asking.folder("file:///a%20b/c") == "/a b/c" and asking.folder("/a/../b") == "/b"
-    for path in ("s3://bucket/x", "hdfs:/x", "file://host/x"):
-        with pytest.raises(ExportError, match=f"cannot export to {path}: only folders mounted here"):
+    assert asking.folder("s3://bucket/x/") == "s3://bucket/x"
+    for path in ("hdfs:/x", "file://host/x"):
+        with pytest.raises(ExportError, match=f"cannot export to {path}: it must be a folder mounted"):
             asking.folder(path)
     (tmp_path / "schema").write_text('"string"')
     assert asking.schema_text(f"@{tmp_path}/schema") == '"string"' and asking.schema_text("a INT") == "a INT"
@@ -111,7 +112,7 @@ def test_export_invalid_arguments_refused(
         ([logs, "--from", "soon", *to], "--from is 'soon': it must be earliest"),
         ([logs, "--topic", "missing", *to], "there is no topic missing in"),
         ([logs, "--topics", "(", *to], "--topics (: missing )"),
-        ([logs, "--to", "s3://a"], "cannot export to s3://a: only folders mounted here"),
+        ([logs, "--to", "hdfs://a"], "cannot export to hdfs://a: it must be a folder mounted here"),
         ([str(tmp_path / "nowhere"), *to], "cannot read"),
     ):
         assert problem in refused(capsys, *arguments)
