@@ -16,9 +16,11 @@ import pytest
 
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs import spark_tasks
+from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.value_schemas import registry as registry_module
 from ottla.protocol.records.batch import Record
 from ottla_testing.pipeline.export_samples import NOW_MS, a_log, tables
+from ottla_testing.pipeline.object_server import BUCKET, KEYS, object_server
 from ottla_testing.pipeline.schema_registry import FakeRegistry, serving
 
 SESSION = import_module("ottla.pipeline.session")
@@ -80,6 +82,25 @@ def test_columns_of_the_first_run_stay(registry: FakeRegistry, tmp_path: Path) -
     other = tmp_path / "other"
     assert pipeline([*arguments[:3], str(other), *arguments[4:]]) == 0
     assert ids(other) == [{"id": 1, "x": 0}, {"id": 2, "x": 5}]
+
+
+def test_columns_of_the_first_run_stay_in_an_object_store(
+    registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+    first = registry.add("orders-value", json.dumps(FIRST))
+    data = logs(tmp_path / "data", value(first, FIRST, id=1))
+    with object_server() as store:
+        url = f"s3://{BUCKET}/lake"
+        arguments = ["export", data, "--to", url, "--topic", "orders", "--decode", "avro-confluent", "--quiet"]
+        arguments += [word for name, one in store.conf.items() for word in ("--store-conf", f"{name}={one}")]
+        assert pipeline([*arguments, "--schema-registry", registry.url]) == 0
+        second = registry.add("orders-value", json.dumps(SECOND))
+        logs(tmp_path / "data", value(second, SECOND, id=2, x=5), start=1)
+        assert pipeline([*arguments, "--schema-registry", registry.url]) == 0
+        settings = json.loads(store.files("lake").read_bytes(f"{url}/{layout.SETTINGS}"))
+        assert json.loads(settings["decoding"]["schema"]) == FIRST
 
 
 def test_protobuf_schemas_of_a_folder(tmp_path: Path) -> None:
