@@ -53,8 +53,8 @@ REASONS = (  # the first that matches
     Reason(
         "internals",
         r"NeedsInternals|Thread leak detected: Http|unexpected threads during|getMemoryPoolAvailable"
-        r"|Unable to find metric|metric not found @lambda.verifyYammer|NoClassDefFound|CONTROLLER:PLAINTEXT> but was"
-        r"|DescribeConfigsForLog4jLogLevels.*clusterReplica"
+        r"|Unable to find metric|metric not found @lambda.verifyYammer|NoClassDefFound"
+        r"|DescribeConfigsForLog4jLogLevels.*clusterReplica|@blockedRequestThreads"
         # the files of one broker, the configs of one broker
         r"|ProduceRequestTest.testCorruptLz4|AdminIntegrationTest.testAlterReplicaLogDirs|CordonedLogDirsIntegrationTest.testDecommissionBroker"
         r"|ClientRebootstrapTest.testProducerRebootstrap "
