@@ -35,6 +35,7 @@ import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.common.metrics.MetricConfig;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.controller.ResultOrError;
@@ -46,6 +47,8 @@ import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.raft.LogOffsetMetadata;
 import org.apache.kafka.raft.RaftLog;
+import org.apache.kafka.storage.internals.log.LogCleaner;
+import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManager;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
@@ -114,6 +117,8 @@ public final class Fakes {
             "getLog$default$2", asked -> false,
             "liveLogDirs", asked -> scala.jdk.javaapi.CollectionConverters.asScala(ottla.get().dirs()).toSeq(),
             "isLogDirOnline", asked -> ottla.get().online(asked.getArgument(0)),
+            "cleaner", asked -> fake(LogCleaner.class, Map.of("awaitCleaned",
+                cleaned -> ottla.get().awaitCleaned(cleaned.getArgument(0), cleaned.getArgument(2)))),
             "getLog", asked -> log(ottla.get(), asked.getArgument(0))));
         it.put("logManager", call -> logs);
         it.put("replicaManager", call -> fake(kafka.server.ReplicaManager.class, Map.of(
@@ -191,22 +196,33 @@ public final class Fakes {
         if (!has(ottla, partition))
             return scala.Option.empty();
         return scala.Option.apply(fake(UnifiedLog.class, Map.of(
+            "logEndOffset", asked -> ottla.offset(partition, OffsetSpec.latest()),
             "topicPartition", asked -> partition,
             "dir", asked -> ottla.dir(partition),
             "size", asked -> Stream.of(segments(ottla, partition)).mapToLong(File::length).sum(),
+            "roll", asked -> {
+                ottla.roll(partition);
+                return null;
+            },
+            "logSegments", asked -> Stream.of(segments(ottla, partition)).sorted().map(Fakes::segment).toList(),
             "numberOfSegments", asked -> segments(ottla, partition).length,
             "producerStateManager", asked -> fake(ProducerStateManager.class, Map.of(
                 "activeProducers", active -> ottla.producers(partition).stream().collect(Collectors.toMap(
                     org.apache.kafka.clients.admin.ProducerState::producerId, one -> new ProducerStateEntry(one.producerId(),
                         (short) one.producerEpoch(), one.coordinatorEpoch().orElse(-1), one.lastTimestamp(),
                         one.currentTransactionStartOffset()))))),
-            "logEndOffset", asked -> ottla.offset(partition, OffsetSpec.latest()),
             "highWatermark", asked -> ottla.offset(partition, OffsetSpec.latest()),
             "logStartOffset", asked -> ottla.offset(partition, OffsetSpec.earliest()))));
     }
 
     private static File[] segments(Ottla ottla, TopicPartition partition) {
         return ottla.dir(partition).listFiles((dir, name) -> name.endsWith(".log"));
+    }
+
+    /** Returns a segment, which Kafka's code reads from Ottla's file. */
+    private static LogSegment segment(File file) {
+        return fake(LogSegment.class, Map.of("log", asked -> FileRecords.open(file, false),
+            "baseOffset", asked -> Long.parseLong(file.getName().substring(0, 20))));
     }
 
     /** Returns a partition of node `id`; none if the node has no replica. */

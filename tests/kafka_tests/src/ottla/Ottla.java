@@ -23,9 +23,11 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
@@ -352,6 +354,42 @@ public class Ottla {
             throw new RuntimeException(e);
         }
         return found;
+    }
+
+    /** Begins a new segment of a partition of __consumer_offsets, with a commit of the fixture's own. */
+    public void roll(TopicPartition partition) {
+        if (!partition.topic().equals("__consumer_offsets"))
+            throw new NeedsInternals("UnifiedLog.roll of " + partition);
+        var topic = new ConfigResource(ConfigResource.Type.TOPIC, partition.topic());
+        var broker = new ConfigResource(ConfigResource.Type.BROKER, "");
+        try {
+            alter(topic, "segment.ms", "1", AlterConfigOp.OpType.SET);
+            alter(topic, "min.cleanable.dirty.ratio", "0", AlterConfigOp.OpType.SET);
+            alter(broker, "log.cleaner.backoff.ms", "100", AlterConfigOp.OpType.SET);
+            Thread.sleep(10);
+            admin().alterConsumerGroupOffsets("ottla-kafka-tests", Map.of(partition, new OffsetAndMetadata(0))).all().get();
+            alter(topic, "segment.ms", "", AlterConfigOp.OpType.DELETE);
+        } catch (Exception e) {
+            throw new RuntimeException(e);
+        }
+    }
+
+    private void alter(ConfigResource resource, String name, String value, AlterConfigOp.OpType type) throws Exception {
+        admin().incrementalAlterConfigs(Map.of(resource, List.of(new AlterConfigOp(new ConfigEntry(name, value), type)))).all().get();
+    }
+
+    /** Waits until all segments of a partition but the newest are compacted: the checkpoint then has the newest one. */
+    public boolean awaitCleaned(TopicPartition partition, long timeoutMs) throws Exception {
+        long newest = Stream.of(dir(partition).listFiles((folder, name) -> name.endsWith(".log")))
+            .mapToLong(file -> Long.parseLong(file.getName().substring(0, 20))).max().orElseThrow();
+        String wanted = partition.topic() + " " + partition.partition() + " " + newest;
+        for (long end = System.currentTimeMillis() + timeoutMs; System.currentTimeMillis() < end; Thread.sleep(50))
+            for (File dir : dirs()) {
+                File checkpoint = new File(dir, "cleaner-offset-checkpoint");
+                if (checkpoint.exists() && Files.readAllLines(checkpoint.toPath()).contains(wanted))
+                    return true;
+            }
+        return false;
     }
 
     /** Adds access control lists, with the results of an authorizer. */
