@@ -14,7 +14,6 @@ from .checksum import crc32c
 from .layout import CRC_FROM, HEADER, HEADER_BYTES, PREFIX_BYTES
 from .new_tuple import new_tuple
 from .rules import Buffer, Rules, may_be_out_of_range
-from .steps import STEP_RECORDS
 
 
 def plain_header(records: Buffer, rules: Rules, now_ms: int) -> BatchHeader | None:
@@ -31,7 +30,7 @@ def plain_header(records: Buffer, rules: Rules, now_ms: int) -> BatchHeader | No
         or length != size - PREFIX_BYTES
         or size > rules.max_message_bytes
         or count != delta + 1
-        or not 0 < count <= STEP_RECORDS
+        or not 0 < count <= walk.RECORDS_AT_ONCE
         or (producer_id >= 0 and sequence < 0)
         or rules.target_magic != MAGIC
         or rules.compression

@@ -13,8 +13,8 @@ record; `examining` finds the errors of the others, and handles batches that are
 is False (ottla.validate.records=false), the header is trusted instead, for trusted clients.
 
 `decide` chooses between two paths: the fast path checks a batch and returns; `slow_path_steps` does everything else. No
-step is long: it has at most STEP_RECORDS records. Walking reads a few bytes of each record, so the bytes of a step do
-not count there.
+step is long: it has at most STEP_RECORDS records, on the fast path `walk.RECORDS_AT_ONCE`. Walking reads a few bytes of
+each record, so the bytes of a step do not count there.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def decide(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
         lowest, highest = header.base_timestamp, header.max_timestamp
     else:
         count = header.record_count
-        if count > STEP_RECORDS or (codec and size > STEP_BYTES):
+        if count > walk.RECORDS_AT_ONCE or (codec and size > STEP_BYTES):
             return Decision(None, header)
         if codec:
             bound = rules.max_decompressed_bytes

@@ -36,3 +36,11 @@ cpdef tuple _any_shape_from(
     long long most,
     bint keyed,
 )
+
+@cython.locals(length=cython.longlong)
+cpdef Py_ssize_t skip_headers(
+    const unsigned char[::1] payload,
+    Py_ssize_t position,
+    Py_ssize_t stop,
+    Py_ssize_t count,
+) except? -1

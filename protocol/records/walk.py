@@ -12,6 +12,7 @@ from typing import NamedTuple
 from . import shapes
 from .errors import InvalidRecords
 from .new_tuple import new_tuple
+from .steps import STEP_RECORDS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -20,6 +21,8 @@ FEW_HEADERS = 15  # limits the work per record
 _FEW_RECORDS, _MANY_RECORDS = 8, 128
 IS_COMPILED = not __file__.endswith((".py", ".pyc"))
 """Whether this module is compiled, with the types of walk.pxd. Then one record after the other is the fastest way."""
+RECORDS_AT_ONCE = 5 * STEP_RECORDS if IS_COMPILED else STEP_RECORDS
+"""Records that `whole_from` steps over within a cooperative step."""
 
 
 def check_count(payload: Buffer, record_count: int) -> None:

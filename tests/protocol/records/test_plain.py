@@ -13,8 +13,9 @@ from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, MessageTooLarge
 from ottla.protocol.records.plain import plain_header
 from ottla.protocol.records.rules import Prepared, Rules
-from ottla.protocol.records.steps import STEP_RECORDS, run
+from ottla.protocol.records.steps import run
 from ottla.protocol.records.validate import Decision, slow_path_steps
+from ottla.protocol.records.walk import RECORDS_AT_ONCE
 from ottla_testing.protocol.batches import batch_of
 
 NOW_MS = 1_700_000_000_000
@@ -101,6 +102,6 @@ def test_what_producers_send_most_is_plain(rules: Rules) -> None:
 
 
 def test_batch_of_more_than_one_step_is_not_plain() -> None:
-    for count in (STEP_RECORDS, STEP_RECORDS + 1):
+    for count in (RECORDS_AT_ONCE, RECORDS_AT_ONCE + 1):
         sent = batch_of([Record(n, NOW_MS, None, b"") for n in range(count)])
-        assert (plain_header(sent, Rules(), NOW_MS) is None) is (count > STEP_RECORDS)
+        assert (plain_header(sent, Rules(), NOW_MS) is None) is (count > RECORDS_AT_ONCE)

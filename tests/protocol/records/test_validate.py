@@ -483,7 +483,7 @@ def test_batch_gets_its_offset_without_a_copy() -> None:
         assert batch.crc_matches(built, 0, ready.header)
 
 
-@each("count", [2 * STEP_RECORDS, 2 * STEP_RECORDS + 1, 4 * STEP_RECORDS], strided=True)
+@each("count", [2 * walk.RECORDS_AT_ONCE, 2 * walk.RECORDS_AT_ONCE + 1, 4 * walk.RECORDS_AT_ONCE], strided=True)
 @each("codec", [0, 1])
 @each(
     "rules",
