@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from ..client.net.security import Settings
 from ..protocol.limits import INT32_MAX, INT64_MAX
 from .backend import OnCorrupt, Selection, Wanted
+from .objects.places import is_url
 from .offsets import (
     EARLIEST,
     LATEST,
@@ -69,7 +70,9 @@ OPTIONS: tuple[str, ...] = (
     "maxBatchBytes",
     "pushdown",
 )
-"""The options with an effect, besides `kafka.*`."""
+"""The options with an effect, besides `kafka.*` and `store.*`."""
+
+STORE = "store."
 
 NOT_ACTED_ON: Mapping[str, str] = {
     "groupIdPrefix": "no consumer group is used for reading",
@@ -112,6 +115,7 @@ class SourceOptions:
 
     `kafka` has the `kafka.*` options without their prefix; its `repr` has no passwords. `columns` is None if the option
     is missing. `committed`: isolationLevel=read_committed. `notes`: sentences for the log on options without effect.
+    `store` has the settings of an object store if paths are URLs.
     `max_offsets_per_trigger`, `min_offsets_per_trigger` and the limits on partitions are None if missing; the delay has
     a default. `pushdown`: whether filters narrow the query; None leaves that to the reader.
     """
@@ -140,6 +144,7 @@ class SourceOptions:
     commit_group: str | None
     pushdown: bool | None
     notes: tuple[str, ...]
+    store: tuple[tuple[str, str], ...] = ()
 
     def wanted(self, columns: tuple[str, ...], *, from_ms: int | None = None, before_ms: int | None = None) -> Wanted:
         """Returns what a piece reads of each record: these columns, in this order, with these options."""
@@ -241,6 +246,7 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
         commit_group=given.text("commitGroup"),
         pushdown=given.flag("pushdown", False) if "pushdown" in given else None,
         notes=tuple(notes),
+        store=_store(given, source),
     )
     if streaming is False:
         _check_batch_limits(found)
@@ -253,6 +259,14 @@ def _kafka(given: _Given) -> Settings:
     return Settings({name[len(prefix) :]: given.text(name) or "" for name in given.names() if name.startswith(prefix)})
 
 
+def _store(given: _Given, source: Source) -> tuple[tuple[str, str], ...]:
+    """Returns the settings of an object store: the options `store.*` without their prefix."""
+    found = tuple((name[len(STORE) :], given.text(name) or "") for name in given.names() if name.startswith(STORE))
+    if found and source == "ottla":
+        raise OptionError("ottla reads from brokers and takes no store.*; ottla_log reads copies of logs as objects")
+    return found
+
+
 def _check_names(given: _Given, source: Source) -> list[str]:
     """Refuses unknown names. Returns notes on options without effect."""
     known = {name.lower(): name for name in OPTIONS}
@@ -261,7 +275,7 @@ def _check_names(given: _Given, source: Source) -> list[str]:
     for name in given.names():
         if name in idle:
             notes.append(f"option {idle[name]} has no effect here: {NOT_ACTED_ON[idle[name]]}")
-        elif name not in known and not name.startswith("kafka.") and name not in _SPARKS_OWN:
+        elif name not in known and not name.startswith(("kafka.", STORE)) and name not in _SPARKS_OWN:
             near = difflib.get_close_matches(name, [*known, *idle], n=1, cutoff=0.6)
             hint = f"; did you mean {(known | idle)[near[0]]}?" if near else f"; use {', '.join(OPTIONS)} or kafka.*"
             raise OptionError(f"{source} has no option {name}{hint}")
@@ -314,11 +328,11 @@ def _paths(given: _Given, source: Source) -> tuple[str, ...]:
 
 def _local(path: str) -> str:
     """Returns the local path of a path or a file: URL, which Spark may have made of it."""
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) or is_url(path):
         return path
     url = urlsplit(path)
     if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
-        raise OptionError(f"path {path!r}: only directories that are mounted on every worker can be read")
+        raise OptionError(f"path {path!r}: only directories that are mounted on every worker, and objects, can be read")
     return unquote(url.path)
 
 

@@ -12,6 +12,7 @@ from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir import metadata_log
 from ..backend import ReadError
+from ..objects import logs
 
 
 def chosen(
@@ -36,9 +37,9 @@ def chosen(
 def folders(path: str) -> list[inspect.PartitionFolder]:
     """Returns the partitions of a log directory, or the one of a partition's folder. Raises ReadError."""
     try:
-        path = inspect.followed(path)
-        folder = inspect.partition_folder(path)
-        return [folder] if folder is not None else inspect.partitions(path)
+        path, files = logs.followed(path), logs.files_of(path)
+        folder = inspect.partition_folder(path, files)
+        return [folder] if folder is not None else inspect.partitions(path, files)
     except StorageError as error:
         raise ReadError(str(error)) from error
 

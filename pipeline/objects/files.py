@@ -157,7 +157,7 @@ class ObjectFiles(Files):
 
     def __init__(self, root: str, store: Any, *, timing: Timing | None = None) -> None:
         self.root = root
-        self._store = store
+        self.store = store
         self._timing = timing or Timing()
         self._lock: ObjectLock | None = None
 
@@ -182,14 +182,14 @@ class ObjectFiles(Files):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Opens an object to read it, or with `create` begins a new one, which replaces an older one at `sync`."""
-        return _Upload(self, path) if create else _Reader(self._store, self._key(path), path)
+        return _Upload(self, path) if create else _Reader(self.store, self._key(path), path)
 
     def read_bytes(self, path: str) -> bytes:
         return self.get(path).data
 
     def size(self, path: str) -> int:
         with _errors(path):
-            return int(obstore.head(self._store, self._key(path))["size"])
+            return int(obstore.head(self.store, self._key(path))["size"])
 
     def exists(self, path: str) -> bool:
         """Returns whether there is an object with this name; a folder is none."""
@@ -201,7 +201,7 @@ class ObjectFiles(Files):
 
     def modified_ns(self, path: str) -> int:
         with _errors(path):
-            return int(obstore.head(self._store, self._key(path))["last_modified"].timestamp() * 1e9)
+            return int(obstore.head(self.store, self._key(path))["last_modified"].timestamp() * 1e9)
 
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         pass  # the store sets it
@@ -210,12 +210,21 @@ class ObjectFiles(Files):
         return False
 
     def list(self, path: str) -> list[str]:
-        """Returns the names of the objects and folders directly below a path; none for one that does not exist."""
+        """Returns the names of the objects and folders directly below a path. Raises FileNotFoundError for a folder
+        without an object: there is none."""
+        return list(self.entries(path))
+
+    def entries(self, path: str) -> dict[str, int | None]:
+        """Returns the names of `list`, with the sizes of objects."""
         key = self._key(path)
         with _errors(path):
-            found = obstore.list_with_delimiter(self._store, key or None)
-        paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
-        return [name for one in paths if (name := one.rpartition("/")[2])]
+            found = obstore.list_with_delimiter(self.store, key or None)
+        paths: dict[str, int | None] = dict.fromkeys(found["common_prefixes"])
+        paths |= {one["path"]: int(one["size"]) for one in found["objects"]}
+        names = {name: size for one, size in paths.items() if (name := one.rpartition("/")[2])}
+        if not names:
+            raise FileNotFoundError(errno.ENOENT, "there is no object", path)
+        return names
 
     def make_directory(self, path: str) -> None:
         pass
@@ -229,7 +238,7 @@ class ObjectFiles(Files):
         """Deletes an object. Some stores, such as S3, do not report a missing one."""
         self.check()
         with _errors(path):
-            obstore.delete(self._store, self._key(path))
+            obstore.delete(self.store, self._key(path))
 
     def remove_directory(self, path: str) -> None:
         pass
@@ -250,19 +259,19 @@ class ObjectFiles(Files):
     def get(self, path: str) -> Found:
         """Returns an object with its version."""
         with _errors(path):
-            found = obstore.get(self._store, self._key(path))
+            found = obstore.get(self.store, self._key(path))
             return Found(found.bytes().to_bytes(), found.meta["e_tag"] or "")
 
     def put(self, path: str, data: bytes) -> None:
         """Writes an object, replacing an older one."""
         self.check()
         with _errors(path):
-            obstore.put(self._store, self._key(path), data, use_multipart=False)
+            obstore.put(self.store, self._key(path), data, use_multipart=False)
 
     def _put_file(self, path: str, file: Any) -> None:
         self.check()
         with _errors(path):
-            obstore.put(self._store, self._key(path), file, chunk_size=_PART_BYTES, max_concurrency=_PART_UPLOADS)
+            obstore.put(self.store, self._key(path), file, chunk_size=_PART_BYTES, max_concurrency=_PART_UPLOADS)
 
     def create(self, path: str, data: bytes) -> str:
         """Writes an object that must not exist, and returns its version. Raises FileExistsError for one with other
@@ -270,7 +279,7 @@ class ObjectFiles(Files):
         self.check()
         try:
             with _errors(path):
-                return obstore.put(self._store, self._key(path), data, mode="create")["e_tag"] or ""
+                return obstore.put(self.store, self._key(path), data, mode="create")["e_tag"] or ""
         except (FileExistsError, Conflict):
             with suppress(FileNotFoundError):
                 found = self.get(path)
@@ -282,7 +291,7 @@ class ObjectFiles(Files):
         """Replaces an object of this version, and returns the new version. Raises Conflict if it is another one."""
         try:
             with _errors(path):
-                return obstore.put(self._store, self._key(path), data, mode={"e_tag": tag})["e_tag"] or ""
+                return obstore.put(self.store, self._key(path), data, mode={"e_tag": tag})["e_tag"] or ""
         except (FileNotFoundError, FileExistsError, Conflict):
             with suppress(FileNotFoundError):
                 found = self.get(path)
@@ -294,7 +303,7 @@ class ObjectFiles(Files):
         """Copies in the store. Raises FileNotFoundError without the source."""
         self.check()
         with _errors(source):
-            obstore.copy(self._store, self._key(source), self._key(target))
+            obstore.copy(self.store, self._key(source), self._key(target))
 
     def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Copies each source to its target, several at the same time. Raises the first error, once all that began have
@@ -318,7 +327,7 @@ class ObjectFiles(Files):
         while some := list(islice(rest, _DELETED_AT_ONCE)):
             self.check()
             with suppress(FileNotFoundError), _errors(some[0]):
-                obstore.delete(self._store, [self._key(path) for path in some])
+                obstore.delete(self.store, [self._key(path) for path in some])
 
     def read_each(self, paths: Iterable[str]) -> Iterator[bytes]:
         """Yields the bytes of each object, in order; reads several at the same time."""
@@ -330,7 +339,7 @@ class ObjectFiles(Files):
     def below(self, path: str) -> Iterator[Listed]:
         """Yields all objects below a path, in order of their names."""
         with _errors(path):
-            for some in obstore.list(self._store, self._key(path) or None):
+            for some in obstore.list(self.store, self._key(path) or None):
                 for one in some:
                     if one["path"]:
                         yield Listed(f"{self.root}/{one['path']}", int(one["size"]))
@@ -338,4 +347,4 @@ class ObjectFiles(Files):
     def range(self, path: str, position: int, length: int) -> bytes:
         """Returns bytes of an object, fewer at its end."""
         with _errors(path):
-            return obstore.get_range(self._store, self._key(path), start=position, length=length).to_bytes()
+            return obstore.get_range(self.store, self._key(path), start=position, length=length).to_bytes()

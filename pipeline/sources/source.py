@@ -32,7 +32,8 @@ def open_backend(options: SourceOptions) -> Backend:
     from ..readers.files import FileBackend
     from ..readers.files.batch_backend import BatchBackend
 
-    return BatchBackend(options.paths) if options.source == "ottla_batches" else FileBackend(options.paths)
+    backend = BatchBackend if options.source == "ottla_batches" else FileBackend
+    return backend(options.paths, store_conf=dict(options.store))
 
 
 class LogsSource(DataSource):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ...objects.logs import places_of
 from ...objects.places import Place, is_url
 from ...offsets import AtOffsets, AtTime, Limit, parse_offsets
 from .manifest import ExportError
@@ -57,10 +58,12 @@ def folder(path: str) -> str:
     return os.path.abspath(path)
 
 
-def objects(root: str, conf: Mapping[str, str], file_bytes: int) -> Place | None:
-    """Returns the place of an export to objects, None for a folder. Raises ExportError, StoreError, MissingExtra."""
+def objects(root: str, conf: Mapping[str, str], file_bytes: int, paths: Sequence[str]) -> Place | None:
+    """Returns the place of an export to objects, None for a folder; makes those of logs in object stores known. Raises
+    ExportError, StoreError, MissingExtra."""
+    sources = places_of(paths, conf)
     if not is_url(root):
-        if conf:
+        if conf and not sources:
             raise ExportError(f"settings of an object store do not apply to the folder {root}")
         return None
     if file_bytes > FILE_BYTES_MAX:
@@ -71,10 +74,13 @@ def objects(root: str, conf: Mapping[str, str], file_bytes: int) -> Place | None
 def check_folder(root: str, format: str, paths: Sequence[str]) -> None:
     """Checks that the export folder is outside these data directories. Raises ExportError."""
     if is_url(root):
+        for path in filter(is_url, paths):
+            if f"{root}/".startswith(f"{path.rstrip('/')}/"):
+                raise ExportError(f"cannot export to {root}: it is in {path}, the copy of a data directory")
         if format == "iceberg":
             raise ExportError(f"cannot export to {root}: Iceberg tables are exported to folders only")
         return
-    for path in map(os.path.realpath, paths):
+    for path in map(os.path.realpath, (one for one in paths if not is_url(one))):
         if os.path.commonpath([path, os.path.realpath(root)]) == path:
             raise ExportError(f"cannot export to {root}: it is in {path}, the data directory of a broker")
     if format == "delta" and "%" in root:

@@ -58,11 +58,11 @@ def export(
     settings = settings or ExportSettings()
     form, of_folder, request = settings.form(), settings.of_folder(), settings.request()
     root = arguments.folder(to)
-    place = arguments.objects(root, settings.store_conf or {}, settings.file_bytes)
-    files = None if place is None else place.files()
     paths = () if isinstance(source, Mapping) else [source] if isinstance(source, str) else source
+    place = arguments.objects(root, settings.store_conf or {}, settings.file_bytes, paths)
+    files = None if place is None else place.files()
     arguments.check_folder(root, settings.format, paths)
-    with backend_of(source, settings.file_bytes) as backend:
+    with backend_of(source, settings.file_bytes, settings.store_conf) as backend:
         if dry_run:
             made = plan(backend, check(root, of_folder, files), request, root, form)
             _report_plan(spark, made, root, on_plan, every_topic=True)
@@ -123,14 +123,17 @@ def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
     return Decoding.json(to_arrow_schema(schema, timezone="UTC"), kind)
 
 
-def backend_of(source: str | Sequence[str] | Mapping[str, str], file_bytes: int) -> Source:
+def backend_of(
+    source: str | Sequence[str] | Mapping[str, str], file_bytes: int, store_conf: Mapping[str, str] | None = None
+) -> Source:
     """Returns the logs in these paths, or with `kafka.*` options those of brokers, in pieces for files of this size."""
     if isinstance(source, Mapping):
         from ...readers.wire import WireBackend
 
         return WireBackend(source)
     # Records take more space in Arrow than in the log.
-    return FileBackend([source] if isinstance(source, str) else source, part_bytes=max(1, file_bytes // 2))
+    paths = [source] if isinstance(source, str) else source
+    return FileBackend(paths, part_bytes=max(1, file_bytes // 2), store_conf=store_conf)
 
 
 def _report_plan(

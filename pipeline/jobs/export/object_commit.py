@@ -70,7 +70,8 @@ class ObjectCommitter(Committer):
 
     def _sweep(self) -> None:
         folder = self._path(layout.UNFINISHED)
-        self._objects.remove_all([f"{folder}/{name}" for name in self._objects.list(folder)])
+        with contextlib.suppress(FileNotFoundError):
+            self._objects.remove_all([f"{folder}/{name}" for name in self._objects.list(folder)])
 
     # -- recovery
 

@@ -11,8 +11,8 @@ from .pieces import FileBackend
 class BatchBackend:
     """The logs of a `FileBackend`, with pieces that return one row for each batch."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._logs = FileBackend(paths)
+    def __init__(self, paths: Sequence[str], *, store_conf: Mapping[str, str] | None = None) -> None:
+        self._logs = FileBackend(paths, store_conf=store_conf)
 
     def __enter__(self) -> BatchBackend:
         self._logs.__enter__()

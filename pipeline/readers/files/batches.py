@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...backend import TopicPartition, Wanted
+from ...objects.logs import use
+from ...objects.places import Place
 from ..columns import BATCH_FIELDS, batch_schema, codec_names, repeated, rows_of, timestamps
 from . import indexes
 from .headers import Bools, Table
@@ -38,6 +40,8 @@ class PieceOfFiles(Protocol):
     def base(self) -> int: ...
     @property
     def anchor(self) -> Mark | None: ...
+    @property
+    def objects(self) -> tuple[Place, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class BatchPiece:
         wrong CRC is an ordinary row. Raises ReadError, DataLoss.
         """
         piece = self.of
+        use(piece.objects)
         return _Reading(piece.folder, piece.key, piece.start, piece.end, piece.wanted).rows(piece.base, piece.anchor)
 
 

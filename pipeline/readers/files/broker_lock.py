@@ -9,6 +9,8 @@ import sys
 
 from ....storage.format.file_names import CLEAN_SHUTDOWN, LOCK
 from ....storage.io.files import DiskLock
+from ...objects.logs import files_of
+from ...objects.places import is_url
 
 # struct flock: type, whence, start, length, pid on Linux; start, length, pid, type, whence on macOS and the BSDs.
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
@@ -17,11 +19,13 @@ _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct(
 def was_closed(root: str) -> bool:
     """Returns whether the last broker closed the data directory cleanly, so that its files are consistent with each
     other."""
-    return os.path.exists(os.path.join(root, CLEAN_SHUTDOWN))
+    return files_of(root).exists(os.path.join(root, CLEAN_SHUTDOWN))
 
 
 def is_in_use(root: str) -> bool:
-    """Returns whether a broker has this data directory open; True if that cannot be determined."""
+    """Returns whether a broker has this data directory open; True if that cannot be determined. Objects are a copy."""
+    if is_url(root):
+        return False
     try:
         return not was_closed(root) and is_locked(os.path.join(root, LOCK))
     except OSError:

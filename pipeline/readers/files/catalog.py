@@ -20,6 +20,8 @@ from ....storage.errors import StorageError
 from ....storage.format import partition_metadata
 from ....storage.segments.segment import LOG_SUFFIX, file_name
 from ...backend import ReadError, Selection, TopicPartition
+from ...objects import logs
+from ...objects.places import is_url
 from .windows import Gone
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
@@ -56,7 +58,7 @@ class Catalog:
 
     def __init__(self, paths: Sequence[str]) -> None:
         """Takes paths that may each hold several, separated by commas, and shell wildcards. Reads nothing yet."""
-        self.paths = [os.path.abspath(one) for path in paths for one in _split(path)]
+        self.paths = [logs.absolute(one) for path in paths for one in _split(path)]
         if not self.paths:
             raise ReadError("no path was given: name a log directory or the folder of a partition")
         self._known: dict[TopicPartition, Folder] = {}
@@ -93,7 +95,7 @@ class Catalog:
     def folder(self, key: TopicPartition) -> Folder | None:
         """Returns the folder of a partition, or None if there is none (any more)."""
         found = self._known.get(key)
-        if found is None or not os.path.isdir(found.path):
+        if found is None or not (is_url(found.path) or os.path.isdir(found.path)):
             found = self.refresh().get(key)
         return found
 
@@ -101,13 +103,13 @@ class Catalog:
         """Returns the id of a topic from its first known partition; ZERO_UUID if it has no id or no known partition."""
         paths = [folder.path for key, folder in sorted(self._known.items()) if key.topic == topic]
         try:
-            return partition_metadata.read_topic_id(inspect.INSPECTION_FILES, paths[0]) if paths else ZERO_UUID
+            return partition_metadata.read_topic_id(logs.files_of(paths[0]), paths[0]) if paths else ZERO_UUID
         except StorageError as error:
             raise ReadError(str(error)) from error
 
     def _expanded(self) -> Iterable[str]:
         for path in self.paths:
-            if glob.has_magic(path) and not os.path.exists(path):
+            if not is_url(path) and glob.has_magic(path) and not os.path.exists(path):
                 found = sorted(glob.glob(path))
                 if not found:
                     raise ReadError(f"no file or folder matches {path}")
@@ -126,14 +128,14 @@ def _split(path: str) -> list[str]:
 
 def _folders(path: str) -> tuple[list[Folder], bool]:
     """Returns the partitions at a path, and whether the path is itself a partition's folder."""
-    if not os.path.exists(path):
+    if not is_url(path) and not os.path.exists(path):
         raise ReadError(f"there is no folder {path}")
     try:
-        path = inspect.followed(path)
-        own = inspect.partition_folder(path)
+        path, files = logs.followed(path), logs.files_of(path)
+        own = inspect.partition_folder(path, files)
         if own is not None:
             return [Folder(TopicPartition(own.topic, own.partition), path)], True
-        found = inspect.partitions(path)
+        found = inspect.partitions(path, files)
     except StorageError as error:
         raise ReadError(str(error)) from error
     return [Folder(TopicPartition(one.topic, one.partition), one.path) for one in found], False
@@ -149,14 +151,14 @@ def names(folder: str) -> list[str]:
     before: set[str] = set()
     while True:
         try:
-            found = os.listdir(folder)
+            found = logs.files_of(folder).list(folder)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise Gone(folder) from error
         except OSError as error:
             raise ReadError(f"cannot read {folder}: {error.strerror}") from error
-        logs = {name for name in found if name.endswith((LOG_SUFFIX, _SWAP_SUFFIX))}
-        swaps = [name for name in logs if name.endswith(_SWAP_SUFFIX)]
-        if logs == before and not swaps:
+        known = {name for name in found if name.endswith((LOG_SUFFIX, _SWAP_SUFFIX))}
+        swaps = [name for name in known if name.endswith(_SWAP_SUFFIX)]
+        if (known == before or is_url(folder)) and not swaps:
             return found
         if time.monotonic() > deadline:
             if swaps:
@@ -164,7 +166,7 @@ def names(folder: str) -> list[str]:
             return found
         if swaps:
             time.sleep(_PAUSE_SECONDS)
-        before = logs
+        before = known
 
 
 def bases(folder: str) -> list[int]:
@@ -188,7 +190,7 @@ def segments(folder: str) -> list[Segment]:
         try:
             paths = [log_path(folder, base) for base in found]
             return [
-                Segment(base, end, path, os.stat(path).st_size)
+                Segment(base, end, path, logs.files_of(path).size(path))
                 for base, end, path in zip(found, ends, paths, strict=True)
             ]
         except FileNotFoundError:

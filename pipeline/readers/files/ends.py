@@ -14,8 +14,8 @@ from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import HEADER_BYTES
 from ....storage.errors import StorageError
 from ....storage.format import checkpoint, partition_metadata
-from ....storage.inspect import INSPECTION_FILES
 from ...backend import ReadError
+from ...objects.logs import files_of
 from . import catalog, indexes, transactions
 from .broker_lock import is_in_use, was_closed
 from .catalog import Folder, Segment
@@ -142,7 +142,7 @@ def is_torn(file: LogFile, position: int) -> bool:
 
 def _checkpoint(root: str, name: str) -> dict[tuple[str, int], int]:
     try:
-        return checkpoint.read_offsets(INSPECTION_FILES, os.path.join(root, name))
+        return checkpoint.read_offsets(files_of(root), os.path.join(root, name))
     except StorageError as error:
         raise ReadError(str(error)) from error
 

@@ -16,6 +16,7 @@ from ....protocol.records.batch import BatchHeader
 from ....storage.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from ...backend import ReadError
+from ...objects.logs import files_of
 from .headers import Int64s, Table
 from .windows import Hops, LogFile
 
@@ -91,8 +92,7 @@ def time_entries(log_path: str, base: int) -> TimeEntries:
 def _index_bytes(log_path: str, suffix: str, entry_bytes: int) -> bytes:
     path = log_path.removesuffix(LOG_SUFFIX) + suffix
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = files_of(path).read_bytes(path)
     except FileNotFoundError:
         return b""
     except OSError as error:

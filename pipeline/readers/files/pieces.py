@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...backend import DataLoss, OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
+from ...objects.logs import places_of, use
+from ...objects.places import Place
 from .. import columnar
 from . import catalog, indexes
 from .batches import BatchPiece
@@ -39,7 +41,7 @@ class FilePiece:
     ones.
 
     `base` is the base offset of the (first) segment, `anchor` one of its entries that ends below `start`. `size_bytes`
-    is an estimate.
+    is an estimate. `objects`: the places of the logs if they are objects.
     """
 
     folder: str
@@ -51,9 +53,11 @@ class FilePiece:
     size_bytes: int
     wanted: Wanted
     window_bytes: int = WINDOW_BYTES
+    objects: tuple[Place, ...] = ()
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the records in offset order, with the wanted columns. Raises ReadError, DataLoss."""
+        use(self.objects)
         reading = Reading(self.folder, self.key, self.start, self.end, self.wanted, self.window_bytes)
         return reading.rows(self.base, self.anchor)
 
@@ -62,10 +66,19 @@ class FileBackend:
     """The logs under some paths; implements `backend.Backend`.
 
     Paths are data directories of Ottla or Apache Kafka, or folders of partitions; each may hold several, separated by
-    commas, and wildcards. Takes no lock and writes nothing. Results reflect the logs at the time of each call.
+    commas, and wildcards; or URLs of copies of them as objects, with `store_conf` as the settings of their store. Takes
+    no lock and writes nothing. Results reflect the logs at the time of each call.
     """
 
-    def __init__(self, paths: Sequence[str], *, part_bytes: int = PART_BYTES, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        part_bytes: int = PART_BYTES,
+        window_bytes: int = WINDOW_BYTES,
+        store_conf: Mapping[str, str] | None = None,
+    ) -> None:
+        self._objects = places_of((one for path in paths for one in path.split(",")), store_conf)
         self._catalog = Catalog(paths)
         self._ends = Ends()
         self._part_bytes = part_bytes
@@ -199,7 +212,16 @@ class FileBackend:
             pass
         size_bytes = max(0, size_bytes - (anchor.end if anchor is not None else 0))
         yield FilePiece(
-            folder.path, folder.key, low, high, segment.base, anchor, size_bytes, wanted, self._window_bytes
+            folder.path,
+            folder.key,
+            low,
+            high,
+            segment.base,
+            anchor,
+            size_bytes,
+            wanted,
+            self._window_bytes,
+            self._objects,
         )
 
     def _before(self, file: LogFile, segment: Segment, offset: int) -> Mark | None:

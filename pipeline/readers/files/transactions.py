@@ -16,6 +16,7 @@ import numpy as np
 from ....storage.errors import StorageError
 from ....storage.producers import snapshot, txn_index
 from ...backend import ReadError
+from ...objects.logs import files_of
 from . import broker_lock, catalog, indexes
 from .headers import Bools, Int64s, Table
 from .windows import Gone, Hops, LogFile
@@ -233,8 +234,7 @@ def _numbers(folder: str, pattern: re.Pattern[str]) -> list[int]:
 
 def _bytes(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return files_of(path).read_bytes(path)
     except FileNotFoundError as error:
         raise Gone(path) from error
     except OSError as error:

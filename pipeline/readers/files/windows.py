@@ -20,6 +20,8 @@ from ....protocol.records.formats import MIN_ENTRY_BYTES
 from ....protocol.records.layout import LENGTH_AT
 from ....storage.inspect import ENTRY_BYTES_MAX
 from ...backend import ReadError
+from ...objects.logs import files_of
+from ...objects.places import is_url
 from .headers import PREFIX_BYTES, Table, walk
 
 WINDOW_BYTES = 4 << 20
@@ -56,12 +58,16 @@ class Window(NamedTuple):
 
 
 class LogFile:
-    """A `.log` opened for reading; a context manager."""
+    """A `.log`, a file or an object, opened for reading; a context manager."""
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._fd, self._object = -1, None
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if is_url(path):
+                self._object = files_of(path).open(path)
+            else:
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise Gone(path) from error
         except OSError as error:
@@ -71,23 +77,29 @@ class LogFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        os.close(self._fd)
-
-    def status(self) -> os.stat_result:
-        try:
-            return os.fstat(self._fd)
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
+        if self._object is not None:
+            self._object.close()
+        else:
+            os.close(self._fd)
 
     def size(self) -> int:
-        return self.status().st_size
+        try:
+            return os.fstat(self._fd).st_size if self._object is None else self._object.size()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
 
     def fill(self, buffer: memoryview, position: int) -> int:
         """Reads from a position into the buffer and returns the number of bytes."""
         done = 0
         try:
+            if self._object is not None:
+                data = self._object.read(position, len(buffer))
+                buffer[: len(data)] = data
+                return len(data)
             while done < len(buffer) and (count := os.preadv(self._fd, [buffer[done:]], position + done)):
                 done += count
+        except FileNotFoundError as error:  # an object that was deleted meanwhile
+            raise Gone(self.path) from error
         except OSError as error:
             raise _unreadable(self.path, error) from error
         return done
@@ -95,7 +107,11 @@ class LogFile:
     def read(self, position: int, length: int) -> bytes:
         """Reads `length` bytes, fewer only at the end of the file."""
         try:
+            if self._object is not None:
+                return bytes(self._object.read(position, length))
             data = os.pread(self._fd, length, position)
+        except FileNotFoundError as error:
+            raise Gone(self.path) from error
         except OSError as error:
             raise _unreadable(self.path, error) from error
         if len(data) == length or not data:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ottla_testing.bench import (
     embedded,
-    growth,
     limits,
     measures,
     observing,
@@ -20,7 +19,6 @@ NAMES = (
     *observing.NAMES,
     *pipeline_measures.NAMES,
     *limits.NAMES,
-    *growth.NAMES,
 )
 MEASURES = (
     *measures.MEASURES,

@@ -1,0 +1,76 @@
+"""Logs in object stores, as copied there: the files of a path, be it on this machine or the URL of objects.
+
+`use` makes the places of URLs known to a process; `files_of` then returns the files of any path. Objects are read by
+ranges, ahead of the position, in bounded memory. A copy of a log is one at rest: no broker uses it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping
+
+from ...storage import inspect
+from ...storage.io.files import Files
+from ..extras import needed
+from .places import Place, StoreError, is_url
+
+_places: dict[str, Place] = {}
+_trees: dict[Place, Files] = {}
+
+
+def places_of(paths: Iterable[str], conf: Mapping[str, str] | None = None) -> tuple[Place, ...]:
+    """Returns the places of those paths that are URLs, and makes them known. Raises StoreError, MissingExtra."""
+    urls = [path.strip().rstrip("/") for path in paths if is_url(path.strip())]
+    # The files of a data directory are beside its partitions.
+    roots = [url.rpartition("/")[0] if inspect.partition_of(url.rpartition("/")[2]) else url for url in urls]
+    if any(root.lower().startswith("http") for root in roots):
+        raise StoreError(f"{roots[0]}: web servers have no lists of files, so logs there cannot be read")
+    found = tuple(dict.fromkeys(Place.of(root, conf or {}) for root in roots))
+    use(found)
+    return found
+
+
+def use(places: Iterable[Place]) -> None:
+    """Makes places known to this process: `files_of` finds the files at and below their URLs."""
+    for place in places:
+        _places[place.url] = place
+
+
+def files_of(path: str) -> Files:
+    """Returns the files of a path, to be read. Raises StoreError for a URL at no known place."""
+    if not is_url(path):
+        return inspect.INSPECTION_FILES
+    above = path.rstrip("/")
+    while above not in _places:
+        above, _, name = above.rpartition("/")
+        if not name:
+            raise StoreError(f"{path} is in an object store, where this cannot read or change logs")
+    place = _places[above]
+    if place not in _trees:
+        with needed():
+            from .tree import ObjectTree
+        _trees[place] = ObjectTree(place)
+    return _trees[place]
+
+
+def absolute(path: str) -> str:
+    """Returns an absolute path, or a URL without the last slash."""
+    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+
+
+def followed(path: str) -> str:
+    """Returns `inspect.followed` of a path; objects have no links."""
+    return path.rstrip("/") if is_url(path) else inspect.followed(path)
+
+
+def is_missing(path: str) -> bool:
+    """Returns whether there is nothing at a path of this machine, not even a link. A URL is missing if it is neither an
+    object nor has one below it."""
+    if not is_url(path):
+        return not os.path.lexists(path)
+    files = files_of(path)
+    try:
+        return not files.exists(path) and not files.list(path)
+    except OSError as error:
+        return error.errno == errno.ENOENT
