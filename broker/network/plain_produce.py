@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from ..replica.partition import Partition
 
 FIRST_VERSION = 3  # the first one with batches of format v2
-KNOWN_MAX = 64  # requests that are remembered for a connection
+KNOWN_MAX = 1024  # requests that are remembered for a connection
+FORGOTTEN_AFTER = 16 * KNOWN_MAX
+"""Requests that find no place, after which all are forgotten: to remember each in turn costs more than it saves."""
 HEAD_BYTES_MAX = 1024  # of the bytes before the records
 _BODY_FROM = 8  # in a frame without its size, after the API, its version and the correlation id
 _BASE_OFFSET, _LOG_START = 0x6F66_6673_6574_0001, 0x6F66_6673_6574_0002  # found again in the bytes of a response
@@ -73,6 +75,7 @@ class PlainRequest:
         "tail",
         "tail_bytes",
         "template",
+        "topic",
         "version",
     )
 
@@ -91,10 +94,12 @@ class PlainRequest:
         """What the client ledger knows of such a request."""
         self.run: AppendRun | None = None
         """The run of its partition in this read event, if it has one."""
-        self._build(topic)
+        self.topic = topic
+        self.template: ProduceResponse | None = None
 
-    def _build(self, topic: Topic) -> None:
-        """Cuts the response into pieces around its correlation id and its offsets."""
+    def cut(self) -> None:
+        """Cuts the response into pieces around its correlation id and its offsets: many a request comes only once."""
+        topic = self.topic
         index = topic.partition_responses[0].index
         result = PartitionResponse(index=index, error_code=0, base_offset=_BASE_OFFSET, log_start_offset=_LOG_START)
         named = Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])
@@ -126,6 +131,7 @@ class PlainProduce:
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._known: dict[bytes, PlainRequest] = {}
+        self._left_out = 0  # requests since there is no place
         self._sizes: list[int] = []
         """The sizes of the bytes before the records' length, the newest first."""
         self._taken: list[tuple[PlainRequest, int, int, int, int, memoryview]] = []
@@ -167,10 +173,14 @@ class PlainProduce:
         known = self._known.get(key)
         if known is not None and known.partition is partition:
             return
-        known = PlainRequest(partition, response.responses[0], runner, tail_bytes)
-        if len(self._known) >= KNOWN_MAX:
+        if len(self._known) >= KNOWN_MAX and known is None:
+            self._left_out += 1
+            if self._left_out < FORGOTTEN_AFTER:
+                return
+            self._left_out = 0
             self._known.clear()
             self._sizes.clear()
+        known = PlainRequest(partition, response.responses[0], runner, tail_bytes)
         self._known[key] = known
         if head not in self._sizes:
             self._sizes.insert(0, head)
@@ -225,6 +235,8 @@ class PlainProduce:
                 broker.check_in_sync(known.partition)
             except Refused:
                 return None
+        if known.template is None:
+            known.cut()
         known.run = run
         self._open.append(known)
         return run
@@ -243,11 +255,11 @@ class PlainProduce:
         duration_ns = 0 if metrics is None else metrics.timer() - begun_ns
         for known, correlation_id, base_offset, count, frame_bytes, records in self._taken:
             run, response = known.run, known.template
-            assert run is not None
+            assert run is not None and response is not None
             if run in failed:
                 context = RequestContext(broker, known.version, correlation_id, known.client_id, info)
                 error, failed[run] = failed[run], None
-                response = appended_alone(known.template, known.partition, records, context, error)
+                response = appended_alone(response, known.partition, records, context, error)
                 whole: list[Any] = [response_header(correlation_id, known.route.api_key, known.is_flexible)]
                 builder(ProduceResponse, known.version)(response, whole.append)
                 sent = add_response(whole, ready)

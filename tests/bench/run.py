@@ -30,6 +30,7 @@ from ottla_testing import ROOT, interpreter
 from ottla_testing.bench import (
     conversion,
     embedded,
+    growth,
     limits,
     measures,
     observing,
@@ -86,6 +87,8 @@ class Bench:
         self.samples: dict[str, dict[str, list[float]]] = {}
         self.missing: dict[str, str] = {}  # measure -> reason
         self.limits: list[limits.Taken] = []
+        self.growth: list[growth.Grown] = []
+        self.created_s = 0.0
         self._started = time.monotonic()
 
     @property
@@ -111,6 +114,7 @@ class Bench:
         self._take_storage()
         self._take_pipeline()
         self._take_limits()
+        self._take_growth()
 
     def _take_limits(self) -> None:
         """Runs one round: the figures are the worst of many requests."""
@@ -120,6 +124,16 @@ class Bench:
             self.limits = limits.take_all((), log_line)
         except (*FAULTS, subprocess.SubprocessError) as error:
             self.missing[f"limits of {OTTLA}"] = str(error) or type(error).__name__
+
+    def _take_growth(self) -> None:
+        """Runs one round: the figures are means of many requests."""
+        if not self.wanted("growth"):
+            return
+        try:
+            self.growth, self.created_s = growth.take_all(log_line)
+            growth.draw(self.growth, growth.PICTURE)
+        except (*FAULTS, ImportError) as error:
+            self.missing[f"growth of {OTTLA}"] = str(error) or type(error).__name__
 
     def _take_embedded(self) -> None:
         for index in range(self.embedded_sizes.rounds):
@@ -303,7 +317,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}\n{observing.ABOUT}")
-    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n{limits.ABOUT}\n")
+    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n{limits.ABOUT}\n{growth.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     if any(map(bench.wanted, measures.NAMES)):
@@ -323,6 +337,8 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         print(stats.figures(measured, pipeline_measures.PEERS, bench.samples))
     if bench.limits:
         print(f"\nwhat one request costs other clients\n{limits.table(bench.limits)}")
+    if bench.growth:
+        print(f"\nhow requests grow dearer; drawn in {growth.PICTURE}\n{growth.table(bench.growth, bench.created_s)}")
     wanted = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(wanted, MEASURES, bench.samples))
@@ -348,6 +364,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         },
         **stats.as_json(MEASURES, wanted, bench.samples),
         "limits": [one._asdict() for one in bench.limits],
+        "growth": {"figures": [one._asdict() for one in bench.growth], "created_s": bench.created_s},
         "missing": bench.missing,
     }
 
@@ -359,14 +376,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, help="number of rounds")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench.json")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"what to measure: {' '.join(NAMES)} (default: all but limits)"
+        "names", nargs="*", metavar="NAME", help=f"what to measure: {' '.join(NAMES)} (default: all but limits, growth)"
     )
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in NAMES]:
         parser.error(f"nothing is called {unknown[0]}; there are {', '.join(NAMES)}")
     if options.rounds is not None and not 1 <= options.rounds <= 100:
         parser.error("rounds: between 1 and 100")
-    default = [name for name in NAMES if name not in limits.NAMES]  # these take half an hour
+    tables = (*limits.NAMES, *growth.NAMES)  # these take half an hour, and minutes
+    default = [name for name in NAMES if name not in tables]
     names = tuple(name for name in NAMES if name in (options.names or default))
     sizes, rounds, budget = (measures.QUICK, 3, 60.0) if options.quick else (measures.FULL, 9, 330.0)
     peers.allow_open_files()

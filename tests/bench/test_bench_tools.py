@@ -18,6 +18,7 @@ from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, legacy
 from ottla_testing.bench import (
     conversion,
+    growth,
     limit_requests,
     limits,
     observing,
@@ -33,6 +34,7 @@ from ottla_testing.bench import (
     validation,
 )
 from ottla_testing.bench.stats import Aim, Measure
+from ottla_testing.each import each
 
 RATE, TIME = Measure("rate", "MB/s"), Measure("time", "ms", False)
 SAMPLES = {"rate": {"ottla": [3.0, 1.0, 2.0], "mock": [4.0, 4.0, 1.0], "tansu": []}, "time": {"ottla": [7.0]}}
@@ -120,7 +122,10 @@ def test_aims_measures_and_names_match() -> None:
     known = {measure.name for measure in plan.MEASURES}
     assert len(known) == len(plan.MEASURES)
     assert {aim.measure for aim in plan.AIMS} <= known
-    assert {name.split()[0] for name in known} == set(plan.NAMES) - set(limits.NAMES)  # these print a table
+    assert {name.split()[0] for name in known} == set(plan.NAMES) - {
+        *limits.NAMES,
+        *growth.NAMES,
+    }  # these print a table
 
 
 def test_request_is_framed_and_numbered() -> None:
@@ -181,6 +186,23 @@ def test_limits_table_marks_exceeded() -> None:
     lines = limits.table([kept, slow, large]).splitlines()
     assert len(lines) == 4 and lines[1].endswith("LOOP") and lines[2].endswith("MEMORY")
     assert lines[-1] == "3 requests; above the limits: 2"
+
+
+def test_growth_is_marked() -> None:
+    figures = [growth.Grown("groups", count, us, 0.1) for count, us in ((1, 1.0), (10, 10.0), (100, 20.0))]
+    assert growth.is_flat(figures) and not growth.is_flat([*figures, growth.Grown("groups", 1000, 20.1, 0.1)])
+    figures += [growth.Grown("members", count, us, 0.1) for count, us in ((1, 1.0), (10, 10.0), (100, 20.1))]
+    lines = growth.table(figures, 1.5).splitlines()
+    assert lines[1].split() == ["groups", "1.0", "10.0", "20.0"] and lines[2].endswith("20.1  GROWS")
+    assert lines[-1] == "a topic of 1,000 partitions is created in 1.50 s"
+
+
+@pytest.mark.process
+@each("what", list(growth.WHAT))
+def test_growth_is_measured(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "REQUESTS", 300)
+    found = growth.taken(what, 3)
+    assert found.us > 1 and (found.what, found.count) == (what, 3)
 
 
 def test_mock_cluster_supports_needed_requests() -> None:

@@ -76,6 +76,8 @@ def check(parsed: argparse.Namespace) -> None:
     brokers = parsed.bootstrap_server
     parsed.source = configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
     decoding_arguments.check(parsed)
+    if parsed.add_columns and parsed.format == "parquet":
+        raise UsageError("--add-columns needs --format delta or iceberg: files of Parquet have no common schema")
     for name in ("rows_per_file", "file_bytes"):
         if (number := getattr(parsed, name)) is not None and number < 1:
             raise UsageError(f"--{name.replace('_', '-')} {number}: it must be 1 or more")
@@ -121,6 +123,7 @@ def run(
         rows_per_file=parsed.rows_per_file,
         decoding=parsed.decoding,
         on_undecodable=parsed.undecodable,
+        add_columns=parsed.add_columns,
         on_corrupt=parsed.on_corrupt,
         new_generation=parsed.new_generation,
         fail_on_loss=parsed.fail_on_loss,

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ....storage.io.files import Files, Lock, SharedFiles, write_atomically
@@ -33,12 +33,13 @@ group."""
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings that all runs into a folder share. `decoding` describes the decoding of values, None without;
-    `table` a table in a catalog."""
+    `table` a table in a catalog. `adds_columns` is of one run: its decoding may replace that of the folder."""
 
     format: Format = "parquet"
     isolation: str = "read_committed"
     decoding: dict[str, str | None] | None = None
     table: str | None = None
+    adds_columns: bool = field(default=False, compare=False)
 
     def to_json(self) -> bytes:
         read = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
@@ -64,10 +65,15 @@ class Settings:
         there = Settings.parse(data, root)
         for name in ("format", "isolation", "decoding", "table"):
             old, new = getattr(there, name), getattr(self, name)
-            if old != new:
+            if old != new and not (name == "decoding" and self.adds_columns and self._may_follow(there)):
                 raise ExportError(
                     f"{root} has an export with {name} {_shown(old)}, not {_shown(new)}: use the same or another folder"
                 )
+
+    def _may_follow(self, there: Settings) -> bool:
+        """Returns whether the decoding may replace another; the table decides on their columns."""
+        old, new = there.decoding or {}, self.decoding or {}
+        return not old or (old.get("kind") == new.get("kind") and set(old) <= set(new))
 
 
 def _shown(value: Any) -> str:
@@ -85,6 +91,10 @@ class Table(Protocol):
 
     def add(self, commit: Commit) -> None:
         """Adds the files of a document with its number, in one transaction."""
+        ...
+
+    def extend(self) -> None:
+        """Adds the columns that the files have and the table lacks. Raises ExportError if others differ."""
         ...
 
     def close(self) -> None:
@@ -130,8 +140,11 @@ class Committer:
             raise ExportError(f"{root} is in use by another export: {error.strerror}") from error
         try:
             place = os.path.join(root, layout.SETTINGS)
+            before = settings
             if disk.exists(place):  # it may have been created since the check
-                settings.check(disk.read_bytes(place), root)
+                data = disk.read_bytes(place)
+                settings.check(data, root)
+                before = Settings.parse(data, root)
             else:
                 cls._write(disk, place, settings.to_json())
             for folder in (own, root, os.path.dirname(os.path.abspath(root))):
@@ -142,6 +155,9 @@ class Committer:
             raise
         try:
             made._recover()
+            if before != settings and made.table is not None:
+                made.table.extend()
+                write_atomically(disk, place, settings.to_json())
         except BaseException:
             made._release()
             raise

@@ -52,6 +52,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="null",
         help="treatment of values that do not decode; dead-letter: also in the column `deadLetter`, with the error",
     )
+    parser.add_argument(
+        "--add-columns", action="store_true", help="the table gets the new fields of the schema, which it lacks"
+    )
 
 
 def check(parsed: argparse.Namespace) -> None:
@@ -124,7 +127,7 @@ def _of_source(parsed: argparse.Namespace, writers: SchemaSource) -> Decoding:
 
     place = arguments.objects(parsed.to, dict(parsed.store_conf), parsed.file_bytes or 0, parsed.paths)
     before = stored(parsed.to, None if place is None else place.files())
-    own = before.decoding if before is not None else None
+    own = before.decoding if before is not None and not parsed.add_columns else None
     if own is not None and own.get("kind") == parsed.decode and (text := own.get("schema")) is not None:
         return of_identity(parsed.decode, text, writers)
     subject = ""

@@ -19,6 +19,7 @@ from ....storage.io.files import Files, SharedFiles
 from ...extras import needed
 from . import layout
 from .manifest import Commit, Exported, ExportedFile, ExportError
+from .new_columns import added
 from .ranges import Range, merged
 
 APP_ID = "ottla-export"
@@ -62,6 +63,16 @@ class DeltaTable:
     def version(self) -> int | None:
         """Returns the number of the last document whose files the table has, or None."""
         return self._table.transaction_version(APP_ID)
+
+    def extend(self) -> None:
+        """Adds columns and fields of structs, by a transaction without rows."""
+        try:
+            if added(pa.schema(self._table.schema().to_arrow()), self._schema):
+                empty = self._schema.empty_table()
+                self._lake.write_deltalake(self._table, empty, mode="append", schema_mode="merge")
+                self._table.update_incremental()
+        except self._error as error:
+            raise ExportError(f"the Delta table in {self._root} cannot be changed: {_line(error)}") from error
 
     def _modified_ms(self, file: ExportedFile) -> int:
         if self._is_remote:

@@ -8,7 +8,7 @@ partitions, its partition columns. Needs the extra `iceberg`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..iceberg_catalog import CatalogTable, as_error, in_folder, loaded, locatio
 from . import layout
 from .delta import offsets_json
 from .manifest import Commit, Exported, ExportedFile, ExportError, commits
+from .new_columns import added
 
 NUMBER = "ottla.number"
 OFFSETS = "ottla.offsets"
@@ -56,16 +57,31 @@ class IcebergTable:
         self._root = root
         self._of = of
         self._location = location_of(root)
+        self._columns = pa.schema([*schema, *layout.PARTITIONING])
         disk = files if files is not None else SharedFiles()
         self._catalog: Any = None
         try:
             with self._as_export_error("cannot be opened"):
                 self._catalog = loaded(of)
-                self._table = self._opened(pa.schema([*schema, *layout.PARTITIONING]), disk)
-            self.schema = _identified(pa.schema([*schema, *layout.PARTITIONING]), self._table.schema())
+                self._table = self._opened(self._columns, disk)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the files, with the field ids of the table. Raises ExportError for one that it lacks."""
+        return _identified(self._columns, self._table.schema())
+
+    def extend(self) -> None:
+        """Adds columns and fields of structs."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        with self._as_export_error("cannot be changed"):
+            new = {path.partition(".")[0] for path in added(schema_to_pyarrow(self._table.schema()), self._columns)}
+            if new:
+                with self._table.update_schema() as update:
+                    update.union_by_name(_numbered([one for one in self._columns if one.name in new]))
 
     def close(self) -> None:
         """Closes the connection to the catalog."""
@@ -86,8 +102,8 @@ class IcebergTable:
         from pyiceberg.partitioning import PartitionField, PartitionSpec
         from pyiceberg.transforms import IdentityTransform
 
-        numbers = count(1)  # the catalog assigns others, and changes those of the partitioning with them
-        made = pyarrow_to_schema(pa.schema([_with_id(one, lambda _: next(numbers), one.name) for one in schema]))
+        # The catalog assigns other numbers, and changes those of the partitioning with them.
+        made = pyarrow_to_schema(_numbered(schema))
         by = [
             PartitionField(made.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
             for number, name in enumerate(layout.PARTITIONING.names)
@@ -209,6 +225,12 @@ def _identified(schema: pa.Schema, by: Any) -> pa.Schema:
             raise ExportError(f"the Iceberg table has no column {path}") from None
 
     return pa.schema([_with_id(one, id_of, one.name) for one in schema])
+
+
+def _numbered(columns: Iterable[pa.Field]) -> pa.Schema:
+    """Returns the columns with ids, as a conversion to a schema of Iceberg needs them."""
+    numbers = count(1)
+    return pa.schema([_with_id(one, lambda _: next(numbers), one.name) for one in columns])
 
 
 def _with_id(of: pa.Field, id_of: Callable[[str], int], path: str) -> pa.Field:

@@ -34,8 +34,9 @@ class ExportSettings:
     properties `catalog` and is named `table`; by default the catalog is a SQLite file in the folder. `decoding`
     adds the column `decoded`; a value that does not decode is null and counted, or fails the export
     (`on_undecodable="fail"`), or is null and also in the column `deadLetter`, with the problem ("dead-letter"). All
-    runs into a folder have the same format, isolation and decoding. `codec` and sizes may differ: a file is closed
-    after `rows_per_file` rows, or after `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged
+    runs into a folder have the same format, isolation and decoding. With `add_columns` a decoding may follow that
+    has new fields: the table gets them, and older rows have null there. `codec` and sizes may differ: a file is
+    closed after `rows_per_file` rows, or after `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged
     batches, and logs them.
 
     A topic that was deleted and created again since its last export is refused; with `new_generation` it is exported
@@ -57,6 +58,7 @@ class ExportSettings:
     file_bytes: int = FILE_BYTES
     decoding: Decoding | None = None
     on_undecodable: OnUndecodable = "null"
+    add_columns: bool = False
     on_corrupt: OnCorrupt = "fail"
     new_generation: bool = False
     fail_on_loss: bool = False
@@ -75,6 +77,8 @@ class ExportSettings:
             raise ExportError("file_bytes and rows_per_file must be 1 or more")
         if self.format != "iceberg" and (self.table is not None or self.catalog is not None):
             raise ExportError(f"table and catalog are for the format iceberg, not {self.format}")
+        if self.add_columns and self.format == "parquet":
+            raise ExportError("add_columns is for tables: files of Parquet have no common schema")
         decoding = self.decoding
         if decoding is not None and self.format == "iceberg":
             decoding = replace(decoding, type=widened(decoding.type))
@@ -93,7 +97,7 @@ class ExportSettings:
         table = None
         if self.format == "iceberg":
             table = described(self.catalog_table(""), not self.catalog)
-        return FolderSettings(self.format, self.isolation, fields, table)
+        return FolderSettings(self.format, self.isolation, fields, table, adds_columns=self.add_columns)
 
     def catalog_table(self, root: str) -> CatalogTable:
         """Returns the Iceberg table of the export in this folder."""

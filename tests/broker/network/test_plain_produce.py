@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.network import plain_produce
 from ottla.broker.network.connections import ClientConnection, Connections
 from ottla.broker.network.plain_produce import PlainProduce
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -315,6 +316,29 @@ async def test_reader_at_the_end_is_woken(tmp_path: Path, taken: Counter[bool]) 
         assert taken[True] == 1
         _, response = await reader.receive()
         assert values(only(response).records) == [b"1"]
+
+
+async def test_more_partitions_than_are_remembered(
+    tmp_path: Path, taken: Counter[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were first stay, instead of each in turn being remembered and forgotten; at some time others come."""
+    monkeypatch.setattr(plain_produce, "KNOWN_MAX", 4)
+    monkeypatch.setattr(plain_produce, "FORGOTTEN_AFTER", 12)
+    async with running(tmp_path) as broker:
+        await broker.topic("t", 8)
+        client = await broker.client()
+
+        async def rounds(number: int, partitions: range) -> int:
+            before = taken[True]
+            for _ in range(number):
+                for index in partitions:
+                    assert not only(await client.call(produce(records(b"x"), "t", index), 9)).error_code
+            return taken[True] - before
+
+        assert await rounds(3, range(8)) == 2 * 4
+        assert await rounds(2, range(4, 8)) == 1 + 4, "the last request of before has made room"
+        (connection,) = broker.running.connections.open
+        assert connection._plain is not None and len(connection._plain._known) == 4
 
 
 async def test_deleted_topic_is_unknown(tmp_path: Path, taken: Counter[bool]) -> None:

@@ -95,6 +95,9 @@ class ATable:
     def close(self) -> None:
         pass
 
+    def extend(self) -> None:
+        raise AssertionError("every run has the same columns")
+
     @property
     def files(self) -> list[str]:
         return sorted(file.path for commit in self.commits for one in commit.exported for file in one.files)

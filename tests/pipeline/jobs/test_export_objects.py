@@ -24,7 +24,10 @@ from ottla.pipeline.jobs.export.delta import DeltaTable
 from ottla.pipeline.jobs.export.manifest import Commit, ExportError, exported_files
 from ottla.pipeline.jobs.export.object_commit import ObjectCommitter
 from ottla.pipeline.jobs.export.report import ExportReport
+from ottla.pipeline.jobs.export.settings import ExportSettings
+from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form
+from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.objects.files import ObjectFiles
 from ottla.protocol.records.batch import Record
 from ottla_testing.pipeline.export_samples import DAY_MS, NOW_MS, a_log, exported, rows_of
@@ -361,6 +364,29 @@ def test_export_delta_interrupted(
         assert sorted(name for name in visible(files) if name.endswith(".parquet")) == named
         read = table.to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
         assert read.column("value").to_pylist() == [row.value for row in expected]
+
+
+@pytest.mark.process
+def test_export_new_columns_in_store(source: Path, other: ObjectServer) -> None:
+    """The settings of the folder, an object, are replaced."""
+    files = other.files("columns")
+
+    def once(decoding: Decoding | None, *, add: bool) -> ExportReport:
+        settings = ExportSettings(format="delta", decoding=decoding, add_columns=add)
+        form = settings.form()
+        table = opener(files.root, form, None, other.place("columns"))
+        return run(source, files, form=form, settings=settings.of_folder(), table=table)
+
+    once(None, add=False)
+    for _ in range(2):
+        assert once(Decoding.json(), add=True).records == 0
+    assert once(Decoding.json(), add=False).records == 0
+    with pytest.raises(ExportError, match="with decoding json, not none"):
+        once(None, add=False)
+    from deltalake import DeltaTable as Lake
+
+    table = Lake(files.root, storage_options=delta_options(other))
+    assert "decoded" in [one.name for one in table.schema().fields]
 
 
 def delta_options(store: ObjectServer) -> dict[str, str]:

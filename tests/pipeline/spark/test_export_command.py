@@ -105,6 +105,7 @@ def test_export_invalid_arguments_refused(
             [logs, "--decode", "avro", "--schema", "x", *to],
             "it is not an Avro schema: Expecting value: line 1 column 1",
         ),
+        ([logs, "--add-columns", *to], "--add-columns needs --format delta or iceberg: files of Parquet have no"),
         ([logs, "--table", "a.b", *to], "--table needs --format iceberg"),
         ([logs, "--format", "iceberg", "--table", "a", *to], "--table a: it must be NAMESPACE.NAME"),
         ([logs, "--format", "iceberg", "--catalog", "rest", *to], "--catalog rest needs --catalog-conf uri=..."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_testing.bench import (
     embedded,
+    growth,
     limits,
     measures,
     observing,
@@ -19,6 +20,7 @@ NAMES = (
     *observing.NAMES,
     *pipeline_measures.NAMES,
     *limits.NAMES,
+    *growth.NAMES,
 )
 MEASURES = (
     *measures.MEASURES,
