@@ -53,6 +53,7 @@ MODULES = [
     "other_admins",
     "spark",
     "spark_sink",
+    "iceberg_rest",
     "spark_rewritten",
     "spark_moved",
     "top_screen",

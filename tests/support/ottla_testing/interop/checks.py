@@ -52,7 +52,8 @@ def program(name: str) -> str:
 
 
 def jars(name: str, artifacts: list[str], *, alone: bool = False) -> Path:
-    """Returns a folder with the jars of `group:artifact:version` and, unless `alone`, all that they need."""
+    """Returns a folder with the jars of `group:artifact:version[:classifier]` and, unless `alone`, all that they
+    need."""
     folder = OUT / name
     stamp = folder / "fetched"
     wanted = " ".join(artifacts)
@@ -61,7 +62,11 @@ def jars(name: str, artifacts: list[str], *, alone: bool = False) -> Path:
     maven = program("mvn")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    parts = [DEPENDENCY.format(*artifact.split(":"), ALONE if alone else "") for artifact in [*artifacts, *SLF4J]]
+    parts: list[str] = []
+    for artifact in [*artifacts, *SLF4J]:
+        group, own, version, *classifier = artifact.split(":")
+        more = f"<classifier>{classifier[0]}</classifier>" if classifier else ""
+        parts.append(DEPENDENCY.format(group, own, version, more + (ALONE if alone else "")))
     (folder / "pom.xml").write_text(POM.format("".join(parts)))
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     done = subprocess.run([maven, "-q", "-B", "-f", str(folder / "pom.xml"), *goal], capture_output=True, text=True)
