@@ -53,7 +53,12 @@ def path_of(location: str) -> str:
 
 def in_folder(folder: str, file: str) -> Mapping[str, str]:
     """Returns the properties of a catalog in a SQLite file, for a table in a folder."""
-    return {"type": "sql", "uri": f"sqlite:///{os.path.abspath(file)}", "warehouse": location_of(folder)}
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{os.path.abspath(file)}",
+        "warehouse": location_of(folder),
+        "py-io-impl": f"{__package__}.iceberg_files.SyncedFileIO",
+    }
 
 
 @contextmanager

@@ -133,8 +133,9 @@ class IcebergTable:
 
     def version(self) -> int | None:
         """Returns the number of the last document whose files the table has, or None."""
-        number = self._table.properties.get(NUMBER)
-        return int(number) if number is not None and number.isdecimal() else None
+        places: list[Any] = [self._table.properties, *(one.summary or {} for one in self._table.snapshots())]
+        texts = [place.get(NUMBER) for place in places]
+        return max((int(text) for text in texts if text is not None and text.isdecimal()), default=None)
 
     def add(self, commit: Commit) -> None:
         """Adds the files of a document, in one snapshot. Concurrent writes to the table do no harm."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -17,11 +18,13 @@ from ottla.pipeline.jobs.export.commit import Settings
 from ottla.pipeline.jobs.export.iceberg import IcebergTable, catalog_of, widened
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.settings import ExportSettings
-from ottla.pipeline.jobs.export.tables import opener
+from ottla.pipeline.jobs.export.tables import opener, with_columns
 from ottla.pipeline.jobs.export.tasks import Form
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.jobs.iceberg_catalog import CatalogTable, location_of, path_of
+from ottla.pipeline.jobs.iceberg_files import SyncedFileIO
 from ottla.protocol.records.batch import Header, Record
+from ottla.storage.io.files import DiskFiles, File
 from ottla_testing.pipeline.export_samples import DAY_MS, NOW_MS, a_log, checked, exported, iceberg, visible
 
 FORM = Form(format="iceberg")
@@ -217,6 +220,57 @@ def test_iceberg_changed_by_others(tmp_path: Path) -> None:
     assert exported(tmp_path / "data", root, form=FORM, settings=SETTINGS).records == 2
     with iceberg(root) as table:
         assert sorted(table.scan().to_arrow().column("offset").to_pylist()) == list(range(6))
+
+
+def test_iceberg_number_of_snapshot_without_property(tmp_path: Path) -> None:
+    """The property may be removed: the snapshots have the number, too."""
+    root = lake(tmp_path)
+    with iceberg(root) as table, table.transaction() as transaction:
+        transaction.remove_properties("ottla.number")
+    opened = IcebergTable(str(root), layout.SCHEMA, catalog_of(str(root)))
+    assert opened.version() == 1
+    opened.close()
+
+
+def test_iceberg_metadata_durable_before_catalog_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    synced: list[str] = []
+    named: list[str] = []
+
+    class Noting(DiskFiles):
+        def open(self, path: str, *, create: bool = False) -> File:
+            synced.append(path)
+            return super().open(path, create=create)
+
+        def sync_directory(self, path: str) -> None:
+            synced.append(path)
+            super().sync_directory(path)
+
+    whole = SqlCatalog.commit_table
+
+    def commit(*arguments: Any) -> Any:
+        done = whole(*arguments)
+        named.append(path_of(done.metadata_location))
+        written = {str(path) for path in (tmp_path / "lake" / "metadata").iterdir()}
+        assert written <= set(synced) and named[-1] in written and str(tmp_path / "lake" / "metadata") in synced
+        return done
+
+    monkeypatch.setattr(SyncedFileIO, "files", Noting())
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit)
+    lake(tmp_path)
+    assert len(named) == 1 and str(tmp_path / "lake") in synced
+
+
+def test_iceberg_columns_travel_to_workers(tmp_path: Path) -> None:
+    root = lake(tmp_path)
+    with iceberg(root) as table:
+        columns = IcebergTable(str(root), layout.SCHEMA, catalog_of(str(root)))
+        form = with_columns(FORM, columns)
+        columns.close()
+        ids = {one.name: str(one.field_id).encode() for one in table.schema().fields}
+    back = pickle.loads(pickle.dumps(form))
+    assert {one.name: one.metadata[b"PARQUET:field_id"] for one in back.columns} == ids
 
 
 def test_locations() -> None:
