@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -34,6 +35,7 @@ except SetupError as error:
 finally:
     spark.stop()
 """
+Start = Callable[..., subprocess.CompletedProcess[str]]
 BIN = Path(sys.executable).parent
 SETTINGS = [word for setting in (*CONF, "spark.task.maxFailures=1") for word in ("--conf", setting)]
 
@@ -88,35 +90,26 @@ def exported(lake: Path) -> list[str]:
     return [value.decode() for file in files for value in pq.ParquetFile(file).read().column("value").to_pylist()]
 
 
-def test_jobs_with_master_run_on_workers(url: str, logs: str, tmp_path: Path) -> None:
-    done = ottla(url, tmp_path, "audit", logs)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+def audited_and_exported(url: str, logs: str, bare_python: str, cwd: Path, start: Start) -> None:
+    done = start(url, cwd, "audit", logs)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "no errors"
-    lake = tmp_path / "lake"
-    done = ottla(url, tmp_path, "export", logs, "--to", str(lake), "--decode", "json", "--schema", "id BIGINT")
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    lake = cwd / f"lake-{start.__name__}"
+    done = start(url, cwd, "export", logs, "--to", str(lake), "--decode", "json", "--schema", "id BIGINT")
+    assert done.returncode == 0, done.stderr
     assert exported(lake) == [f'{{"id":{n}}}' for n in range(10)] * 2
+
+
+def imported(url: str, logs: str, bare_python: str, cwd: Path) -> None:
+    lake = cwd / "lake-submit"
     with Embedded() as broker:
-        done = ottla(url, tmp_path, "import", str(lake), "--bootstrap-server", broker.bootstrap)
+        done = ottla(url, cwd, "import", str(lake), "--bootstrap-server", broker.bootstrap)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         assert [len(broker.records(topic)) for topic in ("orders", "users")] == [10, 10]
 
 
-def test_jobs_with_spark_submit_run_on_workers(url: str, logs: str, tmp_path: Path) -> None:
-    done = submit(url, tmp_path, "audit", logs)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "no errors"
-    lake = tmp_path / "lake"
-    done = submit(url, tmp_path, "export", logs, "--to", str(lake))
-    assert done.returncode == 0, done.stderr
-    assert exported(lake) == [f'{{"id":{n}}}' for n in range(10)] * 2
-
-
-@pytest.mark.parametrize("start", [ottla, submit])
-def test_workers_without_ottla_are_one_line(
-    start: Callable[..., subprocess.CompletedProcess[str]], url: str, logs: str, bare_python: str, tmp_path: Path
-) -> None:
-    done = start(url, tmp_path, "audit", logs, PYSPARK_PYTHON=bare_python, PYSPARK_DRIVER_PYTHON=sys.executable)
+def workers_without_ottla(url: str, logs: str, bare_python: str, cwd: Path, start: Start) -> None:
+    done = start(url, cwd, "audit", logs, PYSPARK_PYTHON=bare_python, PYSPARK_DRIVER_PYTHON=sys.executable)
     (line,) = own_lines(done)
     assert line.startswith(f"ottla pipeline audit: the workers' Python, {bare_python}, has no module ottla: set PYSP")
     assert done.returncode == 2
@@ -124,28 +117,48 @@ def test_workers_without_ottla_are_one_line(
         assert (done.stdout, done.stderr) == ("", f"{line}\n")
 
 
-def test_workers_without_that_python_are_one_line(url: str, logs: str, tmp_path: Path) -> None:
-    missing = str(tmp_path / "no" / "python")
-    done = ottla(url, tmp_path, "audit", logs, PYSPARK_PYTHON=missing)
+def workers_without_that_python(url: str, logs: str, bare_python: str, cwd: Path) -> None:
+    missing = str(cwd / "no" / "python")
+    done = ottla(url, cwd, "audit", logs, PYSPARK_PYTHON=missing)
     assert done.stderr.startswith(f"ottla pipeline audit: the workers' Python, {missing}, cannot be run there: set ")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
-def test_driver_without_ottla_is_one_line(url: str, logs: str, bare_python: str, tmp_path: Path) -> None:
-    done = submit(url, tmp_path, "audit", logs, PYSPARK_PYTHON=bare_python)
+def driver_without_ottla(url: str, logs: str, bare_python: str, cwd: Path) -> None:
+    done = submit(url, cwd, "audit", logs, PYSPARK_PYTHON=bare_python)
     (line,) = own_lines(done)
     assert line.startswith(f"ottla pipeline: the driver's Python, {sys.executable}, has no module ottla")
     assert "Traceback" not in done.stdout + done.stderr and done.returncode == 2
 
 
-def test_session_and_sink_on_workers(url: str, bare_python: str, tmp_path: Path) -> None:
+def session_and_sink(url: str, logs: str, bare_python: str, cwd: Path) -> None:
     with Embedded() as broker:
         broker.create_topic("t", partitions=2)
         command = [sys.executable, "-c", PROGRAM, url, broker.bootstrap]
         conf = [*CONF, "spark.task.maxFailures=1"]
-        done = run([*command, "first", *conf], tmp_path)
+        done = run([*command, "first", *conf], cwd)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert len(broker.records("t")) == 20
-        done = run([*command, "second", *conf], tmp_path, PYSPARK_PYTHON=bare_python)
+        done = run([*command, "second", *conf], cwd, PYSPARK_PYTHON=bare_python)
         assert done.stdout.startswith(f"the workers' Python, {bare_python}, has no module "), done.stderr
         assert done.stdout.count("\n") == 1
+
+
+CASES: list[Callable[[str, str, str, Path], None]] = [
+    partial(audited_and_exported, start=submit),
+    partial(workers_without_ottla, start=ottla),
+    imported,
+    session_and_sink,
+    workers_without_that_python,
+    driver_without_ottla,
+    partial(audited_and_exported, start=ottla),
+    partial(workers_without_ottla, start=submit),
+]
+"""Each starts Spark once or twice. The first two are tried at the smallest size."""
+
+
+def test_standalone_master_with_two_workers(
+    url: str, logs: str, bare_python: str, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    for case in CASES[: max(2, scaled(len(CASES)))]:
+        case(url, logs, bare_python, tmp_path)
