@@ -273,7 +273,8 @@ def test_export_files_missing_at_driver_refused(source: Path) -> None:
 
 
 @pytest.mark.process
-def test_export_process_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_export_process_killed(tmp_path: Path, scaled: Callable[[int], int], kind: Format) -> None:
     """Killed by a signal, at any time: its lock is released at once, and the next run continues. Also with a table."""
     rng = random.Random(8)
     records = [[Record(n, NOW_MS, None, b"%d" % n, ()) for n in range(at, at + 4)] for at in range(0, 200, 4)]
@@ -281,7 +282,7 @@ def test_export_process_killed(tmp_path: Path, scaled: Callable[[int], int]) -> 
     child = [sys.executable, str(SUPPORT / "pipeline" / "export_child.py"), str(tmp_path / "data")]
     for turn in range(min(scaled(1), 10)):
         out = tmp_path / str(turn)
-        with subprocess.Popen([*child, str(out)], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen([*child, str(out), kind], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None and process.stdout.readline() == b"begun\n"
             steps_left = rng.randint(1, 12)
             while process.poll() is None and len(list((out / layout.MANIFEST).glob("*.json"))) < steps_left:
@@ -290,11 +291,11 @@ def test_export_process_killed(tmp_path: Path, scaled: Callable[[int], int]) -> 
         seen = [row.offset for row in rows(out)]
         assert seen == list(range(len(seen)))
         report = exported(
-            tmp_path / "data", out, settings=DELTA, form=Form(file_bytes=400, format="delta"), part_bytes=200
+            tmp_path / "data", out, settings=Settings(kind), form=Form(file_bytes=400, format=kind), part_bytes=200
         )
         assert report.skipped + report.records == 200 and report.skipped > 0
         assert [row.offset for row in checked(out)] == list(range(200))
-        assert delta_files(out) == visible(out)
+        assert files_of(out, kind) == visible(out)
 
 
 # --- tables
