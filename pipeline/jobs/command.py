@@ -112,6 +112,16 @@ def add_store_conf(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store-conf", action="append", type=setting, metavar="K=V", default=[], help=words)
 
 
+def check_store_conf(parsed: argparse.Namespace) -> None:
+    """Makes the places of `parsed.paths` in object stores known, and `parsed.store_conf` a dict. Raises UsageError,
+    StoreError, MissingExtra."""
+    from ..objects.logs import places_of
+
+    parsed.store_conf = dict(parsed.store_conf)
+    if not places_of(parsed.paths, parsed.store_conf) and parsed.store_conf:
+        raise UsageError("--store-conf needs the URL of an object store")
+
+
 def setting(text: str) -> tuple[str, str]:
     """The argparse type of an argument K=V."""
     key, equals, value = text.partition("=")

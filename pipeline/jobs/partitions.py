@@ -48,16 +48,18 @@ def topic_configs(paths: Sequence[str]) -> Configs | None:
     """Returns the topic configs from the metadata logs in these directories, or next to these partitions; None without
     any, as with ZooKeeper."""
     configs: Configs | None = None
-    for path in map(inspect.followed, paths):
+    for path in map(logs.followed, paths):
         above = [path] if inspect.partition_of(os.path.basename(path)) is None else [path, os.path.dirname(path)]
         for root in above:
-            folder = inspect.partition_folder(os.path.join(root, f"{metadata_values.TOPIC}-0"))
+            files = logs.files_of(root)
+            folder = inspect.partition_folder(os.path.join(root, f"{metadata_values.TOPIC}-0"), files)
             if folder is not None:
-                configs = {**(configs or {}), **metadata_values.topic_configs(metadata_log.values(folder))}
+                configs = {**(configs or {}), **metadata_values.topic_configs(metadata_log.values(folder, files))}
     return configs
 
 
 def topic_ids(root: str) -> dict[str, bytes]:
     """Returns the topic ids of the metadata log in a data directory; none without one."""
-    folder = inspect.partition_folder(os.path.join(root, f"{metadata_values.TOPIC}-0"))
-    return {} if folder is None else metadata_values.topic_ids(metadata_log.values(folder))
+    files = logs.files_of(root)
+    folder = inspect.partition_folder(os.path.join(root, f"{metadata_values.TOPIC}-0"), files)
+    return {} if folder is None else metadata_values.topic_ids(metadata_log.values(folder, files))

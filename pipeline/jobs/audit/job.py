@@ -12,7 +12,7 @@ directories at the same paths as the driver.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -32,16 +32,19 @@ def audit(
     records: bool = True,
     on_progress: ProgressCallback | None = None,
     now_ms: int | None = None,
+    store_conf: Mapping[str, str] | None = None,
 ) -> AuditReport:
     """Returns the findings in these data directories, or partition folders, of Ottla or of Apache Kafka.
 
     `topics`: only these, internal ones included; all if None. `records`: also checks the records in the batches.
     `on_progress` receives the progress (`spark_tasks.Meter` prints it). `now_ms`: the reference for the age of open
-    transactions, the clock if None. Raises ReadError for a path that is no data directory and for a missing topic;
+    transactions, the clock if None. Paths may be URLs of copies in an object store, with `store_conf` as its settings.
+    Raises ReadError for a path that is no data directory and for a missing topic;
     JobError if Spark fails.
     """
     began = time.monotonic()
-    planned = Audit([paths] if isinstance(paths, str) else paths, topics=topics, records=records)
+    given = [paths] if isinstance(paths, str) else paths
+    planned = Audit(given, topics=topics, records=records, store_conf=store_conf)
 
     def runner(items: Sequence[SegmentItem]) -> Iterable[tuple[SegmentItem, Packed]]:
         return run(spark, items, look_over, bytes_of=size_of, on_progress=on_progress, name="ottla audit")
@@ -57,10 +60,16 @@ def size_of(item: SegmentItem) -> int:
 
 
 def plan_text(
-    spark: SparkSession, paths: str | Sequence[str], *, topics: Sequence[str] | None = None, records: bool = True
+    spark: SparkSession,
+    paths: str | Sequence[str],
+    *,
+    topics: Sequence[str] | None = None,
+    records: bool = True,
+    store_conf: Mapping[str, str] | None = None,
 ) -> str:
     """Returns one line with the plan of an audit. Raises the errors of `audit`."""
-    planned = Audit([paths] if isinstance(paths, str) else paths, topics=topics, records=records)
+    given = [paths] if isinstance(paths, str) else paths
+    planned = Audit(given, topics=topics, records=records, store_conf=store_conf)
     partitions, segments, size = planned.amounts
     count = tasks(spark, planned.items(), bytes_of=size_of)
     what = "batches and their records" if records else "batches without their records"

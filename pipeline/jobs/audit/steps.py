@@ -8,7 +8,7 @@ findings are checked once more if a broker may be writing to the directory.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ....storage import inspect
@@ -17,6 +17,7 @@ from ....storage.check.facts import End, Finding, Run
 from ....storage.check.partition import Walk
 from ....storage.errors import StorageError
 from ...backend import ReadError
+from ...objects import logs
 from ..partitions import topic_configs, topic_ids
 from .producers import COORDINATOR, Producers
 from .report import AuditReport, DirectoryAudit, PartitionFacts
@@ -45,8 +46,16 @@ class Audit:
     """Makes its plan on creation; `report` does the rest, once. Raises ReadError for a path that cannot be audited, and
     for a named topic that does not exist."""
 
-    def __init__(self, paths: Sequence[str], *, topics: Sequence[str] | None = None, records: bool = True) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        topics: Sequence[str] | None = None,
+        records: bool = True,
+        store_conf: Mapping[str, str] | None = None,
+    ) -> None:
         self._records = records
+        self._objects = logs.places_of(paths, store_conf)
         self._roots = [_Root(path, chosen, topics, records) for path, chosen in _roots(paths).items()]
         named = {walked.folder.topic for root in self._roots for walked in root.partitions}
         for topic in topics or ():
@@ -62,7 +71,8 @@ class Audit:
 
     def items(self) -> list[SegmentItem]:
         """Returns all segments."""
-        return [item for number, root in enumerate(self._roots) for item in root.items(number)]
+        found = [item for number, root in enumerate(self._roots) for item in root.items(number)]
+        return [item._replace(objects=self._objects) for item in found]
 
     def report(self, runner: Runner = run_here, *, now_ms: int) -> AuditReport:
         """Runs the audit. `now_ms` is the reference for the age of open transactions."""
@@ -71,7 +81,7 @@ class Audit:
         again: list[SegmentItem] = []
         for number, root in enumerate(self._roots):
             root.end_look()
-            again += root.again(number)
+            again += [item._replace(objects=self._objects) for item in root.again(number)]
         for item, packed in runner(again) if again else ():
             self._roots[item.directory].partitions[item.partition].put(item.number, packed)
         return AuditReport([root.result() for root in self._roots], self._records, now_ms)
@@ -82,8 +92,8 @@ def _roots(paths: Sequence[str]) -> dict[str, set[str] | None]:
     found: dict[str, set[str] | None] = {}
     for path in paths:
         try:
-            path = inspect.followed(path)
-            folder = inspect.partition_folder(path)
+            path = logs.followed(path)
+            folder = inspect.partition_folder(path, logs.files_of(path))
         except StorageError as error:
             raise ReadError(str(error)) from error
         if folder is not None:
@@ -102,7 +112,13 @@ class _Root:
         self._is_whole = folders is None
         try:
             gaps = _gaps(path)
-            self.verification = Verification(path, deep=records, may_have_gaps=gaps, topic_ids=lambda: topic_ids(path))
+            self.verification = Verification(
+                path,
+                deep=records,
+                may_have_gaps=gaps,
+                topic_ids=lambda: topic_ids(path),
+                files=logs.files_of(path),
+            )
             # Read before the logs: writes made meanwhile are then in the logs only.
             self._beside = list(self.verification.other_findings())
         except (StorageError, OSError) as error:
@@ -255,7 +271,7 @@ class _Partition:
 
     def begin_again(self) -> bool:
         """Prepares a second check. Returns False if the partition was deleted."""
-        folder = inspect.partition_folder(self.folder.path)
+        folder = inspect.partition_folder(self.folder.path, logs.files_of(self.folder.path))
         if folder is None:
             self.is_there = False
             self._verification.forget(self.folder)

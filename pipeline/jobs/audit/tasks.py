@@ -16,6 +16,8 @@ from ....protocol.internal_records.layouts import problem_of
 from ....storage.check.facts import Bad, Event, Finding, SegmentTask
 from ....storage.check.segment import segment_events
 from ....storage.errors import StorageError
+from ...objects.logs import files_of, is_missing, use
+from ...objects.places import Place
 from .records import together
 
 FINDINGS_MAX = 1000
@@ -23,12 +25,14 @@ FINDINGS_MAX = 1000
 
 
 class SegmentItem(NamedTuple):
-    """One segment of a plan: indexes of the directory, of its partition, and of the segment there."""
+    """One segment of a plan: indexes of the directory, of its partition, and of the segment there. `objects`: the
+    places of logs in object stores."""
 
     directory: int
     partition: int
     number: int
     task: SegmentTask
+    objects: tuple[Place, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -53,10 +57,13 @@ class Packed:
 
 def look_over(item: SegmentItem) -> Packed:
     """Checks a segment. Raises nothing for damaged, unreadable or deleted files."""
+    use(item.objects)
+    path = item.task.segment.path
     try:
-        events = list(bounded(segment_events(item.task, opener=together, check=problem_of), item.task))
+        found = segment_events(item.task, files_of(path), opener=together, check=problem_of)
+        events = list(bounded(found, item.task))
     except (StorageError, OSError) as error:
-        return Packed(problem=str(error), is_gone=not os.path.lexists(item.task.segment.path))
+        return Packed(problem=str(error), is_gone=is_missing(path))
     return Packed(zlib.compress(pickle.dumps(events, pickle.HIGHEST_PROTOCOL), 1))
 
 

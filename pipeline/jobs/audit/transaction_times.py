@@ -19,6 +19,7 @@ from ....protocol.records.errors import CorruptRecords, InvalidRecords, Unsuppor
 from ....protocol.schema import spec
 from ....storage import inspect
 from ....storage.errors import StorageError
+from ...objects.logs import files_of
 
 TOPIC = "__transaction_state"
 ONGOING = 1
@@ -44,7 +45,7 @@ def begun_ms(root: str) -> dict[OpenInPartition, int]:
     A hanging transaction (KIP-664) is none of them: the coordinator has ended it, or has another one of the producer.
     """
     newest: dict[bytes, TransactionLogValue | None] = {}
-    for folder in inspect.partitions(root):
+    for folder in inspect.partitions(root, files_of(root)):
         if folder.topic == TOPIC:
             for key, value in _records(folder):
                 newest[key] = _parsed(key, value)
@@ -84,7 +85,7 @@ def _parsed(key: bytes, value: bytes | None) -> TransactionLogValue | None:
 def _records(folder: inspect.PartitionFolder) -> Iterator[tuple[bytes, bytes | None]]:
     for segment in folder.segments:
         try:
-            with inspect.FileSource(segment.path) as source:
+            with inspect.FileSource(segment.path, files_of(segment.path)) as source:
                 for found in inspect.entries(source):
                     if not isinstance(found, inspect.Damage):
                         yield from _of_entry(source, found)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ....protocol.internal_records.metadata_values import Configs
 from ....storage import inspect
 from ...backend import ReadError, TopicPartition
+from ...objects.logs import places_of
+from ...objects.places import Place
 from ...readers.files import indexes
 from ...readers.files.windows import Gone, LogFile
 from ..partitions import chosen, topic_configs
@@ -26,7 +28,7 @@ PIECE_BYTES = 64 << 20
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
     """A segment from byte `start` to `end`, each the start of an entry or the end of the file. `is_newest`: the end is
-    the partition's end, to which a broker may be writing."""
+    the partition's end, to which a broker may be writing. `objects`: the places of logs in object stores."""
 
     topic: str
     partition: int
@@ -34,6 +36,7 @@ class SegmentPiece:
     start: int
     end: int
     is_newest: bool = False
+    objects: tuple[Place, ...] = ()
 
     @property
     def key(self) -> TopicPartition:
@@ -71,14 +74,17 @@ def plan(
     topics: Sequence[str] | None = None,
     like: re.Pattern[str] | None = None,
     piece_bytes: int = PIECE_BYTES,
+    store_conf: Mapping[str, str] | None = None,
 ) -> Plan:
     """Returns the pieces of these log directories and partition folders: of `topics`, of topics whose full name matches
-    `like`, or of all. Raises the errors of `chosen`."""
+    `like`, or of all. They may be copies in an object store, with `store_conf` as its settings. Raises the errors of
+    `chosen`, StoreError."""
+    objects = places_of(paths, store_conf)
     picked = chosen(paths, topics=topics, like=like)
     made = Plan(list(paths), picked, configs=topic_configs(paths))
     for folder in picked:
         for segment in folder.segments:
-            made.pieces += _pieces(folder, segment, piece_bytes)
+            made.pieces += [replace(piece, objects=objects) for piece in _pieces(folder, segment, piece_bytes)]
     return made
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import struct
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ from ....protocol.records.batch import CODEC_BITS, CONTROL_BIT, HEADER_BYTES, LO
 from ....protocol.records.layout import LENGTH_AT, PREFIX_BYTES
 from ....storage import inspect
 from ....storage.errors import StorageError
+from ...objects.logs import files_of, is_missing, use
 from ...readers import columnar
 from ...readers.columnar import Options, Rows
 from .facts import Amount, Damaged, Facts, Sizes, Times, bin_of, merge
@@ -40,12 +40,13 @@ Bools = npt.NDArray[np.bool_]
 
 def count(piece: SegmentPiece) -> Facts:
     """Counts a piece. A deleted file counts as gone, an unreadable one as damage. Raises nothing."""
+    use(piece.objects)
     counter = _Counter(piece)
     try:
-        with inspect.FileSource(piece.path) as source, _no_collecting():
+        with inspect.FileSource(piece.path, files_of(piece.path)) as source, _no_collecting():
             counter.read(source)
     except (StorageError, OSError) as error:
-        if os.path.lexists(piece.path):
+        if not is_missing(piece.path):
             counter.lost(piece.start, piece.size_bytes, str(error))
         else:  # deleted by retention or the cleaner
             counter.facts.gone += 1

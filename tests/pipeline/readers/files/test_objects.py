@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition, Wanted
+from ottla.pipeline.jobs.audit.steps import Audit
+from ottla.pipeline.jobs.audit.tasks import Packed, SegmentItem, look_over
+from ottla.pipeline.jobs.census import plan as census
+from ottla.pipeline.jobs.census.facts import merge
+from ottla.pipeline.jobs.census.tasks import count
 from ottla.pipeline.objects.logs import files_of, is_missing, places_of
 from ottla.pipeline.objects.tree import AHEAD_BYTES
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.files.batch_backend import BatchBackend
-from ottla_testing.pipeline.export_samples import a_log
+from ottla_testing.pipeline.export_samples import NOW_MS, a_log
 from ottla_testing.pipeline.object_server import BUCKET, KEYS, ObjectServer, object_server
 from ottla_testing.pipeline.read_samples import some
 
@@ -136,3 +142,25 @@ def test_objects_removed_meanwhile_are_lost_data(tmp_path: Path, store: ObjectSe
     with pytest.raises(ReadError, match=r"t-0: offsets 0 to \d+ no longer exist: the log now begins at offset"):
         list(pieces[0].read())
     assert sum(rows.num_rows for rows in pieces[1].read()) > 0
+
+
+def test_census_of_objects_equals_files(directory: Path, store: ObjectServer) -> None:
+    url = f"s3://{BUCKET}/data"
+    made = [census.plan([str(directory)], piece_bytes=3000)]
+    made.append(census.plan([url], piece_bytes=3000, store_conf=store.conf))
+    facts = [merge([count(pickle.loads(pickle.dumps(piece))) for piece in one.pieces]) for one in made]
+    assert facts[0].damaged == facts[1].damaged and facts[0] == facts[1]
+    assert [one.key for one in made[0].pieces] == [one.key for one in made[1].pieces]
+    assert made[0].configs == made[1].configs
+
+
+def test_audit_of_objects_equals_files(directory: Path, store: ObjectServer) -> None:
+    url = f"s3://{BUCKET}/data"
+    there = Audit([url], store_conf=store.conf).report(as_tasks, now_ms=NOW_MS).to_json()
+    here = Audit([str(directory)]).report(as_tasks, now_ms=NOW_MS).to_json()
+    assert there.replace(url, str(directory)) == here and '"topic": "transactions"' in here
+
+
+def as_tasks(items: Sequence[SegmentItem]) -> Iterator[tuple[SegmentItem, Packed]]:
+    for item in items:
+        yield item, look_over(pickle.loads(pickle.dumps(item)))
