@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 from ottla.pipeline.backend import OffsetRange, TopicPartition
 from ottla.pipeline.readers.files import FileBackend
@@ -81,7 +82,7 @@ def consumed(log: PartitionLog, offset: int) -> list[int]:
     return found
 
 
-def committed(folder: Path, start: int = 0, end: int | None = None, **options: int) -> list[int]:
+def committed(folder: Path, start: int = 0, end: int | None = None, **options: Any) -> list[int]:
     backend = FileBackend([str(folder)], **options)
     stop = backend.latest([KEY], committed=False)[KEY] if end is None else end
     pieces = backend.pieces([OffsetRange(*KEY, start, stop)], wanted("offset", committed=True))
