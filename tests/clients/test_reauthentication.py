@@ -148,8 +148,15 @@ class Records:
         return continues
 
 
-@each("word", ["sasl_plaintext", "oauth_plaintext"])
-@each("library", ["confluent-kafka", "kafka-python", "ottla"])
+@each(
+    "library, word",
+    [
+        ("confluent-kafka", "oauth_plaintext"),
+        ("kafka-python", "sasl_plaintext"),
+        ("ottla", "sasl_plaintext"),
+        ("ottla", "oauth_plaintext"),
+    ],
+)
 def test_transaction_stays_open_while_its_session_is_renewed(library: str, word: str) -> None:
     with Embedded(security=word, configs={"connections.max.reauth.ms": str(SESSION_MS)}) as broker:
         records = Records(broker, broker.create_topic())

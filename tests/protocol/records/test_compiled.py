@@ -46,7 +46,12 @@ def test_tests_of_records_pass_with_the_compiled_module(tmp_path: Path) -> None:
     (module,) = source.glob("built/ottla/protocol/records/walk*.so")
     files = [str(ROOT / "tests" / "protocol" / "records" / f"{name}.py") for name in TESTS]
     outcome = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(module), *files], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PROGRAM, str(module), *files],
+        cwd=ROOT,
+        env={**os.environ, "OTTLA_TEST_SCALE": "0.1"},  # the same laws run with the plain module
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert outcome.returncode == 0, outcome.stdout[-4000:] + outcome.stderr[-2000:]
     assert " passed" in outcome.stdout
