@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ...protocol.arguments import add_bootstrap, add_command_config
 from ..extras import SetupError, require
 
 if TYPE_CHECKING:
@@ -71,6 +72,26 @@ class Job(NamedTuple):
 def add_paths(parser: argparse.ArgumentParser) -> None:
     """Adds PATH..., as `parsed.paths`."""
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a log directory, or the folder of a partition")
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of records in log directories or brokers; `source` checks them."""
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
+    add_bootstrap(parser, help="read from running brokers instead of PATH")
+    add_command_config(parser)
+    parser.add_argument(
+        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
+    )
+
+
+def source(parsed: argparse.Namespace) -> Settings | list[str]:
+    """Returns the configs of a client of the brokers, or the paths of log directories. Raises UsageError."""
+    if bool(parsed.paths) == bool(parsed.bootstrap_server):
+        raise UsageError("give either PATH or --bootstrap-server")
+    if (parsed.kafka or parsed.command_config) and not parsed.bootstrap_server:
+        raise UsageError("--kafka and --command-config need --bootstrap-server")
+    brokers = parsed.bootstrap_server
+    return configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
 
 
 def add_catalog(parser: argparse.ArgumentParser, default: str) -> None:

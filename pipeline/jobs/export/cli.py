@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ....protocol.arguments import add_bootstrap, add_command_config
 from ...cluster import context_of
 from ...extras import require
 from ..command import (
@@ -14,12 +13,12 @@ from ..command import (
     Report,
     UsageError,
     add_catalog,
+    add_source,
     add_store_conf,
     check_catalog,
     chosen_topics,
-    configs,
     pattern,
-    setting,
+    source,
 )
 from . import decoding_arguments
 
@@ -32,12 +31,7 @@ CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
-    add_bootstrap(parser, help="read from running brokers instead of PATH")
-    add_command_config(parser)
-    parser.add_argument(
-        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
-    )
+    add_source(parser)
     parser.add_argument("--to", required=True, metavar="FOLDER", help="export here; a second run adds new records")
     add_store_conf(parser)
     parser.add_argument(
@@ -69,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parsed: argparse.Namespace) -> None:
-    if bool(parsed.paths) == bool(parsed.bootstrap_server):
-        raise UsageError("give either PATH or --bootstrap-server")
-    if (parsed.kafka or parsed.command_config) and not parsed.bootstrap_server:
-        raise UsageError("--kafka and --command-config need --bootstrap-server")
-    brokers = parsed.bootstrap_server
-    parsed.source = configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
+    parsed.source = source(parsed)
     decoding_arguments.check(parsed)
     if parsed.add_columns and parsed.format == "parquet":
         raise UsageError("--add-columns needs --format delta or iceberg: files of Parquet have no common schema")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ....protocol.arguments import add_bootstrap, add_command_config
 from ....protocol.mistakes import FAILED
-from ..command import Job, PlanCallback, Report, UsageError, add_catalog, check_catalog, configs, pattern, setting
+from ..command import Job, PlanCallback, Report, add_catalog, add_source, check_catalog, pattern, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,12 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
-    add_bootstrap(parser, help="read from running brokers instead of PATH")
-    add_command_config(parser)
-    parser.add_argument(
-        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a config of the client"
-    )
+    add_source(parser)
     parser.add_argument("--export", required=True, metavar="FOLDER", help="the folder of the export")
     add_catalog(parser, "default: that of the folder")
     parser.add_argument(
@@ -30,12 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parsed: argparse.Namespace) -> None:
-    if bool(parsed.paths) == bool(parsed.bootstrap_server):
-        raise UsageError("give either PATH or --bootstrap-server")
-    if (parsed.kafka or parsed.command_config) and not parsed.bootstrap_server:
-        raise UsageError("--kafka and --command-config need --bootstrap-server")
-    brokers = parsed.bootstrap_server
-    parsed.source = configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
+    parsed.source = source(parsed)
     pattern(parsed)
     from ..export import arguments
     from .plan import folder_settings
