@@ -21,11 +21,13 @@ from ..command import (
     source,
 )
 from . import decoding_arguments
+from .decoding_arguments import PARTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..spark_tasks import ProgressCallback
+    from .commit import Settings
 
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
@@ -52,7 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--codec", choices=CODECS, default="zstd", help="compression of the files")
     parser.add_argument("--rows-per-file", type=int, metavar="N", help="most rows of a file")
     parser.add_argument("--file-bytes", type=int, metavar="N", help="close a file after so many bytes of records")
-    decoding_arguments.add(parser)
+    decoding_arguments.add(parser, to="into the column `decoded`")
+    parser.add_argument(
+        "--undecodable",
+        choices=("null", "fail", "dead-letter"),
+        default="null",
+        help="treatment of values and keys that do not decode; dead-letter: also in a column, with the error",
+    )
+    parser.add_argument(
+        "--add-columns", action="store_true", help="the table gets the new fields of the schema, which it lacks"
+    )
     parser.add_argument("--on-corrupt", choices=("fail", "skip"), default="fail", help="treatment of damaged batches")
     parser.add_argument(
         "--new-generation", action="store_true", help="export recreated topics next to their old generation"
@@ -64,6 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(parsed: argparse.Namespace) -> None:
     parsed.source = source(parsed)
+    if parsed.undecodable == "dead-letter" and parsed.decode is None and parsed.decode_key is None:
+        raise UsageError("--undecodable dead-letter needs --decode")
     decoding_arguments.check(parsed)
     if parsed.add_columns and parsed.format == "parquet":
         raise UsageError("--add-columns needs --format delta or iceberg: files of Parquet have no common schema")
@@ -76,17 +89,22 @@ def check(parsed: argparse.Namespace) -> None:
     from . import arguments
 
     parsed.to = arguments.folder(parsed.to)
-    arguments.objects(parsed.to, dict(parsed.store_conf), parsed.file_bytes or 0, parsed.paths)
+    parsed.place = arguments.objects(parsed.to, dict(parsed.store_conf), parsed.file_bytes or 0, parsed.paths)
     arguments.check_folder(parsed.to, parsed.format, parsed.paths)
     parsed.starting = arguments.limit(parsed.starting, "--from")
     parsed.ending = arguments.limit(parsed.ending, "--until")
-    if parsed.schema is not None:
-        parsed.schema = arguments.schema_text(parsed.schema)
-    parsed.decoding = decoding_arguments.decoding(parsed)
+    parsed.decodings = [decoding_arguments.decoding(parsed, part, lambda: _before(parsed)) for part in PARTS]
     if parsed.paths:
         chosen_topics(parsed)
     else:
         pattern(parsed)
+
+
+def _before(parsed: argparse.Namespace) -> Settings | None:
+    """Returns the settings of the earlier export into the folder, whose columns this one has, too; None without."""
+    from .commit import stored
+
+    return None if parsed.add_columns else stored(parsed.to, None if parsed.place is None else parsed.place.files())
 
 
 def run(
@@ -95,9 +113,10 @@ def run(
     from . import job
     from .settings import ExportSettings
 
-    if parsed.schema is not None and decoding_arguments.is_ddl(parsed):
+    if any(part.is_ddl(parsed) for part in PARTS):
         context_of(spark)  # Spark parses the schema, so it must have started
-        parsed.decoding = job.json_schema(parsed.schema, parsed.decode)
+        made = [decoding_arguments.of_spark(parsed, part) for part in PARTS]
+        parsed.decodings = [one or two for one, two in zip(made, parsed.decodings, strict=True)]
     sizes: dict[str, Any] = {} if parsed.file_bytes is None else {"file_bytes": parsed.file_bytes}
     settings = ExportSettings(
         topics=parsed.topic,
@@ -110,7 +129,8 @@ def run(
         catalog=parsed.catalog_properties,
         codec=parsed.codec,
         rows_per_file=parsed.rows_per_file,
-        decoding=parsed.decoding,
+        decoding=parsed.decodings[0],
+        key_decoding=parsed.decodings[1],
         on_undecodable=parsed.undecodable,
         add_columns=parsed.add_columns,
         on_corrupt=parsed.on_corrupt,

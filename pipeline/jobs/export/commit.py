@@ -32,19 +32,28 @@ group."""
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that all runs into a folder share. `decoding` describes the decoding of values, None without;
-    `table` a table in a catalog. `adds_columns` is of one run: its decoding may replace that of the folder."""
+    """The settings that all runs into a folder share. `decoding` and `key_decoding` describe the decoding of values and
+    keys, None without; `table` a table in a catalog. `adds_columns` is of one run: its decodings may replace those of
+    the folder."""
 
     format: Format = "parquet"
     isolation: str = "read_committed"
     decoding: dict[str, str | None] | None = None
     table: str | None = None
+    key_decoding: dict[str, str | None] | None = None
     adds_columns: bool = field(default=False, compare=False)
 
     def to_json(self) -> bytes:
-        read = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
+        read: dict[str, Any] = {
+            "version": 1,
+            "format": self.format,
+            "isolation": self.isolation,
+            "decoding": self.decoding,
+        }
         if self.table is not None:
             read["table"] = self.table
+        if self.key_decoding is not None:
+            read["key_decoding"] = self.key_decoding
         return json.dumps(read, indent=1).encode() + b"\n"
 
     @classmethod
@@ -53,7 +62,8 @@ class Settings:
         try:
             read = json.loads(data)
             version = read["version"]
-            there = cls(read["format"], read["isolation"], read["decoding"], read.get("table"))
+            more = (read.get("table"), read.get("key_decoding"))
+            there = cls(read["format"], read["isolation"], read["decoding"], *more)
         except (ValueError, TypeError, KeyError) as error:
             raise ExportError(f"{root}/{layout.SETTINGS} is not a valid settings file: {error}") from error
         if version != 1:
@@ -63,17 +73,21 @@ class Settings:
     def check(self, data: bytes, root: str) -> None:
         """Compares with the settings of a folder. Raises ExportError if they differ."""
         there = Settings.parse(data, root)
-        for name in ("format", "isolation", "decoding", "table"):
+        for name in ("format", "isolation", "decoding", "table", "key_decoding"):
             old, new = getattr(there, name), getattr(self, name)
-            if old != new and not (name == "decoding" and self.adds_columns and self._may_follow(there)):
+            if old != new and not (name in _DECODINGS and self.adds_columns and _may_follow(old or {}, new or {})):
                 raise ExportError(
-                    f"{root} has an export with {name} {_shown(old)}, not {_shown(new)}: use the same or another folder"
+                    f"{root} has an export with {name.replace('_', ' ')} {_shown(old)}, not {_shown(new)}:"
+                    " use the same or another folder"
                 )
 
-    def _may_follow(self, there: Settings) -> bool:
-        """Returns whether the decoding may replace another; the table decides on their columns."""
-        old, new = there.decoding or {}, self.decoding or {}
-        return not old or (old.get("kind") == new.get("kind") and set(old) <= set(new))
+
+_DECODINGS = ("decoding", "key_decoding")
+
+
+def _may_follow(old: dict[str, str | None], new: dict[str, str | None]) -> bool:
+    """Returns whether a decoding may replace another; the table decides on their columns."""
+    return not old or (old.get("kind") == new.get("kind") and set(old) <= set(new))
 
 
 def _shown(value: Any) -> str:

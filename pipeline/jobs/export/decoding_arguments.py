@@ -1,4 +1,4 @@
-"""The arguments of an export that choose how values are decoded, and where their schemas are.
+"""The arguments of an export that choose how values and keys are decoded, and where their schemas are.
 
 The columns are those of `--schema`; else of the earlier export into the folder, so that a new version of a schema does
 not end an export that continues; else of the latest version in the registry.
@@ -7,14 +7,40 @@ not end an export that continues; else of the latest version in the registry.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...extras import require
 from ..command import UsageError
 
 if TYPE_CHECKING:
+    from .commit import Settings
     from .value_columns import Decoding
     from .value_schemas.found import Schema, SchemaSource
+
+
+class Part(NamedTuple):
+    """A part of a record, and its flags."""
+
+    word: str
+    decode: str
+    schema: str
+    subject: str
+    message: str
+
+    def given(self, parsed: argparse.Namespace, flag: str) -> Any:
+        """Returns the value of a flag of this part, None without."""
+        return getattr(parsed, flag[2:].replace("-", "_"))
+
+    def is_ddl(self, parsed: argparse.Namespace) -> bool:
+        """Returns whether the schema is columns in Spark's form."""
+        kind, schema = self.given(parsed, self.decode), self.given(parsed, self.schema)
+        return schema is not None and kind.startswith("json") and not schema.lstrip().startswith("{")
+
+
+VALUE = Part("value", "--decode", "--schema", "--subject", "--message")
+KEY = Part("key", "--decode-key", "--key-schema", "--key-subject", "--key-message")
+PARTS = (VALUE, KEY)
 
 KINDS = (
     "json",
@@ -29,9 +55,9 @@ _SOURCES = ("schema_registry", "schemas")
 _TYPES = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments."""
-    parser.add_argument("--decode", choices=KINDS, help="decode values into the column `decoded`")
+def add(parser: argparse.ArgumentParser, *, to: str) -> None:
+    """Adds the arguments of values and keys. `to` are the words for what values are decoded for."""
+    parser.add_argument("--decode", choices=KINDS, help=f"decode values {to}")
     parser.add_argument(
         "--schema",
         metavar="TEXT|@FILE",
@@ -46,67 +72,76 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schemas", metavar="FOLDER", help="the same, as files: 12.avsc, 12.proto, 12.json")
     parser.add_argument("--subject", metavar="NAME", help="whose latest schema has the columns; default TOPIC-value")
     parser.add_argument("--message", metavar="NAME", help="the Protobuf message of the columns; default the first one")
-    parser.add_argument(
-        "--undecodable",
-        choices=("null", "fail", "dead-letter"),
-        default="null",
-        help="treatment of values that do not decode; dead-letter: also in the column `deadLetter`, with the error",
-    )
-    parser.add_argument(
-        "--add-columns", action="store_true", help="the table gets the new fields of the schema, which it lacks"
-    )
+    parser.add_argument("--decode-key", choices=KINDS, help="the same for keys, with the same registry or folder")
+    parser.add_argument("--key-schema", metavar="TEXT|@FILE", help="as --schema, of keys")
+    parser.add_argument("--key-subject", metavar="NAME", help="as --subject; default TOPIC-key")
+    parser.add_argument("--key-message", metavar="NAME", help="as --message, of keys")
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Checks what goes together. Raises UsageError, MissingExtra."""
-    kind = parsed.decode
-    given = [name for name in ("schema", *_SOURCES, "subject", "message") if getattr(parsed, name) is not None]
-    if kind is None and (given or parsed.undecodable == "dead-letter"):
-        raise UsageError(f"{_flag(given[0]) if given else '--undecodable dead-letter'} needs --decode")
-    if kind is None:
-        return
-    family, is_framed = kind.partition("-")[0], kind.endswith("-confluent")
-    sources = [name for name in _SOURCES if name in given]
+    """Checks what goes together, and reads the schemas that are files. Raises UsageError, MissingExtra, ExportError."""
+    from .arguments import schema_text
+
+    kinds = [part.given(parsed, part.decode) for part in PARTS]
+    sources = [name for name in _SOURCES if getattr(parsed, name) is not None]
     if len(sources) == 2:
         raise UsageError("give either --schema-registry or --schemas, not both")
-    if sources and not is_framed:
-        raise UsageError(f"{_flag(sources[0])} needs --decode json-confluent, avro-confluent or protobuf-confluent")
+    if sources and not any(kind is not None and kind.endswith("-confluent") for kind in kinds):
+        wanted = "json-confluent, avro-confluent or protobuf-confluent" if any(kinds) else ""
+        raise UsageError(f"--{sources[0].replace('_', '-')} needs --decode {wanted}".rstrip())
     if parsed.schema_registry_config is not None and not parsed.schema_registry:
         raise UsageError("--schema-registry-config needs --schema-registry")
-    if parsed.subject is not None and not parsed.schema_registry:
-        raise UsageError("--subject needs --schema-registry")
-    if parsed.message is not None and family != "protobuf":
-        raise UsageError("--message needs --decode protobuf or protobuf-confluent")
-    if family != "json" and parsed.schema is None and not sources:
+    for part in PARTS:
+        _check(parsed, part, has_source=bool(sources))
+        if (schema := part.given(parsed, part.schema)) is not None:
+            setattr(parsed, part.schema[2:].replace("-", "_"), schema_text(schema))
+
+
+def _check(parsed: argparse.Namespace, part: Part, *, has_source: bool) -> None:
+    kind = part.given(parsed, part.decode)
+    given = [flag for flag in (part.schema, part.subject, part.message) if part.given(parsed, flag) is not None]
+    if kind is None:
+        if given:
+            raise UsageError(f"{given[0]} needs {part.decode}")
+        return
+    family, is_framed = kind.partition("-")[0], kind.endswith("-confluent")
+    if part.subject in given and not parsed.schema_registry:
+        raise UsageError(f"{part.subject} needs --schema-registry")
+    if part.message in given and family != "protobuf":
+        raise UsageError(f"{part.message} needs {part.decode} protobuf or protobuf-confluent")
+    if family != "json" and part.schema not in given and not (has_source and is_framed):
         more = ", --schema-registry or --schemas" if is_framed else ""
-        raise UsageError(f"--decode {kind} needs --schema{more}")
+        raise UsageError(f"{part.decode} {kind} needs {part.schema}{more}")
     if family == "avro":
-        require("fastavro", f"--decode {kind}")
+        require("fastavro", f"{part.decode} {kind}")
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def decoding(parsed: argparse.Namespace) -> Decoding | None:
-    """Returns how values are decoded, None without `--decode` and for a schema in Spark's form, which needs Spark.
-    Raises UsageError, ExportError."""
+def decoding(
+    parsed: argparse.Namespace, part: Part = VALUE, before: Callable[[], Settings | None] = lambda: None
+) -> Decoding | None:
+    """Returns how a part of the records is decoded, None if it is not and for a schema in Spark's form, which needs
+    Spark. `before` returns the settings of the earlier export into the folder. Raises UsageError, ExportError."""
     from .value_columns import Decoding
 
-    if parsed.decode is None or (parsed.schema is not None and is_ddl(parsed)):
+    kind, schema = part.given(parsed, part.decode), part.given(parsed, part.schema)
+    if kind is None or part.is_ddl(parsed):
         return None
-    kind, writers = parsed.decode, source(parsed)
-    if parsed.schema is None and writers is None:
+    writers = source(parsed) if kind.endswith("-confluent") else None
+    if schema is None and writers is None:
         return Decoding.json(kind=kind)
-    if parsed.schema is None:
+    if schema is None:
         assert writers is not None
-        return _of_source(parsed, writers)
-    return _made(kind, parsed.schema, parsed.message, writers)
+        return _of_source(parsed, part, writers, before())
+    return _made(kind, schema, part.given(parsed, part.message), writers)
 
 
-def is_ddl(parsed: argparse.Namespace) -> bool:
-    """Returns whether `--schema` is columns in Spark's form."""
-    return parsed.decode.startswith("json") and not parsed.schema.lstrip().startswith("{")
+def of_spark(parsed: argparse.Namespace, part: Part) -> Decoding | None:
+    """Returns the decoding by a schema in Spark's form, None for another. Raises ExportError."""
+    from .job import json_schema
+
+    if not part.is_ddl(parsed):
+        return None
+    return json_schema(part.given(parsed, part.schema), part.given(parsed, part.decode))
 
 
 def _made(kind: str, schema: str | Schema, message: str | None, writers: SchemaSource | None) -> Decoding:
@@ -119,26 +154,26 @@ def _made(kind: str, schema: str | Schema, message: str | None, writers: SchemaS
     return Decoding.json_schema(schema, kind, writers)  # type: ignore[arg-type]
 
 
-def _of_source(parsed: argparse.Namespace, writers: SchemaSource) -> Decoding:
+def _of_source(parsed: argparse.Namespace, part: Part, writers: SchemaSource, before: Settings | None) -> Decoding:
     """Returns the decoding to the columns of the folder's earlier export, else of the source's latest schema."""
-    from . import arguments
-    from .commit import stored
     from .value_columns import of_identity
 
-    place = arguments.objects(parsed.to, dict(parsed.store_conf), parsed.file_bytes or 0, parsed.paths)
-    before = stored(parsed.to, None if place is None else place.files())
-    own = before.decoding if before is not None and not parsed.add_columns else None
-    if own is not None and own.get("kind") == parsed.decode and (text := own.get("schema")) is not None:
-        return of_identity(parsed.decode, text, writers)
+    kind = part.given(parsed, part.decode)
+    own = None if before is None else before.decoding if part is VALUE else before.key_decoding
+    if own is not None and own.get("kind") == kind and (text := own.get("schema")) is not None:
+        return of_identity(kind, text, writers)
     subject = ""
     if parsed.schema_registry:
-        subject = parsed.subject or (f"{parsed.topic[0]}-value" if parsed.topic and len(parsed.topic) == 1 else "")
+        topic = parsed.topic[0] if parsed.topic and len(parsed.topic) == 1 else None
+        subject = part.given(parsed, part.subject) or (f"{topic}-{part.word}" if topic else "")
         if not subject:
-            raise UsageError("--schema-registry needs --subject, or one --topic: all values get the same columns")
-    found, wanted = writers.latest(subject), _TYPES[parsed.decode.partition("-")[0]]
+            raise UsageError(
+                f"--schema-registry needs {part.subject}, or one --topic: all {part.word}s get the same columns"
+            )
+    found, wanted = writers.latest(subject), _TYPES[kind.partition("-")[0]]
     if found.type != wanted:
-        raise UsageError(f"the schema in {writers} is of the type {found.type}, not {wanted} as --decode requires")
-    return _made(parsed.decode, found, parsed.message, writers)
+        raise UsageError(f"the schema in {writers} is of the type {found.type}, not {wanted} as {part.decode} requires")
+    return _made(kind, found, part.given(parsed, part.message), writers)
 
 
 def source(parsed: argparse.Namespace) -> SchemaSource | None:

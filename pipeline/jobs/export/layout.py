@@ -43,9 +43,11 @@ READ: tuple[str, ...] = tuple(EXACT_TIME.name if name == "timestamp" else name f
 DECODED = "decoded"
 """The name of the additional column with decoded values."""
 
+DECODED_KEY = "decodedKey"
 DEAD_LETTER = "deadLetter"
+DEAD_LETTER_KEY = "deadLetterKey"
 DEAD_LETTER_TYPE = pa.struct([("value", pa.binary()), ("error", pa.string())])
-"""The column of values that did not decode, if requested: their bytes, and the problem in words."""
+"""The columns of values and of keys that did not decode, if requested: their bytes, and the problem in words."""
 
 PARTITIONING = pa.schema(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("date", pa.date32())]
@@ -101,12 +103,19 @@ class Place(NamedTuple):
 
 
 def schema(
-    decoded: pa.DataType | None = None, *, timestamp: pa.DataType = TIMESTAMP, dead_letters: bool = False
+    decoded: pa.DataType | None = None,
+    decoded_key: pa.DataType | None = None,
+    *,
+    timestamp: pa.DataType = TIMESTAMP,
+    dead_letters: bool = False,
 ) -> pa.Schema:
-    """Returns the columns of the files, with the decoded values if `decoded` is their type."""
+    """Returns the columns of the files, with the decoded values and keys if `decoded` and `decoded_key` are their
+    types."""
     fields = [field.with_type(timestamp) if field.name == "timestamp" else field for field in SCHEMA]
-    more = [] if decoded is None else [pa.field(DECODED, decoded)]
-    return pa.schema(fields + more + [pa.field(DEAD_LETTER, DEAD_LETTER_TYPE)] * dead_letters)
+    for kind, name, letter in ((decoded, DECODED, DEAD_LETTER), (decoded_key, DECODED_KEY, DEAD_LETTER_KEY)):
+        if kind is not None:
+            fields += [pa.field(name, kind), *[pa.field(letter, DEAD_LETTER_TYPE)] * dead_letters]
+    return pa.schema(fields)
 
 
 def file_name(name: str) -> FileName | None:

@@ -15,7 +15,7 @@ def added(there: pa.Schema, wanted: pa.Schema) -> list[str]:
     """Returns the paths of the columns and fields that a table lacks. Raises ExportError for one that it has and the
     wanted columns do not have, or have with another type."""
     found: list[str] = []
-    for name in (layout.DECODED, layout.DEAD_LETTER):
+    for name in (layout.DECODED, layout.DEAD_LETTER, layout.DECODED_KEY, layout.DEAD_LETTER_KEY):
         if name in there.names and name not in wanted.names:
             raise _missing(name)
     for field in wanted:

@@ -32,9 +32,10 @@ class ExportSettings:
 
     `format`: "parquet", or "delta" or "iceberg" for a table. An Iceberg table is in the catalog with pyiceberg's
     properties `catalog` and is named `table`; by default the catalog is a SQLite file in the folder. `decoding`
-    adds the column `decoded`; a value that does not decode is null and counted, or fails the export
-    (`on_undecodable="fail"`), or is null and also in the column `deadLetter`, with the problem ("dead-letter"). All
-    runs into a folder have the same format, isolation and decoding. With `add_columns` a decoding may follow that
+    adds the column `decoded`, `key_decoding` the column `decodedKey`; a value or key that does not decode is null and
+    counted, or fails the export (`on_undecodable="fail"`), or is null and also in the column `deadLetter` or
+    `deadLetterKey`, with the problem ("dead-letter"). All runs into a folder have the same format, isolation and
+    decoding. With `add_columns` a decoding may follow that
     has new fields: the table gets them, and older rows have null there. `codec` and sizes may differ: a file is
     closed after `rows_per_file` rows, or after `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged
     batches, and logs them.
@@ -57,6 +58,7 @@ class ExportSettings:
     rows_per_file: int | None = None
     file_bytes: int = FILE_BYTES
     decoding: Decoding | None = None
+    key_decoding: Decoding | None = None
     on_undecodable: OnUndecodable = "null"
     add_columns: bool = False
     on_corrupt: OnCorrupt = "fail"
@@ -79,25 +81,29 @@ class ExportSettings:
             raise ExportError(f"table and catalog are for the format iceberg, not {self.format}")
         if self.add_columns and self.format == "parquet":
             raise ExportError("add_columns is for tables: files of Parquet have no common schema")
-        decoding = self.decoding
-        if decoding is not None and self.format == "iceberg":
-            decoding = replace(decoding, type=widened(decoding.type))
-        return Form(self.codec, self.rows_per_file, self.file_bytes, self.format, decoding, self.on_undecodable)
+        values, keys = (
+            replace(one, type=widened(one.type)) if one is not None and self.format == "iceberg" else one
+            for one in (self.decoding, self.key_decoding)
+        )
+        sizes = (self.codec, self.rows_per_file, self.file_bytes)
+        return Form(*sizes, self.format, values, self.on_undecodable, key_decoding=keys)
 
     def of_folder(self) -> FolderSettings:
         """Returns the settings that all runs into one folder share. Raises ExportError."""
         if self.isolation not in ISOLATIONS:
             raise ExportError(f"isolation is {self.isolation!r}: it must be {' or '.join(ISOLATIONS)}")
-        decoding = self.decoding
-        fields: dict[str, str | None] | None = None
-        if decoding is not None:
-            fields = {"kind": decoding.kind, "schema": decoding.schema}
-            if self.on_undecodable == "dead-letter":
-                fields["undecodable"] = "dead-letter"
+        values, keys = self._described(self.decoding), self._described(self.key_decoding)
         table = None
         if self.format == "iceberg":
             table = described(self.catalog_table(""), not self.catalog)
-        return FolderSettings(self.format, self.isolation, fields, table, adds_columns=self.add_columns)
+        return FolderSettings(self.format, self.isolation, values, table, keys, adds_columns=self.add_columns)
+
+    def _described(self, decoding: Decoding | None) -> dict[str, str | None] | None:
+        """Returns a decoding for the settings of a folder."""
+        if decoding is None:
+            return None
+        more = {"undecodable": "dead-letter"} if self.on_undecodable == "dead-letter" else {}
+        return {"kind": decoding.kind, "schema": decoding.schema, **more}
 
     def catalog_table(self, root: str) -> CatalogTable:
         """Returns the Iceberg table of the export in this folder."""

@@ -26,7 +26,7 @@ from ...readers.columns import EXACT_TIME
 from . import layout
 from .layout import FileName, Place
 from .manifest import ExportedFile
-from .value_columns import Decoding
+from .value_columns import Decoded, Decoding
 
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 GROUP_BYTES = 32 << 20
@@ -65,6 +65,7 @@ class Form:
     decoding: Decoding | None = None
     on_undecodable: OnUndecodable = "null"
     columns: pa.Schema | None = None
+    key_decoding: Decoding | None = None
 
     @property
     def is_table(self) -> bool:
@@ -77,13 +78,13 @@ class Form:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows; the files have those of `columns`, if given."""
-        decoded = self.decoding.type if self.decoding else None
-        return layout.schema(decoded, timestamp=self.timestamp, dead_letters=self.has_dead_letters)
+        types = [None if one is None else one.type for one in (self.decoding, self.key_decoding)]
+        return layout.schema(*types, timestamp=self.timestamp, dead_letters=self.has_dead_letters)
 
     @property
     def has_dead_letters(self) -> bool:
-        """Whether the files have the column of values that do not decode."""
-        return self.decoding is not None and self.on_undecodable == "dead-letter"
+        """Whether the files have the columns of values and keys that do not decode."""
+        return self.on_undecodable == "dead-letter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,8 @@ class _Writer:
         self._waiting_bytes = 0
         self._done: list[tuple[str, ExportedFile]] = []
         self._records = 0
-        self._decoder = work.form.decoding.decoder() if work.form.decoding is not None else None
+        decodings = (("value", work.form.decoding), ("key", work.form.key_decoding))
+        self._decoders = [(part, one.decoder()) for part, one in decodings if one is not None]
         self._undecoded = 0
         self._problem = ""
 
@@ -269,18 +271,22 @@ class _Writer:
         whole = np.clip(times, -LAST_MS, LAST_MS) * 1000 if form.is_table else times
         stamped = pa.array(whole, mask=unknown if unknown.any() else None).view(form.timestamp)
         arrays = [stamped if name == "timestamp" else rows.column(name) for name in layout.COLUMNS]
-        if self._decoder is not None:
-            decoded = self._decoder.decode(rows.column("value"))
-            if decoded.failed and form.on_undecodable == "fail":
-                offset = rows.column("offset")[decoded.first_failed].as_py()
-                raise ReadError(f"the value at offset {offset} does not decode: {decoded.problem}")
-            if decoded.failed and not self._undecoded:
-                self._problem = f"offset {rows.column('offset')[decoded.first_failed].as_py()}: {decoded.problem}"
-            self._undecoded += decoded.failed
+        for part, decoder in self._decoders:
+            decoded = decoder.decode(rows.column(part))
+            if decoded.failed:
+                self._count(part, decoded, rows.column("offset")[decoded.first_failed].as_py())
             arrays.append(decoded.values)
             if form.has_dead_letters:
-                arrays.append(_dead_letters(rows.column("value"), decoded.problems))
+                arrays.append(_dead_letters(rows.column(part), decoded.problems))
         return pa.RecordBatch.from_arrays(arrays, schema=form.schema)
+
+    def _count(self, part: str, decoded: Decoded, offset: int) -> None:
+        """Counts values or keys that do not decode. `offset` is that of the first one. Raises ReadError."""
+        if self._work.form.on_undecodable == "fail":
+            raise ReadError(f"the {part} at offset {offset} does not decode: {decoded.problem}")
+        if not self._undecoded:
+            self._problem = f"offset {offset}: {'' if part == 'value' else 'the key: '}{decoded.problem}"
+        self._undecoded += decoded.failed
 
     def _wait(self, day: int, rows: pa.RecordBatch) -> None:
         of_day = self._days.setdefault(day, _Day())

@@ -118,6 +118,48 @@ def test_protobuf_schemas_of_a_folder(tmp_path: Path) -> None:
     assert table["deadLetter"].to_pylist() == [None, {"value": b"x", "error": "it does not begin with a schema id"}]
 
 
+def test_keys_and_values_by_schemas_of_their_own(registry: FakeRegistry, tmp_path: Path) -> None:
+    number = registry.add("orders-key", json.dumps(FIRST))
+    records = [
+        Record(0, NOW_MS, value(number, FIRST, id=5), b'{"a": 1}', ()),
+        Record(1, NOW_MS, b"k", b"{", ()),
+        Record(2, NOW_MS, None, None, ()),
+    ]
+    a_log(tmp_path / "data", "orders", 0, [records])
+    arguments = ["export", str(tmp_path / "data"), "--topic", "orders", "--decode", "json", "--quiet"]
+    keys = ["--decode-key", "avro-confluent", "--schema-registry", registry.url, "--undecodable", "dead-letter"]
+    lake = tmp_path / "lake"
+    assert pipeline([*arguments, "--to", str(lake), *keys]) == 0
+    ((_, _, table),) = list(tables(lake))
+    assert table["decodedKey"].to_pylist() == [{"id": 5}, None, None]
+    assert table["deadLetterKey"].to_pylist()[1] == {"value": b"k", "error": "it does not begin with a schema id"}
+    assert [one is None for one in table["deadLetterKey"].to_pylist()] == [True, False, True]
+    assert [one is None for one in table["deadLetter"].to_pylist()] == [True, False, True]
+    assert table["decoded"].to_pylist() == ['{"a": 1}', None, None]
+
+
+def test_decoding_of_keys_is_kept_and_may_be_added_to_a_table(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "lake")
+    data = logs(tmp_path / "data", b"1")
+    arguments = ["export", data, "--to", lake, "--decode", "json", "--quiet", "--format", "delta"]
+    assert pipeline(arguments) == 0
+    logs(tmp_path / "data", b"2", start=1)
+    keys = ["--decode-key", "json", "--key-schema", '{"type": "object", "properties": {"id": {"type": "integer"}}}']
+    assert pipeline([*arguments, *keys]) == 1
+    assert "has an export with key decoding none, not json" in capsys.readouterr().err
+    assert pipeline([*arguments, *keys, "--add-columns"]) == 0
+    assert pipeline(arguments) == 1
+    assert "has an export with key decoding json" in capsys.readouterr().err
+    found = {name: column for _, _, table in tables(lake) for name, column in table.to_pydict().items()}
+    assert {"decoded", "decodedKey"} < set(found)
+    capsys.readouterr()
+    logs(tmp_path / "data", b"3", start=2)
+    assert pipeline([*arguments, *keys, "--undecodable", "fail"]) == 1
+    assert "the key at offset 2 does not decode" in capsys.readouterr().err
+
+
 def test_json_schema_as_text(tmp_path: Path) -> None:
     data = logs(tmp_path / "data", b'{"id": 5, "more": 1}')
     schema = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}})
@@ -145,6 +187,9 @@ def test_json_schema_as_text(tmp_path: Path) -> None:
         (["--decode", "avro-confluent", "--schemas", "/nowhere"], "cannot read /nowhere: No such file"),
         (["--decode", "protobuf", "--schema", "message A {"], "ends within a declaration"),
         (["--decode", "json", "--schema", '{"type": 5}'], "the JSON schema has no type"),
+        (["--key-schema", "x"], "--key-schema needs --decode-key"),
+        (["--decode-key", "json", "--key-subject", "y"], "--key-subject needs --schema-registry"),
+        (["--decode-key", "avro-confluent", "--schema-registry", "http://x"], "needs --key-subject, or one --topic"),
     ],
 )
 def test_arguments_refused_before_spark_starts(
