@@ -7,6 +7,7 @@ RUN_STAMP := $(VENV)/installed-for-run
 TEST_STAMP := $(VENV)/installed-for-test
 DOCS_STAMP := $(VENV)/installed-for-docs
 OLD := .venv-old/installed
+SPARK_CLASSES := $(VENV)/spark.jsa
 PYTEST := $(BIN)/python -m pytest
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
@@ -95,8 +96,11 @@ test-all: test-spark test-rest ## beyond `make test`: Spark, clients, processes,
 
 # Spark's session costs seconds and a gigabyte, so the tests that need it share two, in processes of their own; and not
 # beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.
-test-spark: $(STAMP)
+test-spark: $(SPARK_CLASSES)
 	$(IN_FOLDER) $(TEST_SCALE) $(PYTEST) -q -n 2 --dist loadfile $(SPARK_TESTS)
+
+$(SPARK_CLASSES): $(STAMP)
+	$(BIN)/python -m ottla_testing.pipeline.spark_classes
 
 # Three processes on two cores: tests with clients wait a third of their time. WITH_QUICK=1 adds the tests that only
 # `make test` runs.

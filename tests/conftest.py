@@ -41,6 +41,7 @@ collect_ignore = ["examples"]  # a project of its own; tests/clients/test_exampl
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 STARTED = time.monotonic()
 TESTS = Path(__file__).parent
+HISTORIES = TESTS / "history"
 MARK_OF_FOLDER = {f"{TESTS / 'clients'}/": "clients", f"{TESTS / 'pipeline' / 'spark'}/": "spark"}
 MARKS_OF_PROCESSES = ("process", "smoke", "clients", "spark")
 SIZED_FIXTURES = {"scaled", "stride"}
@@ -80,6 +81,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     sized = SIZED_FIXTURES.intersection(getattr(item, "fixturenames", ()))
     if sized or getattr(function, "is_hypothesis_test", False):
         item.add_marker("soak")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the histories first, in their random order: the longest test, begun last, would end alone."""
+    items.sort(key=lambda item: HISTORIES not in item.path.parents)
 
 
 def pytest_collection_finish() -> None:

@@ -5,23 +5,17 @@ They run in two processes of their own (`make test-all`), file by file: each ses
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from ottla.pipeline import session
-from ottla_testing.patience import PATIENCE_S
+from ottla_testing.pipeline.spark_classes import end_java, start_quickly
 
 STARTED = time.monotonic()
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For every Java that these tests start: none lives so long that its best compiler would pay."""
-for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ[name] = QUICK_START
+start_quickly()
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +31,7 @@ def spark() -> Iterator[SparkSession]:
         },
     )
     yield spark
-    spark.stop()
-    # The JVM ends when its input is closed; wait for it, as it still removes its files.
-    gateway: Any = SparkContext._gateway
-    process = gateway.proc
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait(PATIENCE_S)
+    end_java(spark)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
