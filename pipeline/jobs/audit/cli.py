@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....protocol.mistakes import FAILED
-from ..command import Job, PlanCallback, Report, add_paths, add_store_conf, check_store_conf, chosen_topics
+from ...cluster import context_of
+from ..command import (
+    Job,
+    PlanCallback,
+    Report,
+    UsageError,
+    add_paths,
+    add_store_conf,
+    check_store_conf,
+    chosen_topics,
+)
+from ..export import decoding_arguments
+from ..export.decoding_arguments import PARTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ..export.value_columns import Decoding
     from ..spark_tasks import ProgressCallback
+    from .rules import Rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +35,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store_conf(parser)
     words = "check batches without the records in them"
     parser.add_argument("--no-records", dest="records", action="store_false", help=words)
+    parser.add_argument(
+        "--rule",
+        action="append",
+        metavar="[TOPIC:]RULE",
+        default=[],
+        help="the records must keep it, such as `orders: key required`; may be repeated",
+    )
+    parser.add_argument("--rules", metavar="FILE", help="rules, one a line")
+    decoding_arguments.add(parser, to="which is a rule")
 
 
 def check(parsed: argparse.Namespace) -> None:
     check_store_conf(parsed)
+    decoding_arguments.check(parsed)
+    texts = [*parsed.rule, *_rules_in(parsed.rules)]
     parsed.chosen = chosen_topics(parsed)
+    parsed.rule_set = _rules(parsed, texts, [decoding_arguments.decoding(parsed, part) for part in PARTS])
+
+
+def _rules_in(path: str | None) -> list[str]:
+    from .rules import lines
+
+    try:
+        return [] if path is None else lines(Path(path).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--rules: cannot read {path}: {error}") from error
+
+
+def _rules(parsed: argparse.Namespace, texts: Sequence[str], decodings: Sequence[Decoding | None]) -> Rules:
+    """Returns the rules. Raises UsageError for a topic that is not audited."""
+    from ..partitions import chosen
+    from .rules import Rules
+
+    found = Rules.of(texts, *decodings)
+    if any(rule.topic for rule in found.rules):
+        known = {folder.topic for folder in chosen(parsed.paths, topics=parsed.chosen)}
+        for rule in found.rules:
+            if rule.topic is not None and rule.topic not in known:
+                raise UsageError(f"rule {rule.text!r}: there is no topic {rule.topic} in what is audited")
+    return found
 
 
 def run(
@@ -31,7 +82,13 @@ def run(
 ) -> tuple[Report | None, int]:
     from . import job
 
-    wanted = {"topics": parsed.chosen, "records": parsed.records, "store_conf": parsed.store_conf}
+    rules = parsed.rule_set
+    if any(part.is_ddl(parsed) for part in PARTS):
+        context_of(spark)  # Spark parses the schema, so it must have started
+        made = [decoding_arguments.of_spark(parsed, part) for part in PARTS]
+        texts = [*parsed.rule, *_rules_in(parsed.rules)]
+        rules = _rules(parsed, texts, [one or two for one, two in zip(made, (rules.value, rules.key), strict=True)])
+    wanted = {"topics": parsed.chosen, "records": parsed.records, "rules": rules, "store_conf": parsed.store_conf}
     on_plan(job.plan_text(spark, parsed.paths, **wanted))
     if parsed.dry_run:
         return None, 0

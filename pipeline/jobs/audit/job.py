@@ -16,8 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
+from ....protocol.text import plural
 from ..spark_tasks import ProgressCallback, run, tasks
 from .report import AuditReport
+from .rules import RuleItem, Rules, check, evaluated, items
 from .steps import Audit
 from .tasks import Packed, SegmentItem, look_over
 
@@ -30,6 +32,7 @@ def audit(
     *,
     topics: Sequence[str] | None = None,
     records: bool = True,
+    rules: Rules | Iterable[str] = (),
     on_progress: ProgressCallback | None = None,
     now_ms: int | None = None,
     store_conf: Mapping[str, str] | None = None,
@@ -37,10 +40,10 @@ def audit(
     """Returns the findings in these data directories, or partition folders, of Ottla or of Apache Kafka.
 
     `topics`: only these, internal ones included; all if None. `records`: also checks the records in the batches.
+    `rules`: lines such as "key required" (`rules.FORMS`) that the records must keep; a `Rules` also has schemas.
     `on_progress` receives the progress (`spark_tasks.Meter` prints it). `now_ms`: the reference for the age of open
     transactions, the clock if None. Paths may be URLs of copies in an object store, with `store_conf` as its settings.
-    Raises ReadError for a path that is no data directory and for a missing topic;
-    JobError if Spark fails.
+    Raises ReadError for a path that is no data directory and for a missing topic, RuleError; JobError if Spark fails.
     """
     began = time.monotonic()
     given = [paths] if isinstance(paths, str) else paths
@@ -50,6 +53,19 @@ def audit(
         return run(spark, items, look_over, bytes_of=size_of, on_progress=on_progress, name="ottla audit")
 
     report = planned.report(runner, now_ms=int(time.time() * 1000) if now_ms is None else now_ms)
+    made = rules if isinstance(rules, Rules) else Rules.of(rules)
+    if made:
+        found = run(
+            spark,
+            items(planned.places(), made, store_conf),
+            check,
+            bytes_of=rule_bytes,
+            on_progress=on_progress,
+            name="ottla audit: rules",
+        )
+        report.rules, findings = evaluated(made, found)
+        for directory, finding in findings:
+            report.directories[directory].add(finding)
     report.seconds = time.monotonic() - began
     return report
 
@@ -59,12 +75,18 @@ def size_of(item: SegmentItem) -> int:
     return item.size_bytes
 
 
+def rule_bytes(item: RuleItem) -> int:
+    """Returns the size of a piece in bytes."""
+    return item.piece.size_bytes
+
+
 def plan_text(
     spark: SparkSession,
     paths: str | Sequence[str],
     *,
     topics: Sequence[str] | None = None,
     records: bool = True,
+    rules: Rules | None = None,
     store_conf: Mapping[str, str] | None = None,
 ) -> str:
     """Returns one line with the plan of an audit. Raises the errors of `audit`."""
@@ -73,4 +95,10 @@ def plan_text(
     partitions, segments, size = planned.amounts
     count = tasks(spark, planned.items(), bytes_of=size_of)
     what = "batches and their records" if records else "batches without their records"
-    return f"audit of {what}: {partitions} partitions, {segments} segments, {size} bytes, in {count} tasks"
+    plan = f"audit of {what}: {partitions} partitions, {segments} segments, {size} bytes, in {count} tasks"
+    if rules:
+        pieces = items(planned.places(), rules, store_conf)
+        more = tasks(spark, pieces, bytes_of=rule_bytes)
+        folders = len({one.piece.folder for one in pieces})
+        plan += f"; {plural(len(rules.rules), 'rule')} for {folders} partitions, in {more} tasks"
+    return plan

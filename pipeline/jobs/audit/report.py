@@ -7,6 +7,8 @@ Owns the words. The document of `to_dict` and `to_json`, sizes in bytes and time
     seconds, partitions, segments, bytes, batches, record_count
     findings, notes              [{directory, file, byte, offset, part, what}]: faults, and remarks without a fault;
                                  file is relative to directory; byte and offset may be null
+    rules                        [{rule, records, broken}]: the records that were checked by each rule, and those of
+                                 them that break it
     directories                  [{path, clean, partitions}], where partitions are
                                  [{topic, partition, folder, segments, bytes, batches, records, log_start_offset,
                                    first_offset, end_offset (null: not known), last_stable_offset, missing_offsets,
@@ -17,7 +19,8 @@ Owns the words. The document of `to_dict` and `to_json`, sizes in bytes and time
 
 `since_by` is the clock: coordinator (the record of `__transaction_state`), broker (LogAppendTime) or producer.
 `batches` counts log entries: for the old formats messages and wrappers. An offset is missing if no batch has it:
-compacted, or lost. A part is log, index, snapshot, transactions, epochs, checkpoint, identity, leftover or producers.
+compacted, or lost. A part is log, index, snapshot, transactions, epochs, checkpoint, identity, leftover, producers or
+rules.
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....protocol.text import elapsed, moment, speed, visible
+from ....protocol.text import elapsed, moment, plural, speed, visible
 from ....storage.check.facts import Finding
 from .producers import EndedTransaction, OpenTransaction
+from .rules import RuleResult
 
 LISTED_MAX = 100
 TEXT_MAX = 200  # findings, and notes, in the text
@@ -125,6 +129,7 @@ class AuditReport:
     records: bool
     now_ms: int
     seconds: float = 0.0
+    rules: list[RuleResult] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
@@ -164,6 +169,7 @@ class AuditReport:
             "record_count": sum(partition.records for partition in found),
             "findings": [_finding_fields(one, finding) for one in self.directories for finding in one.findings],
             "notes": [_finding_fields(one, finding) for one in self.directories for finding in one.notes],
+            "rules": [{"rule": one.text, "records": one.records, "broken": one.broken} for one in self.rules],
             "directories": [
                 {
                     "path": directory.path,
@@ -227,6 +233,8 @@ def _lines(report: AuditReport) -> Iterator[str]:
     if missing:
         amount = sum(one.missing_offsets for one in missing)
         yield f"{amount} offsets in {len(missing)} partitions are in no batch: compacted, deleted, or reported above"
+    for one in report.rules:
+        yield visible(f"rule `{one.text}`: {one.broken} of {plural(one.records, 'record')} break it")
     if not report.records:
         yield "the records in the batches were not checked"
     wrong = Counter(finding.part for finding in report.findings)

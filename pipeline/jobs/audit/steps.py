@@ -21,6 +21,7 @@ from ...objects import logs
 from ..partitions import topic_configs, topic_ids
 from .producers import COORDINATOR, Producers
 from .report import AuditReport, DirectoryAudit, PartitionFacts
+from .rules import Place
 from .tasks import FINDINGS_MAX, Packed, SegmentItem, look_over
 from .transaction_times import OpenInPartition, begun_ms
 
@@ -55,6 +56,7 @@ class Audit:
         store_conf: Mapping[str, str] | None = None,
     ) -> None:
         self._records = records
+        self._is_named = topics is not None
         self._objects = logs.places_of(paths, store_conf)
         self._roots = [_Root(path, chosen, topics, records) for path, chosen in _roots(paths).items()]
         named = {walked.folder.topic for root in self._roots for walked in root.partitions}
@@ -73,6 +75,14 @@ class Audit:
         """Returns all segments."""
         found = [item for number, root in enumerate(self._roots) for item in root.items(number)]
         return [item._replace(objects=self._objects) for item in found]
+
+    def places(self) -> list[Place]:
+        """Returns the partitions for the check of rules."""
+        return [
+            Place(number, one.folder.path, os.path.basename(one.folder.path), one.folder.topic, self._is_named)
+            for number, root in enumerate(self._roots)
+            for one in root.partitions
+        ]
 
     def report(self, runner: Runner = run_here, *, now_ms: int) -> AuditReport:
         """Runs the audit. `now_ms` is the reference for the age of open transactions."""

@@ -76,8 +76,10 @@ def test_audit_with_spark(spark: SparkSession, tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     data[-1] ^= 1
     log.write_bytes(data)
-    found = audit(spark, [str(root)], records=False)
-    assert [one.file for one in found.findings] == [f"{log.parent.name}/{log.name}"]
+    found = audit(spark, [str(root)], records=False, rules=["key at least 1 GB"])
+    (rule,) = found.rules
+    assert [one.file for one in found.findings if one.part == "log"] == [f"{log.parent.name}/{log.name}"]
+    assert rule.records > rule.broken > 0 and {one.part for one in found.findings} == {"log", "rules"}
     assert (found.exit_code, len(found.partitions)) == (1, 13)
 
 
