@@ -12,9 +12,10 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ..protocol.errors import ErrorCode
+from ..protocol.named import NamedTuple
 from ..protocol.primitives import ZERO_UUID, Array, Blob
 from ..protocol.schema import Group, empty_value, spec, struct_of
 

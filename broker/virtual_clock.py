@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..protocol.named import NamedTuple
 from .clock import OneShot, OneShots, Timer, call_timer, wall_ms
 
 Settle = Callable[[], Awaitable[Any]]

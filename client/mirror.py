@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from ..protocol.named import NamedTuple
 from ..protocol.records import formats
 from ..protocol.records.errors import CorruptRecords
 from .net.cluster import Cluster

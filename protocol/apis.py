@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from typing import NamedTuple
 
 from . import messages
+from .named import NamedTuple
 from .schema import spec
 
 

@@ -8,10 +8,10 @@ it has the broker's version (KIP-511). The client id keeps its non-compact encod
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from .api_key import ApiKey
 from .errors import ProtocolViolation
+from .named import NamedTuple
 from .primitives import VARINT_BYTES_MAX
 from .records.new_tuple import new_tuple
 

@@ -21,10 +21,11 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, dataclass_transform, get_args, get_origin
 
 from .errors import MalformedMessage
 from .limits import INT16_MAX
+from .named import NamedTuple
 from .primitives import (
     ZERO_UUID,
     Array,

@@ -18,9 +18,10 @@ import re
 import zlib
 from collections.abc import Iterator
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ..protocol.limits import INT32_MAX
+from ..protocol.named import NamedTuple
 from ..protocol.records import formats
 from ..protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ..protocol.records.checksum import crc32c

@@ -17,9 +17,10 @@ import contextlib
 import os
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from ..protocol.frozen import frozen
+from ..protocol.named import NamedTuple
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, validate
 from ..protocol.records.batch import BatchHeader

@@ -23,8 +23,9 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
+from ..protocol.named import NamedTuple
 from .errors import DirectoryLocked, StorageError
 from .format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE, SECURITY_FILES
 from .io import folder_copies

@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "pipeline": {"protocol", "storage", "client"},
     "tools": {"protocol", "storage", "client", "broker"},
 }
-STORAGE_KNOWS = {"frozen", "limits", "primitives", "properties", "records", "structs"}
+STORAGE_KNOWS = {"frozen", "limits", "named", "primitives", "properties", "records", "structs"}
+NAMED_TUPLES = "protocol/named.py"
 KEY_STORES = "protocol/security/key_stores.py"  # read by broker and client; OpenSSL loads keys from files alone
 # Modules that are top-level when installed, where Spark finds them, and what they may import there.
 REGISTERED, REGISTERS = "pipeline/registered/", "ottla.pipeline.sources."
@@ -105,6 +106,8 @@ def import_faults(path: Path) -> list[str]:
             faults.append(f"{package} must not import {name}")
         if package == "storage" and parts[0] == "protocol" and parts[1] not in STORAGE_KNOWS:
             faults.append(f"storage must not import {name}, only {sorted(STORAGE_KNOWS)} of protocol")
+        if name == "typing.NamedTuple" and package != "pipeline" and name_of(path) != NAMED_TUPLES:
+            faults.append(f"{name} slows each start; {NAMED_TUPLES} has another")
         if package in ("protocol", "storage") and parts[0] in ("asyncio", "uvloop"):
             faults.append(f"{package} has no event loop, but imports {name}")
         if package == "protocol" and parts[0] in ("socket", "time", "pathlib", "os") and name_of(path) != KEY_STORES:
@@ -232,6 +235,7 @@ def test_each_package_has_types_and_a_docstring(package: str) -> None:
         ("pipeline/x.py", "from ottla.pipeline.sources.log import LogSource", "absolute import"),
         ("pipeline/registered/x.py", "import ottla.pipeline.session", "absolute import"),
         ("broker/x.py", "from storage.log import PartitionLog", "absolute import of storage.log"),
+        ("storage/x.py", "from typing import Any, NamedTuple", "typing.NamedTuple slows each start"),
     ],
 )
 def test_import_rules_detect_violations(

@@ -18,11 +18,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..broker.config.control_access import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from ..broker.releases.profiles import NEWEST
 from ..protocol.mistakes import USAGE_ERROR, complain
+from ..protocol.named import NamedTuple
 from ..storage.io import permissions
 
 if TYPE_CHECKING:

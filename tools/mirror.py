@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..broker.clock import wall_ms
 from ..broker.config.log_config import log_config
@@ -33,6 +33,7 @@ from ..client.net.errors import ClientError
 from ..client.net.options import ClientOptions
 from ..protocol.arguments import Parser, add_bootstrap, add_command_config
 from ..protocol.mistakes import complain
+from ..protocol.named import NamedTuple
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats
 from ..protocol.records.errors import CorruptRecords

@@ -12,9 +12,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...protocol.api_key import ApiKey
+from ...protocol.named import NamedTuple
 from ..recording.decoding import request_value
 from ..recording.exchange import Ending
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypedDict, get_args, get_origin
+from typing import Annotated, Any, TypedDict, get_args, get_origin
 
 from ...protocol.api_key import ApiKey
 from ...protocol.apis import api_keys, apis, name_of
 from ...protocol.errors import ErrorCode
+from ...protocol.named import NamedTuple
 from ...protocol.names import did_you_mean
 from ...protocol.narrowing import is_dict, is_list
 from ...protocol.primitives import Variable

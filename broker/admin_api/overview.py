@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...protocol.named import NamedTuple
 from ...storage.errors import StorageError
 from ..groups.consumer.state import Group as ConsumerGroup
 from ..groups.listing import group_type

@@ -6,8 +6,9 @@ Requests come from the ring, and are decoded in another thread than the broker's
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Unpack
 
+from ...protocol.named import NamedTuple
 from .calls import Awaited, Blocking, Caller, operation
 from .expectations import Expected, Verdict, Words, verdict
 from .seen_requests import SeenRequest, TopicNames

@@ -7,8 +7,9 @@ class names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...protocol.named import NamedTuple
 from ..errors import ConfigError
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from ...protocol.named import NamedTuple
 from ...protocol.names import did_you_mean
 from ..errors import ConfigError
 from ..releases.profiles import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ..errors import ConfigError
 
 _OF_NODE = re.compile(r"node\.(0|[1-9][0-9]{0,9})\.(.+)")

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...protocol.frozen import frozen
 from ...protocol.limits import INT32_MAX
+from ...protocol.named import NamedTuple
 from ..errors import ConfigError
 from .control_access import ControlAccess
 from .initial_features import initial_features

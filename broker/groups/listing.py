@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from .consumer.state import Group as ConsumerGroup
 from .registry import AnyGroup
 from .share.state import Group as ShareGroup

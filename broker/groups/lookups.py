@@ -10,8 +10,9 @@ refuse. Owns the detection, its limits and the log line.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...protocol.named import NamedTuple
 from ..logs import get_logger
 
 if TYPE_CHECKING:

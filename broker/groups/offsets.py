@@ -7,9 +7,10 @@ log nor a clock.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ...protocol.errors import ErrorCode
+from ...protocol.named import NamedTuple
 
 Partition: TypeAlias = tuple[str, int]
 """Topic name and partition index."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
+from ...protocol.named import NamedTuple
 from ...protocol.schema import spec
 
 Reader: TypeAlias = tuple[type[Any], type[Any], Callable[[Any, Any], Any]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
@@ -21,6 +21,7 @@ from ...protocol.internal_records.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ...protocol.named import NamedTuple
 from ..java_hash import string_hash
 from .classic.state import Group, GroupState, Member
 from .consumer import records as consumer_records

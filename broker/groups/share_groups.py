@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
+from ...protocol.named import NamedTuple
 from .consumer.metadata_hash import group_hash
 from .registry import Entry, Registry
 from .settings import WRITE_ERRORS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from ...protocol.frozen import frozen
+from ...protocol.named import NamedTuple
 
 
 class TopicShape(NamedTuple):

@@ -21,7 +21,7 @@ import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...protocol.internal_records.metadata_records import (
     ConfigRecord,
@@ -30,6 +30,7 @@ from ...protocol.internal_records.metadata_records import (
     ProducerIdsRecord,
     TopicRecord,
 )
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
 from ...protocol.records.batch import BatchHeader

@@ -12,11 +12,12 @@ release, so a directory can be used as one release and as another.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import FeatureLevelRecord
+from ...protocol.named import NamedTuple
 from ..errors import Refused
 from ..releases.profiles import (
     ELIGIBLE_LEADERS,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...protocol.internal_records import group_records, metadata_records, transaction_records
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import int16, unsigned_varint
 from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
 from ...protocol.schema import spec, struct_of

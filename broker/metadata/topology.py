@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
+from ...protocol.named import NamedTuple
 from ...storage.errors import StorageError
 from ..errors import Refused
 from ..logs import get_logger

@@ -12,10 +12,10 @@ import functools
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import slotted
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records.checksum import crc32c
 from ...protocol.records.compression import Codec, decompress

@@ -8,8 +8,7 @@ Kafka does not have begin with `ottla_`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ...protocol.named import NamedTuple
 from .authentications import AUTHENTICATIONS
 
 COUNTER, GAUGE, HISTOGRAM, SUMMARY = "counter", "gauge", "histogram", "summary"

@@ -11,8 +11,9 @@ import errno
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ...protocol.named import NamedTuple
 from ..config.serve_options import WILDCARDS, Listener, StartupError, format_address
 
 if TYPE_CHECKING:

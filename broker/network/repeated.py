@@ -9,7 +9,9 @@ runs. `Connections.allows_short_way` has the conditions; tests/broker/network/te
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.named import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

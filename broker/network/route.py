@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...protocol.named import NamedTuple
 from ...protocol.schema import spec
 from ..handlers import HANDLERS, handler_of
 

@@ -5,8 +5,8 @@ client.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.schema import Versions
 from ..releases.profiles import INTER_BROKER_KEYS, RELEASES, TELEMETRY_KEYS, Profile, api_names, profile
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from ...protocol.named import NamedTuple
 
 ABSENT = ""
 """In place of a user or a client id: the entity does not contain it. A real name is never empty."""

@@ -7,9 +7,9 @@ clients receive the throttle times. If the clock is set back by more than all wi
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from ...protocol.limits import INT32_MAX
+from ...protocol.named import NamedTuple
 
 THROTTLE_MAX_MS = INT32_MAX  # largest throttle time of a response
 

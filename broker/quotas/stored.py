@@ -11,11 +11,12 @@ import ipaddress
 import math
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import ClientQuotaRecord
 from ...protocol.limits import INT32_MAX
+from ...protocol.named import NamedTuple
 from ...protocol.records.steps import Steps
 from ..errors import Refused
 from ..java_hash import hash_ordered

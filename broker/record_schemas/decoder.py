@@ -5,7 +5,9 @@ the message.
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from ...protocol.named import NamedTuple
 
 DECODED_BYTES = 256 * 1024  # limit for one key or value
 DEPTH_MAX = 64  # levels of nesting

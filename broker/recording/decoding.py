@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from ...protocol.api_key import ApiKey
 from ...protocol.apis import apis
@@ -30,6 +30,7 @@ from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.frozen import frozen
 from ...protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
 from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.named import NamedTuple
 from ...protocol.narrowing import is_dict, is_list
 from ...protocol.primitives import Records, Uuid
 from ...protocol.records import batch, formats, legacy

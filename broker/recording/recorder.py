@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from ...protocol.named import NamedTuple
 from ..config.record_options import FORMER, RecordError, RecordOptions
 from ..config.serve_options import WILDCARDS
 from ..logs import get_logger

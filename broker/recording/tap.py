@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.api_key import ApiKey
+from ...protocol.named import NamedTuple
 from ..logs import get_logger
 from .exchange import Ending, Exchange, Peer, Sink, exchange_of
 

@@ -23,9 +23,10 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.api_key import ApiKey
+from ...protocol.named import NamedTuple
 from ...protocol.names import meant, near
 from .behaviour import BEHAVIOUR_MOVES, BEHAVIOUR_NAMES, Behaviour, Moves
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...protocol.named import NamedTuple
 from ...protocol.schema import Versions
 
 

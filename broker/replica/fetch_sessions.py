@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
+from ...protocol.named import NamedTuple
 from ...protocol.records import steps
 from ...protocol.records.steps import Steps
 from ..errors import Refused

@@ -15,10 +15,10 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ...protocol.internal_records.metadata_values import TOPIC_ID as METADATA_TOPIC_ID
+from ...protocol.named import NamedTuple
 from ...storage import restore
 from ...storage.config import LogConfig
 from ...storage.errors import DirectoryFailed, StorageError

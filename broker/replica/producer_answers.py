@@ -6,10 +6,9 @@ profile, so that they are the same as the broker's. Pure. Sources: KIP-98, KIP-1
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX
+from ...protocol.named import NamedTuple
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...storage.producers.producer_state import (

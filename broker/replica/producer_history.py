@@ -7,8 +7,8 @@ the number of producers, not of batches. Sequences run from 0 to 2**31 - 1 and t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...storage.producers.producer_state import SEQUENCE_SPACE, CachedBatch, at_or_below
 from .producer_log import LogBatch
 

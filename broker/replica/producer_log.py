@@ -11,8 +11,8 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.names import meant, near
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader

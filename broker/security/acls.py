@@ -12,11 +12,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ...protocol.named import NamedTuple
 from ...protocol.records import steps
 from ...protocol.records.steps import Steps
 from ..errors import Refused

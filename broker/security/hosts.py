@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-from typing import NamedTuple
+
+from ...protocol.named import NamedTuple
 
 _BLOCK_4 = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})", re.ASCII)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")

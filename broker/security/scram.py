@@ -10,11 +10,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ...protocol.named import NamedTuple
 from ...protocol.records.steps import Steps
 from ...protocol.security import scram
 from ..errors import Refused

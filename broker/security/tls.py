@@ -11,8 +11,9 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...protocol.named import NamedTuple
 from ...protocol.security.certificates import distinguished_name
 from ...protocol.security.key_stores import KeyStore, StoreError
 from ..config.security.tls import TlsSettings, server_context

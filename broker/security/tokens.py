@@ -14,11 +14,12 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ...protocol.limits import INT64_MAX
+from ...protocol.named import NamedTuple
 from ...protocol.security import scram
 from ..errors import Refused
 from .scram import HASHES, ITERATIONS_MIN, Credential, Mechanism

@@ -7,7 +7,7 @@ partition; a value is its version (int16, 0) and fields. A snapshot without a va
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
@@ -17,6 +17,7 @@ from ...protocol.internal_records.share_state_records import (
     ShareUpdateKey,
     ShareUpdateValue,
 )
+from ...protocol.named import NamedTuple
 from .values import SharePartitionKey, StateBatch
 
 Record: TypeAlias = tuple[bytes, bytes | None]

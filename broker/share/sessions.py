@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
+from ...protocol.named import NamedTuple
 from ..errors import Refused
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...protocol.named import NamedTuple
 from ..config.definitions import parse_value
 from ..config.group_limits import LIMITED, in_limits
 from ..config.values import Config

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
+from ...protocol.named import NamedTuple
 from ..errors import Refused
 from .in_flight import NO_MEMBER, Held, InFlightBatch, Transition
 from .values import (

@@ -11,9 +11,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ...protocol.errors import ErrorCode
+from ...protocol.named import NamedTuple
 from ...storage.log.results import Appended
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of

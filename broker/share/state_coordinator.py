@@ -13,10 +13,11 @@ import binascii
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
+from ...protocol.named import NamedTuple
 from ...protocol.records.batch import Record as LogRecord
 from ...storage.log.results import Appended
 from ..clock import Clock, Timer

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, IntEnum
-from typing import NamedTuple
+
+from ...protocol.named import NamedTuple
 
 
 class RecordState(IntEnum):

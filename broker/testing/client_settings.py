@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...protocol.named import NamedTuple
 from ...protocol.security.oauthbearer import LOGIN_MODULE, MECHANISM
 from ..clock import wall_ms
 from ..config.security.sasl import PLAIN, PLAIN_MODULE

@@ -9,12 +9,13 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...protocol.api_key import ApiKey
 from ...protocol.apis import Api, apis
 from ...protocol.compiler import parse
 from ...protocol.errors import MalformedMessage
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import Blob, Int16, Int32, Length, Text, int16, int32
 from ...protocol.schema import Group, group, spec, struct_of
 from ...protocol.structs import Construct, Struct, members, parse_value

@@ -8,11 +8,12 @@ Both are read.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
 from ...protocol.internal_records.transaction_records import TransactionLogKey, TransactionLogValue
+from ...protocol.named import NamedTuple
 from .state import Partition, Transaction, TransactionState
 
 Record: TypeAlias = tuple[bytes, bytes | None]

@@ -7,11 +7,12 @@ immutable, so they can be kept, compared and written without copying.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
 from ...protocol.limits import INT16_MAX, INT32_MAX
+from ...protocol.named import NamedTuple
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

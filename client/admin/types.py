@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, IntEnum
-from typing import NamedTuple
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType
 from ...protocol.acls import ResourceType as AclResourceType
+from ...protocol.named import NamedTuple
 from ..net.errors import ClientError
 from ..net.metadata import Node
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
-from typing import NamedTuple
+
+from ...protocol.named import NamedTuple
 
 __all__ = ["ASSIGNORS", "Member", "range_assignor", "roundrobin_assignor"]
 

@@ -6,11 +6,12 @@ Owns both requests and their retries. The caller passes the member id and genera
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ..net.cluster import Cluster
 from ..net.connection import Connection

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from ...protocol import consumer_protocol
 from ...protocol.consumer_protocol import NO_GENERATION, ConsumerProtocolSubscription, TopicPartitions
 from ...protocol.errors import MalformedMessage
+from ...protocol.named import NamedTuple
 from ..net.errors import ClientError
 
 __all__ = ["Subscription", "assignment_bytes", "read_assignment", "read_subscription", "subscription_bytes"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.list_offsets import ListOffsetsRequest
+from ...protocol.named import NamedTuple
 from ..net.cluster import NO_NODE, Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion

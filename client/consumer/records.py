@@ -7,9 +7,10 @@ fetch offset, since batches are fetched whole. A cut last batch (Fetch v0-v2) is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ...protocol.named import NamedTuple
 from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Header
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec

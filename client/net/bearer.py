@@ -19,9 +19,10 @@ import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from ...protocol.errors import ErrorCode
+from ...protocol.named import NamedTuple
 from ...protocol.security.oauthbearer import (
     ERROR_SEEN,
     JAVA_BLANK,

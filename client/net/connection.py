@@ -23,7 +23,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...protocol.compiler import builder, parser
 from ...protocol.connection import READ_BYTES, BufferPool, FrameReceiver
@@ -33,6 +33,7 @@ from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVer
 from ...protocol.messages.records.list_offsets import ListOffsetsRequest
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
+from ...protocol.named import NamedTuple
 from ...protocol.schema import Versions, fields_of, spec
 from .errors import ClientError, ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from .sasl import LoginMethod, Tokens, log_in

@@ -6,10 +6,10 @@ The cache and the requests are in `cluster.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.topics.metadata import MetadataResponse
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from .errors import error_code
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records.new_tuple import new_tuple
 from ..net.errors import BufferFull, ClientError
 from .batches import Row

@@ -8,11 +8,11 @@ ClientError.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.list_offsets import ListOffsetsRequest
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords

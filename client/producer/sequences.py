@@ -34,10 +34,11 @@ must have expired before (`copies_alive`); until then the batch is retried.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX, INT32_MAX, INT64_MAX
+from ...protocol.named import NamedTuple
 
 __all__ = ["EPOCH_MAX", "NO_OFFSET", "Acked", "Sequenced", "Sequences", "Verdict", "precedes", "sequence_after"]
 

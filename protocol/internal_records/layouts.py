@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..compiler import parse
 from ..errors import MalformedMessage
+from ..named import NamedTuple
 from ..schema import spec
 from . import (
     consumer_group_records,

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
+from ..named import NamedTuple
 from . import compression
 from .checksum import crc32c
 from .errors import CorruptRecords, InvalidRecords, InvalidTimestamps, RecordError

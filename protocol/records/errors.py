@@ -6,7 +6,8 @@ A docstring names the error code that Kafka 2.4 and later return (older releases
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from ..named import NamedTuple
 
 PARTITION = "{partition}"
 """Placeholder in a message for topic and partition, which are unknown where records are checked."""

@@ -6,10 +6,11 @@ KIP-467, KIP-937). No bytes are read here.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..frozen import frozen
 from ..limits import INT32_MAX, INT64_MAX, INT64_MIN, wrapped_int64
+from ..named import NamedTuple
 from . import batch
 from .batch import NO_TIMESTAMP, BatchHeader
 from .errors import PARTITION, InvalidRecords, InvalidTimestamps, RecordError

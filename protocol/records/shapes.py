@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+
+from ..named import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 

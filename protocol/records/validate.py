@@ -20,9 +20,9 @@ each record, so the bytes of a step do not count there.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 from ..limits import INT64_MAX, INT64_MIN
+from ..named import NamedTuple
 from . import batch, set_writer, validate_legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec

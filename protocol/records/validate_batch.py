@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from ..limits import INT64_MAX, INT64_MIN
+from ..named import NamedTuple
 from . import batch, legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec

@@ -11,9 +11,9 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from ..limits import INT32_MAX
+from ..named import NamedTuple
 from . import batch, convert, formats, legacy, validate_batch
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec

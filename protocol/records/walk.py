@@ -7,8 +7,7 @@ of records, so that a large batch can be walked in parts, and stops before an in
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..named import NamedTuple
 from . import shapes
 from .errors import InvalidRecords
 from .new_tuple import new_tuple

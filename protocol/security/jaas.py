@@ -8,7 +8,8 @@ Errors have Kafka's texts (JaasConfig), without the values, which are passwords.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from ..named import NamedTuple
 
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _TOKEN = re.compile(

@@ -16,7 +16,9 @@ import warnings
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..named import NamedTuple
 
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 TYPES = (PEM, PKCS12, JKS)

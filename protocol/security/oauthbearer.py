@@ -12,7 +12,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from ..named import NamedTuple
 
 if TYPE_CHECKING:
     import ssl

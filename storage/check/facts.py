@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from .. import inspect
 

@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records.batch import BatchHeader
 from .. import inspect
 from ..compaction.swap import OF_JOBS, SEGMENT_FILE

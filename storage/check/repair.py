@@ -24,8 +24,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from .. import inspect, restore
 from ..compaction.swap import SEGMENT_FILE, finish_leftovers

@@ -19,9 +19,9 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ...protocol.limits import INT32_MAX, INT64_MAX
+from ...protocol.named import NamedTuple
 from ...protocol.records import batch, convert, filtering, formats, legacy
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec

@@ -18,8 +18,8 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords
 from ..errors import StorageError

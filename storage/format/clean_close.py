@@ -18,8 +18,8 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records.checksum import crc32c
 from ..errors import StorageError
 from ..io.files import Files, write_atomically

@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from .files import DiskFile, DiskFiles, File, Files, Lock
 
 _COPY_BYTES = 1 << 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ..errors import StorageError
 from .files import Files
 

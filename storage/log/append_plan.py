@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import UnsupportedForFormat

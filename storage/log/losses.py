@@ -6,8 +6,9 @@ The owner of the log reports every loss: a start never drops records, or assigns
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ...protocol.named import NamedTuple
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..segments.segment import LOG_SUFFIX

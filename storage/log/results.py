@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from ...protocol.named import NamedTuple
 from ...protocol.records import batch
 from ..producers.txn_index import AbortedTransaction
 

@@ -9,8 +9,8 @@ the remaining segments, and is all that a second run does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ..compaction.rewrite import Limits, Source, Target, holds_old_formats, rewrite
 from ..compaction.swap import Rewritten, replacements, swap_in
 from ..config import LogConfig

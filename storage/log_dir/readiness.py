@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records.compression import Codec
 
 # Configs that 4.0 removed: of topics, and of the broker.

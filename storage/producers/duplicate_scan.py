@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
 
 from ...protocol.frozen import frozen
+from ...protocol.named import NamedTuple
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ...protocol.records.new_tuple import new_tuple
 

@@ -7,8 +7,8 @@ outside the CRC, and the number of records. Only the `.log` file is considered.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records import formats
 from ...protocol.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from ...protocol.named import NamedTuple
 from ...protocol.records.new_tuple import new_tuple
 from .segment import Segment
 

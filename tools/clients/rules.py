@@ -15,11 +15,12 @@ The rules judge the calls that were seen: another call of the same client may st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from ...broker.metrics.client_ledger import CallUse, Format, SeenClient
 from ...broker.releases.profiles import NEWEST, OWN, RELEASES, Profile, api_names, profile
 from ...protocol.api_key import ApiKey
+from ...protocol.named import NamedTuple
 from ...protocol.records.compression import Codec
 from ...protocol.records.schemas import CODEC_NAMES
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...broker.trace.tracer import quoted
 from ...protocol.arguments import Parser
 from ...protocol.internal_records import metadata_values
 from ...protocol.internal_records.metadata_values import Configs
 from ...protocol.mistakes import complain
+from ...protocol.named import NamedTuple
 from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.text import plural, table
 from ...storage import inspect

@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from ...broker.clock import wall_ms
 from ...broker.config.values import Config, TopicConfig
@@ -38,6 +37,7 @@ from ...broker.replica.log_dirs import LogDir, LogDirs
 from ...protocol.arguments import Parser
 from ...protocol.internal_records.metadata_records import ProducerIdsRecord
 from ...protocol.mistakes import complain
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...storage import inspect, restore
 from ...storage.check.directory import Verification

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from ...broker.metadata.record_values import TRANSACTIONS
 from ...broker.trace.tracer import quoted
 from ...broker.transactions.records import decode
 from ...broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ...protocol.errors import MalformedMessage
+from ...protocol.named import NamedTuple
 from ...protocol.records import batch
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.text import duration, moment

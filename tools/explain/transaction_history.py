@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from ...broker.replica.producer_log import LogBatch
+from ...protocol.named import NamedTuple
 from ...storage.producers.producer_state import Producer
 
 OPEN, COMMITTED, ABORTED, ENDED, EMPTY = "open", "committed", "aborted", "ended", "empty"

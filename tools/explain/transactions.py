@@ -11,10 +11,10 @@ import contextlib
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from ...broker.replica.producer_log import LogBatch, PartitionFiles, find
 from ...broker.transactions.state import Transaction
+from ...protocol.named import NamedTuple
 from ...storage.errors import StorageError
 from ...storage.producers.producer_state import Producer, ProducerRules
 from .coordinators import (

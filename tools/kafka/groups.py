@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...client.admin.admin import (
     LATEST,
@@ -34,6 +34,7 @@ from ...client.net.errors import ClientError, KafkaError
 from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
+from ...protocol.named import NamedTuple
 from ..command_line import number
 from . import share_groups, streams_groups
 from .admin_command import (

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...broker.replica.producer_log import PartitionFiles, find
 from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.limits import INT32_MAX
 from ...protocol.mistakes import complain
+from ...protocol.named import NamedTuple
 from ...protocol.text import known as shown
 from ...protocol.text import lines, moment
 from ...storage.errors import StorageError

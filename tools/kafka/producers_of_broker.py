@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...client.admin.admin import Admin, ProducerState, TopicDescription, checked
 from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
 from ...client.net.metadata import NO_NODE
 from ...protocol.errors import ErrorCode
+from ...protocol.named import NamedTuple
 
 
 class Cannot(Exception):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...client.admin.admin import EARLIEST, Admin, FoundOffset, GroupDescription, MemberDescription, MemberTasks
+from ...protocol.named import NamedTuple
 from .admin_command import padded, width
 from .group_resets import Partition
 

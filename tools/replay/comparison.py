@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...broker.recording.decoding import request_value, response_value
 from ...broker.recording.exchange import Ending, Exchange
@@ -20,6 +20,7 @@ from ...broker.releases.profiles import api_names
 from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.fetch import FetchRequest
+from ...protocol.named import NamedTuple
 from .expected_differences import ExpectedDifferences
 from .fetched_records import Fetched, Unread
 from .learned_names import WITH_TOPIC_NAMES, error_codes, learn, learn_names

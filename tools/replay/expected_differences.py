@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...broker.config.definitions import facts
 from ...broker.network.router import apis_of
@@ -17,6 +17,7 @@ from ...broker.releases.profiles import PROFILE_NAMES, Profile, api_names, profi
 from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX
+from ...protocol.named import NamedTuple
 from ...protocol.schema import Versions
 from ..release_table import behaviour_of
 from .value_comparison import ABSENT, Difference

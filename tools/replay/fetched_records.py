@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec

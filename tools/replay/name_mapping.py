@@ -8,11 +8,12 @@ and are in `fetch_sessions.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from crc32c import crc32c
 
 from ...protocol.limits import INT16_MAX
+from ...protocol.named import NamedTuple
 from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import batch, formats

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...broker.recording.decoding import request_value, response_value
 from ...broker.recording.exchange import Ending, Exchange
@@ -21,6 +21,7 @@ from ...protocol.messages.groups.join_group import JoinGroupRequest
 from ...protocol.messages.groups.sync_group import SyncGroupRequest
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.named import NamedTuple
 from ...protocol.schema import spec
 from .fetch_sessions import FetchSessions
 from .learned_names import WITH_TOPIC_NAMES, error_codes, learn, learn_names, topics_without

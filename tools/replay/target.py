@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...broker.releases.profiles import RELEASES, profile
 from ...client.net.errors import ConnectionLost, KafkaError
@@ -27,6 +27,7 @@ from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVer
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ...protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Versions, spec
 

@@ -7,8 +7,9 @@ their presence is compared. Elements of lists are matched by their key fields, s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
+from ...protocol.named import NamedTuple
 from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Value, fields_of

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
+from ....protocol.named import NamedTuple
 from ....protocol.security.kerberos import Library, is_true, service_name
 from ...errors import ConfigError
 from ...patterns import BadPattern, Pattern

@@ -13,9 +13,10 @@ import io
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ....protocol.limits import INT32_MAX
+from ....protocol.named import NamedTuple
 from ....protocol.narrowing import is_dict
 from ....protocol.text import time_text
 from ....storage.errors import StorageError

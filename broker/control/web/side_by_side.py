@@ -6,8 +6,8 @@ Frames are traced as by `ottla dump`, with the message's own schema; the number 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from ....protocol.named import NamedTuple
 from ...trace import frames
 from ...trace.entries import Entries
 from ...trace.frames import Frame

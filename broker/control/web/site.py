@@ -19,11 +19,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote
 
 from aiohttp import web
 
+from ....protocol.named import NamedTuple
 from ...admin_api.views import OperationError, status_of
 from ...logs import get_logger
 from ..access import LOGIN, LOGOUT

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
+from ....protocol.named import NamedTuple
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a new member without a response may stay in a delayed join: it has no id to send heartbeats with. Kafka's

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from ....protocol.named import NamedTuple
 from .state import NOTHING, Partitions
 
 UNIFORM, RANGE = "uniform", "range"

@@ -6,10 +6,10 @@ Members keep their assignment. `group.consumer.migration.policy` permits each di
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
 from ....protocol.consumer_protocol import assignment_bytes, read_assignment, read_subscription, version_of
 from ....protocol.errors import ErrorCode, MalformedMessage
+from ....protocol.named import NamedTuple
 from ..classic.moves import select_protocol
 from ..classic.state import CONSUMER_PROTOCOL_TYPE
 from ..classic.state import Group as ClassicGroup

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
+from ....protocol.named import NamedTuple
 from ..classic.state import Group as ClassicGroup
 from ..classic.state import Heartbeat as ClassicHeartbeat
 from ..classic.state import Join as ClassicJoin

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from ....protocol.named import NamedTuple
 from .state import UNASSIGNED, Assigned, Current, MemberState, Partitions
 
 Owned: TypeAlias = Mapping[bytes, Set[int]]

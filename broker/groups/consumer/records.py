@@ -6,7 +6,7 @@ The keys have the types 3 to 8 and 16, a null value is a tombstone. `Format` has
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ....protocol.internal_records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -24,6 +24,7 @@ from ....protocol.internal_records.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+from ....protocol.named import NamedTuple
 from ..record_form import read_record, readers, write_record
 from .state import (
     Assigned,

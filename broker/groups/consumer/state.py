@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum, IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ....protocol.frozen import frozen
+from ....protocol.named import NamedTuple
 
 LEAVE, STATIC_LEAVE = -1, -2
 """Member epochs in a heartbeat: the member leaves; the static member leaves and will return."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
+from ....protocol.named import NamedTuple
 from ..topics import TopicShape
 from .assignor import Partitions
 from .state import Change

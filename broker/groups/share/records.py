@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ....protocol.internal_records import share_group_records as schemas
 from ....protocol.internal_records.share_group_records import TopicInfo, TopicPartitions, TopicPartitionsInfo
+from ....protocol.named import NamedTuple
 from ..record_form import read_record, readers, write_record
 from .assignor import Partitions
 from .state import (

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ....protocol.frozen import frozen
+from ....protocol.named import NamedTuple
 from .assignor import Partitions
 
 JOIN, LEAVE = 0, -1

@@ -10,9 +10,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ....protocol.frozen import frozen
+from ....protocol.named import NamedTuple
 from .values import NO_TASKS, NOTHING, TaskOffsets, Tasks, TasksTuple
 
 STICKY = "sticky"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from ....protocol.named import NamedTuple
 from ..topics import TopicShape
 from .topology import ConfiguredSubtopology
 from .values import Tasks, TasksTuple

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
+from ....protocol.named import NamedTuple
 from ..topics import TopicShape
 from .endpoints import EndpointPartitions
 from .state import Change, Endpoint

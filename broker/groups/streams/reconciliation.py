@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from ....protocol.named import NamedTuple
 from .state import HOLDS_NOTHING, Current, HeldTasks, Member, MemberState, Task, each, grouped
 from .values import TasksTuple
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ....protocol.internal_records import streams_group_records as schemas
 from ....protocol.internal_records.streams_group_records import CurrentTaskIds, KeyValue, TaskIds
+from ....protocol.named import NamedTuple
 from ..record_form import read_record, readers, write_record
 from .state import (
     RECORDED,

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import field
 from enum import Enum, IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ....protocol.frozen import frozen
+from ....protocol.named import NamedTuple
 from .topology import Configured
 from .values import NO_TASKS, NOTHING, TaskOffsets, Tasks, TasksTuple, Topology
 

@@ -8,10 +8,11 @@ subtopology. Rules and texts: Kafka 4.3's `InternalTopicManager`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
+from ....protocol.named import NamedTuple
 from ...errors import Refused
 from ...java_hash import hash_ordered
 from ..topics import TopicShape

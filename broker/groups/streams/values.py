@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ....protocol.frozen import frozen
+from ....protocol.named import NamedTuple
 
 Tasks: TypeAlias = Mapping[str, frozenset[int]]
 """Partitions by subtopology id."""

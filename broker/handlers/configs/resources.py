@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ....protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.internal_records.metadata_records import ConfigRecord
 from ....protocol.limits import INT32_MAX, INT32_MIN
+from ....protocol.named import NamedTuple
 from ...config.definitions import ConfigType, Fact
 from ...config.dynamic import check_dynamic
 from ...config.named_rules import check_named

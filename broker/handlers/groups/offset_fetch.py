@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ....protocol.named import NamedTuple
 from ....protocol.primitives import ZERO_UUID
 from ...context import RequestContext, handles
 from ...groups.offsets import CommittedOffset, FetchedOffset, Partition

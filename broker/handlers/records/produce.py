@@ -11,12 +11,13 @@ with acks=0. Requires WRITE on each topic, and on the transactional id for trans
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ....protocol.acls import AclOperation
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode, ProtocolViolation
 from ....protocol.messages.records.produce import ProduceRequest, ProduceResponse
+from ....protocol.named import NamedTuple
 from ....protocol.records import batch
 from ....protocol.records.errors import (
     PARTITION,

@@ -21,8 +21,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
+from ....protocol.named import NamedTuple
 from ....protocol.security.oauthbearer import https_context
 from ...clock import Clock, Timer
 from ...config.security.oauthbearer import SignedSettings

@@ -7,7 +7,8 @@ that follows. The table has an entry for each pair.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+
+from ....protocol.named import NamedTuple
 
 
 class State(Enum):

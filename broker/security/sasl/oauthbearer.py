@@ -8,8 +8,9 @@ OAuthBearerUnsecuredValidatorCallbackHandler.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
+from ....protocol.named import NamedTuple
 from ....protocol.security.oauthbearer import (
     ERROR_SEEN,
     JAVA_BLANK,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
+from ....protocol.named import NamedTuple
 from ...config.security.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslSettings
 from ...futures import wake
 from ..scram import Mechanism, ScramCredentials
