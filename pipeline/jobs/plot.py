@@ -138,13 +138,21 @@ def _times(axes: Any, topics: Sequence[TopicCensus]) -> None:
 
 
 def _audit(figure: Any, report: AuditReport) -> None:
-    figure.set_size_inches(9, 4)
-    axes = figure.add_subplot()
+    rules = sorted(report.rules, key=lambda rule: -rule.broken)[:TOPICS_MAX]
+    figure.set_size_inches(9, 4 + (2 + 0.32 * len(rules)) * bool(rules))
     wrong = Counter(finding.part for finding in report.findings).most_common()
+    axes = figure.add_subplot(2 if rules else 1, 1, 1)
     axes.barh(range(len(wrong)), [number for _, number in wrong], color="tab:red")
     _named(axes, [part for part, _ in wrong])
     axes.set_title(f"{len(report.findings)} findings" if wrong else "no errors")
     axes.set_xlabel("findings")
+    if rules:
+        axes = figure.add_subplot(2, 1, 2)
+        shares = [100 * rule.broken / rule.records if rule.records else 0.0 for rule in rules]
+        axes.barh(range(len(rules)), shares, color="tab:orange")
+        _named(axes, [rule.text for rule in rules])
+        axes.set_title("records that break a rule")
+        axes.set_xlabel("%")
 
 
 def _named(axes: Any, names: Sequence[str]) -> None:
@@ -216,6 +224,8 @@ def _census_tables(report: CensusReport) -> Iterator[str]:
 
 
 def _audit_tables(report: AuditReport) -> Iterator[str]:
+    if report.rules:
+        yield _table("rule,records,records that break it".split(","), report.rules)
     for directory in report.directories:
         yield f"<h2>{_safe(directory.path)}</h2>"
         for found, style in ((directory.findings, "wrong"), (directory.notes, "")):
