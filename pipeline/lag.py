@@ -19,6 +19,18 @@ class Lag(dict[TopicPartition, int]):
     def total(self) -> int:
         return sum(self.values())
 
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The metrics that Spark's Kafka source has in the progress, computed from these; none without partitions. A
+        source in Python cannot add them to the progress."""
+        if not self:
+            return {}
+        return {
+            "minOffsetsBehindLatest": str(min(self.values())),
+            "maxOffsetsBehindLatest": str(max(self.values())),
+            "avgOffsetsBehindLatest": str(self.total / len(self)),
+        }
+
 
 def lag(progress: Any) -> Lag:
     """Returns the lag of a query at one progress report: `query.lastProgress`, its dict, or its JSON.

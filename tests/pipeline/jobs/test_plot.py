@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.dom.minidom
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,11 @@ def test_page_loads_nothing_and_hostile_names_stay_text(kind: str, tmp_path: Pat
     assert HOSTILE in Parsed(page[begin:end]).text
 
 
+def patches(axes: Any) -> Any:
+    """Returns the bars of a plot."""
+    return axes.patches
+
+
 def test_bars_have_the_numbers_of_the_report(tmp_path: Path) -> None:
     from matplotlib.figure import Figure
 
@@ -121,17 +127,17 @@ def test_bars_have_the_numbers_of_the_report(tmp_path: Path) -> None:
     topics = sorted(found.topics, key=lambda topic: -topic.facts.bytes)
     unit, scale = plot._unit(topics[0].facts.bytes)
     bars: dict[float, float] = {}
-    for bar in figure.axes[0].patches:
+    for bar in patches(figure.axes[0]):
         bars[bar.get_y()] = bars.get(bar.get_y(), 0.0) + bar.get_width()
     assert figure.axes[0].get_xlabel() == unit
     assert [bars[y] * scale for y in sorted(bars)] == pytest.approx([topic.facts.bytes for topic in topics])
-    assert sum(bar.get_height() for bar in figure.axes[2].patches) == found.facts.values.count
+    assert sum(bar.get_height() for bar in patches(figure.axes[2])) == found.facts.values.count
 
     figure = Figure()
     report = an_audit(*[Finding("t-0/x.log", None, n, "x", part="index" if n else "log") for n in range(4)])
     report.rules += [RuleResult("key required", 8, 2), RuleResult("value required", 0, 0)]
     plot._audit(figure, report)
-    assert [[bar.get_width() for bar in axes.patches] for axes in figure.axes] == [[3, 1], [25, 0]]
+    assert [[bar.get_width() for bar in patches(axes)] for axes in figure.axes] == [[3, 1], [25, 0]]
 
 
 def test_plot_other_suffix_refused(tmp_path: Path) -> None:

@@ -404,4 +404,10 @@ def test_lag_counts_backlog_of_each_source() -> None:
     assert {str(key) for key in found} == {"t-0", "t-1", "u-0"}
     assert found.total == 7
     assert lag(json.dumps(progress)) == found
+    assert found.metrics == {
+        "minOffsetsBehindLatest": "0",
+        "maxOffsetsBehindLatest": "4",
+        "avgOffsetsBehindLatest": str(7 / 3),
+    }
+    assert lag(None).metrics == {}
     assert lag(None) == {} and lag({}).total == 0
