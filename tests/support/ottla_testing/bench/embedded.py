@@ -1,51 +1,37 @@
 """The broker within a test's process: the time to start it, to create a topic and to restore a snapshot, and a test
 suite.
-Owns these workloads, their measures and aims. If there is a Java, and the jars that `make interop` downloads, the start
-of Apache Kafka is measured, too; otherwise it is reported as missing. Downloads nothing.
+Owns these workloads, their measures and aims. Where there are a Java and Maven the start of Apache Kafka is measured,
+too; otherwise it is reported as missing.
 """
 
 from __future__ import annotations
 
-import base64
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla_testing import ROOT
 from ottla_testing.bench import peers
 from ottla_testing.bench.raw import BenchError, served
 from ottla_testing.bench.stats import OTTLA, Aim, Measure
 
 KAFKA = "kafka"
-KAFKA_RELEASE = "4.3.1"
-JARS = ROOT / "out" / "interop" / f"kafka-{KAFKA_RELEASE}"
 PEERS = (OTTLA, KAFKA)
 NAMES = ("embedded",)
 WEEK_MS = 7 * 24 * 3600 * 1000
 RECORDS = 10_000
 ADDRESS = "127.0.0.1"
-KAFKA_SECONDS = 60.0  # time limit of a start, on a busy machine
-KAFKA_SETTINGS = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "offsets.topic.replication.factor": "1",
-}
 
-ABOUT = """\
+ABOUT = f"""\
 embedded     a broker in the process of a test, data in memory: Embedded() until it responds, in a process that has
              started one before (start) and with all imports in a new one (first start); create_topic(); a snapshot of
              10,000 records and restoring it; moving the clock by a week with 10 topics, a group and a transaction;
              the tests of tests/examples from an installed wheel with two workers, all of them and calculated for
-             200. kafka: Apache Kafka 4.3.1 on a formatted folder, from exec to its first response"""
+             200. kafka: Apache Kafka {peers.KAFKA_RELEASE} on a formatted folder, from exec to its first response"""
 
 
 class Sizes(NamedTuple):
@@ -219,29 +205,10 @@ def kafka_start() -> float:
     """Returns the milliseconds from exec to the first response of Apache Kafka, in a folder formatted before. Raises
     BenchError if it cannot run here.
     """
-    java = shutil.which("java")
-    if java is None:
-        raise BenchError("no java was found on PATH")
-    if not (JARS / "fetched").exists():
-        raise BenchError(f"the jars of Kafka {KAFKA_RELEASE} were not found; make interop downloads them")
-    port, controller = peers.free_port(), peers.free_port()
-    command = [java, "-Xmx512m", "-cp", f"{JARS}/*"]
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
-        properties = Path(name) / "server.properties"
-        settings = KAFKA_SETTINGS | {
-            "controller.quorum.voters": f"1@{ADDRESS}:{controller}",
-            "listeners": f"PLAINTEXT://{ADDRESS}:{port},CONTROLLER://{ADDRESS}:{controller}",
-            "log.dirs": f"{name}/logs",
-        }
-        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        # An id that begins with a dash would be read as an option.
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
-        formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
-        done = subprocess.run(formatting, capture_output=True, text=True, timeout=60)
-        if done.returncode:
-            raise BenchError(f"Kafka's format command failed: {(done.stdout + done.stderr)[-300:]}")
+        command, port = peers.kafka_command(Path(name), "512m")
         began = time.perf_counter()
-        peer = peers.spawn(KAFKA, [*command, "kafka.Kafka", str(properties)], (ADDRESS, port), None, KAFKA_SECONDS)
+        peer = peers.spawn(KAFKA, command, (ADDRESS, port), None, peers.KAFKA_SECONDS)
         taken = time.perf_counter() - began
         peer.stop()
     return taken * 1000

@@ -14,16 +14,19 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from ottla_testing.bench import conversion, own_client, pings, raw, transactions, validation
+from ottla_testing.bench import conversion, in_flight, own_client, pings, raw, transactions, validation
 from ottla_testing.bench.peers import STARTERS, Peer
 from ottla_testing.bench.raw import BenchError, Connection
 from ottla_testing.bench.stats import Aim, Measure, percentile
 
 ABOUT = """\
-produce      confluent-kafka, acks=all, defaults, one partition: first produce() to the end of flush()
+produce      confluent-kafka, acks=all, defaults, one partition: first produce() to the end of flush(); cpu: MB per
+             second of the broker's processor time; idempotent: with enable.idempotence
 produce many the same with produce_batch(), which costs the client less
-consume      the same data by confluent-kafka, assigned from the start: first to last message
+consume      the same data by confluent-kafka, assigned from the start: first to last message; cpu as above
 pipelined    one raw connection, all requests sent as fast as possible, same bytes for each peer
+in-flight    small requests like those of latency, so many at a time on so many connections; cpu: the broker's processor
+             time of each
 latency      one raw connection, acks=1, one record of 10 bytes, one request at a time
 parked fetch a fetch waits on one connection, produce on another: from sending the record to the fetch's response
 transactions confluent-kafka, then (own) Ottla's producer: transactions of this many records per second, one after the
@@ -46,6 +49,7 @@ class Sizes(NamedTuple):
 
     produce: tuple[tuple[str, int, int], ...]  # label, bytes of a value, messages
     pipelined_requests: int
+    in_flight: int
     latency_requests: int
     parked_fetches: int
     ping_seconds: float
@@ -57,10 +61,12 @@ class Sizes(NamedTuple):
     transactions_seconds: float
 
 
+WARMING = 40_000  # requests and messages; a broker in Java or Python is slower before
 # Small enough that the kernel does not write the logs back within a round, which would slow only Ottla.
 FULL = Sizes(
     (("100 B", 100, 300_000), ("1 KiB", 1024, 100_000), ("100 KiB", 102_400, 2_000)),
     40_000,
+    20_000,
     5_000,
     500,
     2.0,
@@ -74,6 +80,7 @@ FULL = Sizes(
 QUICK = Sizes(
     (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)),
     15_000,
+    8_000,
     2_000,
     200,
     1.0,
@@ -90,6 +97,7 @@ NAMES = (
     "produce",
     "consume",
     "pipelined",
+    "in-flight",
     "latency",
     "parked",
     "transactions",
@@ -104,12 +112,16 @@ NAMES = (
 )
 LABELS = tuple(label for label, _, _ in FULL.produce)
 MANY_LABEL = "1 KiB"
+IDEMPOTENT_LABEL = "100 B"
 MEASURES = (
     *(Measure(f"produce {label}", "MB/s") for label in LABELS),
     Measure(f"produce many {MANY_LABEL}", "MB/s"),
+    Measure(f"produce idempotent {IDEMPOTENT_LABEL}", "MB/s"),
     *(Measure(f"consume {label}", "MB/s") for label in LABELS),
+    *(Measure(f"{what} {label} cpu", "MB/s") for what in ("produce", "consume") for label in LABELS),
     Measure("pipelined produce", "k/s"),
     Measure("pipelined metadata", "k/s"),
+    *in_flight.MEASURES,
     Measure("latency p50", "us", False),
     Measure("latency p99", "us", False),
     Measure("parked fetch p50", "ms", False),
@@ -131,10 +143,21 @@ MEASURES = (
 AIMS = (
     *(Aim(f"produce {label}", "mock", bound, True) for label, bound in zip(LABELS, (1.1, 0.98, 0.76), strict=True)),
     *(Aim(f"produce {label}", "tansu", bound, True) for label, bound in zip(LABELS, (1.0, 2.2, 4.2), strict=True)),
-    *(Aim(f"consume {label}", "tansu", 1.2, True) for label in LABELS),
+    *(Aim(f"produce {label}", "kafka", 1.0, True) for label in LABELS),
+    Aim(f"produce idempotent {IDEMPOTENT_LABEL}", "mock", 1.0, True),
+    Aim(f"produce idempotent {IDEMPOTENT_LABEL}", "kafka", 1.0, True),
+    *(
+        Aim(f"consume {label}", peer, bound, True)
+        for peer in ("tansu", "kafka")
+        for label, bound in zip(LABELS, (1.1, 2.5, 4.0), strict=True)
+    ),
     Aim("pipelined produce", "mock", 1.5, True),
     Aim("pipelined metadata", "mock", 1.5, True),
-    Aim("latency p50", "mock", 1.75, False),
+    Aim("in-flight 64 on 1", "mock", 1.5, True),
+    Aim("in-flight 2 on 32", "mock", 1.0, True),
+    Aim("in-flight 2 on 32", "kafka", 1.0, True),
+    Aim("latency p50", "mock", 1.1, False),
+    Aim("latency p99", "mock", 1.1, False),
     Aim("parked fetch p99", None, 1.0, False),
     *(Aim(label, None, 0.7, True) for label in (*transactions.SHARES, *transactions.OWN_SHARES)),
     *(Aim(label, conversion.KAFKA_PYTHON, 5.0, True) for label in conversion.LABELS),
@@ -198,35 +221,41 @@ def _many(producer: Producer, topic: str, value: bytes, count: int) -> None:
 
 
 def produced(
-    peer: Peer, topic: str, size: int, count: int, send: Callable[[Producer, str, bytes, int], None] = _one_by_one
-) -> float:
-    """Produces `count` values of `size` bytes; returns MB per second."""
+    peer: Peer,
+    topic: str,
+    size: int,
+    count: int,
+    send: Callable[[Producer, str, bytes, int], None] = _one_by_one,
+    *,
+    idempotent: bool = False,
+) -> tuple[float, float]:
+    """Produces `count` values of `size` bytes; returns MB per second, and per second of the broker's processor time."""
     failed: list[str] = []
-    producer = Producer(
-        _client_config(
-            peer,
-            acks="all",
-            **{"delivery.report.only.error": True, "on_delivery": lambda error, _: failed.append(str(error))},
-        )
-    )
+    config = {
+        "acks": "all",
+        "enable.idempotence": idempotent,
+        "delivery.report.only.error": True,
+        "on_delivery": lambda error, _: failed.append(str(error)),
+    }
+    producer = Producer(_client_config(peer, **config))
     value = bytes(range(256)) * (size // 256) + bytes(size % 256)
     _one_by_one(producer, topic, value, WARM_UP)
     producer.flush(CLIENT_SECONDS)
     with undisturbed():
-        started = time.perf_counter()
+        used, started = peer.cpu_seconds(), time.perf_counter()
         send(producer, topic, value, count)
         left = producer.flush(CLIENT_SECONDS)
-        seconds = time.perf_counter() - started
+        seconds, used = time.perf_counter() - started, peer.cpu_seconds() - used
     if failed or left:
         raise BenchError(f"{left} messages not sent, {len(failed)} failed {failed[:1]}")
     # Tansu's ListOffsets lacks a part of the last batch; there, consuming everything is the check.
     if peer.name != TANSU and (end := raw.end_offset(peer.address, topic)) != count + WARM_UP:
         raise BenchError(f"the partition ends at {end} after {count + WARM_UP} messages")
-    return size * count / seconds / 1e6
+    return size * count / seconds / 1e6, size * count / used / 1e6
 
 
-def consumed(peer: Peer, topic: str, size: int, count: int) -> float:
-    """Consumes the whole topic; returns MB per second."""
+def consumed(peer: Peer, topic: str, size: int, count: int) -> tuple[float, float]:
+    """Consumes the whole topic; returns MB per second, and per second of the broker's processor time."""
     # By default the client stops fetching for a second when its queue is full, which would favour slow peers.
     more = {"group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 1}
     consumer = Consumer(_client_config(peer, **more))
@@ -237,14 +266,14 @@ def consumed(peer: Peer, topic: str, size: int, count: int) -> float:
             raise BenchError(f"no first message: {first.error() if first else 'time-out'}")
         wanted, got, read = count + WARM_UP - 1, 0, 0
         with undisturbed():
-            started = time.perf_counter()
+            used, started = peer.cpu_seconds(), time.perf_counter()
             while got < wanted:
                 messages = consumer.consume(min(1000, wanted - got), CLIENT_SECONDS)
                 if not messages or time.perf_counter() - started > CLIENT_SECONDS:
                     raise BenchError(f"only {got} of {wanted} messages in {CLIENT_SECONDS:g} s")
                 got += len(messages)
                 read += len(messages[-1])
-            seconds = time.perf_counter() - started
+            seconds, used = time.perf_counter() - started, peer.cpu_seconds() - used
         last = messages[-1]
         if (error := last.error()) is not None and error.code() != KafkaError.NO_ERROR:
             raise BenchError(f"consume: {error}")
@@ -252,7 +281,16 @@ def consumed(peer: Peer, topic: str, size: int, count: int) -> float:
             raise BenchError(f"the last message has offset {last.offset()}, not {count + WARM_UP - 1}")
     finally:
         consumer.close()
-    return size * wanted / seconds / 1e6
+    return size * wanted / seconds / 1e6, size * wanted / used / 1e6
+
+
+def warm(peer: Peer) -> None:
+    """Lets a broker that was just started do what it will be measured in. Raises BenchError, KafkaException."""
+    topic = fresh_topic(peer)
+    produced(peer, topic, 1024, WARMING)
+    if peer.name != MOCK:
+        consumed(peer, topic, 1024, WARMING)
+    in_flight.taken(peer, fresh_topic(peer), in_flight.LOADS[-1], WARMING)
 
 
 def throughput(peer: Peer, sizes: Sizes, label: str, wanted: Callable[[str], bool]) -> Sample:
@@ -261,14 +299,24 @@ def throughput(peer: Peer, sizes: Sizes, label: str, wanted: Callable[[str], boo
     sample: Sample = {}
     try:
         topic = fresh_topic(peer)
-        sample[f"produce {label}"] = produced(peer, topic, size, count)
+        sample[f"produce {label}"], sample[f"produce {label} cpu"] = produced(peer, topic, size, count)
         if label == MANY_LABEL and wanted("produce") and hasattr(Producer, "produce_batch"):
-            sample[f"produce many {label}"] = produced(peer, fresh_topic(peer), size, count, _many)
+            sample[f"produce many {label}"], _ = produced(peer, fresh_topic(peer), size, count, _many)
         if peer.name != MOCK and wanted("consume"):  # the mock keeps only the newest 5 MB of a partition
-            sample[f"consume {label}"] = consumed(peer, topic, size, count)
+            sample[f"consume {label}"], sample[f"consume {label} cpu"] = consumed(peer, topic, size, count)
     except KafkaException as error:
         raise BenchError(str(error)) from error
     return sample
+
+
+def idempotent(peer: Peer, sizes: Sizes) -> Sample:
+    """Produces values of one size with sequence numbers."""
+    size, count = next((size, count) for name, size, count in sizes.produce if name == IDEMPOTENT_LABEL)
+    try:
+        rate, _ = produced(peer, fresh_topic(peer), size, count, idempotent=True)
+    except KafkaException as error:
+        raise BenchError(str(error)) from error
+    return {f"produce idempotent {IDEMPOTENT_LABEL}": rate}
 
 
 # The raw client
@@ -296,6 +344,16 @@ def pipelined(peer: Peer, sizes: Sizes) -> Sample:
         if name == "produce" and (last := raw.produce_error(responses[-1])) != (0, count + 99):
             raise BenchError(f"the last pipelined produce has (error, offset) {last}, not (0, {count + 99})")
         sample[f"pipelined {name}"] = count / seconds / 1e3
+    return sample
+
+
+def many_in_flight(peer: Peer, sizes: Sizes) -> Sample:
+    """Returns thousands of requests per second, and the broker's microseconds for each."""
+    sample: Sample = {}
+    for load in in_flight.LOADS:
+        topic = fresh_topic(peer)
+        with undisturbed():
+            sample |= in_flight.taken(peer, topic, load, sizes.in_flight)
     return sample
 
 

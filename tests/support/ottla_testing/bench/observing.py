@@ -110,11 +110,6 @@ class Observed(Peer):
             raise BenchError(f"{feature} cannot be switched {to}")
         return int(dropped)
 
-    def cpu_seconds(self) -> float:
-        """Returns the processor time of all threads of the broker."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
 
 @contextlib.contextmanager
 def observed() -> Iterator[Observed]:
@@ -156,7 +151,7 @@ def added(feature: str, sizes: Sizes) -> Figures:
         def produce(messages: int = sizes.messages) -> float:
             topic = measures.fresh_topic(peer)
             try:
-                return messages / measures.produced(peer, topic, SIZE, messages)
+                return messages / measures.produced(peer, topic, SIZE, messages)[0]
             finally:
                 raw.drop_topic(peer.address, topic)
 

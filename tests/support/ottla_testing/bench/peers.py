@@ -1,9 +1,11 @@
 """The brokers that are compared, each in its own process on 127.0.0.1 that ends with the run.
-Owns how they are started and stopped, and how Tansu's binary is found. Independent of the measures.
+Owns how they are started and stopped, and how Tansu's binary and Apache Kafka's jars are found. Independent of the
+measures.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib.util
 import os
@@ -14,14 +16,29 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla_testing.bench.raw import VERSIONS, Address, BenchError, served
+from ottla_testing.interop.checks import Missing, jars, program
 
 START_SECONDS = 15.0
+KAFKA_SECONDS = 60.0  # time limit of its start, on a busy machine
+KAFKA_RELEASE = "4.4.0"
+KAFKA_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
 OPEN_FILES = 16384  # for 2,000 connections, in the client and in the brokers, and for 10,000 partitions
 HERE = Path(__file__).resolve().parent
 
@@ -44,6 +61,11 @@ class Peer:
     def data(self) -> Path | None:
         """The folder of its logs, if it has one in this run."""
         return self._data
+
+    def cpu_seconds(self) -> float:
+        """Returns the processor time of all its threads."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
     def resident_kib(self) -> int:
         """Returns VmRSS of the process."""
@@ -189,10 +211,55 @@ def start_mock() -> Peer:
     return peer
 
 
+def start_kafka(heap: str = "1g") -> Peer:
+    """Starts Apache Kafka with its defaults, one process that is broker and controller, in a temporary folder. Raises
+    BenchError if it cannot run here.
+    """
+    data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
+    try:
+        command, port = kafka_command(data, heap)
+        return spawn("kafka", command, ("127.0.0.1", port), data, KAFKA_SECONDS)
+    except BaseException:
+        shutil.rmtree(data, ignore_errors=True)
+        raise
+
+
+def kafka_command(folder: Path, heap: str) -> tuple[list[str], int]:
+    """Formats a folder for Apache Kafka, from Maven Central if its jars are not here yet. Returns the command that
+    starts it, and its port. Raises BenchError.
+    """
+    try:
+        classes = jars(f"kafka-{KAFKA_RELEASE}", [f"org.apache.kafka:kafka_2.13:{KAFKA_RELEASE}"])
+        java = program("java")
+    except Missing as error:
+        raise BenchError(str(error)) from error
+    port, controller = free_port(), free_port()
+    settings = KAFKA_SETTINGS | {
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "log.dirs": f"{folder}/logs",
+    }
+    properties = folder / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [java, f"-Xmx{heap}", f"-Xms{heap}", "-cp", f"{classes}/*"]
+    # An id that begins with a dash would be read as an option.
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+    formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+    done = subprocess.run(formatting, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        raise BenchError(f"Kafka's format command failed: {(done.stdout + done.stderr)[-300:]}")
+    return [*command, "kafka.Kafka", str(properties)], port
+
+
 def needed(name: str) -> list[type]:
     """Returns the requests that a peer has to support: the mock cluster has no APIs that create and delete topics."""
     missing = (CreateTopicsRequest, DeleteTopicsRequest) if name == "mock" else ()
     return [cls for cls in VERSIONS if cls not in missing]
 
 
-STARTERS: dict[str, Callable[[], Peer]] = {"ottla": start_ottla, "mock": start_mock, "tansu": start_tansu}
+STARTERS: dict[str, Callable[[], Peer]] = {
+    "ottla": start_ottla,
+    "mock": start_mock,
+    "tansu": start_tansu,
+    "kafka": start_kafka,
+}
