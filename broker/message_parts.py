@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ..protocol.errors import ErrorCode
 from ..protocol.named import NamedTuple
 from ..protocol.primitives import ZERO_UUID, Array, Blob
-from ..protocol.schema import Group, empty_value, spec, struct_of
+from ..protocol.schema import Group, empty_value, group_of, spec
 
 pass
 
@@ -160,7 +160,7 @@ def response_class_of(request_class: type) -> type:
 def shape_of(request_class: type, version: int) -> Shape:
     """Returns the shape of an API in a declared version."""
     response_class = response_class_of(request_class)
-    layout, request_layout = struct_of(response_class, version), struct_of(request_class, version)
+    layout, request_layout = group_of(response_class, version), group_of(request_class, version)
     levels = _levels(layout, request_layout)
     code = _code(layout)
     paths: list[Path] = [] if code is None else [()]

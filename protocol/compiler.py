@@ -22,17 +22,15 @@ from .primitives import (
     TEXT_BYTES_MAX,
     Array,
     Blob,
-    Effort,
+    Codec,
     Fixed,
     Length,
     Mark,
     Nullable,
     UuidLeaf,
-    min_size,
     varint_bytes,
 )
-from .schema import Group, default_of, fields_of, struct_of
-from .structs import Construct, build_value, parse_value
+from .schema import Group, default_of, fields_of, group_of
 
 if TYPE_CHECKING:
     from .records.steps import Steps
@@ -83,8 +81,7 @@ def parser(cls: type, version: int) -> Callable[..., Any]:
 def reader(cls: type, version: int) -> Callable[..., tuple[Any, int]]:
     """Returns the function `(buffer, position=0, items_max=ITEMS_MAX) -> (value, end)` of one message and version. It
     raises MalformedMessage."""
-    layout = struct_of(cls, version)
-    fast = _compiled_parser(layout)
+    fast = _compiled_parser(group_of(cls, version))
 
     def read_message(
         buffer: bytes | bytearray | memoryview, position: int = 0, items_max: int = ITEMS_MAX
@@ -94,7 +91,7 @@ def reader(cls: type, version: int) -> Callable[..., tuple[Any, int]]:
         except TooManyItems:
             raise
         except (ValueError, IndexError, struct.error) as error:
-            raise explain(layout, buffer, position, error) from None
+            raise explain(cls, version, buffer, position, error) from None
 
     return read_message
 
@@ -102,8 +99,7 @@ def reader(cls: type, version: int) -> Callable[..., tuple[Any, int]]:
 @functools.cache
 def step_parser(cls: type, version: int) -> Callable[[Any, int, int], Steps[Any]]:
     """Returns the parser `(buffer, position, items_max)` of one message and version, in steps of STEP_ITEMS items."""
-    layout = struct_of(cls, version)
-    in_steps: Callable[..., Steps[tuple[Any, int]]] = _compiled_parser(layout, in_steps=True)
+    in_steps: Callable[..., Steps[tuple[Any, int]]] = _compiled_parser(group_of(cls, version), in_steps=True)
 
     def parse_message(buffer: bytes | bytearray | memoryview, position: int, items_max: int) -> Steps[Any]:
         try:
@@ -112,7 +108,7 @@ def step_parser(cls: type, version: int) -> Callable[[Any, int, int], Steps[Any]
         except TooManyItems:
             raise
         except (ValueError, IndexError, struct.error) as error:
-            raise explain(layout, buffer, position, error) from None
+            raise explain(cls, version, buffer, position, error) from None
 
     return parse_message
 
@@ -124,20 +120,21 @@ def builder(cls: type, version: int) -> Callable[[Any, Callable[[Any], None]], N
 
     A `Records` value is passed to `add` as the same object, so that a large slice is never copied here.
     """
-    layout = struct_of(cls, version)
-    fast = _compiled_builder(layout)
+    fast = _compiled_builder(group_of(cls, version))
 
     def build_message(value: Any, add: Callable[[Any], None]) -> None:
         try:
             fast(value, add)
         except (ValueError, TypeError, AttributeError, struct.error) as error:
+            from .layouts import build_value, struct_of  # only here, as in `explain`
+
             try:
-                build_value(layout, value, io.BytesIO(), None, layout.cls.__qualname__)
+                build_value(struct_of(cls, version), value, io.BytesIO(), None, cls.__qualname__)
             except MalformedMessage as explained:
                 raise explained from None
             except (TypeError, AttributeError):
                 pass
-            raise MalformedMessage(f"{layout.cls.__qualname__}: {error}") from error
+            raise MalformedMessage(f"{cls.__qualname__}: {error}") from error
 
     return build_message
 
@@ -174,7 +171,7 @@ class Shared(list[Any]):
 
 @functools.cache
 def _step_builder(cls: type, version: int) -> Builder:
-    return _compiled_builder(struct_of(cls, version), in_steps=True)
+    return _compiled_builder(group_of(cls, version), in_steps=True)
 
 
 def _joined(pieces: list[Any]) -> list[Any]:
@@ -194,12 +191,14 @@ class TooManyItems(MalformedMessage):
     """The message has more items than the caller's limit; no single field is at fault."""
 
 
-def explain(layout: Group, buffer: Any, position: int, error: Exception) -> MalformedMessage:
+def explain(cls: type, version: int, buffer: Any, position: int, error: Exception) -> MalformedMessage:
     """Parses the bytes again with the Struct, slowly, to find the field that is at fault."""
-    name = layout.cls.__qualname__
+    from .layouts import Effort, parse_value, struct_of  # only for an error: with construct it takes 10 ms of a start
+
+    name = cls.__qualname__
     stream = io.BytesIO(bytes(memoryview(buffer)[position:]))
     try:
-        parse_value(layout, stream, Effort(EXPLAINED_ITEMS, str(error)), name)
+        parse_value(struct_of(cls, version), stream, Effort(EXPLAINED_ITEMS, str(error)), name)
     except MalformedMessage as explained:
         return explained
     return MalformedMessage(f"{name}: {error}")
@@ -266,7 +265,7 @@ class _ParserSource(_Source):
             self.add(depth, f"{n}, = {self.unpack(length.wire.fmt)}(buf, pos); pos += {length.wire.size}")
         self.add(depth, f"if {n} < {-1 if length.nullable else 0}: raise ValueError('length')")
 
-    def value(self, depth: int, codec: Construct, v: str) -> None:
+    def value(self, depth: int, codec: Codec, v: str) -> None:
         if isinstance(codec, Fixed):
             self.add(depth, f"{v}, = {self.unpack(codec.fmt)}(buf, pos); pos += {codec.size}")
         elif isinstance(codec, UuidLeaf):
@@ -309,7 +308,7 @@ class _ParserSource(_Source):
         n = self.name("n")
         self.length(depth, codec.length, n)
         depth = self.null(depth, codec.length, n, v)
-        size = max(1, min_size(codec.item))
+        size = max(1, codec.item.min_size)
         self.add(depth, f"if {n} * {size} > end - pos: raise ValueError('count')")
         # A number costs half of an object; an array of one number, such as the replicas of a partition, costs nothing.
         self.add(depth, f"items += {n} >> 1" if isinstance(codec.item, Fixed) else f"items += {n}")
@@ -360,7 +359,7 @@ class _ParserSource(_Source):
         if group.tags is not None:
             self.tagged(depth, group.tags, v)
 
-    def tagged(self, depth: int, tags: dict[int, tuple[str, Construct]], v: str) -> None:
+    def tagged(self, depth: int, tags: dict[int, tuple[str, Codec]], v: str) -> None:
         n, last, tag, stop = self.name("n"), self.name("last"), self.name("tag"), self.name("stop")
         self.add(depth, f"{n} = buf[pos]; pos += 1")
         self.add(depth, f"if {n}:")
@@ -429,7 +428,7 @@ class _BuilderSource(_Source):
         self.add(depth, "else:")
         return depth + 1
 
-    def value(self, depth: int, codec: Construct, expression: str) -> None:
+    def value(self, depth: int, codec: Codec, expression: str) -> None:
         if isinstance(codec, Fixed):
             self.add(depth, f"add({self.pack(codec.fmt)}({expression}))")
             return

@@ -16,31 +16,25 @@ dataclasses would take 100 ms at every start; this takes 5.
 from __future__ import annotations
 
 import functools
-import io
 import sys
 import types
 import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, dataclass_transform, get_args, get_origin
 
-from .errors import MalformedMessage
 from .limits import INT16_MAX
 from .named import NamedTuple
 from .primitives import (
     ZERO_UUID,
     Array,
-    Effort,
+    Codec,
     Length,
     Nullable,
     Scalar,
     Uuid,
     Variable,
     int32,
-    min_size,
-    take,
-    unsigned_varint,
 )
-from .structs import Construct, Struct, build_value, parse_value
 
 VERSION_MAX = INT16_MAX
 
@@ -219,7 +213,7 @@ def message(*, api_key: int, versions: str, flexible: str = "none") -> typing.Ca
     return declare
 
 
-class Group(Struct):
+class Group(Codec):
     """The layout of one class in one version: fields in order, then (flexible) tagged fields.
 
     `plan` is [(name, codec)], `tags` {tag: (name, codec)} or None if the version is not flexible, `absent` the names of
@@ -229,59 +223,16 @@ class Group(Struct):
     def __init__(
         self,
         cls: type[Value],
-        plan: list[tuple[str, Construct]],
-        tags: dict[int, tuple[str, Construct]] | None,
+        plan: list[tuple[str, Codec]],
+        tags: dict[int, tuple[str, Codec]] | None,
         absent: list[str],
     ) -> None:
-        super().__init__(*[name / codec for name, codec in plan])  # pyright: ignore[reportUnknownMemberType]
+        super().__init__()
         self.cls = cls
         self.plan = plan
         self.tags = tags
         self.absent = absent
-        self.min_size = sum(min_size(codec) for _, codec in plan) + (tags is not None)
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        values = {name: parse_value(codec, stream, context, f"{path}.{name}") for name, codec in self.plan}
-        if self.tags is not None:
-            last = -1
-            for _ in range(parse_value(unsigned_varint, stream, context, f"{path}.(tags)")):
-                tag = parse_value(unsigned_varint, stream, context, f"{path}.(tags)")
-                where = f"{path}.(tag {tag})"
-                if isinstance(context, Effort):
-                    context.spend(where)
-                if tag <= last:
-                    raise MalformedMessage(f"{where}: tags must ascend")
-                last = tag
-                body = io.BytesIO(take(stream, parse_value(unsigned_varint, stream, context, where), where))
-                if tag in self.tags:  # unknown tags are skipped (KIP-482)
-                    name, codec = self.tags[tag]
-                    values[name] = parse_value(codec, body, context, f"{path}.{name}")
-                    if body.read(1):
-                        raise MalformedMessage(f"{path}.{name}: bytes left over in the tagged field")
-        return self.cls(**values)
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
-        if type(obj) is not self.cls:
-            raise MalformedMessage(f"{path}: {self.cls.__qualname__} expected, not {type(obj).__qualname__}")
-        for name in self.absent:
-            if getattr(obj, name) != default_of(self.cls, name):
-                raise MalformedMessage(f"{path}.{name}: set, but this version does not have the field")
-        for name, codec in self.plan:
-            build_value(codec, getattr(obj, name), stream, context, f"{path}.{name}")
-        if self.tags is not None:
-            present: list[tuple[int, bytes]] = []
-            for tag, (name, codec) in self.tags.items():
-                value = getattr(obj, name)
-                if value != default_of(self.cls, name):
-                    body = io.BytesIO()
-                    build_value(codec, value, body, context, f"{path}.{name}")
-                    present.append((tag, body.getvalue()))
-            build_value(unsigned_varint, len(present), stream, context, path)
-            for tag, built in present:
-                build_value(unsigned_varint, tag, stream, context, path)
-                build_value(unsigned_varint, len(built), stream, context, path)
-                stream.write(built)
-        return obj
+        self.min_size = sum(codec.min_size for _, codec in plan) + (tags is not None)
 
 
 def default_of(cls: type[Value], name: str) -> Any:
@@ -313,8 +264,8 @@ def _empty(hint: Any, field: Field = PLAIN) -> Any:
 
 
 @functools.cache
-def struct_of(cls: type, version: int) -> Group:
-    """Returns the Struct of a message in one version, for `ottla dump` and the compiler.
+def group_of(cls: type, version: int) -> Group:
+    """Returns the layout of a message in one version. The `construct.Struct` of it is that of `layouts.struct_of`.
 
     Raises KeyError for a class that is not a message, ValueError for a version that does not exist.
     """
@@ -326,8 +277,8 @@ def struct_of(cls: type, version: int) -> Group:
 
 @functools.cache
 def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
-    plan: list[tuple[str, Construct]] = []
-    tags: dict[int, tuple[str, Construct]] = {}
+    plan: list[tuple[str, Codec]] = []
+    tags: dict[int, tuple[str, Codec]] = {}
     absent: list[str] = []
     hints = types_of(cls)
     for name, declared in fields_of(cls).items():
@@ -348,7 +299,7 @@ def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
     return Group(cls, plan, dict(sorted(tags.items())) if flexible else None, absent)
 
 
-def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions) -> Construct:
+def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions) -> Codec:
     nullable = False
     if get_origin(hint) in (typing.Union, types.UnionType):
         inner = [arg for arg in get_args(hint) if arg is not type(None)]

@@ -14,13 +14,13 @@ from construct import Construct, Struct  # pyright: ignore[reportMissingTypeStub
 __all__ = ["Construct", "Struct", "build_value", "members", "parse_value"]
 
 
-def parse_value(codec: Construct, stream: io.BytesIO, context: object, path: str) -> Any:
+def parse_value(codec: Any, stream: io.BytesIO, context: object, path: str) -> Any:
     """Parses one value at the stream's position. `path` names the value in errors; `context` is passed to nested
     codecs."""
     return codec._parse(stream, context, path)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
 
 
-def build_value(codec: Construct, value: object, stream: io.BytesIO, context: object, path: str) -> None:
+def build_value(codec: Any, value: object, stream: io.BytesIO, context: object, path: str) -> None:
     """Writes one value at the stream's position. `path` names the value in errors; `context` is passed to nested
     codecs."""
     codec._build(value, stream, context, path)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "pipeline": {"protocol", "storage", "client"},
     "tools": {"protocol", "storage", "client", "broker"},
 }
-STORAGE_KNOWS = {"frozen", "limits", "named", "primitives", "properties", "records", "structs"}
+STORAGE_KNOWS = {"frozen", "layouts", "limits", "named", "primitives", "properties", "records", "structs"}
 NAMED_TUPLES = "protocol/named.py"
 KEY_STORES = "protocol/security/key_stores.py"  # read by broker and client; OpenSSL loads keys from files alone
 # Modules that are top-level when installed, where Spark finds them, and what they may import there.

@@ -21,7 +21,7 @@ from ..broker.clock import wall_ms
 from ..broker.config.log_config import log_config
 from ..broker.config.values import Config, TopicConfig
 from ..broker.errors import ConfigError
-from ..broker.metadata.adoption import AdoptedTopic, partition_record
+from ..broker.metadata.adopted_data import AdoptedTopic, partition_record
 from ..broker.metadata.kraft_image import Image, ImageTopic
 from ..broker.metadata.log import MetadataLog
 from ..broker.metadata.topics import INTERNAL_TOPICS, RESOURCE_TOPIC

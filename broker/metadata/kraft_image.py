@@ -39,12 +39,10 @@ from ...storage.errors import StorageError
 from ...storage.io.files import File, Files
 from ..config.resource_types import BROKER, TOPIC
 from .kraft_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
-from .log import frame_of
+from .log import SNAPSHOT, frame_of
 from .named_configs import KINDS, is_broker
 from .record_values import METADATA_CLASSES
 
-QUORUM_STATE = "quorum-state"
-_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _LEADER_UNCHANGED = -2
 
@@ -139,13 +137,6 @@ class Image:
                     yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
 
 
-def is_foreign(files: Files, folder: str) -> bool:
-    """Returns whether a KRaft quorum used the metadata log in `folder`: Ottla's has neither votes nor snapshots. Raises
-    OSError.
-    """
-    return any(name == QUORUM_STATE or _SNAPSHOT.fullmatch(name) for name in files.list(folder))
-
-
 def read_image(files: Files, folder: str, *, was_clean: bool) -> Image:
     """Reads the metadata log of a KRaft broker. Raises StorageError if it cannot be read completely.
 
@@ -163,7 +154,7 @@ def read_image(files: Files, folder: str, *, was_clean: bool) -> Image:
 def _read_image(files: Files, folder: str, was_clean: bool) -> Image:
     names = files.list(folder)
     image = Image()
-    snapshots = sorted((int(match[1]), match[0]) for name in names if (match := _SNAPSHOT.fullmatch(name)))
+    snapshots = sorted((int(match[1]), match[0]) for name in names if (match := re.fullmatch(SNAPSHOT, name)))
     begin = 0
     if snapshots:
         begin, name = snapshots[-1]

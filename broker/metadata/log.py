@@ -6,6 +6,7 @@ and `producer_ids.py` interpret them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,24 @@ from ...storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ...protocol.internal_records.metadata_records import FeatureLevelRecord
+    from ...storage.io.files import Files
     from ...storage.log.append_plan import Prepared
     from ...storage.partition_log import PartitionLog
 
-__all__ = ["TOPIC", "TOPIC_ID", "WRITTEN_VERSIONS", "MetadataLog", "decode", "encode", "frame_of", "read_all"]
+__all__ = [
+    "TOPIC",
+    "TOPIC_ID",
+    "WRITTEN_VERSIONS",
+    "MetadataLog",
+    "decode",
+    "encode",
+    "frame_of",
+    "is_foreign",
+    "read_all",
+]
 
+SNAPSHOT = r"([0-9]{20})-([0-9]{10})\.checkpoint"
+"""The names of Kafka's snapshots of its metadata log: offset and epoch."""
 STEP_ENTRIES = 500
 CHANGES_MAX = 10_000
 """Most records that one request may write: Kafka's MAX_RECORDS_PER_USER_OP."""
@@ -113,3 +127,10 @@ def _read_all(log: PartitionLog) -> Iterator[batch.Record]:
                     if record.offset >= offset:
                         yield record
             offset = max(offset, header.next_offset)
+
+
+def is_foreign(files: Files, folder: str) -> bool:
+    """Returns whether a KRaft quorum used the metadata log in `folder`: Ottla's has neither votes nor snapshots. Raises
+    OSError.
+    """
+    return any(name == "quorum-state" or re.fullmatch(SNAPSHOT, name) for name in files.list(folder))

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...protocol.internal_records import group_records, metadata_records, transaction_records
+from ...protocol.layouts import int16, struct_of, unsigned_varint
 from ...protocol.named import NamedTuple
-from ...protocol.primitives import int16, unsigned_varint
 from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
-from ...protocol.schema import spec, struct_of
+from ...protocol.schema import spec
 from ...protocol.structs import Struct
 from . import kraft_records
 

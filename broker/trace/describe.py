@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...protocol.primitives import Array, Blob, Fixed, Length, Mark, Nullable, UnsignedVarint, UuidLeaf
+from ...protocol.layouts import Array, Blob, Fixed, Group, Mark, Nullable, UnsignedVarint, UuidLeaf
+from ...protocol.primitives import Codec, Length
 from ...protocol.records.schemas import Bits, ItemArray, Rest, SizedBytes, Zigzag, fields
-from ...protocol.schema import VERSION_MAX, Group, Versions, fields_of
+from ...protocol.schema import VERSION_MAX, Versions, fields_of
 from ...protocol.structs import Construct, Struct
 
 TYPES = {
@@ -40,7 +41,7 @@ def versions_text(versions: Versions) -> str:
     return str(versions.first) if versions.first == versions.last else f"{versions.first}-{versions.last}"
 
 
-def _field(name: str, codec: Construct, depth: int, more: str) -> Iterator[str]:
+def _field(name: str, codec: Codec | Construct, depth: int, more: str) -> Iterator[str]:
     yield f"{'  ' * depth}{name}: {type_name(codec)}{more}"
     if isinstance(codec, Bits):
         for bit_name, first, width in codec.names:
@@ -52,7 +53,7 @@ def _field(name: str, codec: Construct, depth: int, more: str) -> Iterator[str]:
         yield from describe(inner, depth + 1)
 
 
-def type_name(codec: Construct) -> str:
+def type_name(codec: Codec | Construct) -> str:
     """Returns the type of a field in words."""
     if isinstance(codec, Fixed):
         return TYPES[codec.fmt]
@@ -79,7 +80,7 @@ def type_name(codec: Construct) -> str:
     return "struct"
 
 
-def _item(codec: Construct) -> str:
+def _item(codec: Codec | Construct) -> str:
     return type_name(codec).partition(",")[0]
 
 

@@ -15,9 +15,10 @@ from ...protocol.api_key import ApiKey
 from ...protocol.apis import Api, apis
 from ...protocol.compiler import parse
 from ...protocol.errors import MalformedMessage
+from ...protocol.layouts import Blob, Group, Length, int16, int32, struct_of
 from ...protocol.named import NamedTuple
-from ...protocol.primitives import Blob, Int16, Int32, Length, Text, int16, int32
-from ...protocol.schema import Group, group, spec, struct_of
+from ...protocol.primitives import Int16, Int32, Text
+from ...protocol.schema import group, spec
 from ...protocol.structs import Construct, Struct, members, parse_value
 from .describe import describe, versions_text
 from .tracer import Stopped, Tracer, Window

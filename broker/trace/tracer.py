@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...protocol.errors import ErrorCode, MalformedMessage
-from ...protocol.primitives import Array, Blob, Fixed, Nullable, UuidLeaf, int8, min_size, take, unsigned_varint
+from ...protocol.layouts import Array, Blob, Fixed, Group, Nullable, UuidLeaf, int8, take, unsigned_varint
+from ...protocol.primitives import Codec
 from ...protocol.records.schemas import CODEC_NAMES, Bits, ItemArray, fields
-from ...protocol.schema import Group
 from ...protocol.structs import Construct, Struct, parse_value
 from ...protocol.text import time_text
 from ...storage.format.partition_metadata import encode_id
@@ -122,7 +122,7 @@ class Tracer:
             raise Stopped(window.position, f"{window.left} bytes left over")
         return found
 
-    def field(self, name: str, codec: Construct, window: Window, depth: int) -> Any:
+    def field(self, name: str, codec: Codec | Construct, window: Window, depth: int) -> Any:
         """Prints one field and its nested fields; returns its value if it is a plain field."""
         position = window.position
         if isinstance(codec, Nullable):
@@ -150,7 +150,7 @@ class Tracer:
         position = window.position
         if isinstance(codec, Array):
             count = self.read(codec.length, name, window)
-            if count is not None and count * max(1, min_size(codec.item)) > window.left:
+            if count is not None and count * max(1, codec.item.min_size) > window.left:
                 raise Stopped(position, f"{name}: {count} items announced, {window.left} bytes left")
         else:
             count = self._guarded(lambda: codec.count(window.stream, name), position)
@@ -171,7 +171,7 @@ class Tracer:
             head = f"{name}: {count} item{'' if count == 1 else 's'}: " if not start else f"  [{start}]: "
             self.line(where, depth, head + ", ".join(map(str, numbers)))
 
-    def _tagged(self, tags: dict[int, tuple[str, Construct]], window: Window, depth: int) -> None:
+    def _tagged(self, tags: dict[int, tuple[str, Codec]], window: Window, depth: int) -> None:
         position = window.position
         count = self.read(unsigned_varint, "tagged fields", window)
         if count > window.left // 2:
@@ -197,7 +197,7 @@ class Tracer:
             else:
                 self.line(position, depth + 1, f"(tag {tag}, unknown): {blob(data)}")
 
-    def read(self, codec: Construct, name: str, window: Window) -> Any:
+    def read(self, codec: Codec | Construct, name: str, window: Window) -> Any:
         """Reads one field without printing it. Raises Stopped."""
         return self._guarded(lambda: parse_value(codec, window.stream, None, name), window.position)
 
@@ -207,7 +207,7 @@ class Tracer:
         except MalformedMessage as error:
             raise Stopped(position, str(error)) from None
 
-    def shown(self, name: str, codec: Construct, value: Any) -> str:
+    def shown(self, name: str, codec: Codec | Construct, value: Any) -> str:
         """Returns the text of a plain value."""
         if value is None:
             return "null"

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import MalformedMessage
-from ..primitives import Fixed, bytes_left, int8, int16, int32, int64, take, uint32
+from ..layouts import Fixed, bytes_left, int8, int16, int32, int64, take, uint32
 from ..structs import Construct, Struct, build_value, members, parse_value
 from .compression import Codec
 from .errors import InvalidRecords

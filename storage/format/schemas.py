@@ -11,7 +11,7 @@ test compares both. All are Apache Kafka's layouts. Parsing with these raises Ma
 
 from __future__ import annotations
 
-from ...protocol.primitives import int16, int32, int64, uint32
+from ...protocol.layouts import int16, int32, int64, uint32
 from ...protocol.records.schemas import ItemArray
 from ...protocol.structs import Struct
 

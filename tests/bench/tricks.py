@@ -22,8 +22,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from ottla.protocol import compiler, messages, schema
+from ottla.protocol.layouts import Effort, struct_of
 from ottla.protocol.messages.records.produce import ProduceRequest
-from ottla.protocol.primitives import Effort
 from ottla.protocol.records import batch, walk
 from ottla.protocol.records.new_tuple import new_tuple
 from ottla.protocol.structs import parse_value
@@ -46,7 +46,7 @@ def generated_codec() -> None:
     """Compares generated code with the Struct of the same declaration, for Produce v9 with one partition."""
     body = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic_data()])
     data = compiler.build(body, 9)
-    parse, layout = compiler.reader(ProduceRequest, 9), schema.struct_of(ProduceRequest, 9)
+    parse, layout = compiler.reader(ProduceRequest, 9), struct_of(ProduceRequest, 9)
     report(
         "parse Produce v9 (us)",
         generated=best_us(lambda: parse(data, 0)),

@@ -80,7 +80,7 @@ def compare_one(name: str, found: dict[str, Any]) -> int:
     for version in range(theirs.first, last + 1):
         flexible = version in schema.Versions.of(found["flexible"])
         try:
-            apache.compare(schema.struct_of(MESSAGES[name], version), found["fields"], version, flexible, name)
+            apache.compare(schema.group_of(MESSAGES[name], version), found["fields"], version, flexible, name)
         except AssertionError as error:
             raise Failed(f"{name} v{version}: {error}") from None
     return last + 1 - theirs.first
@@ -98,7 +98,7 @@ def compare_bytes(version: str) -> str:
     lacking: dict[str, list[int]] = {}
     for name, cls in sorted(MESSAGES.items()):
         for number in schema.spec(cls).versions.range():
-            layout = schema.struct_of(cls, number)
+            layout = schema.group_of(cls, number)
             values = [random_value(layout, source, extensions=False) for _ in range(FRAMES_PER_VERSION)]
             if version == LAST_OF_3 and ((name, number) in UNSTABLE or name.startswith(EARLY)):
                 lacking.setdefault(name, []).append(number)

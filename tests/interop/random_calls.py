@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from call_values import ALWAYS_TOUCHES, GROUP_TOUCHES, NEVER_NULL, POOLS, TOUCHES, World
 
 from ottla.protocol.primitives import Array, Nullable
-from ottla.protocol.schema import Group, spec, struct_of
+from ottla.protocol.schema import Group, group_of, spec
 from ottla_testing.protocol.messages import MESSAGES
 
 # How often a wrong value is taken where there is one, for a whole call.
@@ -126,7 +126,7 @@ class Making:
 
     def request(self) -> Any:
         cls = MESSAGES[f"{self._api}Request"]
-        made = self._value(struct_of(cls, self._version), "")
+        made = self._value(group_of(cls, self._version), "")
         touch = TOUCHES.get(self._api)
         if touch is not None and (self._api in ALWAYS_PUT_RIGHT or not self._wrong()):
             touch(made, self._world, self._random, self._version)

@@ -14,6 +14,7 @@ import pytest
 from ottla.protocol import schema
 from ottla.protocol.compiler import EXPLAINED_ITEMS, build, parse, parser, reader
 from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.layouts import Group, struct_of
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
@@ -28,8 +29,8 @@ from ottla_testing.protocol.values import random_value
 NAMES = sorted(MESSAGES)
 
 
-def layouts(name: str) -> list[tuple[int, schema.Group]]:
-    return [(v, schema.struct_of(MESSAGES[name], v)) for v in schema.spec(MESSAGES[name]).versions.range()]
+def layouts(name: str) -> list[tuple[int, Group]]:
+    return [(v, struct_of(MESSAGES[name], v)) for v in schema.spec(MESSAGES[name]).versions.range()]
 
 
 def assert_malformed(name: str, version: int, data: bytes | bytearray) -> str:
@@ -217,7 +218,7 @@ def test_string_longer_than_kafka_allows_is_malformed_in_every_version(
         with pytest.raises(MalformedMessage, match=field):
             build(message(**more, **{field: text + "x"}), version)
         with pytest.raises(MalformedMessage, match=field):
-            schema.struct_of(message, version).build(message(**more, **{field: text + "x"}))
+            struct_of(message, version).build(message(**more, **{field: text + "x"}))
         if version not in schema.spec(message).flexible:
             continue
         declared, one_more = varint_bytes(TEXT_BYTES_MAX + 1), varint_bytes(TEXT_BYTES_MAX + 2)

@@ -368,7 +368,7 @@ def test_bytes_and_values_equal_an_independent_codecs(
     other = codec(label)
     for name, version in [(one, version) for one in COVERAGE for version in sorted(usable(label, other, one))]:
         cls = MESSAGES[name]
-        layout = schema.struct_of(cls, version)
+        layout = schema.group_of(cls, version)
         source = random.Random(f"{name} {version}")
         for _ in range(scaled(6)):
             value = random_value(layout, source, extensions=False)
@@ -385,7 +385,7 @@ def test_listed_deviations_still_occur(label: str, codec: Callable[[str], Codec]
     other = codec(label)
     for name, versions in [(name, versions) for one, name, versions in DEVIATIONS if one == label]:
         for version in sorted(versions_in(versions)):
-            layout = schema.struct_of(MESSAGES[name], version)
+            layout = schema.group_of(MESSAGES[name], version)
             source = random.Random(f"{name} {version}")
             assert any(deviates(other, name, version, layout, source) for _ in range(30)), (name, version)
 

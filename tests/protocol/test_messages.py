@@ -16,6 +16,7 @@ import pytest
 from ottla.protocol import schema
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.layouts import Group, struct_of
 from ottla_testing.each import each
 from ottla_testing.protocol.apache import compare
 from ottla_testing.protocol.messages import MESSAGES
@@ -27,8 +28,8 @@ APACHE: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("v
 NAMES = sorted(MESSAGES)
 
 
-def layouts(name: str) -> list[tuple[int, schema.Group]]:
-    return [(v, schema.struct_of(MESSAGES[name], v)) for v in schema.spec(MESSAGES[name]).versions.range()]
+def layouts(name: str) -> list[tuple[int, Group]]:
+    return [(v, struct_of(MESSAGES[name], v)) for v in schema.spec(MESSAGES[name]).versions.range()]
 
 
 def definition(name: str, version: int) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def outcome(read: Any) -> Any:
         return None
 
 
-def whole(layout: schema.Group, data: bytes | bytearray) -> Any:
+def whole(layout: Group, data: bytes | bytearray) -> Any:
     stream = io.BytesIO(bytes(data))
     value = layout._parse(stream, None, "message")
     if stream.read(1):

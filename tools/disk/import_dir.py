@@ -26,11 +26,11 @@ from pathlib import Path
 from ...broker.clock import wall_ms
 from ...broker.config.values import Config, TopicConfig
 from ...broker.errors import ConfigError, Refused
-from ...broker.metadata.adoption import HOLES_MAX, AdoptedTopic, configs_unknown, next_producer_id
+from ...broker.metadata.adopted_data import HOLES_MAX, AdoptedTopic, configs_unknown, next_producer_id
 from ...broker.metadata.features import first_records
-from ...broker.metadata.kraft_image import Image, is_foreign, read_image
+from ...broker.metadata.kraft_image import Image, read_image
 from ...broker.metadata.log import TOPIC as METADATA_TOPIC
-from ...broker.metadata.log import MetadataLog
+from ...broker.metadata.log import MetadataLog, is_foreign
 from ...broker.metadata.topics import INTERNAL_TOPICS, RESOURCE_TOPIC, check_name
 from ...broker.releases.profiles import own_profile
 from ...broker.replica.log_dirs import LogDir, LogDirs

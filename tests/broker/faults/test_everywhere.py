@@ -18,7 +18,7 @@ from ottla.broker.network.router import ROUTES, apis_of
 from ottla.broker.releases.profiles import own_profile
 from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.primitives import ZERO_UUID, Array, Blob
-from ottla.protocol.schema import Group, Value, empty_value, struct_of
+from ottla.protocol.schema import Group, Value, empty_value, group_of
 from ottla_testing.broker.harness import Broker, Client, running
 from ottla_testing.each import each
 
@@ -134,7 +134,7 @@ async def test_every_response_has_a_place_for_an_error(tmp_path: Path) -> None:
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]
-            request = asking(struct_of(route.request_class, version), topics)
+            request = asking(group_of(route.request_class, version), topics)
             with faults.error(route.name, TIMED_OUT) as fault:
                 response = await client.call(request, version)
             found = list(codes(response))
@@ -156,7 +156,7 @@ async def test_error_of_one_topic_leaves_the_other_intact(tmp_path: Path) -> Non
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]
-            request = asking(struct_of(route.request_class, version), topics)
+            request = asking(group_of(route.request_class, version), topics)
             with faults.error(route.name, NOT_LEADER, topic="u") as fault:
                 found = dict(codes(await client.call(request, version)))
                 name = topics["u"] if ("u",) not in found and ("u", 0) not in found else "u"
@@ -230,7 +230,7 @@ class Known:
 
 def places(api: str, version: int, **values: Any) -> list[Place]:
     (request_class,) = [route.request_class for route in ROUTES.values() if route.name == api]
-    request = asking(struct_of(request_class, version), {"t": b"t" * 16})
+    request = asking(group_of(request_class, version), {"t": b"t" * 16})
     for name, value in values.items():
         setattr(request, name, value)
     return message_parts.places(request, message_parts.shape_of(request_class, version), Known())

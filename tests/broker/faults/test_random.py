@@ -24,7 +24,7 @@ from ottla.broker.message_parts import Place
 from ottla.broker.network.router import ROUTES, apis_of
 from ottla.broker.releases.profiles import own_profile
 from ottla.protocol.compiler import build, parse
-from ottla.protocol.schema import Value, struct_of
+from ottla.protocol.schema import Value, group_of
 from ottla_testing.broker.harness import (
     Closed,
     fetch,
@@ -115,7 +115,7 @@ def test_divided_request_has_each_entry_once(chooser: random.Random, scaled: Cal
     for _ in range(scaled(3000)):
         route, version = chooser.choice(CASES)
         shape = message_parts.shape_of(route.request_class, version)
-        request = named(random_value(struct_of(route.request_class, version), chooser), chooser, list(IDS))
+        request = named(random_value(group_of(route.request_class, version), chooser), chooser, list(IDS))
         narrow = {"topic": chooser.random() < 0.7, "partition": chooser.random() < 0.3}
         code = chooser.choice(CODES)
         path = message_parts.place_of_error(shape, code, **narrow)
@@ -201,7 +201,7 @@ async def test_broker_with_random_rules_stays_consistent(
                 route, version = chooser.choice(CASES)
                 if route.name in ("JoinGroup", "SyncGroup"):  # these may wait for other members
                     continue
-                request = named(random_value(struct_of(route.request_class, version), chooser), chooser, ids)
+                request = named(random_value(group_of(route.request_class, version), chooser), chooser, ids)
                 sent = frame(request, version, number)
                 read_class, read_version = route.request_class, version
                 if route.name == "Produce" and request.acks == 0:

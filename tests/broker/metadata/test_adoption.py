@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.metadata.adoption import PRODUCER_IDS_SKIPPED
+from ottla.broker.metadata.adopted_data import PRODUCER_IDS_SKIPPED
 from ottla.broker.replica.log_dirs import DEFAULT_NODE_ID
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest

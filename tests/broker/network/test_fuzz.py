@@ -21,7 +21,7 @@ from ottla.broker.logs import get_logger
 from ottla.broker.network.router import ROUTES
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.streams.streams_group_heartbeat import KeyValue
-from ottla.protocol.schema import Value, struct_of
+from ottla.protocol.schema import Value, group_of
 from ottla_testing.broker.harness import (
     Broker,
     Client,
@@ -298,7 +298,7 @@ async def test_random_requests_get_responses(tmp_path: Path, seed: int, scaled: 
                 route = chooser.choice(list(ROUTES.values()))
                 version = chooser.choice(list(route.versions.range()))
                 request_class = route.request_class
-                request = guesser.improve(random_value(struct_of(request_class, version), chooser), version)
+                request = guesser.improve(random_value(group_of(request_class, version), chooser), version)
                 await client.send_bytes(frame(request, version, number))
                 what = (route.name, version, request)
                 if route.name == "Produce" and request.acks == 0:
@@ -335,7 +335,7 @@ async def test_damaged_requests_get_a_response_or_close(
             for number in range(scaled(4000)):
                 route = chooser.choice(list(ROUTES.values()))
                 version = chooser.choice(list(route.versions.range()))
-                value = random_value(struct_of(route.request_class, version), chooser)
+                value = random_value(group_of(route.request_class, version), chooser)
                 value = guesser.improve(value, version)
                 body = damaged(frame(value, version, number)[chooser.choice([4, 14, 18]) :], chooser)
                 head = struct.pack(">hhih", route.api_key, version, number, 4) + b"test"

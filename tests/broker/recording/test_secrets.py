@@ -17,7 +17,7 @@ from ottla.protocol.headers import request_header, response_header
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
 from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Scram
 from ottla.protocol.primitives import Array, Blob, Fixed, Mark, Nullable, UuidLeaf
-from ottla.protocol.schema import Group, spec, struct_of
+from ottla.protocol.schema import Group, group_of, spec
 from ottla_testing.each import each
 
 # The secrets, by message and path. Values of configs are secret here, since no release has a config of that name.
@@ -91,7 +91,7 @@ def header(key: int, version: int, cls: type, request: bool) -> bytes:
 def test_only_secrets_are_blanked_in_every_api(key: int) -> None:
     for cls, version, request in cases(apis()[key]):
         found: dict[str, bool] = {}
-        value = filled(struct_of(cls, version), cls.__name__, found)
+        value = filled(group_of(cls, version), cls.__name__, found)
         unsorted = {path for path, is_bytes in found.items() if is_bytes} - SECRET - HARMLESS_BYTES
         assert not unsorted, f"secret or not? {unsorted}"
         head = header(key, version, cls, request)

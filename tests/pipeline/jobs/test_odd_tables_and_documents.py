@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ottla.broker.metadata.adoption import HOLES_MAX
+from ottla.broker.metadata.adopted_data import HOLES_MAX
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs.export import arguments, layout

@@ -161,7 +161,7 @@ def test_printed_positions_are_those_of_the_values(name: str, run: Run, stride: 
 
 def assert_positions_point_at_what_is_printed(name: str, version: int, run: Run) -> None:
     cls = MESSAGES[name]
-    layout = schema.struct_of(cls, version)
+    layout = schema.group_of(cls, version)
     value = random_value(layout, random.Random(f"{name} {version}"))
     frame, more = (request, []) if name.endswith("Request") else (response, ["--response", f"{name[:-8]}:{version}"])
     data = frame(value, version, sized=True)

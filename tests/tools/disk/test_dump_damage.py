@@ -100,7 +100,7 @@ def test_damaged_frames_never_raise(run: Run, scaled: Callable[[int], int]) -> N
     cases = [case for case in CASES if case[0].endswith(("Request", "Response"))]
     for _ in range(scaled(250)):
         name, version = source.choice(cases)
-        value = random_value(schema.struct_of(MESSAGES[name], version), source)
+        value = random_value(schema.group_of(MESSAGES[name], version), source)
         sized = source.random() < 0.5
         frame = request if name.endswith("Request") else response
         data = damaged(frame(value, version, sized=sized), source) or b"\0"

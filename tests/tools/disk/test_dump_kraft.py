@@ -46,7 +46,7 @@ def test_every_record_has_the_facts_and_the_key_of_apache() -> None:
 
 @each(("name", "version"), CASES)
 def test_fields_of_a_version_equal_apaches(name: str, version: int) -> None:
-    layout = schema.struct_of(OWN[name], version)
+    layout = schema.group_of(OWN[name], version)
     apache.compare(layout, FACTS[name]["fields"], version, version in schema.spec(OWN[name]).flexible, name)
 
 
@@ -60,7 +60,7 @@ METADATA_CASES = [(n, v) for n, v in CASES if n not in CONTROLS]
 
 @pytest.mark.parametrize(("name", "version"), METADATA_CASES)
 def test_metadata_records_are_decoded_completely(name: str, version: int, run: Run, tmp_path: Path) -> None:
-    layout = schema.struct_of(OWN[name], version)
+    layout = schema.group_of(OWN[name], version)
     value = build(random_value(layout, random.Random(f"{name} {version}")), version)
     framed = bytes((1, schema.spec(OWN[name]).api_key, version)) + value
     path = segment_of(tmp_path, batch.build([Record(0, NOW, None, framed)]), topic="__cluster_metadata")
@@ -72,7 +72,7 @@ def test_metadata_records_are_decoded_completely(name: str, version: int, run: R
 
 @pytest.mark.parametrize(("name", "version"), [case for case in CASES if case[0] in CONTROLS])
 def test_control_records_of_the_quorum_are_printed(name: str, version: int, run: Run, tmp_path: Path) -> None:
-    value = random_value(schema.struct_of(OWN[name], version), random.Random(f"{name} {version}"))
+    value = random_value(schema.group_of(OWN[name], version), random.Random(f"{name} {version}"))
     value.version = version
     record = Record(0, NOW, struct.pack(">hh", 0, CONTROLS[name]), build(value, version))
     path = segment_of(tmp_path, batch.build([record], batch.BatchFields(control=True)), topic="__cluster_metadata")

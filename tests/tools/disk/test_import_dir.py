@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.metadata.adoption import PRODUCER_IDS_SKIPPED
+from ottla.broker.metadata.adopted_data import PRODUCER_IDS_SKIPPED
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.storage.errors import StorageError
 from ottla.storage.format.partition_metadata import encode_id

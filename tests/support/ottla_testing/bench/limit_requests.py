@@ -14,7 +14,7 @@ from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.headers import request_header
 from ottla.protocol.primitives import Array, Blob, Fixed, Nullable, UuidLeaf, request_items_max
 from ottla.protocol.records import steps
-from ottla.protocol.schema import Group, default_of, empty_value, struct_of
+from ottla.protocol.schema import Group, default_of, empty_value, group_of
 
 REQUEST_BYTES = 1_000_000
 STRING_BYTES = 32_767  # the longest string that a request may have
@@ -82,7 +82,7 @@ class Shape(NamedTuple):
 
 def shapes(api_key: int, version: int, kinds: tuple[str, ...] = KINDS) -> Iterator[Shape]:
     """Yields all shapes of an API's request."""
-    layout = struct_of(ROUTES[api_key].request_class, version)
+    layout = group_of(ROUTES[api_key].request_class, version)
     yield Shape((), "long", 0)
     for path, codec in arrays(layout):
         has_inner = isinstance(codec.item, Group) and next(arrays(codec.item), None) is not None
@@ -107,7 +107,7 @@ def arrays(group: Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 def frame(api_key: int, version: int, shape: Shape, size: int = REQUEST_BYTES) -> tuple[bytes, int]:
     """Returns a request of this shape of up to `size` bytes that the broker accepts, and the number of entries."""
     cls = ROUTES[api_key].request_class
-    layout = struct_of(cls, version)
+    layout = group_of(cls, version)
     head = request_header(api_key, version, 1, b"limits", version in ROUTES[api_key].flexible)
     if not shape.path:
         return head + _built(_group(layout, shape, (), 0, size - 1000), version), 0

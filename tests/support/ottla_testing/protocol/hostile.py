@@ -8,8 +8,7 @@ from io import BytesIO
 from typing import Any
 from unittest import mock
 
-from ottla.protocol.primitives import Array, Blob, Fixed, Length, Mark, Nullable, UuidLeaf
-from ottla.protocol.schema import Group
+from ottla.protocol.layouts import Array, Blob, Fixed, Group, Length, Mark, Nullable, UuidLeaf
 
 BAD_VARINTS = ["ffffffff07", "8080808008", "ffffffff0f", "ffffffffff", "ffffffffff01", "ff" * 200_000]
 
