@@ -216,11 +216,12 @@ class Bench:
             for name, take in (
                 ("pipelined", measures.pipelined),
                 ("in-flight", measures.many_in_flight),
+                ("in-flight others", measures.others_in_flight),
                 ("latency", measures.latency),
                 ("parked", measures.parked_fetch),
                 ("transactions", measures.transacted),
             ):
-                if self.wanted(name):
+                if self.wanted(name.split()[0]):
                     self._take(running, name, lambda peer, take=take: take(peer, self.sizes))
             if self.wanted("transactions"):
                 self._take(mine, "transactions own", lambda peer: measures.transacted_by_our_own(peer, self.sizes))

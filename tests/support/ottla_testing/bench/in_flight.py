@@ -1,4 +1,5 @@
-"""Small Produce requests with a number of them in flight on one connection or many, by one thread without a library.
+"""Small requests with a number of them in flight on one connection or many, by one thread without a library: Produce,
+and one at a time Fetch of one record and OffsetCommit.
 
 A connection sends its next request when a response comes. The broker's processor time is measured, too: with many
 connections this client needs as much as the broker.
@@ -32,9 +33,10 @@ class Load(NamedTuple):
 
 
 LOADS = (Load(1, 1), Load(1, 64), Load(32, 2))
+OTHERS = ("in-flight fetch", "in-flight commit")
 MEASURES = (
-    *(Measure(load.label, "k/s") for load in LOADS),
-    *(Measure(f"{load.label} cpu", "us", False) for load in LOADS),
+    *(Measure(label, "k/s") for label in (*(load.label for load in LOADS), *OTHERS)),
+    *(Measure(f"{label} cpu", "us", False) for label in (*(load.label for load in LOADS), *OTHERS)),
 )
 
 
@@ -56,6 +58,32 @@ def taken(peer: Peer, topic: str, load: Load, count: int) -> dict[str, float]:
     if raw.produce_error(last) != wanted:
         raise BenchError(f"the last request has (error, offset) {raw.produce_error(last)}, not {wanted}")
     return {load.label: responses / seconds / 1e3, f"{load.label} cpu": used / responses * 1e6}
+
+
+def others_taken(peer: Peer, topic: str, count: int) -> dict[str, float]:
+    """The same for `count` requests of each of OTHERS, one at a time, of a new topic."""
+    group = f"group-{topic}"
+    fetch, commit = raw.fetch_request(topic, 0, 500), raw.commit_request(group, topic)
+    found: dict[str, float] = {}
+    with Connection(peer.address) as connection:
+        connection.exchange(raw.frame(raw.produce_request(topic, raw.one_record())))
+        raw.await_coordinator(connection, group)
+        for label, request in zip(OTHERS, (fetch, commit), strict=True):
+            data = raw.frame(request)
+            response = b""
+            for _ in range(WARM_UP):
+                response = connection.exchange(data)
+                if label == OTHERS[1] and raw.committed(response):  # the coordinator loads
+                    time.sleep(0.05)
+            before, began = peer.cpu_seconds(), time.perf_counter()
+            for _ in range(count):
+                response = connection.exchange(data)
+            seconds, used = time.perf_counter() - began, peer.cpu_seconds() - before
+            error, size = raw.fetched(response) if label == OTHERS[0] else (raw.committed(response), 1)
+            if error or not size:
+                raise BenchError(f"{label}: error {error}, {size} bytes")
+            found |= {label: count / seconds / 1e3, f"{label} cpu": used / count * 1e6}
+    return found
 
 
 def _sent(connections: list[Connection], request: bytes, each: int, count: int) -> tuple[float, int]:

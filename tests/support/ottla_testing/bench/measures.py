@@ -25,8 +25,8 @@ produce      confluent-kafka, acks=all, defaults, one partition: first produce()
 produce many the same with produce_batch(), which costs the client less
 consume      the same data by confluent-kafka, assigned from the start: first to last message; cpu as above
 pipelined    one raw connection, all requests sent as fast as possible, same bytes for each peer
-in-flight    small requests like those of latency, so many at a time on so many connections; cpu: the broker's processor
-             time of each
+in-flight    small requests like those of latency, so many at a time on so many connections; one at a time Fetch of one
+             record and OffsetCommit (fetch, commit); cpu: the broker's processor time of each
 latency      one raw connection, acks=1, one record of 10 bytes, one request at a time
 parked fetch a fetch waits on one connection, produce on another: from sending the record to the fetch's response
 transactions confluent-kafka, then (own) Ottla's producer: transactions of this many records per second, one after the
@@ -355,6 +355,13 @@ def many_in_flight(peer: Peer, sizes: Sizes) -> Sample:
         with undisturbed():
             sample |= in_flight.taken(peer, topic, load, sizes.in_flight)
     return sample
+
+
+def others_in_flight(peer: Peer, sizes: Sizes) -> Sample:
+    """The same of Fetch and OffsetCommit."""
+    topic = fresh_topic(peer)
+    with undisturbed():
+        return in_flight.others_taken(peer, topic, sizes.latency_requests)
 
 
 def latency(peer: Peer, sizes: Sizes) -> Sample:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.messages.records.produce import ProduceRequest, ProduceResponse
@@ -37,6 +39,8 @@ VERSIONS = {
     MetadataRequest: 7,
     CreateTopicsRequest: 5,
     DeleteTopicsRequest: 3,
+    FindCoordinatorRequest: 2,
+    OffsetCommitRequest: 7,
 }
 TIMEOUT_SECONDS = 20.0
 CLIENT_ID = b"ottla-bench"
@@ -185,6 +189,27 @@ def fetch_request(topic: str, offset: int, max_wait_ms: int, max_bytes: int = 1 
     partition = data.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = [data(topic=topic, partitions=[partition])]
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=50 << 20, topics=topics)
+
+
+def commit_request(group: str, topic: str) -> OffsetCommitRequest:
+    """Returns an OffsetCommit request for partition 0, of a group without members."""
+    data = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = data.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    return OffsetCommitRequest(group_id=group, topics=[data(name=topic, partitions=[partition])])
+
+
+def committed(payload: bytes) -> int:
+    """Returns the error code of an OffsetCommit response for one partition."""
+    return response_of(OffsetCommitResponse, OffsetCommitRequest, payload).topics[0].partitions[0].error_code
+
+
+def await_coordinator(connection: Connection, group: str) -> None:
+    """Waits until a group has a coordinator, whose topic the first request may create. Raises BenchError."""
+    for _ in range(500):
+        if not connection.call(FindCoordinatorRequest(key=group), FindCoordinatorResponse).error_code:
+            return
+        time.sleep(0.01)
+    raise BenchError("no coordinator after five seconds")
 
 
 def metadata_request(topic: str, create: bool = False) -> MetadataRequest:
