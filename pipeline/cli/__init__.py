@@ -33,7 +33,7 @@ __all__ = ["complain", "pipeline"]
 
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
-MODULES = ("census", "audit", "upgrade", "compact", "export", "verify", "import_", "replay", "runs")
+MODULES = ("census", "audit", "upgrade", "compact", "export", "optimize", "verify", "import_", "replay", "runs")
 """The folders of the jobs, in the order of the help. A trailing `_`, which avoids a keyword, is not part of the
 command."""
 

@@ -100,7 +100,7 @@ def test_commands_on_pages_exist_with_their_flags() -> None:
     made = generator()
     commands = {name: main.load(name) for name in main.names()}
     known = {name: flags_of(made.parser_of(command)) for name, command in commands.items()}
-    for name in ("census", "audit", "upgrade", "compact", "export", "verify", "import", "replay"):
+    for name in ("census", "audit", "upgrade", "compact", "export", "optimize", "verify", "import", "replay"):
         known["pipeline"] |= flags_of(made.parser_of(commands["pipeline"], name))
     texts = pages() | {"README.md": (ROOT / "README.md").read_text()}
     texts |= {path.name: path.read_text() for path in SNIPPETS.rglob("*") if path.suffix in (".txt", ".sh", ".console")}

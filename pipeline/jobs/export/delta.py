@@ -113,6 +113,49 @@ class DeltaTable:
         except self._error as error:
             raise ExportError(f"the Delta table in {self._root} cannot be written: {_line(error)}") from error
 
+    # -- small files
+
+    def merge_files(self, topic: str, file_bytes: int, codec: str) -> None:
+        """Merges the small files of each day of a topic's partitions to files of about this size, in one transaction
+        that changes no rows. Concurrent appends do no harm."""
+        properties = self._lake.WriterProperties(compression=_CODECS.get(codec, codec.upper()))
+        try:
+            self._table.update_incremental()
+            self._table.optimize.compact([("topic", "=", topic)], file_bytes, writer_properties=properties)
+        except self._error as error:
+            raise ExportError(f"the files of {topic} in {self._root} cannot be merged: {_line(error)}") from error
+
+    def delete_old(self, hours: int) -> int:
+        """Deletes the files that no version of these last hours has, those of killed writers, too. Returns their
+        number."""
+        try:
+            return len(self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
+        except self._error as error:
+            raise ExportError(f"old files in {self._root} cannot be deleted: {_line(error)}") from error
+
+
+_CODECS = {"lz4": "LZ4_RAW", "none": "UNCOMPRESSED"}
+
+FileSizes = dict[str, dict[tuple[Any, Any], list[int]]]
+
+
+def file_sizes(root: str, options: dict[str, str] | None = None) -> FileSizes:
+    """Returns the sizes of the files in the newest version of a table: by topic, and by partition and date. Raises
+    ExportError; MissingExtra without deltalake."""
+    with needed():
+        import deltalake
+        from deltalake.exceptions import DeltaError
+    found: FileSizes = {}
+    try:
+        table = deltalake.DeltaTable(root, storage_options=options)
+        actions: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    except (DeltaError, OSError) as error:
+        raise ExportError(f"the Delta table in {root} cannot be read: {_line(error)}") from error
+    for one in actions:
+        day = (one["partition.partition"], one["partition.date"])
+        found.setdefault(one["partition.topic"], {}).setdefault(day, []).append(one["size_bytes"])
+    return found
+
 
 def _line(error: Exception) -> str:
     """Returns the message in one line, without the queries of URLs, which may have signatures."""

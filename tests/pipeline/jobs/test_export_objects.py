@@ -28,6 +28,7 @@ from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form
 from ottla.pipeline.jobs.export.value_columns import Decoding
+from ottla.pipeline.jobs.optimize.job import OptimizeSettings, optimize
 from ottla.pipeline.objects.files import ObjectFiles
 from ottla.protocol.records.batch import Record
 from ottla_testing.pipeline.export_samples import DAY_MS, NOW_MS, a_log, exported, rows_of
@@ -364,6 +365,23 @@ def test_export_delta_interrupted(
         assert sorted(name for name in visible(files) if name.endswith(".parquet")) == named
         read = table.to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
         assert read.column("value").to_pylist() == [row.value for row in expected]
+
+
+@pytest.mark.process
+def test_files_of_a_table_merged_in_store(tmp_path: Path, other: ObjectServer) -> None:
+    """Old files are deleted, but nothing of the export; the next export continues."""
+    files = other.files("merged")
+    for at in range(0, 9, 3):
+        a_log(tmp_path / "data", "orders", 0, [[Record(at + n, NOW_MS, None, b"v", ()) for n in range(3)]])
+        run(tmp_path / "data", files, **delta(files, other))
+    own = files.list(f"{files.root}/{layout.MANIFEST}")
+    report = optimize(files.root, OptimizeSettings(store_conf=other.conf, delete_old_hours=0))
+    assert (report.topics[0].files, report.topics[0].files_after, report.deleted) == (3, 1, 3)
+    assert len([name for name in visible(files) if name.endswith(".parquet")]) == 1
+    assert files.list(f"{files.root}/{layout.MANIFEST}") == own and files.exists(f"{files.root}/{layout.SETTINGS}")
+    a_log(tmp_path / "data", "orders", 0, [[Record(9, NOW_MS, None, b"v", ())]])
+    added = run(tmp_path / "data", files, **delta(files, other))
+    assert (added.records, added.skipped) == (1, 9)
 
 
 @pytest.mark.process

@@ -38,6 +38,7 @@ from ottla_testing.pipeline.census_samples import a_log, written
 
 EXTRAS = set.union(*map(set, extras.EXTRAS.values()))
 SESSION = import_module("ottla.pipeline.session")  # the package has the function of that name
+WITHOUT_SPARK = {"optimize", "runs"}
 
 
 @pytest.fixture
@@ -200,7 +201,7 @@ def test_each_job_has_a_command(capsys: pytest.CaptureFixture[str], module: str)
     words = capsys.readouterr().out
     assert stopped.value.code == 0 and words.startswith(f"usage: ottla pipeline {name} ")
     assert all(flag in words for flag in ("--report FILE.json", "--dry-run", "--quiet"))
-    assert all((flag in words) == (name != "runs") for flag in ("--master", "--conf K=V"))
+    assert all((flag in words) == (name not in WITHOUT_SPARK) for flag in ("--master", "--conf K=V"))
 
 
 def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +324,7 @@ def test_guide_lists_jobs_and_flags() -> None:
 
 
 def test_each_job_is_exported_by_package() -> None:
-    for module in set(cli.MODULES) - {"runs"}:  # a command alone
+    for module in set(cli.MODULES) - WITHOUT_SPARK:  # commands alone
         name = {"import_": "import_records", "verify": "verify_export"}.get(module, module)
         function = getattr(package, name)
         assert name in package.__all__ and {"spark", "on_progress"} <= set(signature(function).parameters)

@@ -1,0 +1,1 @@
+"""Merges the small files of exports into larger ones: the job `optimize`, which needs no Spark."""

@@ -1,0 +1,130 @@
+"""Merges the small files of an export to Delta, those of each day of a partition, topic by topic.
+
+Delta replaces the files of a topic in one transaction that changes no rows (`dataChange` is false, so streams of the
+table skip it). A reader sees the old files or the new ones, and so does the next run after an interruption. The numbers
+of the export's documents stay in the table. The old files stay for readers of older versions, unless they are deleted.
+
+Owns the folder meanwhile, as an export does, and completes an interrupted commit of one first. Other formats are
+refused: plain Parquet has no such transaction, and pyiceberg cannot replace files.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....protocol.text import plural, size
+from ...backend import ReadError
+from ...objects.places import Place, is_url
+from ..export.commit import Committer, Settings, stored
+from ..export.delta import DeltaTable, file_sizes
+from ..export.manifest import ExportError
+from ..export.tables import opener
+from ..export.tasks import FILE_BYTES, Form
+from ..spark_tasks import Progress, ProgressCallback
+from .report import OptimizeReport, TopicFiles
+
+_REFUSED = {
+    "parquet": "is an export to plain Parquet, whose readers would see rows twice or not at all while files are"
+    " replaced: export to a table, with --format delta or iceberg",
+    "iceberg": "has an Iceberg table, whose files pyiceberg cannot replace: call Iceberg's own procedure in Spark,"
+    " system.rewrite_data_files",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeSettings:
+    """The files of `topics`, all without, whose names match the regular expression `like`, become files of about
+    `file_bytes`. `delete_old_hours`: files that no version of the table of these last hours has are deleted."""
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    file_bytes: int = FILE_BYTES
+    codec: str = "zstd"
+    delete_old_hours: int | None = None
+    store_conf: Mapping[str, str] | None = None
+
+
+def check(folder: str, store_conf: Mapping[str, str]) -> tuple[Settings, Place | None]:
+    """Returns the settings of an export to Delta, and its place of objects. Raises ExportError for another folder."""
+    place = Place.of(folder, store_conf, writes=True) if is_url(folder) else None
+    if place is None and store_conf:
+        raise ExportError(f"settings of an object store do not apply to the folder {folder}")
+    settings = stored(folder, None if place is None else place.files())
+    if settings is None:
+        raise ExportError(f"{folder} is not the folder of an export")
+    if settings.format != "delta":
+        raise ExportError(f"{folder} {_REFUSED[settings.format]}")
+    return settings, place
+
+
+def optimize(
+    folder: str,
+    settings: OptimizeSettings | None = None,
+    *,
+    dry_run: bool = False,
+    on_plan: Callable[[str], object] | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> OptimizeReport:
+    """Merges the files of an export. `dry_run` only makes the plan. Raises ExportError and other ReadErrors, OSError;
+    topics that were done before stay so."""
+    began = time.monotonic()
+    settings = settings or OptimizeSettings()
+    of_folder, place = check(folder, settings.store_conf or {})
+    report = OptimizeReport(folder)
+    options = None if place is None else place.options()
+    before = file_sizes(folder, options)
+    chosen = _chosen(settings, before, folder)
+    if on_plan is not None:
+        for topic in chosen:
+            number, bytes_ = _amount(before[topic])
+            small = sum(len(sizes) > 1 for sizes in before[topic].values())
+            on_plan(f"{topic}: {plural(number, 'file')}, {size(bytes_)}, {plural(small, 'day')} with several files")
+    if dry_run:
+        return report
+    files = None if place is None else place.files()
+    table = opener(folder, Form(format="delta"), place=place)
+    with _committer(place)(folder, of_folder, files=files, table=table) as committer:
+        opened = committer.table
+        assert isinstance(opened, DeltaTable)
+        todo = [topic for topic in chosen if not committer.manifest.topic(topic).generation]
+        all_bytes = sum(_amount(before[topic])[1] for topic in todo)
+        done_bytes = 0
+        for number, topic in enumerate(todo):
+            if on_progress is not None:
+                on_progress(Progress(number, len(todo), done_bytes, all_bytes, time.monotonic() - began))
+            opened.merge_files(topic, settings.file_bytes, settings.codec)
+            done_bytes += _amount(before[topic])[1]
+        after = file_sizes(folder, options)
+        report.topics = [TopicFiles(topic, *_amount(before[topic]), *_amount(after.get(topic, {}))) for topic in todo]
+        report.kept = [topic for topic in chosen if topic not in todo]
+        if settings.delete_old_hours is not None:
+            report.deleted = opened.delete_old(settings.delete_old_hours)
+    report.seconds = time.monotonic() - began
+    if on_progress is not None:
+        on_progress(Progress(len(todo), len(todo), all_bytes, all_bytes, report.seconds, ended=True))
+    return report
+
+
+def _chosen(settings: OptimizeSettings, there: Mapping[str, object], folder: str) -> list[str]:
+    """Returns the selected topics. Raises ReadError for a named one that the table does not have."""
+    if missing := sorted(set(settings.topics or ()) - set(there)):
+        raise ReadError(f"there is no topic {', '.join(missing)} in {folder}")
+    names = there if settings.topics is None else settings.topics
+    return sorted(name for name in names if settings.like is None or re.fullmatch(settings.like, name))
+
+
+def _amount(of: Mapping[Any, Sequence[int]]) -> tuple[int, int]:
+    """Returns the number of files, and their bytes."""
+    return sum(map(len, of.values())), sum(map(sum, of.values()))
+
+
+def _committer(place: Place | None) -> Callable[..., Committer]:
+    if place is None:
+        return Committer.open
+    from ..export.object_commit import ObjectCommitter
+
+    return ObjectCommitter.open
