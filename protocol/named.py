@@ -8,6 +8,7 @@ module that declares one needs `from __future__ import annotations`.
 from __future__ import annotations
 
 import collections
+import inspect
 import operator
 from typing import TYPE_CHECKING
 
@@ -17,15 +18,24 @@ else:
     # Where it is missing, the standard library itself has the slower property.
     _reader = getattr(collections, "_tuplegetter", lambda index, doc: property(operator.itemgetter(index), doc=doc))
 
+    def _standard(cls):
+        return collections.namedtuple(cls.__name__, cls._fields, defaults=cls._field_defaults.values())
+
+    class _Signature:
+        """The signature of a constructor that may not be compiled yet, for `inspect`."""
+
+        def __get__(self, value, cls):
+            return inspect.signature(_standard(cls))
+
     class _Tuple(tuple):
         """The methods of all named tuples."""
 
         __slots__ = ()
+        __signature__ = _Signature()
 
         def __new__(cls, /, *args, **values):
             owner = next(one for one in cls.__mro__ if "_fields" in vars(one))
-            defaults = owner._field_defaults.values()
-            owner.__new__ = collections.namedtuple(owner.__name__, owner._fields, defaults=defaults).__new__
+            owner.__new__ = _standard(owner).__new__
             return owner.__new__(cls, *args, **values)
 
         @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import typing
 from typing import Any, ClassVar
@@ -68,6 +69,7 @@ CALLS: list[Any] = [
     lambda kind: setattr(kind(1), "other", 2),
     lambda kind: (kind(1) == kind(1), kind(1) == (1, 2, "p"), hash(kind(1)), kind(1) < kind(2)),
     lambda kind: typing.get_type_hints(kind),
+    lambda kind: [(one.name, one.kind, one.default) for one in inspect.signature(kind).parameters.values()],
     lambda kind: [type(made(kind(1))) is kind for made in (copy.copy, copy.deepcopy, unpickled)],
     lambda kind: [made(kind(1)) == kind(1) for made in (copy.copy, copy.deepcopy, unpickled)],
 ]
