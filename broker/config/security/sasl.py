@@ -16,7 +16,7 @@ from ....protocol.security.oauthbearer import LOGIN_MODULE
 from ....protocol.security.oauthbearer import MECHANISM as OAUTHBEARER
 from ....protocol.security.scram import HASHES
 from ...errors import ConfigError
-from .oauthbearer import SignedSettings, UnsecuredSettings, oauthbearer_settings
+from .oauthbearer import HANDLER_CLASS, SignedSettings, UnsecuredSettings, oauthbearer_settings
 
 if TYPE_CHECKING:
     from ..values import Config
@@ -28,6 +28,11 @@ SUPPORTED = (GSSAPI, PLAIN, *HASHES, OAUTHBEARER)
 ENABLED = "sasl.enabled.mechanisms"
 JAAS_CONFIG = "sasl.jaas.config"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+HANDLERS = {
+    PLAIN: "org.apache.kafka.common.security.plain.internals.PlainServerCallbackHandler",
+    GSSAPI: "org.apache.kafka.common.security.authenticator.SaslServerCallbackHandler",
+}
+"""Kafka's own callback handlers, which a config can name; SCRAM's has no constructor for it."""
 USER_OPTION = "user_"
 RECEIVE_BYTES_MAX = 524_288
 """`sasl.server.max.receive.size` of the releases that lack the config."""
@@ -66,6 +71,8 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
         if mechanism not in SUPPORTED:
             known = ", ".join(SUPPORTED)
             raise ConfigError(f"listener {listener}: the SASL mechanism {mechanism} is not served, but {known}")
+        if mechanism != OAUTHBEARER:
+            _check_handler(config, prefix, mechanism)
     return SaslSettings(
         mechanisms,
         _passwords(config, prefix) if PLAIN in mechanisms else {},
@@ -77,6 +84,16 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
         config.profile.behaviour.credentials_end_sessions,
         config.profile.behaviour.first_token and GSSAPI in mechanisms,
     )
+
+
+def _check_handler(config: Config, prefix: str, mechanism: str) -> None:
+    """Refuses a callback handler in Java, which would decide on logins otherwise than the broker does."""
+    name = f"{prefix}{mechanism.lower()}.{HANDLER_CLASS}"
+    handler = config.get(name) if config.fact(name) is not None and config.is_set(name) else None
+    known = HANDLERS.get(mechanism)
+    if handler and handler != known:
+        accepted = f"; known is {known}" if known else "; without it the broker checks logins itself"
+        raise ConfigError(f"{name}: the class {handler!r:.200} is not known{accepted}")
 
 
 def _passwords(config: Config, prefix: str) -> dict[str, str]:

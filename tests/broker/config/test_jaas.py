@@ -108,6 +108,22 @@ def test_settings_that_cannot_be_served_are_refused(configs: dict[str, str], pro
     assert problem in str(raised.value) and "\n" not in str(raised.value)
 
 
+HANDLER = "org.apache.kafka.common.security.plain.internals.PlainServerCallbackHandler"
+
+
+@each("mechanism", ["PLAIN", "SCRAM-SHA-512", "GSSAPI"])
+def test_callback_handler_in_java_is_refused(mechanism: str) -> None:
+    """It would decide otherwise on who may log in; the config of another mechanism, and one without a prefix, have no effect."""
+    configs = JAAS | {"sasl_enabled_mechanisms": f"PLAIN,{mechanism}", "sasl_server_callback_handler_class": "com.x.Ldap"}
+    name = f"listener_name_a_{mechanism.lower()}_sasl_server_callback_handler_class"
+    with pytest.raises(ConfigError, match=r"handler\.class: the class 'com\.x\.Ldap' is not known"):
+        sasl_settings(loaded(**configs, **{name: "com.x.Ldap"}), "A")
+    other = {"listener_name_a_scram-sha-256_sasl_server_callback_handler_class": "com.x.Ldap"}
+    own = {"listener_name_a_plain_sasl_server_callback_handler_class": HANDLER}
+    plain = configs | {"sasl_enabled_mechanisms": "PLAIN"}
+    assert sasl_settings(loaded(**plain, **other, **own), "A").passwords == {"u": "p", "v": "q"}
+
+
 def test_release_before_0_9_has_no_login() -> None:
     with pytest.raises(ConfigError, match=r"listener A: a release before 0\.9 has no SASL"):
         sasl_settings(loaded("0.8.2"), "A")

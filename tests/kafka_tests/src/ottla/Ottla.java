@@ -54,6 +54,7 @@ public class Ottla {
     private final Map<String, List<Integer>> ports = new HashMap<>();
     private final String own;
     private final List<Principals.Rule> principals;
+    private final Logins logins;
     private final TreeSet<Integer> down = new TreeSet<>();
     private Process process;
     private String control;
@@ -127,6 +128,7 @@ public class Ottla {
         }
         Map<String, Object> readable = new LinkedHashMap<>(configs);
         this.principals = Principals.built(readable, listeners, protocol);
+        this.logins = Logins.of(readable);
         Principals.withoutAuthorizer(readable);
         if (isSecured) {
             Security.prepare(readable, listener, protocol, home);
@@ -158,11 +160,11 @@ public class Ottla {
                 configs.store(out, null);
             }
             List<String> command = new ArrayList<>(List.of(System.getProperty("ottla.command")));
-            if (!principals.isEmpty()) {
+            if (!principals.isEmpty() || logins != null) {
                 Path rules = home.resolve("principals");
                 Files.write(rules, principals.stream().map(Principals.Rule::line).toList());
                 command = new ArrayList<>(List.of(System.getProperty("ottla.python"), System.getProperty("ottla.serve"),
-                    rules.toString()));
+                    rules.toString(), logins == null ? "" : String.valueOf(logins.port())));
             }
             command.addAll(List.of("serve",
                 "--config", file.toString(), "--release", System.getProperty("ottla.release", "4.3"),
@@ -234,6 +236,8 @@ public class Ottla {
             logErrors();
         }
         process = null;
+        if (logins != null)
+            logins.close();
         try (Stream<Path> all = Files.walk(home)) {
             all.sorted(Comparator.reverseOrder()).forEach(path -> path.toFile().delete());
         } catch (IOException e) {

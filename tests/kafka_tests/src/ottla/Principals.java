@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 
 import javax.net.ssl.SSLSession;
 import javax.security.auth.x500.X500Principal;
@@ -95,19 +96,24 @@ final class Principals {
             rules.add(new Rule(listener, "User:" + name, built));
     }
 
-    private static AuthenticationContext ssl(String subject, String listener) {
+    private static SSLSession session(String subject) {
         SSLSession session = Mockito.mock(SSLSession.class);
         try {
             Mockito.when(session.getPeerPrincipal()).thenReturn(new X500Principal(subject));
         } catch (javax.net.ssl.SSLPeerUnverifiedException e) {
             throw new IllegalStateException(e);
         }
-        return new SslAuthenticationContext(session, InetAddress.getLoopbackAddress(), listener);
+        return session;
+    }
+
+    private static AuthenticationContext ssl(String subject, String listener) {
+        return new SslAuthenticationContext(session(subject), InetAddress.getLoopbackAddress(), listener);
     }
 
     private static AuthenticationContext sasl(String user, String listener, SecurityProtocol protocol) {
         SaslServer server = Mockito.mock(SaslServer.class);
         Mockito.when(server.getAuthorizationID()).thenReturn(user);
-        return new SaslAuthenticationContext(server, protocol, InetAddress.getLoopbackAddress(), listener);
+        Optional<SSLSession> session = protocol == SecurityProtocol.SASL_SSL ? Optional.of(session(SUBJECTS.get(1))) : Optional.empty();
+        return new SaslAuthenticationContext(server, protocol, InetAddress.getLoopbackAddress(), listener, session);
     }
 }
