@@ -147,7 +147,7 @@ _OF_BROKER = {
     "sasl.oauthbearer.jwt.validator.class": "DefaultJwtValidator or BrokerJwtValidator, which are the same here.",
     "sasl.oauthbearer.scope.claim.name": "The claim of a signed token with its scope.",
     "sasl.oauthbearer.sub.claim.name": "The claim of a signed token with the name of the principal.",
-    "sasl.server.callback.handler.class": "Of OAUTHBEARER, Kafka's class for unsecured (default) or signed tokens. Other classes are refused.",
+    "sasl.server.callback.handler.class": "Of OAUTHBEARER, Kafka's class for unsecured (default) or for signed tokens.",
     "sasl.server.max.receive.size": "The largest request in bytes before a client is authenticated.",
     "ssl.allow.dn.changes": "Whether a key store may be replaced by one with another name, while the broker runs.",
     "ssl.allow.san.changes": "Whether a key store may be replaced by one that lacks alternative names.",

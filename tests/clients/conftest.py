@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import sys
 import warnings
@@ -78,7 +79,8 @@ def create() -> Callable[..., str]:
 
 @pytest.fixture
 def close_what_kafka_python_leaves_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """kafka-python 3.0.12 does not close a socket whose connection was refused, as happens while a broker is down."""
+    """kafka-python 3.0.12 does not close a socket whose connection was refused, as happens while a broker is down; nor
+    does `ssl` one that was reset before its handshake."""
     factory: Any = kafka.net.inet.KafkaNetSocket
     opened: list[socket.socket] = []
     make = factory.socket
@@ -87,7 +89,13 @@ def close_what_kafka_python_leaves_open(monkeypatch: pytest.MonkeyPatch) -> Iter
         opened.append(make(*arguments))
         return opened[-1]
 
+    class Remembered(ssl.SSLSocket):
+        def __new__(cls, *arguments: Any, **more: Any) -> Any:
+            opened.append(super().__new__(cls, *arguments, **more))
+            return opened[-1]
+
     monkeypatch.setattr(factory, "socket", remember)
+    monkeypatch.setattr(ssl.SSLContext, "sslsocket_class", Remembered)
     yield
     for one in opened:
         one.close()

@@ -267,17 +267,3 @@ def test_guide_works_as_written(tmp_path: Path) -> None:
             broker.terminate()
         assert done.stdout == "offset 0\n", done.stderr
         assert [request.path for request in pages.requests] == ["/jwks.json"]
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_clients_log_in_again_after_a_restart(how: str, tmp_path: Path) -> None:
-    broker = RunningBroker(tmp_path, listener=UNSECURED, **configs(UNSECURED))
-    producer = Producer(librdkafka(broker, oauth_cb=lambda config: (unsecured(), time.time() + 600)))
-    for number in range(20):
-        producer.produce("t", str(number).encode())
-        if number == 10:
-            assert producer.flush(PATIENCE_S) == 0
-            broker.restart(how)
-    assert producer.flush(PATIENCE_S) == 0
-    assert sum(header.record_count for header in broker.stored("t")) >= 20
-    broker.close()

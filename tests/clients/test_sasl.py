@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka import KafkaConsumer, KafkaProducer
@@ -119,36 +118,6 @@ def test_client_logs_in_produces_and_consumes(client: Any, mechanism: str, secur
     assert client.__name__ == f"by_{value.decode().replace('-', '_')}"
 
 
-@each("mechanism", MECHANISMS)
-def test_wrong_password_is_an_authentication_error(mechanism: str, secured: RunningBroker) -> None:
-    text = "Invalid username or password" if mechanism == "PLAIN" else "due to invalid credentials"
-    errors: list[str] = []
-    settings = librdkafka(secured, mechanism, password="guess")
-    producer = Producer(settings | {"error_cb": lambda error: errors.append(str(error))})
-    with pytest.raises(KafkaException):
-        producer.list_topics(timeout=1)
-    producer.poll(0)
-    assert "SASL authentication error" in errors[0] and text in errors[0]
-
-    async def main() -> None:
-        producer = AIOKafkaProducer(**python(secured, mechanism, "guess"))
-        try:
-            with pytest.raises(AioKafkaError):
-                await producer.start()
-        finally:
-            await producer.stop()
-
-    asyncio.run(main())
-
-
-def test_kafka_python_with_a_wrong_password_finds_no_broker(secured: RunningBroker) -> None:
-    """In a process of its own: it leaves its sockets open."""
-    settings = python(secured, "SCRAM-SHA-256", "guess") | {"bootstrap_timeout_ms": 1000}
-    code = f"import kafka; kafka.KafkaProducer(**{settings!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1 and "Unable to bootstrap" in done.stderr
-
-
 def test_guide_works_as_written(tmp_path: Path) -> None:
     """`docs/guides/sasl.md`, with free ports."""
     file = tmp_path / "secured.properties"
@@ -169,21 +138,6 @@ def test_guide_works_as_written(tmp_path: Path) -> None:
         broker.terminate()
     assert listed.stdout == "hello\n", listed.stderr
     assert done.stdout.splitlines() == ["PLAIN unsent: 0", "SCRAM-SHA-256 unsent: 0"], done.stderr
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_clients_log_in_again_after_a_restart(how: str, tmp_path: Path) -> None:
-    broker = RunningBroker(tmp_path, listener=LISTENER, **configs())
-    add_user(broker)
-    producer = Producer(librdkafka(broker, "SCRAM-SHA-512") | {"enable.idempotence": True})
-    for number in range(20):
-        producer.produce("t", str(number).encode())
-        if number == 10:
-            assert producer.flush(PATIENCE_S) == 0
-            broker.restart(how)
-    assert producer.flush(PATIENCE_S) == 0
-    assert sum(header.record_count for header in broker.stored("t")) == 20
-    broker.close()
 
 
 def test_sessions_are_renewed_while_records_are_sent(tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaException, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -23,6 +26,7 @@ from ottla.broker.testing.client_settings import client_settings
 from ottla.broker.testing.security import STATE, made
 from ottla.client import Consumer as OttlaConsumer
 from ottla.client import Producer as OttlaProducer
+from ottla.client.net.errors import KafkaError
 from ottla.storage.format.file_names import SECURITY_FILES
 from ottla.tools.ctl.command import ctl
 from ottla_testing.broker.serving import serving
@@ -194,10 +198,118 @@ def refused(settings: dict[str, Any], **more: Any) -> list[str]:
     """Returns the errors of a client that finds no broker."""
     errors: list[str] = []
     producer = Producer({**settings, **more, "log_level": 0, "error_cb": lambda error: errors.append(str(error))})
+    deadline = time.monotonic() + PATIENCE_S
+    while not errors and time.monotonic() < deadline:
+        producer.poll(0.1)
     with pytest.raises(KafkaException):
-        producer.list_topics(timeout=1)
-    producer.poll(0)
+        producer.list_topics(timeout=0.1)
     return errors
+
+
+TEXTS = {"PLAIN": "Invalid username or password", "OAUTHBEARER": "invalid_token"}
+
+
+def wrong(broker: Embedded, library: str, mechanism: str) -> dict[str, Any]:
+    """Returns the settings of a library with a wrong password, or with a token that has expired."""
+    settings = broker.client_settings(library, mechanism=mechanism)
+    if mechanism != "OAUTHBEARER":
+        name = {"confluent-kafka": "sasl.password", "ottla": "sasl.password"}.get(library, "sasl_plain_password")
+        return {**settings, name: "guess"}
+    token = broker.oauth_token("admin", lifetime_s=-60)
+
+    async def later() -> str:
+        return token
+
+    if library == "confluent-kafka":
+        return {**settings, "oauth_cb": lambda config: (token, time.time() + 600)}
+    if library == "ottla":
+        return {**settings, "sasl.oauth.token.provider": lambda: (token, 0)}
+    settings["sasl_oauth_token_provider"].token = later if library == "aiokafka" else lambda: token
+    return settings
+
+
+def refused_by_aiokafka(settings: dict[str, Any]) -> str:
+    async def main() -> str:
+        producer = AIOKafkaProducer(**settings)
+        try:
+            with pytest.raises(AioKafkaError) as raised:
+                await producer.start()
+        finally:
+            await producer.stop()
+        return str(raised.value)
+
+    return asyncio.run(main())
+
+
+def refused_by_kafka_python(settings: dict[str, Any]) -> str:
+    """In a process of its own: a producer that finds no broker leaves its sockets open."""
+    provider = settings.pop("sasl_oauth_token_provider", None)
+    if provider is not None:
+        settings |= {"token": provider.token()}
+    done = subprocess.run([sys.executable, "-c", KAFKA_PYTHON, json.dumps(settings)], capture_output=True, text=True)
+    assert done.returncode == 1
+    return done.stderr
+
+
+KAFKA_PYTHON = """
+import json, sys
+import kafka
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+settings = json.loads(sys.argv[1])
+token = settings.pop("token", None)
+if token is not None:
+    Provider = type("Provider", (AbstractTokenProvider,), {"token": lambda self: token})
+    settings["sasl_oauth_token_provider"] = Provider()
+kafka.KafkaProducer(bootstrap_timeout_ms=1000, **settings)
+"""
+
+
+def refused_by_ottla(settings: dict[str, Any]) -> str:
+    async def main() -> str:
+        with pytest.raises(KafkaError) as raised:
+            async with OttlaProducer.from_config(settings) as producer:
+                await producer.send_and_wait("t", b"x")
+        return str(raised.value)
+
+    return asyncio.run(main())
+
+
+def refused_by_confluent(settings: dict[str, Any]) -> str:
+    return " ".join(refused(settings))
+
+
+REFUSED = {
+    "confluent-kafka": refused_by_confluent,
+    "kafka-python": refused_by_kafka_python,
+    "aiokafka": refused_by_aiokafka,
+    "ottla": refused_by_ottla,
+}
+
+
+def test_wrong_passwords_and_tokens_are_authentication_errors(brokers: dict[str, Embedded]) -> None:
+    """Of each library, with each mechanism over each protocol. kafka-python and aiokafka only find no broker."""
+    ways = [
+        (word, library, mechanism)
+        for word in ("sasl_plaintext", "sasl_ssl", "oauth_plaintext", "oauth_ssl")
+        for library in REFUSED
+        for mechanism in (MECHANISMS if word.startswith("sasl") else ("OAUTHBEARER",))
+    ]
+
+    def errors(way: tuple[str, str, str]) -> str:
+        word, library, mechanism = way
+        return REFUSED[library](wrong(brokers[word], library, mechanism))
+
+    marks = {word: broker.requests.mark() for word, broker in brokers.items()}
+    with concurrent.futures.ThreadPoolExecutor(len(ways)) as pool:
+        found = dict(zip(ways, pool.map(errors, ways), strict=True))
+    for (word, library, mechanism), text in found.items():
+        if library == "kafka-python":
+            assert "Unable to bootstrap" in text
+        if library in ("confluent-kafka", "ottla"):
+            assert TEXTS.get(mechanism, "due to invalid credentials") in text, (word, library, mechanism, text)
+        logins = brokers[word].requests(api="SaslAuthenticate", since=marks[word])
+        assert logins and any("SASL_AUTHENTICATION_FAILED" in one.errors for one in logins)
 
 
 def test_clients_without_the_settings_are_refused(brokers: dict[str, Embedded]) -> None:

@@ -152,32 +152,6 @@ def test_client_that_does_not_trust_the_broker_is_not_connected(secured: Secured
     asyncio.run(main())
 
 
-def test_wrong_password_over_tls_is_an_authentication_error(secured: Secured) -> None:
-    if secured.protocol == "SSL":
-        return
-    errors: list[str] = []
-    settings = secured.librdkafka(password="guess") | {"error_cb": lambda error: errors.append(str(error))}
-    producer = Producer(settings)
-    with pytest.raises(KafkaException):
-        producer.list_topics(timeout=1)
-    producer.poll(0)
-    assert "Invalid username or password" in errors[0]
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_clients_connect_again_after_a_restart(how: str, tmp_path: Path) -> None:
-    secured = Secured(tmp_path, "SASL_SSL")
-    producer = Producer(secured.librdkafka() | {"enable.idempotence": True})
-    for number in range(20):
-        producer.produce("t", str(number).encode())
-        if number == 10:
-            assert producer.flush(PATIENCE_S) == 0
-            secured.broker.restart(how)
-    assert producer.flush(PATIENCE_S) == 0
-    assert sum(header.record_count for header in secured.broker.stored("t")) == 20
-    secured.broker.close()
-
-
 def test_certificates_are_replaced_while_records_are_sent(tmp_path: Path) -> None:
     """Nothing is lost: open connections stay, and new ones have the new certificate."""
     secured = Secured(tmp_path, "SSL")

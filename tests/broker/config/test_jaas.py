@@ -113,8 +113,9 @@ HANDLER = "org.apache.kafka.common.security.plain.internals.PlainServerCallbackH
 
 @each("mechanism", ["PLAIN", "SCRAM-SHA-512", "GSSAPI"])
 def test_callback_handler_in_java_is_refused(mechanism: str) -> None:
-    """It would decide otherwise on who may log in; the config of another mechanism, and one without a prefix, have no effect."""
-    configs = JAAS | {"sasl_enabled_mechanisms": f"PLAIN,{mechanism}", "sasl_server_callback_handler_class": "com.x.Ldap"}
+    """Those of a mechanism that is not enabled, and without a prefix, have no effect."""
+    configs = JAAS | {"sasl_server_callback_handler_class": "com.x.Ldap"}
+    configs |= {"sasl_enabled_mechanisms": f"PLAIN,{mechanism}"}
     name = f"listener_name_a_{mechanism.lower()}_sasl_server_callback_handler_class"
     with pytest.raises(ConfigError, match=r"handler\.class: the class 'com\.x\.Ldap' is not known"):
         sasl_settings(loaded(**configs, **{name: "com.x.Ldap"}), "A")

@@ -35,12 +35,21 @@ class RunningBroker:
     """
 
     def __init__(
-        self, folder: Path, release: str | None = None, *, control: str = "", listener: str = "", **overrides: str
+        self,
+        folder: Path,
+        release: str | None = None,
+        *,
+        control: str = "",
+        listener: str = "",
+        security: str = "",
+        **overrides: str,
     ) -> None:
-        """`control` is the address of a control plane; none without one. `listener` is the name of the listener."""
+        """`control` is the address of a control plane; none without one. `listener` is the name of the listener,
+        `security` the word of `--security`."""
         self.release = release
         self.listener = listener
         self.control = control
+        self.security = security
         self.data_dir = folder / "data"
         self.log = folder / "broker.log"
         self.overrides = {name.replace("_", "."): value for name, value in overrides.items()}
@@ -72,6 +81,7 @@ class RunningBroker:
         command += ["--data-dir", str(self.data_dir)]
         command += ["--release", self.release] if self.release else []
         command += ["--control", self.control] if self.control else []
+        command += ["--security", self.security] if self.security else []
         known = facts("broker", self.release or OWN)
         defaults = {name: value for name, value in OVERRIDES.items() if name in known}  # old releases refuse later ones
         for name, value in (defaults | self.overrides).items():
