@@ -10,9 +10,9 @@ import org.apache.kafka.common.serialization.*;
 /**
  * Logs in to a broker in several ways, each with records that are written and read.
  *
- * Arguments: a file in PEM with what is trusted, one with a key and its certificate, in PEM or PKCS12, and how many records
- * each way writes, one in a millisecond; one record without this. A line of the standard
- * input is one way: name, address, security protocol, mechanism, user, password, separated by tabs. With OAUTHBEARER the
+ * Arguments: a file in PEM with what is trusted, one with a key and its certificate, in PEM or PKCS12, how many records
+ * each way writes, one in a millisecond, or one record without this; and how many milliseconds a transaction lasts: one that
+ * is committed and one that is aborted, in place of the records. A line of the standard input is one way: name, address, security protocol, mechanism, user, password, separated by tabs. With OAUTHBEARER the
  * password is the scope of an unsecured token; with GSSAPI it is a keytab, and the name of the service follows. Prints a
  * line for each.
  */
@@ -64,25 +64,56 @@ public class Secured {
             }
             for (Future<RecordMetadata> one : sent) one.get();
         }
+        read(p, topic, missing);
+    }
+
+    static void read(Properties p, String topic, Set<String> missing) throws Exception {
         p.put("group.id", topic);
         p.put("auto.offset.reset", "earliest");
         try (Consumer<String, String> consumer = new KafkaConsumer<>(p, new StringDeserializer(), new StringDeserializer())) {
             consumer.subscribe(Collections.singletonList(topic));
-            long deadline = System.currentTimeMillis() + 20_000;
+            long deadline = System.currentTimeMillis() + (missing.size() > 1 ? 60_000 : 20_000);
             while (System.currentTimeMillis() < deadline)
-                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200)))
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
+                    if (record.value().startsWith("aborted")) throw new IllegalStateException("an aborted record");
                     if (missing.remove(record.value()) && missing.isEmpty()) return;
+                }
             throw new IllegalStateException(missing.size() + " records did not come");
         }
     }
 
+    static void transact(Properties p, String topic, long millis) throws Exception {
+        Set<String> missing = new HashSet<>();
+        p.put("transactional.id", topic);
+        try (Producer<String, String> producer = new KafkaProducer<>(p, new StringSerializer(), new StringSerializer())) {
+            producer.initTransactions();
+            for (String kind : Arrays.asList("aborted", "committed")) {
+                producer.beginTransaction();
+                long end = System.currentTimeMillis() + millis;
+                for (int i = 0; System.currentTimeMillis() < end; i++) {
+                    producer.send(new ProducerRecord<>(topic, kind + i)).get();
+                    if (kind.equals("committed")) missing.add(kind + i);
+                    Thread.sleep(20);
+                }
+                if (kind.equals("committed")) producer.commitTransaction();
+                else producer.abortTransaction();
+            }
+        }
+        p.remove("transactional.id");
+        p.put("isolation.level", "read_committed");
+        read(p, topic, missing);
+    }
+
     public static void main(String[] arguments) throws Exception {
         int records = arguments.length > 2 ? Integer.parseInt(arguments[2]) : 1;
+        long millis = arguments.length > 3 ? Long.parseLong(arguments[3]) : 0;
         Scanner lines = new Scanner(System.in);
         while (lines.hasNextLine()) {
             String[] way = lines.nextLine().split("\t", -1);
             try {
-                sendAndRead(properties(way, arguments[0], arguments[1]), way[0], records);
+                Properties p = properties(way, arguments[0], arguments[1]);
+                if (millis > 0) transact(p, way[0], millis);
+                else sendAndRead(p, way[0], records);
                 System.out.println(way[0] + " ok");
             } catch (Exception e) {
                 Throwable cause = e instanceof ExecutionException ? e.getCause() : e;

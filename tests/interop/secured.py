@@ -1,5 +1,6 @@
 """Clients that log in: the Java clients of four releases, franz-go and kafkajs, with each mechanism over each protocol,
-with right and wrong passwords or tokens, with a broker that they do not trust, and while its certificate is replaced.
+with right and wrong passwords or tokens, and with a broker that they do not trust; while its certificate is replaced,
+while it restarts, and with sessions that are renewed during transactions (KIP-368).
 """
 
 from __future__ import annotations
@@ -7,12 +8,14 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -29,17 +32,62 @@ RELEASES = ("2.8.2", "3.9.1", "4.3.1", "4.4.0")
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS = ("PLAIN", *SCRAM, MECHANISM)
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+LISTENERS = ("PLAINTEXT", *PROTOCOLS)
 USER, PASSWORD, SCOPE = "ann", 'one, "two"; =3', "kafka"
 JACKSON = "2.19.0"  # Java clients read tokens with it, and do not bring it along
 PATIENCE_SECONDS = 300
 ROUNDS, RECORDS, CERTIFICATE_SECONDS = 3, 2000, 0.2
+RESTART_SECONDS = 2.0
+SESSION_MS, TRANSACTION_MS = 2500, 4000
+"""Kafka refuses a renewal within a second, and franz-go renews its sessions a second before their end."""
+METRICS = "kafka_server_socket_server_metrics_"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-class Secured(NamedTuple):
-    """A broker that runs: the address of each protocol, and what clients trust and show."""
+class Server:
+    """`ottla serve` with a file of configs; its data and its ports stay over restarts."""
 
-    addresses: dict[str, str]
+    def __init__(self, file: Path) -> None:
+        self.addresses: dict[str, str] = {}
+        self.control = ""
+        self._command = [sys.executable, "-m", "ottla.tools", "serve", "--config", str(file)]
+        self._command += ["--data-dir", str(file.parent / "data"), "--control", "127.0.0.1:0"]
+        self._log = OUT / "secured.log"
+        self._log.unlink(missing_ok=True)
+
+    def start(self) -> None:
+        """Returns when the broker accepts connections. Raises Failed."""
+        command = list(self._command)
+        if self.addresses:
+            listeners = ",".join(f"{name}://{address}" for name, address in self.addresses.items())
+            command += ["--override", f"listeners={listeners}"]
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        lines = [self._process.stdout.readline().split() for _ in (*LISTENERS, "control")]
+        if not all(lines):
+            raise Failed(f"the broker did not start; see {self._log}")
+        self.addresses = {name: words[-1] for name, words in zip(LISTENERS, lines, strict=False)}
+        self.control = lines[-1][-1]
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Ends the process; SIGKILL is a crash."""
+        self._process.send_signal(how)
+        self._process.communicate()
+
+    def metric(self, name: str) -> int:
+        """Returns the sum of a counter of connections over the listeners."""
+        with urllib.request.urlopen(f"{self.control}/metrics") as page:
+            text = page.read().decode()
+        return sum(
+            int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(f"{METRICS}{name}_total{{")
+        )
+
+
+class Secured(NamedTuple):
+    """A broker that runs: what clients trust and show."""
+
+    broker: Server
     authority: Authority
     server: Path
     own: Path
@@ -49,10 +97,15 @@ class Secured(NamedTuple):
     def trusted(self) -> Path:
         return self.authority.trusted
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The address of each listener."""
+        return self.broker.addresses
+
 
 @contextmanager
-def secured() -> Iterator[Secured]:
-    """Runs a broker with a listener for each protocol, and the user for each mechanism."""
+def secured(**more: str) -> Iterator[Secured]:
+    """Runs a broker with a listener for each protocol, and the user for each mechanism; `more` are configs."""
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
         server, own = authority.issue("server"), authority.issue("ann", common_name="ann")
@@ -60,7 +113,7 @@ def secured() -> Iterator[Secured]:
         stranger = Authority(Path(folder) / "stranger").trusted
         quoted = PASSWORD.replace('"', r"\"")
         configs = {
-            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *PROTOCOLS)),
+            "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
             **{
                 f"listener.name.{name.lower()}.plain.sasl.jaas.config": f'{MODULE} required user_{USER}="{quoted}";'
@@ -78,32 +131,18 @@ def secured() -> Iterator[Secured]:
             "ssl.truststore.location": str(authority.trusted),
             "listener.name.ssl.ssl.client.auth": "required",
             "group.initial.rebalance.delay.ms": "0",
+            **{name.replace("_", "."): text for name, text in more.items()},
         }
         file = Path(folder) / "server.properties"
         file.write_text("".join(f"{name}={text}\n".replace("\\", "\\\\") for name, text in configs.items()))
-        with serving(file) as addresses:
+        broker = Server(file)
+        broker.start()
+        try:
             for mechanism in SCRAM:
-                add_user(addresses["PLAINTEXT"], mechanism)
-            yield Secured(addresses, authority, server, own, stranger)
-
-
-@contextmanager
-def serving(file: Path) -> Iterator[dict[str, str]]:
-    """Runs `ottla serve` with a file of configs; yields the address of each listener."""
-    with tempfile.TemporaryDirectory() as data, (OUT / "secured.log").open("w") as log:
-        command = [sys.executable, "-m", "ottla.tools", "serve", "--config", str(file), "--data-dir", data]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
-            assert process.stdout is not None
-            found = {}
-            for name in ("PLAINTEXT", *PROTOCOLS):
-                words = process.stdout.readline().split()
-                if not words:
-                    raise Failed(f"the broker did not start; see {log.name}")
-                found[name] = words[-1]
-            try:
-                yield found
-            finally:
-                process.terminate()
+                add_user(broker.addresses["PLAINTEXT"], mechanism)
+            yield Secured(broker, authority, server, own, stranger)
+        finally:
+            broker.stop()
 
 
 def add_user(address: str, mechanism: str) -> None:
@@ -212,12 +251,62 @@ def run_replaced(command: Callable[[Path, Path], list[str]]) -> str:
             finally:
                 ended.set()
             replacing.result()
-        wrong = {name: outcome for name, outcome in found.items() if outcome != "ok"}
-        if wrong or len(found) != len(lines):
-            raise Failed(f"{len(found)} of {len(lines)} ways ended; {wrong}")
+        all_ok(found, lines)
         if len(shown) < issued[0] - 1:
             raise Failed(f"{issued[0]} certificates, of which {len(shown)} were shown")
     return f"{len(lines)} times {RECORDS} records, none lost, while {len(shown)} certificates were in use"
+
+
+def right_ways(running: Secured, token_of: Callable[[str], str]) -> list[str]:
+    """Returns the lines for the program of all that are accepted."""
+    return [line for line, outcome in ways(running, token_of).values() if outcome == "ok"]
+
+
+def all_ok(found: dict[str, str], lines: list[str]) -> None:
+    """Raises Failed unless each way has ended well."""
+    wrong = {name: outcome for name, outcome in found.items() if outcome != "ok"}
+    if wrong or len(found) != len(lines):
+        raise Failed(f"{len(found)} of {len(lines)} ways ended; {wrong}")
+
+
+def run_restarted(command: Callable[[Path, Path], list[str]], token_of: Callable[[str], str] = token) -> str:
+    """Each way in turn, while the broker ends every `RESTART_SECONDS`: cleanly, the next time by SIGKILL."""
+    with secured() as running:
+        ended, restarts = threading.Event(), [0]
+
+        def restart() -> None:
+            while not ended.wait(RESTART_SECONDS):
+                running.broker.stop(signal.SIGKILL if restarts[0] % 2 else signal.SIGTERM)
+                running.broker.start()
+                restarts[0] += 1
+
+        lines = right_ways(running, token_of)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            restarting = pool.submit(restart)
+            try:
+                found = outcomes([*command(running.trusted, running.own), str(RECORDS)], lines)
+            finally:
+                ended.set()
+            restarting.result()
+        all_ok(found, lines)
+        if restarts[0] < len(lines):
+            raise Failed(f"{restarts[0]} restarts are less than one for each of {len(lines)} ways")
+    return f"{len(lines)} ways with {RECORDS} records, none lost over {restarts[0]} restarts"
+
+
+def run_renewed(command: Callable[[Path, Path], list[str]], token_of: Callable[[str], str] = token) -> str:
+    """Each way with SASL in turn, with transactions that are longer than sessions."""
+    with secured(connections_max_reauth_ms=str(SESSION_MS)) as running:
+        lines = [line for line in right_ways(running, token_of) if "SASL" in line]
+        found = outcomes([*command(running.trusted, running.own), "1", str(TRANSACTION_MS)], lines)
+        all_ok(found, lines)
+        renewed, refused, ended = (
+            running.broker.metric(name)
+            for name in ("successful_reauthentication", "failed_reauthentication", "expired_connections_killed")
+        )
+        if renewed < 2 * len(lines) or refused:
+            raise Failed(f"{renewed} renewals, of which {refused} were refused, {ended} sessions ended")
+    return f"{len(lines)} ways with a committed and an aborted transaction, {renewed} renewals, {ended} sessions ended"
 
 
 CHECKS = [
@@ -230,4 +319,13 @@ CHECKS = [
     ),
     Check("secured: franz-go, certificates replaced", partial(run_replaced, franz_command)),
     Check("secured: kafkajs, certificates replaced", partial(run_replaced, kafkajs_command)),
+    *(
+        Check(f"secured: {name}, {subject}", partial(checked, command, token_of))
+        for subject, checked in (("restarts", run_restarted), ("sessions renewed in transactions", run_renewed))
+        for name, command, token_of in (
+            *((f"Java {release}", partial(java_command, release), str) for release in RELEASES),
+            ("franz-go", franz_command, token),
+            ("kafkajs", kafkajs_command, token),
+        )
+    ),
 ]

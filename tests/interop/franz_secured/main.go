@@ -1,7 +1,8 @@
 // Logs in to a broker in several ways with franz-go, each with records that are written and read.
 //
-// Arguments: a file in PEM with what is trusted, one with a key and its certificate, and how many records each way writes,
-// one in a millisecond; one record without this. A line of the standard input is one way: name, address, security protocol, mechanism, user, password or token, separated by tabs. Prints a line for each.
+// Arguments: a file in PEM with what is trusted, one with a key and its certificate, how many records each way writes, one
+// in a millisecond, or one record without this; and how many milliseconds a transaction lasts: one that is committed and one
+// that is aborted, in place of the records. A line of the standard input is one way: name, address, security protocol, mechanism, user, password or token, separated by tabs. Prints a line for each.
 package main
 
 import (
@@ -28,8 +29,11 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-func options(way []string, trusted *x509.CertPool, own tls.Certificate) []kgo.Opt {
-	found := []kgo.Opt{kgo.SeedBrokers(way[1]), kgo.RequestRetries(0), kgo.AllowAutoTopicCreation()}
+func options(way []string, trusted *x509.CertPool, own tls.Certificate, retried bool) []kgo.Opt {
+	found := []kgo.Opt{kgo.SeedBrokers(way[1]), kgo.AllowAutoTopicCreation()}
+	if !retried {
+		found = append(found, kgo.RequestRetries(0))
+	}
 	if strings.HasSuffix(way[2], "SSL") {
 		config := &tls.Config{RootCAs: trusted}
 		if way[2] == "SSL" {
@@ -54,7 +58,7 @@ func options(way []string, trusted *x509.CertPool, own tls.Certificate) []kgo.Op
 }
 
 func sendAndRead(way []string, common []kgo.Opt, records int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience(records))
 	defer cancel()
 	more := []kgo.Opt{kgo.ConsumerGroup(way[0]), kgo.ConsumeTopics(way[0]), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
 	client, err := kgo.NewClient(append(common, more...)...)
@@ -78,16 +82,72 @@ func sendAndRead(way []string, common []kgo.Opt, records int) error {
 	if err := sent.Err(); err != nil {
 		return err
 	}
+	return read(ctx, client, missing)
+}
+
+func patience(records int) time.Duration {
+	if records > 1 {
+		return time.Minute
+	}
+	return 20 * time.Second
+}
+
+func read(ctx context.Context, client *kgo.Client, missing map[string]bool) error {
+	aborted := false
 	for {
 		fetches := client.PollFetches(ctx)
-		fetches.EachRecord(func(record *kgo.Record) { delete(missing, string(record.Value)) })
+		fetches.EachRecord(func(record *kgo.Record) {
+			aborted = aborted || strings.HasPrefix(string(record.Value), "aborted")
+			delete(missing, string(record.Value))
+		})
+		if aborted {
+			return errors.New("an aborted record")
+		}
 		if len(missing) == 0 {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%d records did not come: %w", len(missing), err)
+		}
+	}
+}
+
+func transact(way []string, common []kgo.Opt, millis int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	producer, err := kgo.NewClient(append(common, kgo.TransactionalID(way[0]))...)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	missing := map[string]bool{}
+	for _, kind := range []string{"aborted", "committed"} {
+		if err := producer.BeginTransaction(); err != nil {
+			return err
+		}
+		end := time.Now().Add(time.Duration(millis) * time.Millisecond)
+		for i := 0; time.Now().Before(end); i++ {
+			value := kind + strconv.Itoa(i)
+			if kind == "committed" {
+				missing[value] = true
+			}
+			sent := producer.ProduceSync(ctx, &kgo.Record{Topic: way[0], Value: []byte(value)})
+			if err := sent.FirstErr(); err != nil {
+				return err
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err := producer.EndTransaction(ctx, kgo.TransactionEndTry(kind == "committed")); err != nil {
 			return err
 		}
 	}
+	more := []kgo.Opt{kgo.ConsumeTopics(way[0]), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
+	consumer, err := kgo.NewClient(append(append(common, more...), kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
+	if err != nil {
+		return err
+	}
+	defer consumer.Close()
+	return read(ctx, consumer, missing)
 }
 
 func main() {
@@ -107,10 +167,22 @@ func main() {
 			fail(err)
 		}
 	}
+	millis := 0
+	if len(os.Args) > 4 {
+		if millis, err = strconv.Atoi(os.Args[4]); err != nil {
+			fail(err)
+		}
+	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		way := strings.Split(lines.Text(), "\t")
-		err := sendAndRead(way, options(way, trusted, own), records)
+		common := options(way, trusted, own, records > 1)
+		err := error(nil)
+		if millis > 0 {
+			err = transact(way, common, millis)
+		} else {
+			err = sendAndRead(way, common, records)
+		}
 		var untrusted *tls.CertificateVerificationError
 		switch {
 		case err == nil:
