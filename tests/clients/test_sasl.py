@@ -20,6 +20,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.each import each
+from ottla_testing.old_environment import in_node
 from ottla_testing.patience import PATIENCE_S
 from ottla_testing.snippets import SNIPPETS
 
@@ -132,12 +133,14 @@ def test_guide_works_as_written(tmp_path: Path) -> None:
         subprocess.run([*command, "configs", *adding], check=True)
         code = (SNIPPETS / "clients" / "login_sasl.py").read_text().replace("127.0.0.1:9093", secured)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        by_kafkajs = in_node(SNIPPETS / "clients" / "login_sasl.js", secured, tmp_path)
         listing = ["topics", "--list", "--bootstrap-server", secured]
         listing += ["--command-config", str(SNIPPETS / "clients" / "client.properties")]
         listed = subprocess.run([*command, *listing], capture_output=True, text=True)
         broker.terminate()
     assert listed.stdout == "hello\n", listed.stderr
     assert done.stdout.splitlines() == ["PLAIN unsent: 0", "SCRAM-SHA-256 unsent: 0"], done.stderr
+    assert by_kafkajs in (None, "plain sent\nscram-sha-256 sent\n")
 
 
 def test_sessions_are_renewed_while_records_are_sent(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from ottla_testing.certificates import Authority, pem_configs
 from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.each import each
+from ottla_testing.old_environment import in_node
 from ottla_testing.patience import PATIENCE_S
 from ottla_testing.snippets import SNIPPETS
 
@@ -189,5 +190,7 @@ def test_guide_works_as_written(tmp_path: Path) -> None:
         _, secured = (broker.stdout.readline().split()[-1] for _ in range(2))
         code = (SNIPPETS / "clients" / "login_tls.py").read_text().replace("127.0.0.1:9093", secured)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+        by_kafkajs = in_node(SNIPPETS / "clients" / "login_tls.js", secured, tmp_path)
         broker.terminate()
     assert done.stdout == "unsent: 0\n", done.stderr
+    assert by_kafkajs in (None, "sent\n")

@@ -10,6 +10,7 @@ used where it is, and named as not run elsewhere.
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,21 @@ def old_python() -> Path:
 def has_kafkajs() -> bool:
     """Returns whether kafkajs and the program that runs it are here."""
     return shutil.which("node") is not None and (NODE_MODULES / "kafkajs" / "package.json").exists()
+
+
+def in_node(source: Path, address: str, folder: Path) -> str | None:
+    """Returns the output of a program of the documentation that uses kafkajs, at a broker; None where it is missing.
+
+    `folder` is the working directory. Raises AssertionError with the program's errors.
+    """
+    if not has_kafkajs():
+        return None
+    program = folder / source.name
+    program.write_text(source.read_text().replace("127.0.0.1:9093", address))
+    environ = {**os.environ, "NODE_PATH": str(NODE_MODULES), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+    done = subprocess.run(["node", program], capture_output=True, text=True, cwd=folder, env=environ, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def install_kafkajs() -> str:

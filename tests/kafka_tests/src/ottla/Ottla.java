@@ -128,12 +128,17 @@ public class Ottla {
         }
         Map<String, Object> readable = new LinkedHashMap<>(configs);
         this.principals = Principals.built(readable, listeners, protocol);
+        String self = "User:ANONYMOUS";
+        if (isSecured && !principals.isEmpty()) {  // a builder may name others so
+            principals.add(new Principals.Rule(own, self, "User:ottla-kafka-tests"));
+            self = "User:ottla-kafka-tests";
+        }
         this.logins = Logins.of(readable);
         Principals.withoutAuthorizer(readable);
         if (isSecured) {
             Security.prepare(readable, listener, protocol, home);
             if (readable.get("super.users") != null)
-                readable.put("super.users", readable.get("super.users") + ";User:ANONYMOUS");
+                readable.put("super.users", readable.get("super.users") + ";" + self);
         }
         readable.forEach((name, value) -> {
             if (value != null)
