@@ -259,7 +259,7 @@ class BrokerState:
         self.named_configs = NamedConfigs(self.metadata_log)
         max_bytes = self.config.get("telemetry.max.bytes", 0)  # a release without this config has no API for it either
         self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
-        self.scram = ScramCredentials(self.metadata_log)
+        self.scram = ScramCredentials(self.metadata_log, self.logs.metadata_dir.id)
         self.tokens = DelegationTokens(
             self.metadata_log,
             token_settings(self.config),

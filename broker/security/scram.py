@@ -7,6 +7,10 @@ verify a client but not impersonate one. `sasl/mechanisms.py` authenticates by t
 
 from __future__ import annotations
 
+import hashlib
+import heapq
+import hmac
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -32,6 +36,10 @@ NOT_THERE = "Attempt to delete a user credential that does not exist"
 NO_NAME = "Username must not be empty"
 SALT_BYTES = 16
 STEP_ENTRIES = 500
+MODELS_MAX = 16
+_JAVA_DIGITS, _JAVA_BITS = b"0123456789abcdefghijklmnopqrstuvwxyz", 130
+_JAVA_SALT = re.compile(rb"[0-9a-z]{23,26}")
+"""The salts of Kafka's admin client: a random number of `_JAVA_BITS` bits as text."""
 
 
 class Mechanism(IntEnum):
@@ -60,12 +68,39 @@ class Credential(NamedTuple):
         return cls(salt, stored_key, scram.server_key(name, salted_password), iterations)
 
 
-class ScramCredentials:
-    """The credentials of all users."""
+def decoy(secret: bytes, name: str, hash_name: str, models: Sequence[Credential] = ()) -> Credential:
+    """Returns a credential that no password fits, the same for each call.
 
-    def __init__(self, metadata: MetadataLog) -> None:
+    Its salt has the form of one of `models`, and it has the same iterations; without models they are those of a
+    credential that the broker makes.
+    """
+    text = name.encode(errors="surrogatepass")
+    seed = hmac.digest(secret, b"salt " + text, "sha512")
+    key = hmac.digest(secret, b"key " + text, hash_name)
+    if not models:
+        return Credential(seed[:SALT_BYTES], key, key, ITERATIONS_MIN)
+    model = max(models, key=lambda one: hashlib.sha256(seed + one.server_key).digest())
+    return Credential(_salt_like(model.salt, seed), key, key, model.iterations)
+
+
+def _salt_like(salt: bytes, seed: bytes) -> bytes:
+    if _JAVA_SALT.fullmatch(salt) is None:
+        return hashlib.shake_256(seed).digest(len(salt))
+    number, digits = int.from_bytes(seed, "big") >> (8 * len(seed) - _JAVA_BITS), bytearray()
+    while number:
+        number, digit = divmod(number, len(_JAVA_DIGITS))
+        digits.append(_JAVA_DIGITS[digit])
+    return bytes(reversed(digits))
+
+
+class ScramCredentials:
+    """The credentials of all users. `secret` is one that clients do not have, the same over restarts."""
+
+    def __init__(self, metadata: MetadataLog, secret: bytes) -> None:
         self._metadata = metadata
+        self._secret = secret
         self._users: dict[str, dict[int, Credential]] = {}
+        self._models: dict[int, list[Credential]] = {}
 
     @property
     def users(self) -> Iterable[str]:
@@ -81,8 +116,17 @@ class ScramCredentials:
         """Returns the credential of a user for a mechanism."""
         return self._users.get(user, {}).get(mechanism)
 
+    def decoy(self, user: str, mechanism: Mechanism) -> Credential:
+        """Returns a credential for an unknown user, with the form of those that there are."""
+        models = self._models.get(mechanism)
+        if models is None:
+            names = heapq.nsmallest(MODELS_MAX, (name for name, known in self._users.items() if mechanism in known))
+            models = self._models[mechanism] = [self._users[name][mechanism] for name in names]
+        return decoy(self._secret, user, HASHES[mechanism], models)
+
     def replay(self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> None:
         """Applies a record."""
+        self._models.clear()
         if isinstance(record, UserScramCredentialRecord):
             made = Credential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
             self._users.setdefault(record.name, {})[record.mechanism] = made

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ....protocol.security import scram
-from ..scram import HASHES, ITERATIONS_MIN, Credential, Mechanism, ScramCredentials
+from ..scram import HASHES, Credential, Mechanism, ScramCredentials, decoy
 
 if TYPE_CHECKING:
     from ..tokens import DelegationTokens
@@ -119,9 +119,8 @@ _CLIENT_FIRST = re.compile(
 _CLIENT_FINAL = re.compile(
     rf"(?P<signed>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE})){_EXTENSIONS},p=(?P<proof>{_BASE64})"
 )
-_DECOY_SECRET = secrets.token_bytes(32)
+_TOKEN_DECOY_SECRET = secrets.token_bytes(32)
 _TOKEN_AUTH = re.compile(r",tokenauth=([^,]*)")
-SALT_BYTES = 16
 
 
 class ScramExchange:
@@ -131,8 +130,7 @@ class ScramExchange:
     the client is authenticated as the owner (KIP-48). Other extensions are ignored.
 
     Unlike in Kafka, an unknown name fails with the second token, as a wrong password does: until then the exchange has
-    a salt that depends on the name alone, and both take the same time. A known name can still be found where its salt
-    or its iterations have another form than those of `_decoy`, as the salts of Java's tools do.
+    a salt and iterations as those of a known name, and both take the same time.
     """
 
     def __init__(
@@ -181,18 +179,19 @@ class ScramExchange:
         return self._server_first
 
     def _of_user(self, user: str) -> Credential:
-        decoy = _decoy(user, self._hash)  # made for each name: a response that comes sooner would show that it is known
+        # Made for each name: a response that comes sooner would show that it is known.
+        made = self._credentials.decoy(user, self._mechanism)
         found = self._credentials.find(user, self._mechanism)
         self._is_known = found is not None
         self.user = user
-        return decoy if found is None else found
+        return made if found is None else found
 
     def _of_token(self, token_id: str) -> Credential:
-        decoy = _decoy(token_id, self._hash)
+        made = decoy(_TOKEN_DECOY_SECRET, token_id, self._hash)
         token = self._tokens.find(token_id)
         self._is_known = token is not None
         if token is None:
-            return decoy
+            return made
         self.user, self.expires_ms = token.owner.partition(":")[2], token.expiry_ms
         return self._tokens.credential(token, self._mechanism)
 
@@ -227,10 +226,3 @@ def _is_token(extensions: str) -> bool:
 
 def _unescaped(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
-
-
-def _decoy(user: str, hash_name: str) -> Credential:
-    """Returns a credential that no password fits, the same for each attempt of this process."""
-    salt = hmac.digest(_DECOY_SECRET, f"salt {user}".encode(errors="surrogatepass"), "sha256")[:SALT_BYTES]
-    key = hmac.digest(_DECOY_SECRET, f"key {user}".encode(errors="surrogatepass"), hash_name)
-    return Credential(salt, key, key, ITERATIONS_MIN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker import Embedded
-from ottla.broker.security.scram import Credential, Mechanism
+from ottla.broker.security.scram import Credential, Mechanism, decoy
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.internal_records.metadata_records import (
     RemoveUserScramCredentialRecord,
@@ -46,9 +47,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return runner(capsys)
 
 
-def up(name: str, mechanism: int = SHA_256, iterations: int = 4096, password: bytes = bytes(32)) -> Any:
+def up(
+    name: str, mechanism: int = SHA_256, iterations: int = 4096, password: bytes = bytes(32), salt: bytes = b"salt"
+) -> Any:
     return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=password
+        name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=password
     )
 
 
@@ -288,7 +291,7 @@ def test_random_changes_have_one_result_per_user_and_refused_ones_change_nothing
             self.written.extend(records)
 
     log: Any = Log()
-    credentials = ScramCredentials(log)
+    credentials = ScramCredentials(log, b"secret")
     steps.run(credentials.alter([], [up("a")], 0, once_a_user=once))
     before = {user: credentials.of(user) for user in ("a", "b", "")}
     deletions = [change for change in changes if not hasattr(change, "salt")]
@@ -298,10 +301,55 @@ def test_random_changes_have_one_result_per_user_and_refused_ones_change_nothing
     for user, refused in responses.items():
         if refused is not None:
             assert credentials.of(user) == before[user]
-    replayed = ScramCredentials(log)
+    replayed = ScramCredentials(log, b"secret")
     for record in log.written:
         replayed.replay(record)
     assert {user: replayed.of(user) for user in before} == {user: credentials.of(user) for user in before}
+
+
+JAVA_SALT = re.compile(r"[0-9a-z]{24,26}")
+
+
+@pytest.mark.parametrize("made_by", ["nobody", "java", "librdkafka"])
+async def test_unknown_users_look_as_those_that_there_are(made_by: str, tmp_path: Path) -> None:
+    """Also after a restart and among other users: a name that is known must not be found by its salt or iterations."""
+    salts = {"java": b"4q7g9a0s8d6f5g4h3j2k1l0z9x", "librdkafka": bytes(range(64))}
+    firsts: list[dict[str, tuple[bytes, int]]] = []
+    for _ in range(2):
+        async with running(tmp_path) as broker:
+            client = await broker.client()
+            for number in range(0 if made_by == "nobody" else 3):
+                made = up(f"u{number}", salt=salts[made_by], iterations=5000, password=bytes([number]) * 32)
+                assert await alter(client, made) == {made.name: DONE}
+            found: dict[str, tuple[bytes, int]] = {}
+            for name in map(str, range(200)):
+                unknown = broker.state.scram.decoy(name, Mechanism.SCRAM_SHA_256)
+                found[name] = unknown.salt, unknown.iterations
+            firsts.append(found)
+    assert firsts[0] == firsts[1]
+    iterations = {one for _, one in firsts[0].values()}
+    lengths = {len(salt) for salt, _ in firsts[0].values()}
+    assert len({salt for salt, _ in firsts[0].values()}) == 200
+    if made_by == "java":
+        assert iterations == {5000} and {25, 26} <= lengths
+        assert all(JAVA_SALT.fullmatch(salt.decode("latin-1")) for salt, _ in firsts[0].values())
+    else:
+        assert (iterations, lengths) == ({4096 if made_by == "nobody" else 5000}, {16 if made_by == "nobody" else 64})
+
+
+def test_forms_of_unknown_users_are_those_of_several() -> None:
+    models = [
+        Credential(salt, bytes([number]) * 32, bytes([number]) * 32, 4096 + number)
+        for number, salt in enumerate((b"0" * 16, b"1" * 64, b"2" * 26))
+    ]
+    found = {name: decoy(b"secret", name, "sha256", models) for name in map(str, range(100))}
+    assert {one.iterations for one in found.values()} == {4096, 4097, 4098}
+    for one in found.values():
+        kind = one.iterations - 4096
+        assert len(one.salt) in ((16,), (64,), (23, 24, 25, 26))[kind]
+    fewer = {name: decoy(b"secret", name, "sha256", models[:2]) for name in found}
+    assert all(fewer[name] == one for name, one in found.items() if one.iterations < 4098)
+    assert all(decoy(b"other", name, "sha256", models) != one for name, one in found.items())
 
 
 async def test_request_with_trailing_bytes_is_accepted(tmp_path: Path) -> None:

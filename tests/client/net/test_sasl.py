@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.security.sasl.mechanisms import PlainExchange, ScramExchange
-from ottla.broker.security.scram import Credential, Mechanism
+from ottla.broker.security.scram import HASHES, Credential, Mechanism, decoy
 from ottla.broker.security.tokens import DelegationTokens
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.admin.types import ScramMechanism, ScramUpsertion
@@ -44,6 +44,10 @@ class Stored:
 
     def find(self, user: str, mechanism: Mechanism) -> Credential | None:
         return self.users.get(user, {}).get(mechanism)
+
+    def decoy(self, user: str, mechanism: Mechanism) -> Credential:
+        models = [one[mechanism] for one in self.users.values() if mechanism in one]
+        return decoy(b"secret", user, HASHES[mechanism], models)
 
 
 # Tokens

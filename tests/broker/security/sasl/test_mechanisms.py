@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.broker.config.security.tokens import TokenSettings
 from ottla.broker.security.sasl.mechanisms import PlainExchange, SaslError, ScramExchange
-from ottla.broker.security.scram import HASHES, Credential, Mechanism
+from ottla.broker.security.scram import HASHES, Credential, Mechanism, decoy
 from ottla.broker.security.tokens import DelegationTokens
 from ottla.protocol.internal_records.metadata_records import DelegationTokenRecord
 from ottla_testing.each import each
@@ -30,6 +30,10 @@ class Stored:
 
     def find(self, user: str, mechanism: Mechanism) -> Credential | None:
         return self.users.get(user, {}).get(mechanism)
+
+    def decoy(self, user: str, mechanism: Mechanism) -> Credential:
+        models = [one[mechanism] for one in self.users.values() if mechanism in one]
+        return decoy(b"secret", user, HASHES[mechanism], models)
 
 
 def credential(mechanism: Mechanism, salt: bytes = b"0123456789abcdef", iterations: int = 4096) -> Credential:
