@@ -25,6 +25,7 @@ from ..broker.releases.profiles import NEWEST
 from ..protocol.mistakes import USAGE_ERROR, complain
 from ..protocol.named import NamedTuple
 from ..storage.io import permissions
+from . import image_security
 
 if TYPE_CHECKING:
     from ..broker.config.serve_options import ServeOptions
@@ -108,6 +109,10 @@ def plan(
             env["KAFKA_LISTENERS"] = LISTENERS
             if "advertised.listeners" not in known:
                 env["KAFKA_ADVERTISED_LISTENERS"] = ADVERTISED
+    try:
+        image_security.apply(env, known)
+    except ValueError as error:
+        raise ImageError(str(error)) from None
     if not {"KAFKA_LOG_DIRS", "KAFKA_LOG_DIR"} & env.keys() and not {"log.dirs", "log.dir"} & known.keys():
         env["KAFKA_LOG_DIRS"] = DATA_DIR
     arguments = [] if file is None else ["--config", str(file)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from types import ModuleType
 import pytest
 
 from ottla.broker import Embedded
+from ottla.broker.config.security.sasl import sasl_settings
 from ottla.broker.config.serve_options import ServeOptions
-from ottla.tools import image
+from ottla.tools import image, image_security
 from ottla.tools.serve import parse_serve
 from ottla_testing import ROOT
 from ottla_testing.broker.harness import running
+from ottla_testing.certificates import STORE_PASSWORD, Authority
 from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
@@ -188,6 +191,84 @@ def test_security_is_that_of_all_listeners_of_testcontainers(tmp_path: Path) -> 
         "PLAINTEXT": "SASL_PLAINTEXT", "BROKER": "SASL_PLAINTEXT", "TC-0": "SASL_PLAINTEXT"
     }  # fmt: skip
     assert set(options.scram_users) == {"admin", "user"} and list(tmp_path.iterdir()) == []
+
+
+LOGINS = """
+KafkaServer {
+  org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="x"
+    user_admin="one; \\"two\\"" user_ann="a=b";
+  org.apache.kafka.common.security.scram.ScramLoginModule required;
+};
+in-side.KafkaServer { org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="c"; };
+Client { x.Y required z=w; };
+"""
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_secrets_of_kafka_s_image_are_read(folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compose file that mounts stores, their passwords and a login configuration into /etc/kafka/secrets."""
+    authority = Authority(tmp_path)
+    authority.issue_pkcs12("broker")
+    authority.trusted_pkcs12()
+    for name in ("key", "store", "trust"):
+        (tmp_path / f"{name}.credentials").write_text(f"{STORE_PASSWORD}\n")
+    (tmp_path / "logins.conf").write_text(LOGINS)
+    monkeypatch.setattr(image_security, "SECRETS", tmp_path)
+    _, options = launched(
+        {
+            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://b:9092,SSL://b:9093,SASL_SSL://b:9094,IN-SIDE://b:9095",
+            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": (
+                "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,IN-SIDE:SASL_PLAINTEXT"
+            ),
+            "KAFKA_SSL_KEYSTORE_FILENAME": "broker.p12",
+            "KAFKA_SSL_KEYSTORE_CREDENTIALS": "store.credentials",
+            "KAFKA_SSL_KEY_CREDENTIALS": "key.credentials",
+            "KAFKA_SSL_TRUSTSTORE_FILENAME": "ca.p12",
+            "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "trust.credentials",
+            "KAFKA_SSL_CLIENT_AUTH": "required" if folder else "none",
+            "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN,SCRAM-SHA-256",
+            "KAFKA_OPTS": f"-Xmx1g -Djava.security.auth.login.config={tmp_path}/logins.conf -Da=b",
+        }
+    )
+    config = options.config
+    assert config.warnings == ()
+    assert config["ssl.keystore.location"] == str(tmp_path / "broker.p12")
+    assert config["ssl.keystore.password"] == config["ssl.key.password"] == STORE_PASSWORD
+    assert config["ssl.truststore.location"] == (str(tmp_path / "ca.p12") if folder else None)
+    listeners = {one.name: one for one in options.listeners}
+    assert listeners["SSL"].has_tls and not listeners["IN-SIDE"].has_tls
+    assert sasl_settings(config, "SASL_SSL").passwords == {"admin": 'one; "two"', "ann": "a=b"}
+    assert sasl_settings(config, "IN-SIDE").passwords == {"bob": "c"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [
+        ({"KAFKA_SSL_KEYSTORE_CREDENTIALS": "gone"}, "KAFKA_SSL_KEYSTORE_CREDENTIALS: cannot read"),
+        ({"KAFKA_OPTS": "-Djava.security.auth.login.config=/gone"}, "KAFKA_OPTS: cannot read /gone"),
+        ({"KAFKA_SSL_KEY_CREDENTIALS": "bytes"}, "bytes is not UTF-8"),
+        ({"KAFKA_SSL_KEY_CREDENTIALS": "large"}, "large is larger than 1048576 bytes"),
+    ],
+)
+def test_secrets_that_cannot_be_read_are_refused(
+    environ: dict[str, str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    (tmp_path / "large").write_bytes(bytes(1_048_577))
+    monkeypatch.setattr(image_security, "SECRETS", tmp_path)
+    with pytest.raises(image.ImageError, match=re.escape(problem)):
+        image.plan(environ)
+
+
+def test_login_that_is_set_otherwise_stays(tmp_path: Path) -> None:
+    (tmp_path / "logins.conf").write_text(LOGINS)
+    opts = f'-Djava.security.auth.login.config="{tmp_path}/logins.conf"'
+    name = "KAFKA_LISTENER_NAME_SASL__PLAINTEXT_PLAIN_SASL_JAAS_CONFIG"
+    environ = {"KAFKA_LISTENERS": "SASL_PLAINTEXT://:9092", "KAFKA_OPTS": opts}
+    assert "user_ann" in image.plan(environ).environ[name]
+    assert image.plan({**environ, name: "x"}).environ[name] == "x"
+    config = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    assert name not in image.plan(environ, settings={config: "x"}).environ
 
 
 def test_unknown_ottla_variable_is_reported() -> None:

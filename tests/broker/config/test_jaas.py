@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.broker.config.security.sasl import sasl_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
-from ottla.protocol.security.jaas import parse_jaas
+from ottla.protocol.security.jaas import LoginModule, format_jaas, parse_jaas, parse_jaas_file
 from ottla_testing.each import each
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -54,6 +56,49 @@ def test_malformed_login_module_is_named_without_its_values(text: str, problem: 
     with pytest.raises(ValueError, match="JAAS") as raised:
         parse_jaas(text)
     assert str(raised.value) == problem
+
+
+FILE = f"""
+// logins of the broker
+KafkaServer {{
+  {PLAIN} required username="admin" user_admin="a;}} \\"1\\"";
+  org.apache.kafka.common.security.scram.ScramLoginModule optional;
+}};
+"sasl.KafkaServer" {{ }}; KafkaClient {{ x required a=b; }};
+"""
+
+
+def test_file_of_login_modules() -> None:
+    found = parse_jaas_file(FILE)
+    assert list(found) == ["KafkaServer", "sasl.KafkaServer", "KafkaClient"]
+    plain, scram = found["KafkaServer"]
+    assert plain == (PLAIN, {"username": "admin", "user_admin": 'a;} "1"'}) and scram.options == {}
+    assert found["sasl.KafkaServer"] == [] and found["KafkaClient"] == [("x", {"a": "b"})]
+    assert parse_jaas_file("") == {}
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_written_login_module_is_read_back(options: dict[str, str]) -> None:
+    assert parse_jaas(format_jaas(LoginModule("x.Y", options))) == ("x.Y", options)
+
+
+@each(
+    ("text", "problem"),
+    [
+        ("{ x required; };", "does not begin with its name"),
+        ("A x required;", "does not begin with its name"),
+        ("A { x required a=b; }", "the section 'A' of the JAAS file does not end with };"),
+        ("A { x required a=b;", "the section 'A' of the JAAS file does not end with };"),
+        ("A { x required a=}; };", "Value not specified for key 'a' in JAAS config"),
+        ("A { x required a=secret", "not terminated by semi-colon"),
+        ("A {", "does not end with };"),
+        ('A { x required a="secret', "the JAAS file has an unexpected character at position 17"),
+    ],
+)
+def test_malformed_file_of_login_modules_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match="JAAS") as raised:
+        parse_jaas_file(text)
+    assert problem in str(raised.value) and "secret" not in str(raised.value)
 
 
 def loaded(release: str = "ottla", **configs: str) -> Config:
