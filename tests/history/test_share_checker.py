@@ -16,7 +16,7 @@ from ottla_testing.history.facts import Report
 from ottla_testing.history.history import BadHistory, Event
 from ottla_testing.history.log_model import Sender
 from ottla_testing.history.share_model import LIMIT, LOCK_S, ShareModel, Sharer
-from ottla_testing.history.shares import ACCEPT, GAP, NOT_OWNED, REJECT, RELEASE, RENEW
+from ottla_testing.history.shares import ACCEPT, GAP, NOT_OWNED, OLD_SESSION, REJECT, RELEASE, RENEW, configs_of
 
 PLACES = ("a-0", "b-0")
 
@@ -396,3 +396,21 @@ def test_random_histories_are_rich() -> None:
     assert all(total >= 5 for total in totals), totals
     names = ("records acknowledged: ok", "records acknowledged: refused", "records delivered again", "crashes")
     assert all(counts[name] > 10 for name in (*names, "share fetches: info")), counts
+
+
+@pytest.mark.parametrize(("error", "found"), [(OLD_SESSION, set()), (None, {facts.REDELIVERED})])
+def test_records_of_an_ended_session_are_delivered_late(error: str | None, found: set[str]) -> None:
+    """A client that fetches unseen delivers a record after another member has acknowledged it; only if its own
+    acknowledgement is refused for the session, it had fetched it before."""
+    scene = Scene()
+    scene.one.fetch("a-0", 1)
+    scene.one.acknowledge(scene.all_of(scene.one, ACCEPT))
+    model, of_group = scene.model, {"group": scene.model.group, "session": None}
+    offset, value = next(iter(model.readable("a-0", 0, False)))
+    configs = configs_of(LIMIT, 4, LOCK_S, "read_uncommitted")
+    model.note("late", "ok", "start", client="confluent", group=model.group, share=configs)
+    model.note("late", "invoke", "share_fetch", **of_group)
+    model.note("late", "ok", "share_fetch", records={"a-0": [[offset, value, 1]]})
+    model.note("late", "invoke", "share_ack", **of_group, acks={"a-0": [[offset, ACCEPT]]})
+    model.note("late", "ok", "share_ack", partitions={"a-0": error})
+    assert set(checked(scene.end()).kinds) == found

@@ -22,13 +22,17 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 TERMINAL = (GAP, ACCEPT, REJECT)
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"  # outcomes of an acknowledgement
 NOT_OWNED = "INVALID_RECORD_STATE"
+OLD_SESSION = "INVALID_SHARE_SESSION_EPOCH"
 ENDS = {"kill": "start", "stop": "start", "move": "moved"}
 """Faults after which acquired records are available, with their stored counts, and the events after them."""
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """A delivery of one record: the lines and seconds of its fetch, and when its lock ends at the earliest."""
+    """A delivery of one record: the lines and seconds of its fetch, and when its lock ends at the earliest.
+
+    `invoked` is 0 if it was fetched at an unknown time before.
+    """
 
     owner: str
     is_certain: bool
@@ -217,6 +221,9 @@ class Shares:
             self._counts[f"records acknowledged: {outcome}"] += len(acks)
             for ack in acks:
                 ack.outcome, ack.line, ack.at = outcome, line, event["at"]
+                # librdkafka keeps what it has fetched: it may deliver records of a session that has ended since.
+                if error == OLD_SESSION and not ack.delivery.is_certain:
+                    ack.delivery.invoked = 0
                 if outcome == OK and ack.kind == RENEW:
                     until = acking.at + self.groups[acking.group].lock_s
                     ack.delivery.locked_until = max(ack.delivery.locked_until, until)
