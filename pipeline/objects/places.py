@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WRITABLE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 READABLE = (*WRITABLE, "http", "https")
+TIERED = "tiered:"
+"""What the path of a log with remote segments begins with, see `tiered`."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET = re.compile(r"secret|token|password|access_key|account_key|service_account_key|sas|credential", re.IGNORECASE)
@@ -51,7 +53,10 @@ class StoreError(ReadError):
 
 
 def is_url(path: str) -> bool:
-    """Returns whether a path is the URL of objects, and not a folder of this machine."""
+    """Returns whether a path is the URL of objects, or of a log with remote segments, and not a folder of this
+    machine."""
+    if path.startswith(TIERED):
+        return True
     match = _URL.match(path)
     return match is not None and match[1].lower() in READABLE
 
@@ -71,6 +76,8 @@ class Place:
         for name, _ in pairs:
             if _SECRET.search(name):
                 raise StoreError(f"{name} is not a setting: credentials come from the environment of the processes")
+        if url.startswith(TIERED):
+            raise StoreError(f"{url}: logs with tiered storage can only be read, as logs")
         found = urlsplit(url)
         if found.password or found.query or found.fragment:
             raise StoreError(f"{found.scheme}://{found.hostname} with a password or a query is not supported")

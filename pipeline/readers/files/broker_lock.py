@@ -9,8 +9,7 @@ import sys
 
 from ....storage.format.file_names import CLEAN_SHUTDOWN, LOCK
 from ....storage.io.files import DiskLock
-from ...objects.logs import files_of
-from ...objects.places import is_url
+from ...objects.logs import files_of, on_this_machine
 
 # struct flock: type, whence, start, length, pid on Linux; start, length, pid, type, whence on macOS and the BSDs.
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
@@ -24,10 +23,11 @@ def was_closed(root: str) -> bool:
 
 def is_in_use(root: str) -> bool:
     """Returns whether a broker has this data directory open; True if that cannot be determined. Objects are a copy."""
-    if is_url(root):
+    local = on_this_machine(root)
+    if local is None:
         return False
     try:
-        return not was_closed(root) and is_locked(os.path.join(root, LOCK))
+        return not was_closed(root) and is_locked(os.path.join(local, LOCK))
     except OSError:
         return True
 
