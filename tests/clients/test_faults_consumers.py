@@ -163,6 +163,17 @@ def test_member_joins_despite_errors(client: str, api: str, code: str, embedded:
     assert embedded.group(topic).offsets[0].offset == 3
 
 
+@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"])
+def test_offsets_of_moved_group_are_requested_again(code: str, embedded: Embedded, topic: str) -> None:
+    """Without librdkafka, which has an error and never reads the partition (tests/history/test_lives.py), and aiokafka:
+    it does not look at the error of a group, and resets the position as if nothing was committed (0.14.0).
+    """
+    fault = embedded.faults.error("OffsetFetch", code, times=2)
+    with consuming("kafka-python", embedded.bootstrap, topic, topic) as consumer:
+        assert [read.value for read in consumer.read(3)] == VALUES
+    assert fault.fired == 2
+
+
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka"])
 def test_topic_without_a_leader_is_retried(client: str, embedded: Embedded, topic: str) -> None:
     """Without librdkafka: it raises an error, or retries only with its next refresh of all metadata."""

@@ -509,3 +509,13 @@ def test_command_prints_violations_and_lines(tmp_path: Path) -> None:
         command = [sys.executable, str(Path(__file__).with_name("check.py")), "-v", str(tmp_path / "history")]
         outcome = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert outcome.returncode == code and outcome.stdout.startswith(words), outcome
+
+
+def test_exits_are_counted_by_their_reason() -> None:
+    errors = (None, "Final: fenced", "Stalled: librdkafka: no offsets", "Stalled: librdkafka: no offsets")
+    events: list[Event] = [
+        {"process": f"member {number}", "type": "ok", "op": "exit", "error": error}
+        for number, error in enumerate(errors)
+    ]
+    counts = checked(events).counts
+    assert [counts[f"exits: {how}"] for how in ("requested", "by itself", "stalled")] == [1, 1, 2]

@@ -121,6 +121,8 @@ def group_runs(
         assert not load.broken, load.broken[0]
         faults = ("pause", "cut", "zombie", "start", "move")
         assert all(report.counts[f"faults: {fault}"] for fault in faults) and report.counts["crashes"], report.counts
+        causes = sum(report.counts[f"faults: {fault}"] for fault in ("move", "start", "cut"))
+        assert report.counts["exits: stalled"] <= causes, report.counts  # more are a defect of the broker
         yield report
         shutil.rmtree(load.folder)
 

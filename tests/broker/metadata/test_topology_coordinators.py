@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
@@ -21,15 +23,35 @@ from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
+from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.transactions.list_transactions import ListTransactionsRequest
+from ottla_testing.broker.coordinator_requests import REQUESTS, code
 from ottla_testing.broker.harness import Broker, Client, ping, running
+from ottla_testing.broker.streaming import joining
 from ottla_testing.broker.transacting import Owner
 from ottla_testing.patience import PATIENCE_S
 
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 GROUP, TRANSACTION = 0, 1
+FETCHED_OF_GROUP = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+JOINING: list[tuple[Any, int, Callable[[Any], int]]] = [  # members of the other kinds of groups
+    (
+        ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="a",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        ),
+        1,
+        code,
+    ),
+    (ShareGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=0, subscribed_topic_names=["t"]), 1, code),
+    (joining("a", group_id="g"), 0, code),
+]
 
 
 async def found(broker: Broker, key: str = "g", key_type: int = GROUP, node: int = 0) -> tuple[int, int]:
@@ -192,6 +214,41 @@ async def test_partition_without_leader_has_no_coordinator(tmp_path: Path):
             assert (await found(broker, "g", key_type))[0] == 0
     async with running(tmp_path, brokers=2) as broker:
         assert (await found(broker))[0] == 0
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+async def test_requests_without_a_leader_get_not_coordinator(tmp_path: Path, brokers: int):
+    """OffsetFetch, too, has the error of the group and no topics, and afterwards the offset that was committed."""
+    async with running(tmp_path, brokers=brokers, release="4.3") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        if brokers > 1:  # a single node makes the topics with the first records
+            for topic, key, key_type in (
+                (GROUP_OFFSETS_TOPIC, "g", GROUP),
+                (TRANSACTION_STATE_TOPIC, "x", TRANSACTION),
+            ):
+                await found(broker, key, key_type)
+                move(broker, topic, key, 1)
+        assert (await client.call(commit(5), 7)).topics[0].partitions[0].error_code == 0
+        assert await Owner(client).init() == 0
+        places = [
+            (GROUP_OFFSETS_TOPIC, broker.state.groups.partition_of("g")),
+            (TRANSACTION_STATE_TOPIC, broker.state.transactions.partition_of("x")),
+        ]
+        for place in places:
+            broker.state.topology.take_offline(*place)
+        for request, version, error in (*REQUESTS, *JOINING):
+            assert error(await client.call(request, version)) == NOT_COORDINATOR, request
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        wanted = OffsetFetchRequest(groups=[group(group_id="g", topics=[FETCHED_OF_GROUP])], require_stable=True)
+        for version in (8, 9):
+            (reported,) = (await client.call(wanted, version)).groups
+            assert (reported.error_code, reported.topics) == (NOT_COORDINATOR, [])
+        for place in places:
+            broker.state.topology.bring_online(*place)
+        assert await committed(client) == (0, 5)
+        (reported,) = (await client.call(wanted, 9)).groups
+        assert (reported.error_code, reported.topics[0].partitions[0].committed_offset) == (0, 5)
 
 
 async def test_groups_of_a_stopped_node_move(tmp_path: Path):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.client.consumer.consumer import OffsetAndMetadata
 from ottla.client.net.errors import ClientClosed, ClientError, KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
@@ -133,6 +134,23 @@ async def test_member_forgotten_by_the_coordinator_rejoins(tmp_path: Path) -> No
             await until(lambda: members(broker) and members(broker)[0].member_id != first)
             write(broker, b"a")
             assert [record.value for record in await waiting] == [b"a"]
+
+
+async def test_committed_offsets_are_requested_until_the_coordinator_is_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        write(broker, b"a", b"b")
+        async with member_of(broker) as one:
+            assert await values(one, 2) == [b"a", b"b"]
+            await one.commit()
+            where = GROUP_OFFSETS_TOPIC, broker.state.groups.partition_of("g")
+            broker.state.topology.take_offline(*where)
+            fetching = asyncio.ensure_future(one.committed([("t", 0)]))
+            await broker.settle()
+            assert not fetching.done()
+            broker.state.topology.bring_online(*where)
+            result = (await fetching)["t", 0]
+            assert result is not None and result.offset == 2
 
 
 async def test_static_member_returns_without_a_rebalance(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from ottla_testing.history.facts import (
     Violation,
 )
 from ottla_testing.history.history import Event
+from ottla_testing.history.ports import Stalled
 from ottla_testing.history.shares import Shares
 
 RESUMES = -1  # as a position: the group's committed offset
@@ -147,7 +148,9 @@ class Follower:
         self._leave(line, event)
 
     def _on_exit(self, line: int, type: str, event: Event) -> None:
-        self.report.counts[f"exits: {'by itself' if event.get('error') else 'requested'}"] += 1
+        error = event.get("error") or ""
+        how = ("stalled" if error.startswith(Stalled.__name__) else "by itself") if error else "requested"
+        self.report.counts[f"exits: {how}"] += 1
         self._leave(line, event)
 
     def _leave(self, line: int, event: Event) -> None:

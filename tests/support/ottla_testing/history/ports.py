@@ -25,6 +25,10 @@ class Final(Exception):
     """Nothing more can be done with this client."""
 
 
+class Stalled(Exception):
+    """By a defect of its library the client holds partitions that it never reads."""
+
+
 class NotSent(Exception):
     """A record was refused before anything was sent."""
 
@@ -45,7 +49,9 @@ class Joining(NamedTuple):
 class Receiving(Protocol):
     """A member of a group. `took`, `assigned` and `revoked` are called in the order in which they happen."""
 
-    def poll(self, seconds: float) -> None: ...
+    def poll(self, seconds: float) -> None:
+        """Raises Stalled."""
+        ...
 
     def commit(self, offsets: Mapping[str, int]) -> None:
         """Raises any exception; then the outcome is unknown."""

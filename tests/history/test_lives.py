@@ -1,0 +1,107 @@
+"""Members of librdkafka as the workload runs them, which cannot get the committed offsets of their partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ottla.broker import Embedded
+from ottla_testing.clients.running_broker import OVERRIDES
+from ottla_testing.history.life_confluent import Receiving
+from ottla_testing.history.ports import Joining, Stalled
+from ottla_testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+QUICK = {**OVERRIDES, "group.consumer.heartbeat.interval.ms": "100"}
+VALUES = [b"a", b"b", b"c"]
+PROTOCOLS = ("classic", "consumer")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Embedded]:
+    with Embedded(configs=QUICK) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def broker(shared: Embedded) -> Iterator[Embedded]:
+    yield shared
+    shared.faults.clear()
+
+
+@pytest.fixture
+def topic(broker: Embedded) -> str:
+    """A topic with three records."""
+    topic = broker.create_topic()
+    for value in VALUES:
+        broker.send(topic, value)
+    return topic
+
+
+class Member:
+    """A member of the group with the name of its topic."""
+
+    def __init__(self, broker: Embedded, topic: str, protocol: str) -> None:
+        self.taken: list[bytes] = []
+        joining = Joining(topic, [topic], "read_committed", protocol)
+        self._receiving = Receiving(broker.bootstrap, joining, self._took, lambda gets: None, lambda loses: None)
+
+    def _took(self, partition: str, records: list[tuple[int, bytes]]) -> None:
+        self.taken += [data for _, data in records]
+
+    def read(self) -> list[bytes]:
+        end = time.monotonic() + PATIENCE_S
+        while len(self.taken) < len(VALUES) and time.monotonic() < end:
+            self.poll()
+        return self.taken
+
+    def poll(self) -> None:
+        self._receiving.poll(0.1)
+
+    def close(self) -> None:
+        self._receiving.close()
+
+
+@contextmanager
+def member(broker: Embedded, topic: str, protocol: str = "classic") -> Iterator[Member]:
+    one = Member(broker, topic, protocol)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"])
+def test_stalled_member_ends(code: str, protocol: str, broker: Embedded, topic: str) -> None:
+    """Its next life reads. This fails as soon as librdkafka requests the offsets again: then `look_at` can go."""
+    fault = broker.faults.error("OffsetFetch", code, times=1)
+    with member(broker, topic, protocol) as one, pytest.raises(Stalled, match="librdkafka: Failed to"):
+        one.read()
+    assert fault.fired == 1
+    with member(broker, topic, protocol) as one:
+        assert one.read() == VALUES
+
+
+def test_loading_coordinator_is_awaited(broker: Embedded, topic: str) -> None:
+    fault = broker.faults.error("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS", times=2)
+    with member(broker, topic) as one:
+        assert one.read() == VALUES
+    assert fault.fired == 2
+
+
+def test_other_error_excuses_no_member(broker: Embedded, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """It does nothing more, which the workload finds, and its log has the error."""
+    fault = broker.faults.error("OffsetFetch", "UNKNOWN_SERVER_ERROR", times=1)
+    with member(broker, topic) as one:
+        text = ""
+        end = time.monotonic() + PATIENCE_S
+        while "Failed to fetch committed offset" not in text and time.monotonic() < end:
+            one.poll()
+            text += capfd.readouterr().err
+    assert fault.fired == 1
+    assert "Unknown broker error" in text and one.taken == []
