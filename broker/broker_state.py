@@ -36,7 +36,7 @@ from .config.authorizer import authorizer_settings
 from .config.group_limits import capped
 from .config.initial_features import initial_features
 from .config.log_config import metadata_config
-from .config.message_format import behaviours_set, forced_upgrade
+from .config.message_format import forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS, GROUP
 from .config.security.tokens import token_settings
@@ -122,12 +122,10 @@ _HELD_IN = {
 SETTLING_ITERATIONS = 5  # of the event loop: from an event to its waiters and to theirs
 
 
-def _announce(config: Config) -> None:
-    """Logs the start: the release profile, the behaviours that were set, and configs without effect."""
-    logger = get_logger()
-    logger.info("starting", profile=config.profile.name, **behaviours_set(config))
+def _log_warnings(config: Config) -> None:
+    """Logs configs that are ignored or without effect."""
     for warning in config.warnings:
-        logger.warning("config ignored", reason=warning)
+        get_logger().warning("config ignored", reason=warning)
     config.log_inert(config.not_acted_on())
 
 
@@ -224,7 +222,7 @@ class BrokerState:
         levels().reset()
         levels().follow(kafka_loggers(options.config.profile), kafka_logger_names(options.config.profile))
         logs = LogDirs.open(files, options.data_dirs, node_id, options.allowed_ids)
-        _announce(options.config)  # after the directories are locked: a failure to lock them is to print one line
+        _log_warnings(options.config)  # after the directories are locked: a failure to lock them is to print one line
         try:
             state = cls(options, ports, apis, clock, loop, logs, waits)
             state._load(files, note)
