@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import random
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from ..protocol.internal_records.metadata_records import (
 )
 from ..protocol.records import batch
 from ..storage.errors import StorageError
+from ..storage.io import random_ids
 from ..storage.io.files import DiskFiles, Files
 from ..storage.partition_log import Appended, PartitionLog
 from .background.log_dir_moves import Moves
@@ -70,7 +70,6 @@ from .metadata.topics import (
 )
 from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
-from .metrics.client_telemetry import Telemetry
 from .quotas.client_quotas import ClientQuotas
 from .releases.loggers import kafka_logger_names, kafka_loggers
 from .releases.profiles import ELIGIBLE_LEADERS
@@ -78,7 +77,6 @@ from .releases.served_apis import Apis
 from .replica.assignment import NO_LEADER
 from .replica.fetch_sessions import FetchSessions
 from .replica.flush import Durability
-from .replica.forced_upgrade import ForcedUpgrade
 from .replica.log_dirs import LogDir, LogDirs
 from .replica.partition import LEADER_EPOCH, Partition
 from .replica.purgatory import wake_all
@@ -86,7 +84,6 @@ from .replica.start_progress import Opening
 from .security.acls import RECORDS as ACL_RECORDS
 from .security.acls import Acls
 from .security.scram import ScramCredentials
-from .security.standard import StandardAuthorizer
 from .security.tokens import RECORDS as TOKEN_RECORDS
 from .security.tokens import DelegationTokens
 
@@ -98,6 +95,7 @@ if TYPE_CHECKING:
     from .groups.coordinator import GroupCoordinator
     from .groups.streams.internal_topics import InternalTopics
     from .groups.streams.values import InternalTopic
+    from .metrics.client_telemetry import Telemetry
     from .metrics.counters import TopicMetrics
     from .security.authorizer import Authorizer
     from .share.sessions import SessionKey, ShareSessions, TopicPartition
@@ -244,24 +242,20 @@ class BrokerState:
                 log_dir=log_dir.path,
                 reason=log_dir.failure,
             )
-        adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
+        adopt(files, self.logs, self.config, now_ms, random_ids.uuid4)
         first = first_records(initial_features(self.config), self.profile)
         self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms, metadata_config(self.config)), first)
         mark_others(files, self.logs)
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
-        self.acls = Acls(self.metadata_log, lambda: uuid.uuid4().bytes)
-        self.topics = Topics(
-            self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
-        )
+        self.acls = Acls(self.metadata_log, random_ids.uuid4)
+        self.topics = Topics(self.logs, self.metadata_log, self.config, self.nodes, random_ids.uuid4, self.durability)
         self.topics.changes.attach(self.loop, self.scheduler)
         self.named_configs = NamedConfigs(self.metadata_log)
-        max_bytes = self.config.get("telemetry.max.bytes", 0)  # a release without this config has no API for it either
-        self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
         self.scram = ScramCredentials(self.metadata_log, self.logs.metadata_dir.id)
         self.tokens = DelegationTokens(
             self.metadata_log,
             token_settings(self.config),
-            lambda: new_topic_id(lambda: uuid.uuid4().bytes),
+            lambda: new_topic_id(random_ids.uuid4),
             rules=self.profile.behaviour.token_rules,
         )
         unstable = self.config.get("unstable.feature.versions.enable", False)
@@ -290,10 +284,14 @@ class BrokerState:
             self.scram.ensure(self.options.scram_users, now_ms)
         settings = authorizer_settings(self.config)
         if settings is not None:
+            from .security.standard import StandardAuthorizer
+
             self.authorizer = StandardAuthorizer(self.acls, settings, cidr_hosts=self.profile.behaviour.cidr_hosts)
         placed = self.topics.replay(records)
         self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):
+            from .replica.forced_upgrade import ForcedUpgrade
+
             self.logs.upgrade = ForcedUpgrade(len(placed), self.waits)
         self.logs.opening = opening = Opening(len(placed), self.waits, is_logged=self.logs.upgrade is None)
         self.topics.open(placed, now_ms, opening.done)
@@ -348,6 +346,14 @@ class BrokerState:
     def _partitions_of(self, name: str) -> int:
         """Returns the partition count of a coordinator's log: that at the start, or the one it is created with."""
         return self._partitions.get(name) or self.config.get(f"{internal_prefix(name)}.num.partitions", 1)
+
+    @functools.cached_property
+    def telemetry(self) -> Telemetry:
+        """The metrics that clients push."""
+        from .metrics.client_telemetry import Telemetry
+
+        max_bytes = self.config.get("telemetry.max.bytes", 0)  # a release without this config has no API for it either
+        return Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
 
     @functools.cached_property
     def groups(self) -> GroupCoordinator:

@@ -35,9 +35,9 @@ LOGGERS = (
         PREFIX + module
         for module in """
     admin_api.operations background.cleaner background.log_dir_moves background.maintenance broker_state
-    config.values control.app control.web.site errors groups.lookups main metadata.adoption metadata.topics
-    metadata.topology metrics.client_ledger metrics.client_telemetry network.connections network.encryption
-    network.request_log security.tls
+    config.values control.app control.web.site errors groups.lookups main metadata.adopted_data metadata.adoption
+    metadata.topics metadata.topology metrics.client_ledger metrics.client_telemetry network.connections
+    network.encryption network.request_log security.tls
     quotas.client_quotas recording.recorder recording.tap replica.flush replica.forced_upgrade replica.log_dirs
     replica.start_progress security.sasl.key_sets transactions.coordinator
     """.split()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from .mistakes import complain
@@ -31,6 +32,9 @@ def add_command_config(parser: argparse.ArgumentParser, flag: str = "--command-c
     parser.add_argument(flag, metavar="FILE", help=help or COMMAND_CONFIG)
 
 
+_NARROW: Any = partial(argparse.HelpFormatter, width=80)
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser with errors of one line on stderr, which suggest the nearest flag or command.
 
@@ -44,6 +48,16 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
         self._meant = dict(meant or {})
         self._typed: list[str] = []
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        """Adds an argument. argparse tries to format it, for which it would read the width of the terminal with shutil:
+        3 ms of the start of a command, with bz2 and lzma.
+        """
+        chosen, self.formatter_class = self.formatter_class, _NARROW
+        try:
+            return super().add_argument(*args, **kwargs)
+        finally:
+            self.formatter_class = chosen
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parses like argparse, except that unrecognised arguments exit with a suggestion."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from typing import Self
 
 from ..protocol.records.batch import MAGIC
@@ -20,6 +19,7 @@ from ..protocol.records.formats import read_header
 from .config import LogConfig
 from .errors import OffsetOutOfRange, StorageError
 from .follower_log import FollowerLog
+from .io import random_ids
 from .io.disk_errors import is_transient
 from .io.files import Files
 from .log.recovery import LogCheckpoints
@@ -32,7 +32,7 @@ NAME_MAX = 255  # longest name of a folder
 
 def future_name(topic: str, partition: int) -> str:
     """Returns a new name for the folder of a copy; it may exceed NAME_MAX."""
-    return f"{topic}-{partition}.{uuid.uuid4().hex}-future"
+    return f"{topic}-{partition}.{random_ids.uuid4().hex()}-future"
 
 
 def discard(files: Files, path: str) -> None:

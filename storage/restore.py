@@ -21,14 +21,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import uuid
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from ..protocol.named import NamedTuple
 from .errors import DirectoryLocked, StorageError
 from .format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE, SECURITY_FILES
-from .io import folder_copies
+from .io import folder_copies, random_ids
 from .io.disk_errors import is_transient
 from .io.files import Files, write_atomically
 from .io.folder_copies import Entry
@@ -90,7 +89,7 @@ class Staged:
     def __init__(self, files: Files, copies: Sequence[DirectoryCopy]) -> None:
         self._files = files
         self._copies = copies
-        self._id = uuid.uuid4().hex
+        self._id = random_ids.uuid4().hex()
 
     def write(self) -> None:
         """Writes and syncs the copies and their plans. Raises OSError, StorageError."""

@@ -21,11 +21,11 @@ from .control_access import ControlAccess
 from .initial_features import initial_features
 from .node_configs import check_nodes
 from .record_options import RecordOptions
-from .security.sasl import sasl_settings
 from .values import Config
 
 if TYPE_CHECKING:
     from ..record_schemas.schemas import Schemas
+    from .security.sasl import SaslSettings
     from .security.tls import TlsSettings
 
 DEFAULT_LISTENER = "PLAINTEXT"
@@ -269,12 +269,19 @@ def serve_options(
     for node_config in {id(one): one for one in map(config.of, nodes)}.values():
         for listener in listeners:
             if listener.has_sasl:
-                sasl_settings(node_config, listener.name)  # raises ConfigError
+                sasl_of(node_config, listener)  # raises ConfigError
             if listener.has_tls:
                 tls_of(node_config, listener)  # raises ConfigError
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options
+
+
+def sasl_of(config: Config, listener: Listener) -> SaslSettings:
+    """Returns the SASL settings of a listener of a node. Raises ConfigError."""
+    from .security.sasl import sasl_settings  # few brokers have such a listener, and its patterns take 3 ms of a start
+
+    return sasl_settings(config, listener.name)
 
 
 def tls_of(config: Config, listener: Listener) -> TlsSettings:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import struct
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +30,7 @@ from ...storage.config import LogConfig
 from ...storage.errors import StorageError
 from ...storage.format import checkpoint
 from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
+from ...storage.io import random_ids
 from ...storage.io.files import Files
 from ...storage.log.recovery import LogCheckpoints
 from ...storage.log_dir.directory import DataDirectory
@@ -346,7 +346,7 @@ def write(
     files: Files, directory: DataDirectory, first: Sequence[FeatureLevelRecord], records: Iterator[Any], now_ms: int
 ) -> str:
     """Writes a metadata log into a folder that the next start would remove; returns its path. All of it is durable."""
-    folder = os.path.join(directory.path, f"{METADATA_TOPIC}-0.{uuid.uuid4().hex}-delete")
+    folder = os.path.join(directory.path, f"{METADATA_TOPIC}-0.{random_ids.uuid4().hex()}-delete")
     log = PartitionLog.open(
         files,
         folder,

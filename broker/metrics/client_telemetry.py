@@ -9,7 +9,6 @@ Depends neither on requests nor on sockets.
 from __future__ import annotations
 
 import functools
-import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 
@@ -20,6 +19,7 @@ from ...protocol.primitives import ZERO_UUID
 from ...protocol.records.checksum import crc32c
 from ...protocol.records.compression import Codec, decompress
 from ...protocol.records.errors import DecompressedTooLarge, InvalidRecords
+from ...storage.io import random_ids
 from ..errors import Refused
 from ..logs import get_logger
 from ..patterns import BadPattern, Pattern
@@ -83,7 +83,7 @@ class Telemetry:
         self,
         configs: Callable[[], Configs],
         max_bytes: int,
-        new_id: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+        new_id: Callable[[], bytes] = lambda: random_ids.uuid4(),
     ) -> None:
         """`configs` returns the current configs of CLIENT_METRICS resources; `max_bytes` limits a push."""
         self._configs = configs

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.api_key import ApiKey
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ...protocol.errors import ProtocolViolation
-from ..config.security.sasl import sasl_settings
+from ..config.serve_options import sasl_of
 from ..connection_info import ConnectionInfo
 from ..logs import get_logger, handling, levels
 from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
@@ -107,7 +107,7 @@ class Connections:
         self.broker = broker
         self.admissions = {node_id: Admission(broker.config.of(node_id), broker.clock) for node_id in broker.nodes.ids}
         self.sasl = {
-            (node_id, listener.name): sasl_settings(broker.config.of(node_id), listener.name)
+            (node_id, listener.name): sasl_of(broker.config.of(node_id), listener)
             for node_id in broker.nodes.ids
             for listener in broker.options.listeners
             if listener.has_sasl

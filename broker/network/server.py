@@ -20,9 +20,7 @@ from ...storage.io.files import DiskFiles, Files
 from ..broker_state import BrokerState
 from ..clock import Clock, SystemClock
 from ..config.record_options import RecordError
-from ..config.security.oauthbearer import SignedSettings
-from ..config.security.sasl import sasl_settings
-from ..config.serve_options import ServeOptions, StartupError, format_address
+from ..config.serve_options import ServeOptions, StartupError, format_address, sasl_of
 from ..errors import ConfigError
 from ..metadata.topology import NOTHING_NOTED, TopologyNote
 from . import router
@@ -290,7 +288,7 @@ def _check_keytabs(options: ServeOptions) -> None:
     for node_id, listener in options.nodes():
         if not listener.has_sasl:
             continue
-        settings = sasl_settings(options.config.of(node_id), listener.name).kerberos
+        settings = sasl_of(options.config.of(node_id), listener).kerberos
         if settings is not None:
             from ..security.sasl.kerberos import KeytabAcceptor  # few brokers have such a listener
 
@@ -305,12 +303,12 @@ async def _token_validators(options: ServeOptions) -> Validators | None:
     named = [
         (listener.name, settings)
         for node_id, listener in options.nodes()
-        if listener.has_sasl
-        and (settings := sasl_settings(options.config.of(node_id), listener.name).oauthbearer) is not None
+        if listener.has_sasl and (settings := sasl_of(options.config.of(node_id), listener).oauthbearer) is not None
     ]
     if not named:
         return None
-    from ..security.sasl.validators import Validators  # few brokers have such a listener
+    from ..config.security.oauthbearer import SignedSettings  # few brokers have such a listener
+    from ..security.sasl.validators import Validators
 
     found = Validators()
     try:

@@ -48,6 +48,7 @@ _PARTS: dict[str, Moves] = {
         ("4.0.0", ("org.apache.kafka.coordinator.group.GroupCoordinatorService",)),
     ),
     "main": _PROCESS,
+    "metadata.adopted_data": _LOG_MANAGER,
     "metadata.adoption": _LOG_MANAGER,
     "metadata.topics": _CONTROLLER,
     "metadata.topology": _CONTROLLER,

@@ -15,14 +15,14 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ...protocol.internal_records.metadata_values import TOPIC_ID as METADATA_TOPIC_ID
 from ...protocol.named import NamedTuple
-from ...storage import restore
 from ...storage.config import LogConfig
 from ...storage.errors import DirectoryFailed, StorageError
-from ...storage.format.file_names import META_PROPERTIES, stored_node_id
+from ...storage.format.file_names import META_PROPERTIES, RESTORE, stored_node_id
 from ...storage.format.meta_properties import parse_meta_properties
 from ...storage.format.partition_metadata import decode_id
 from ...storage.io.disk_errors import lasting_error
@@ -33,8 +33,10 @@ from ...storage.partition_log import PartitionLog
 from ..config.values import EVERY_DIRECTORY
 from ..logs import get_logger
 from .flush import SYNC_THREADS
-from .forced_upgrade import ForcedUpgrade
 from .start_progress import Opening
+
+if TYPE_CHECKING:
+    from .forced_upgrade import ForcedUpgrade
 
 FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # lower ids are reserved words (unassigned, lost; KIP-858)
 DEFAULT_NODE_ID = 1
@@ -393,6 +395,10 @@ def _finish_restores(files: Files, paths: Sequence[Path]) -> dict[Path, Unusable
     failed in it. Raises StorageError if a restore cannot be completed for another reason.
     """
     unusable: dict[Path, UnusableDir] = {}
+    if not any(files.exists(os.path.join(path, RESTORE)) for path in paths):
+        return unusable
+    from ...storage import restore  # needed for few starts, and takes 2 ms of one
+
     by_name = {os.path.abspath(path): path for path in paths}
     for problem in restore.finish(files, paths):
         if not restore.is_planned(files, problem.path):

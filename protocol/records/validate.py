@@ -23,7 +23,7 @@ from functools import partial
 
 from ..limits import INT64_MAX, INT64_MIN
 from ..named import NamedTuple
-from . import batch, set_writer, validate_legacy, walk
+from . import batch, set_writer, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
@@ -40,6 +40,7 @@ from .validate_batch import (
     examining,
     inflating,
     messages,
+    next_entry,
     rebuilding,
 )
 
@@ -191,6 +192,8 @@ def slow_path_steps(
         else:
             header = _lone_batch(records, rules)
             if header is None:
+                from . import validate_legacy  # not needed by clients of this decade: 2 ms of a start
+
                 return (yield from validate_legacy.preparing(records, rules, now_ms, base_offset))
         if header.size_bytes > CHECKSUM_BYTES:
             yield partial(check_whole, records, 0, header, rules)
@@ -261,13 +264,13 @@ def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
     Raises WrongBatches, UnknownBatches, OverflowingSize, UnsupportedCodec, Undecodable for an unknown codec,
     InvalidRecords for a base offset other than 0, CorruptRecords for a batch shorter than its header.
     """
-    magic, size = validate_legacy.next_entry(records, 0)
+    magic, size = next_entry(records, 0)
     if magic is None:
         raise WrongBatches("there is no whole record batch")
     if magic != batch.MAGIC:
         raise WrongBatches(f"a batch of format v{magic}: Produce v{produce_version} takes v2 only")
     _check_version(records[CODEC_AT] & batch.CODEC_BITS, produce_version)
-    if size != len(records) and validate_legacy.next_entry(records, size)[0] is not None:
+    if size != len(records) and next_entry(records, size)[0] is not None:
         raise WrongBatches("more than one record batch")
     check_base_offset(records, 0)
     return batch.read_header(records)
@@ -277,12 +280,12 @@ def _lone_batch(records: Buffer, rules: Rules) -> BatchHeader | None:
     """Returns the header of a v2 batch without another whole entry after it, as a client sends with a wrong Produce
     version."""
     overflows = rules.sizes_overflow
-    magic, size = validate_legacy.next_entry(records, 0, overflows=overflows)
+    magic, size = next_entry(records, 0, overflows=overflows)
     if magic != batch.MAGIC:
         return None
     check_base_offset(records, 0)
     header = batch.read_header(records)
-    if size != len(records) and validate_legacy.next_entry(records, size, overflows=overflows)[0] is not None:
+    if size != len(records) and next_entry(records, size, overflows=overflows)[0] is not None:
         return None
     return header
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from ..limits import INT64_MAX, INT64_MIN
+from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
 from ..named import NamedTuple
 from . import batch, legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
@@ -18,11 +18,14 @@ from .errors import (
     CorruptRecords,
     InvalidRecords,
     MessageTooLarge,
+    OverflowingSize,
     Undecodable,
+    UnknownBatches,
     UnsupportedCodec,
     UnsupportedForFormat,
     Unwritable,
 )
+from .layout import MAGIC_AT, OFFSET_AND_LENGTH
 from .rules import NO_HEADERS, Buffer, Message, Rules, Verdicts, unnumbered
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
@@ -33,11 +36,36 @@ _INT64 = struct.Struct(">q")
 CHECKSUM_BYTES = 4 * 1024 * 1024
 
 
+MIN_LENGTH = 14  # the smallest message after its size field, that of v0
+
+
 class Findings(NamedTuple):
     lowest_timestamp: int
     """May be lower than that of any record."""
     max_timestamp: int
     consecutive: bool  # offset deltas are 0, 1, 2, ...
+
+
+def next_entry(records: Buffer, position: int, *, overflows: bool = True) -> tuple[int | None, int]:
+    """Returns the magic and size of the batch or message at `position`; magic None if no whole one is left. Raises
+    UnknownBatches and, if sizes near 2^31 overflow as in Kafka 0.11 and later, OverflowingSize."""
+    left = len(records) - position
+    if left < OFFSET_AND_LENGTH.size:
+        return None, 0
+    _, length = OFFSET_AND_LENGTH.unpack_from(records, position)
+    if length < MIN_LENGTH:
+        why = f"Record size {length} is less than the minimum record overhead ({MIN_LENGTH})"
+        raise UnknownBatches(why)
+    if left <= MAGIC_AT:
+        return None, 0
+    magic = records[position + MAGIC_AT]
+    if magic > batch.MAGIC:
+        why = f"Invalid magic found in record: {magic if magic < 128 else magic - 256}"
+        raise UnknownBatches(why)
+    size = OFFSET_AND_LENGTH.size + length
+    if size > INT32_MAX and overflows:
+        raise OverflowingSize(f"a batch of {length} bytes")
+    return (magic if size <= left else None), size
 
 
 def check_base_offset(records: Buffer, position: int) -> None:

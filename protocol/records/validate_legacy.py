@@ -21,9 +21,7 @@ from .errors import (
     CorruptRecords,
     InvalidRecords,
     MessageTooLarge,
-    OverflowingSize,
     Undecodable,
-    UnknownBatches,
     UnsupportedCodec,
     Unwritable,
 )
@@ -41,7 +39,6 @@ from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothi
 from .set_writer import entries, keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
-_MIN_LENGTH = 14  # the smallest message after its size field, that of v0
 _FIXED = struct.Struct(">qiIbb").unpack_from
 _WITH_KEY = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))  # up to the length of the key, by magic
 _BITS = CODEC_BITS | LOG_APPEND_TIME_BIT
@@ -87,28 +84,6 @@ class _Found(NamedTuple):
     opened: list[bytes | memoryview]
     """The decompressed records of each wrapper or v2 batch, in order."""
     seen: _Seen
-
-
-def next_entry(records: Buffer, position: int, *, overflows: bool = True) -> tuple[int | None, int]:
-    """Returns the magic and size of the batch or message at `position`; magic None if no whole one is left. Raises
-    UnknownBatches and, if sizes near 2^31 overflow as in Kafka 0.11 and later, OverflowingSize."""
-    left = len(records) - position
-    if left < OFFSET_AND_LENGTH.size:
-        return None, 0
-    _, length = OFFSET_AND_LENGTH.unpack_from(records, position)
-    if length < _MIN_LENGTH:
-        why = f"Record size {length} is less than the minimum record overhead ({_MIN_LENGTH})"
-        raise UnknownBatches(why)
-    if left <= MAGIC_AT:
-        return None, 0
-    magic = records[position + MAGIC_AT]
-    if magic > batch.MAGIC:
-        why = f"Invalid magic found in record: {magic if magic < 128 else magic - 256}"
-        raise UnknownBatches(why)
-    size = OFFSET_AND_LENGTH.size + length
-    if size > INT32_MAX and overflows:
-        raise OverflowingSize(f"a batch of {length} bytes")
-    return (magic if size <= left else None), size
 
 
 def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
@@ -169,7 +144,7 @@ def _splitting(records: Buffer, rules: Rules) -> Steps[_Set | None]:
             left -= passed
             if passed:
                 continue
-        magic, size = next_entry(records, position, overflows=rules.sizes_overflow)
+        magic, size = validate_batch.next_entry(records, position, overflows=rules.sizes_overflow)
         if magic is None:
             break
         if magic == batch.MAGIC:
@@ -353,10 +328,10 @@ def _last_inner(data: bytes | memoryview) -> Steps[tuple[int, int]]:
     position, end = 0, len(data)
     count, offset = 0, 0
     while position < end:
-        if end - position < OFFSET_AND_LENGTH.size + _MIN_LENGTH:
+        if end - position < OFFSET_AND_LENGTH.size + validate_batch.MIN_LENGTH:
             raise CorruptRecords(f"{end - position} bytes after the last message of a compressed one")
         offset, length = OFFSET_AND_LENGTH.unpack_from(data, position)
-        if length < _MIN_LENGTH or length > end - position - OFFSET_AND_LENGTH.size:
+        if length < validate_batch.MIN_LENGTH or length > end - position - OFFSET_AND_LENGTH.size:
             raise CorruptRecords(f"a message of {length} bytes inside of a compressed one")
         position += OFFSET_AND_LENGTH.size + length
         count += 1

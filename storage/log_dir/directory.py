@@ -14,7 +14,6 @@ import os
 import random
 import re
 import threading
-import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -22,13 +21,13 @@ from typing import TYPE_CHECKING
 from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.properties import format_properties
-from .. import restore
 from ..config import LogConfig
 from ..errors import DirectoryFailed, DirectoryLocked, StorageError
 from ..format import clean_close
-from ..format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC
+from ..format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC, RESTORE
 from ..format.meta_properties import parse_meta_properties
 from ..format.partition_metadata import encode_id, read_topic_id
+from ..io import random_ids
 from ..io.disk_errors import is_transient, lasting_error
 from ..io.files import Files, write_atomically
 from ..log.losses import FOLDER_GONE, Loss
@@ -53,7 +52,7 @@ TopicPartition = tuple[str, int]
 def new_id() -> bytes:
     """Returns a random id that is not zero and does not begin with "-", as Kafka's do."""
     while True:
-        value = uuid.uuid4().bytes
+        value = random_ids.uuid4()
         if not encode_id(value).startswith("-"):
             return value
 
@@ -139,8 +138,8 @@ class DataDirectory:
             raise _unusable(full_path, error) from error
         directory = cls(files, full_path, lock.release, pick)
         try:
-            if restore.is_planned(files, full_path):
-                raise StorageError(f"{full_path}: {restore.described(files, full_path)}")
+            if files.exists(os.path.join(full_path, RESTORE)):
+                _refuse_planned_restore(files, full_path)
             directory._read_identity(node_id)
         except OSError as error:
             directory.abandon()
@@ -326,7 +325,7 @@ class DataDirectory:
         self._check_open()
         key = (topic, partition)
         folder = self._folder(topic, partition)
-        suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
+        suffix = f"-{partition}.{random_ids.uuid4().hex()}-delete"
         renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
         with self._failing_on_disk_error():
             try:
@@ -351,7 +350,7 @@ class DataDirectory:
         self._check_open()
         if copy is None and (topic, partition) in self._logs:
             raise StorageError(f"{topic}-{partition} is open")
-        folder, suffix = copy or self._folder(topic, partition), f"-{partition}.{uuid.uuid4().hex}-stray"
+        folder, suffix = copy or self._folder(topic, partition), f"-{partition}.{random_ids.uuid4().hex()}-stray"
         renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
         with self._failing_on_disk_error():
             try:
@@ -585,6 +584,13 @@ def _close_all(logs: Sequence[PartitionLog], threads: int) -> list[StorageError]
         with ThreadPoolExecutor(threads, "ottla-close") as pool:
             found = list(pool.map(closed, logs))
     return [error for error in found if error is not None]
+
+
+def _refuse_planned_restore(files: Files, path: str) -> None:
+    from .. import restore  # needed for few starts, and takes 2 ms of one
+
+    if restore.is_planned(files, path):
+        raise StorageError(f"{path}: {restore.described(files, path)}")
 
 
 def _unusable(path: str, error: OSError) -> StorageError:

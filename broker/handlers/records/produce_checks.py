@@ -26,7 +26,7 @@ from ....protocol.records.errors import (
 )
 from ....protocol.records.layout import CODEC_AT, LENGTH_AT, MAGIC_AT, PREFIX_BYTES, PRODUCER_ID_AT
 from ....protocol.records.validate import only_batch
-from ....protocol.records.validate_legacy import next_entry
+from ....protocol.records.validate_batch import next_entry
 from ...errors import Refused, code_of
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsReq
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import spec
+from ottla.storage.io import random_ids
 from ottla_testing.broker import core_cases
 from ottla_testing.broker.api_cases import CASES, World
 from ottla_testing.broker.harness import Broker, Client, fetch, frame, produce, read_response, records, running
@@ -77,7 +78,7 @@ class _Counted:
 @pytest.fixture
 def ids(monkeypatch: pytest.MonkeyPatch) -> _Counted:
     counted = _Counted()
-    monkeypatch.setattr(uuid, "uuid4", counted)
+    monkeypatch.setattr(random_ids, "uuid4", lambda: counted().bytes)
     monkeypatch.setattr(coordinator, "uuid4", counted)
     monkeypatch.setattr(broker_state.random, "SystemRandom", lambda: random.Random(0))
     return counted

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,7 +122,7 @@ class World:
 
     async def run(self) -> None:
         names = random.Random(self.seed + 1)
-        with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)):
+        with mock.patch("ottla.storage.io.random_ids.uuid4", lambda: names.randbytes(16)):
             self.files.on_step = self.on_step
             self.doing = "the first start"
             self.state = start(self.files, self.clock)

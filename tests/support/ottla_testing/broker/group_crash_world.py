@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -141,7 +140,7 @@ class World:
 
     async def run(self) -> None:
         names = random.Random(self.chance.random())
-        with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)):
+        with mock.patch("ottla.storage.io.random_ids.uuid4", lambda: names.randbytes(16)):
             self.start()
             self.state.named_configs.set(GROUP, "s", {"share.auto.offset.reset": "earliest"}, NOW_MS)
             topic = self.state.topics.create(TOPIC, PARTITIONS, {}, NOW_MS)

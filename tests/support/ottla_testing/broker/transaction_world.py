@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -268,7 +267,7 @@ class World:
 
     async def run(self) -> None:
         names = random.Random(self.chance.random())
-        with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)):
+        with mock.patch("ottla.storage.io.random_ids.uuid4", lambda: names.randbytes(16)):
             failing, self.failing = self.failing, False
             self.start()
             self.state.topics.create("t", PARTITIONS, {}, NOW_MS)

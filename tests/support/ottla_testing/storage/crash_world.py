@@ -9,7 +9,6 @@ with the expected state. All follows from one seed.
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -178,7 +177,7 @@ class World:
     def run(self) -> None:
         """Runs the operations. Raises Violation."""
         names = random.Random(self.chance.random())
-        with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128))):  # names of deleted folders
+        with mock.patch("ottla.storage.io.random_ids.uuid4", lambda: names.randbytes(16)):  # names of deleted folders
             self._run()
 
     def _run(self) -> None:
