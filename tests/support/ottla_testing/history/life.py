@@ -87,8 +87,8 @@ class Life:
 
     def lives(self) -> None:
         """Must be called regularly; otherwise the process is killed, even during a call into C. Some clients wait for
-        ever for a
-        lost response.
+        ever for a lost response; librdkafka 2.16.0 does not send the offsets of a transaction, nor ends the call after
+        its timeout, if it lost its only connection during AddOffsetsToTxn (its issues 5511 and 5456).
         """
         signal.alarm(self.config["hung_s"])
 
