@@ -76,7 +76,8 @@ class Wanted:
     `from_ms` and `before_ms` (epoch milliseconds) are a hint: batches without records in these times may be skipped,
     and Spark filters again. `on_corrupt` is the treatment of damaged batches. `max_batch_bytes` bounds the decompressed
     size of one batch. `fail_on_loss` (failOnDataLoss): records that are deleted before they are read raise DataLoss;
-    without it a warning is logged and reading continues after them.
+    without it a warning is logged and reading continues after them. Without `check_crcs` (checkCrcs) no CRC of v2
+    batches is computed unless a column shows it.
     """
 
     columns: tuple[str, ...]
@@ -87,6 +88,12 @@ class Wanted:
     on_corrupt: OnCorrupt = "fail"
     max_batch_bytes: int = 128 << 20
     fail_on_loss: bool = True
+    check_crcs: bool = True
+
+    @property
+    def computes_crcs(self) -> bool:
+        """Whether the CRCs of v2 batches are computed."""
+        return self.check_crcs or "crcOk" in self.columns or self.on_corrupt == "emit"
 
 
 class Piece(Protocol):

@@ -67,6 +67,7 @@ OPTIONS: tuple[str, ...] = (
     "columns",
     "isolationLevel",
     "onCorrupt",
+    "checkCrcs",
     "maxBatchBytes",
     "pushdown",
 )
@@ -135,6 +136,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None
     committed: bool
     on_corrupt: OnCorrupt
+    check_crcs: bool
     max_batch_bytes: int
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -157,6 +159,7 @@ class SourceOptions:
             on_corrupt=self.on_corrupt,
             max_batch_bytes=self.max_batch_bytes,
             fail_on_loss=self.fail_on_data_loss,
+            check_crcs=self.check_crcs,
         )
 
 
@@ -237,6 +240,7 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
         columns=given.listed("columns", "column"),
         committed=_committed(given, kafka),
         on_corrupt=given.choice("onCorrupt", ("fail", "skip", "emit"), "fail"),
+        check_crcs=given.flag("checkCrcs", given.flag("kafka.check.crcs", True)),
         max_batch_bytes=given.number("maxBatchBytes", at_most=INT32_MAX) or DEFAULT_MAX_BATCH_BYTES,
         min_partitions=given.number("minPartitions", at_most=INT32_MAX),
         max_records_per_partition=given.number("maxRecordsPerPartition"),

@@ -44,10 +44,13 @@ FIELDS: dict[str, pa.Field] = _fields(
     control=pa.bool_(),
     crcOk=pa.bool_(),
     file=pa.string(),
+    keySize=pa.int32(),
+    valueSize=pa.int32(),
 )
 """The columns of a record. `timestampType`: -1 none (v0), 0 CreateTime, 1 LogAppendTime. `headers` is null for a record
 without headers. `batchOffset` is the offset field of the record's batch or message. Numbers that an old format lacks
-are -1. `file` is the path of the segment; null for records from brokers."""
+are -1. `file` is the path of the segment; null for records from brokers. `keySize` and `valueSize` are bytes, null for
+null."""
 
 EXACT_TIME = pa.field("timestampMs", pa.int64())
 """The column for jobs in the place of `timestamp`: epoch milliseconds exactly as in the log. The data sources do not
@@ -56,7 +59,10 @@ have it."""
 RECORD_COLUMNS: tuple[str, ...] = tuple(list(FIELDS)[:7])
 """The seven columns of Spark's Kafka source, in its order; includeHeaders adds `headers` after them."""
 
-METADATA_COLUMNS: tuple[str, ...] = tuple(list(FIELDS)[8:])
+SIZE_COLUMNS = ("keySize", "valueSize")
+"""The columns that only the option `columns` or a schema selects: no key or value is copied for them."""
+
+METADATA_COLUMNS: tuple[str, ...] = tuple(name for name in list(FIELDS)[8:] if name not in SIZE_COLUMNS)
 """The columns that metadata=true adds, in this order."""
 
 BATCH_FIELDS: dict[str, pa.Field] = _fields(
@@ -110,6 +116,8 @@ _DECODED = {
     "transactional": "transactional",
     "control": "control",
     "crcOk": "crc_ok",
+    "keySize": "key_size",
+    "valueSize": "value_size",
 }
 _CODECS = pa.array([codec.name.lower() for codec in sorted(Codec)])
 _ALL_FIELDS = {**FIELDS, EXACT_TIME.name: EXACT_TIME}

@@ -65,6 +65,7 @@ def test_all_options() -> None:
             "kafka.isolation.level": "read_committed",
             "kafka.bootstrap.servers": "h:1",
             "onCorrupt": "Skip",
+            "checkCRCs": "false",
             "maxBatchBytes": "1000000",
         },
         "ottla_log",
@@ -79,7 +80,7 @@ def test_all_options() -> None:
     assert found.kafka == {"isolation.level": "read_committed", "bootstrap.servers": "h:1"}
     assert found.columns == ("key", "control") and not found.notes
     wanted = found.wanted(("control",), from_ms=5)
-    assert wanted == Wanted(("control",), True, True, 5, None, "skip", 1_000_000, False)
+    assert wanted == Wanted(("control",), True, True, 5, None, "skip", 1_000_000, False, False)
     assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -105,6 +106,14 @@ def test_starting_option_precedence(given: dict[str, str], expected: object) -> 
         ending = {name.replace("starting", "ending"): value for name, value in given.items()}
         if given.get("startingOffsets") != "earliest":
             assert batch(**ending).ending == expected
+
+
+def test_crcs_are_computed_where_a_column_shows_them() -> None:
+    assert batch().wanted(("key",)).computes_crcs
+    assert not batch(checkCrcs="false").wanted(("key",)).computes_crcs
+    assert not batch(**{"kafka.check.crcs": "false"}).wanted(("key",)).computes_crcs
+    assert batch(checkCrcs="false").wanted(("key", "crcOk")).computes_crcs
+    assert batch(checkCrcs="false", onCorrupt="emit", metadata="true").wanted(("crcOk",)).computes_crcs
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from ....protocol.internal_records.layouts import problem_of
 from ....storage.check.facts import Bad, Event, Finding, SegmentTask
 from ....storage.check.segment import segment_events
 from ....storage.errors import StorageError
-from ...objects.logs import files_of, is_missing, use
-from ...objects.places import Place
+from ...objects.logs import LogPlace, files_of, is_missing, use
 from .records import together
 
 FINDINGS_MAX = 1000
@@ -32,7 +31,7 @@ class SegmentItem(NamedTuple):
     partition: int
     number: int
     task: SegmentTask
-    objects: tuple[Place, ...] = ()
+    objects: tuple[LogPlace, ...] = ()
 
     @property
     def size_bytes(self) -> int:

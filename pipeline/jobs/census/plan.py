@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from ....protocol.internal_records.metadata_values import Configs
 from ....storage import inspect
 from ...backend import ReadError, TopicPartition
-from ...objects.logs import places_of
-from ...objects.places import Place
+from ...objects.logs import LogPlace, places_of
 from ...readers.files import indexes
 from ...readers.files.windows import Gone, LogFile
 from ..partitions import chosen, topic_configs
@@ -36,7 +35,7 @@ class SegmentPiece:
     start: int
     end: int
     is_newest: bool = False
-    objects: tuple[Place, ...] = ()
+    objects: tuple[LogPlace, ...] = ()
 
     @property
     def key(self) -> TopicPartition:

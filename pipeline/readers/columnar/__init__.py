@@ -12,7 +12,7 @@ pyarrow); the broker imports none of these modules.
 from __future__ import annotations
 
 from .chunks import CHUNK_BYTES, Damage, Options, decode, spans
-from .columns import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, schema
+from .columns import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, SIZES, schema
 from .encoding import EncodeOptions, encode
 from .rows import HeaderSpans, Rows, Spans
 
@@ -22,6 +22,7 @@ __all__ = [
     "COLUMNS",
     "METADATA",
     "SCHEMA",
+    "SIZES",
     "Damage",
     "EncodeOptions",
     "HeaderSpans",

@@ -52,7 +52,8 @@ class Options:
 
     `columns` are names of `columns.ALL_COLUMNS`. `control` includes the records of control batches. `keep` receives the
     position and header of each entry before its payload is read, and skips the entry by returning False.
-    `check_crc=False` decodes entries with a wrong CRC; the column `crc_ok` marks them. `on_damage` is called for each
+    `check_crc=False` decodes entries with a wrong CRC; the column `crc_ok` marks them. `crcs=False` computes none for
+    v2 batches, which all count as right. `on_damage` is called for each
     damaged entry, which is skipped; without it the first one raises. A chunk ends after the entry that reaches
     `chunk_bytes`; `max_batch_bytes` bounds the decompressed size of one entry.
     """
@@ -61,6 +62,7 @@ class Options:
     control: bool = False
     keep: Callable[[int, BatchHeader], bool] | None = None
     check_crc: bool = True
+    crcs: bool = True
     on_damage: Callable[[Damage], None] | None = None
     chunk_bytes: int = CHUNK_BYTES
     max_batch_bytes: int = MAX_DECOMPRESSED_BYTES
@@ -191,7 +193,7 @@ def _opened(data: Buffer, options: Options, taken: Callable[[], int]) -> Iterato
         if not is_marker and options.keep is not None and not options.keep(position, header):
             continue
         try:
-            crc_ok = formats.crc_matches(data, position, header)
+            crc_ok = not options.crcs or formats.crc_matches(data, position, header)
             if options.check_crc and not crc_ok:
                 raise CorruptRecords(f"the entry at byte {position} does not match its CRC")
             if is_marker and crc_ok:  # otherwise the bit that makes it a marker may be the damage
@@ -225,7 +227,9 @@ def _run(view: memoryview, position: int, options: Options, taken: int) -> tuple
             attributes = header.attributes
             if following > end or (attributes & CONTROL_BIT and not options.control):
                 break
-            if following - position > MAX_CHUNK_BYTES or crc32c(view[position + CRC_FROM : following]) != header.crc:
+            if following - position > MAX_CHUNK_BYTES:
+                break
+            if options.crcs and crc32c(view[position + CRC_FROM : following]) != header.crc:
                 break
             payload = view[position + HEADER_BYTES : following]
             if attributes & CODEC_BITS:

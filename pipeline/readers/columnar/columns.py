@@ -49,10 +49,13 @@ METADATA = pa.schema(
 """Columns from the header of a record's batch. `batch_offset` is the offset field of its batch or message: the first
 offset of a v2 batch, the last one of a v0/v1 wrapper."""
 
-COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
-ALL_COLUMNS: tuple[str, ...] = (*COLUMNS, *METADATA.names)
+SIZES = pa.schema([pa.field("key_size", pa.int32()), pa.field("value_size", pa.int32())])
+"""The bytes of keys and values, null for null. Without the columns themselves no key or value is copied."""
 
-_FIELDS: dict[str, pa.Field] = {field.name: field for schema in (SCHEMA, METADATA) for field in schema}
+COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
+ALL_COLUMNS: tuple[str, ...] = (*COLUMNS, *METADATA.names, *SIZES.names)
+
+_FIELDS: dict[str, pa.Field] = {field.name: field for schema in (SCHEMA, METADATA, SIZES) for field in schema}
 
 # Columns with one value for all records of an entry.
 _PER_ENTRY: dict[str, Callable[[BatchHeader], int | bool]] = {
@@ -91,6 +94,10 @@ def _column(rows: Rows, name: str) -> pa.Array:
         return _pieces(rows.payload, rows.keys)
     if name == "value":
         return _pieces(rows.payload, rows.values)
+    if name in SIZES.names:
+        sizes = (rows.keys if name == "key_size" else rows.values).sizes
+        nulls = sizes < 0
+        return pa.array(sizes.astype(np.int32), mask=nulls if nulls.any() else None)
     if name == "offset":
         return pa.array(rows.offsets)
     if name == "timestamp":

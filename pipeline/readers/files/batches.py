@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...backend import TopicPartition, Wanted
-from ...objects.logs import use
-from ...objects.places import Place
+from ...objects.logs import LogPlace, use
 from ..columns import BATCH_FIELDS, batch_schema, codec_names, repeated, rows_of, timestamps
 from . import indexes
 from .headers import Bools, Table
@@ -41,7 +40,7 @@ class PieceOfFiles(Protocol):
     @property
     def anchor(self) -> Mark | None: ...
     @property
-    def objects(self) -> tuple[Place, ...]: ...
+    def objects(self) -> tuple[LogPlace, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

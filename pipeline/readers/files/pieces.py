@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...backend import DataLoss, OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
-from ...objects.logs import places_of, use
-from ...objects.places import Place
+from ...objects.logs import LogPlace, places_of, use
 from .. import columnar
 from . import catalog, indexes
 from .batches import BatchPiece
@@ -53,7 +52,7 @@ class FilePiece:
     size_bytes: int
     wanted: Wanted
     window_bytes: int = WINDOW_BYTES
-    objects: tuple[Place, ...] = ()
+    objects: tuple[LogPlace, ...] = ()
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the records in offset order, with the wanted columns. Raises ReadError, DataLoss."""

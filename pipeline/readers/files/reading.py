@@ -402,6 +402,7 @@ class Reading:
             control=True,
             keep=None if places is None else lambda position, header: position in places,
             check_crc=policy != "emit",
+            crcs=self._wanted.computes_crcs,
             # With this callback no row of a chunk is returned before the whole chunk is decoded. Old formats work so
             # anyway, and are faster without it.
             on_damage=_refuse if is_new and policy != "fail" else None,

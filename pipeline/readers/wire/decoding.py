@@ -92,6 +92,7 @@ class Decoder:
             control=wanted.control,
             keep=self._keep(fetched, base),
             check_crc=wanted.on_corrupt != "emit",
+            crcs=wanted.computes_crcs,
             on_damage=on_damage,
             chunk_bytes=CHUNK_BYTES,
             max_batch_bytes=wanted.max_batch_bytes,

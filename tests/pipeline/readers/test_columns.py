@@ -17,6 +17,7 @@ from ottla.pipeline.readers.columns import (
     FIELDS,
     METADATA_COLUMNS,
     RECORD_COLUMNS,
+    SIZE_COLUMNS,
     assemble,
     codec_names,
     decoder_columns,
@@ -41,7 +42,7 @@ def rows_of(data: bytes, columns: tuple[str, ...] = ALL, cut: slice = slice(None
 
 def test_spark_reads_these_columns() -> None:
     assert RECORD_COLUMNS == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-    assert (*RECORD_COLUMNS, "headers", *METADATA_COLUMNS) == ALL
+    assert (*RECORD_COLUMNS, "headers", *METADATA_COLUMNS, *SIZE_COLUMNS) == ALL
     assert set(decoder_columns(ALL)) == set(columnar.ALL_COLUMNS)
     assert decoder_columns(("topic", "offset", "file")) == ("offset",)
     assert set(BATCH_FIELDS) - set(BATCH_COLUMNS) == {"crcOk"}
@@ -55,6 +56,8 @@ def test_row_of_each_format(magic: int, codec: int) -> None:
     found = rows_of(entries(records, magic, codec)).to_pylist()
     for row, record in zip(found, shown(records, magic), strict=True):
         assert (row["key"], row["value"], row["offset"]) == (record.key, record.value, record.offset)
+        sizes = [None if part is None else len(part) for part in (record.key, record.value)]
+        assert [row["keySize"], row["valueSize"]] == sizes
         assert (row["topic"], row["partition"], row["file"]) == ("orders", 7, "/logs/orders-7/0.log")
         since_epoch = row["timestamp"] - datetime(1970, 1, 1, tzinfo=UTC)
         assert since_epoch.total_seconds() * 1000 == pytest.approx(record.timestamp)

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from ottla.pipeline.offsets import OptionError
 from ottla.pipeline.options import SourceOptions, parse
-from ottla.pipeline.readers.columns import BATCH_COLUMNS, FIELDS, batch_schema
+from ottla.pipeline.readers.columns import BATCH_COLUMNS, FIELDS, SIZE_COLUMNS, batch_schema
 from ottla.pipeline.readers.columns import schema as arrow_schema_of
 from ottla.pipeline.schemas import checked, columns, ddl, schema
 from ottla.pipeline.sources.reader import arrow_schema
@@ -39,7 +39,9 @@ def test_default_columns_match_sparks_kafka_source() -> None:
 
 def test_arrow_and_spark_types_agree() -> None:
     whole = of(metadata="true", includeHeaders="true")
-    assert set(columns(whole)) == set(FIELDS)
+    assert set(columns(whole)) == set(FIELDS) - set(SIZE_COLUMNS)
+    sizes = of(columns=",".join(SIZE_COLUMNS))
+    assert arrow_schema(schema(sizes)).equals(arrow_schema_of(SIZE_COLUMNS))
     assert arrow_schema(schema(whole)).equals(arrow_schema_of(columns(whole)))
     batches = of("ottla_batches")
     assert columns(batches) == BATCH_COLUMNS

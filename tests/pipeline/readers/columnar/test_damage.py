@@ -3,6 +3,7 @@ memory stays bounded."""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import struct
 import tracemalloc
@@ -18,6 +19,7 @@ from ottla.pipeline.readers.columnar import ALL_COLUMNS, Damage, Options, chunks
 from ottla.protocol.records import batch, compression, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords
+from ottla.protocol.records.layout import CRC_FROM, HEADER_BYTES
 from ottla_testing.each import each
 from ottla_testing.pipeline.columnar_samples import (
     FORMATS,
@@ -287,3 +289,23 @@ def test_check_crc_off_wrong_crc_marked_in_column() -> None:
     data[17] ^= 1
     rows = [row for found in decode(data, Options(columns=("crc_ok",), check_crc=False)) for row in found.to_pylist()]
     assert [row["crc_ok"] for row in rows] == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+def test_without_crcs_only_the_layout_is_checked(codec: int) -> None:
+    """A changed value is read as it is, a changed length is still an error."""
+    records = [batch.Record(index, 1, None, b"value", ()) for index in range(20)]
+    data = bytearray(batch.build(records, codec=codec))
+    data[CRC_FROM - 1] ^= 1  # the stored CRC
+    with pytest.raises(CorruptRecords, match="does not match its CRC"):
+        list(decode(bytes(data)))
+    options = Options(columns=("offset", "value", "value_size", "crc_ok"), crcs=False)
+    for keep in (None, lambda position, header: True):
+        (found,) = decode(bytes(data), dataclasses.replace(options, keep=keep))
+        assert (
+            found.column("value").to_pylist() == [b"value"] * 20 and found.column("value_size").to_pylist() == [5] * 20
+        )
+        assert found.column("crc_ok").to_pylist() == [True] * 20
+    data[HEADER_BYTES + 1 if codec else HEADER_BYTES] ^= 0x55
+    with pytest.raises((CorruptRecords, InvalidRecords)):
+        list(decode(bytes(data), options))

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
 from kafka.record import legacy_records as old_kafka_python
 
-from ottla.pipeline.readers.columnar import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, Options, batches, decode, schema
+from ottla.pipeline.readers.columnar import (
+    ALL_COLUMNS,
+    COLUMNS,
+    METADATA,
+    SCHEMA,
+    SIZES,
+    Options,
+    batches,
+    decode,
+    schema,
+)
 from ottla.pipeline.readers.columnar.columns import record_batch
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Header, Record
@@ -64,13 +74,14 @@ def test_golden_bytes() -> None:
         "control": False,
         "crc_ok": True,
     }
-    first = {"key": b"k", "value": b"v", "offset": 0, "timestamp": NOW, "sequence": 5}
+    first = {"key": b"k", "value": b"v", "offset": 0, "timestamp": NOW, "sequence": 5, "key_size": 1, "value_size": 1}
     second = {"key": None, "value": None, "offset": 1, "timestamp": NOW + 7, "sequence": 6}
+    second |= {"key_size": None, "value_size": None}
     assert rows.to_pylist() == [
         {**first, "headers": [{"key": "h", "value": b"x"}], **of_batch},
         {**second, "headers": [], **of_batch},
     ]
-    assert rows.schema.equals(pa.schema([*SCHEMA, *METADATA]))
+    assert rows.schema.equals(pa.schema([*SCHEMA, *METADATA, *SIZES]))
 
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
