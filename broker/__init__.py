@@ -16,7 +16,9 @@ __all__ = ["AsyncEmbedded", "Embedded"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from .testing import embedded
+        from ..protocol.imports import quick_imports
 
+        with quick_imports():
+            from .testing import embedded
         return getattr(embedded, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

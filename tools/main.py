@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from ..protocol.imports import quick_imports
 from ..protocol.mistakes import complain
-from .imports import quick_imports
 from .interrupted import INTERRUPTED
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {

@@ -40,8 +40,8 @@ from ..broker.logs import Levels, level_of
 from ..broker.releases.loggers import kafka_logger_names
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
 from ..protocol.arguments import Parser
+from ..protocol.imports import quick_imports
 from ..protocol.mistakes import complain
-from .imports import quick_imports
 
 if TYPE_CHECKING:
     from ..broker.network.server import Running

@@ -20,7 +20,7 @@ from ...protocol.named import NamedTuple
 from ...protocol.names import did_you_mean
 from ...protocol.narrowing import is_dict, is_list
 from ...protocol.primitives import Variable
-from ...protocol.records.schemas import CODEC_NAMES
+from ...protocol.records.compression import CODEC_NAMES
 from ...protocol.schema import types_of
 from ..recording import decoding
 from ..recording.exchange import Ending, Produced

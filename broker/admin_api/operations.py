@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +18,7 @@ from ...protocol.murmur2 import java_partition
 from ...protocol.records import batch, formats
 from ...storage.errors import StorageError
 from ...storage.format.partition_metadata import encode_id
+from ...storage.io import random_ids
 from ...storage.io.memory import MemoryFiles
 from ..errors import CODES, Refused, code_of
 from ..futures import settled
@@ -212,7 +212,7 @@ class Operations:
         """Creates a topic and returns its name; without `name` the topic gets a unique one. The replication factor is
         the broker's default unless given."""
         state = self._state
-        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        name = name or f"topic-{random_ids.uuid4().hex()[:12]}"
         checked_text("the name of a topic", name)
         if whole("partitions", partitions) < 1:
             raise OperationError(f"INVALID_PARTITIONS: a topic has at least one partition, not {partitions}")

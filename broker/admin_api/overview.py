@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...protocol.named import NamedTuple
 from ...storage.errors import StorageError
+from ...storage.io import random_ids
 from ..groups.consumer.state import Group as ConsumerGroup
 from ..groups.listing import group_type
 from ..groups.share.state import Group as ShareGroup
@@ -143,7 +143,7 @@ class Overviews:
         self._running = running
         self._timer = timer
         self._begun_ns = timer()
-        self._instance = uuid.uuid4().hex[:12]
+        self._instance = random_ids.uuid4().hex()[:12]
         self._state: Callable[[], BrokerState | None] = lambda: None
         self._states = 0
         self._topics, self._groups, self._clients = _Scores(), _Scores(), _Scores()

@@ -35,8 +35,8 @@ from ...protocol.narrowing import is_dict, is_list
 from ...protocol.primitives import Records, Uuid
 from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Record
+from ...protocol.records.compression import CODEC_NAMES
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
-from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.schema import Field, fields_of, spec, types_of
 from ...storage.format.partition_metadata import decode_id, encode_id
 from ..json_bytes import from_json, to_json

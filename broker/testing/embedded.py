@@ -8,7 +8,6 @@ everything in memory.
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401  # pyright: ignore[reportUnusedImport]  else the first start imports it
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +45,7 @@ from ..config.security.words import PLAINTEXT
 from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
 from ..config.values import Config
 from ..errors import ConfigError
-from ..faults import disk as _disk  # noqa: F401  # pyright: ignore[reportUnusedImport]  as above
+from ..faults import disk as _disk  # noqa: F401  # pyright: ignore[reportUnusedImport]  else the first start imports it
 from ..metadata.topology import Topology
 from ..record_schemas.schemas import Schemas
 from ..releases.profiles import NEWEST, profile

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...protocol.records import compression
 from ...protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
+from ...protocol.records.compression import CODEC_NAMES
 from ...protocol.records.errors import InvalidRecords, UnsupportedCodec
 from ...protocol.records.layout import (
     CRC_AT,
@@ -23,7 +24,7 @@ from ...protocol.records.layout import (
     OFFSET_AND_LENGTH,
     PREFIX_BYTES,
 )
-from ...protocol.records.schemas import BATCH_HEADER, CODEC_NAMES, MESSAGE_V0, MESSAGE_V1, RECORD_V2, SizedBytes, fields
+from ...protocol.records.schemas import BATCH_HEADER, MESSAGE_V0, MESSAGE_V1, RECORD_V2, SizedBytes, fields
 from ...protocol.records.walk import MIN_RECORD_BYTES, varint, varlong
 from ...protocol.structs import Struct
 from ...protocol.text import time_text

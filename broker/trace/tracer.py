@@ -13,7 +13,8 @@ from typing import Any
 from ...protocol.errors import ErrorCode, MalformedMessage
 from ...protocol.layouts import Array, Blob, Fixed, Group, Nullable, UuidLeaf, int8, take, unsigned_varint
 from ...protocol.primitives import Codec
-from ...protocol.records.schemas import CODEC_NAMES, Bits, ItemArray, fields
+from ...protocol.records.compression import CODEC_NAMES
+from ...protocol.records.schemas import Bits, ItemArray, fields
 from ...protocol.structs import Construct, Struct, parse_value
 from ...protocol.text import time_text
 from ...storage.format.partition_metadata import encode_id

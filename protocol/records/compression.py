@@ -31,6 +31,9 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+CODEC_NAMES = {codec.value: codec.name.lower() for codec in Codec}
+
+
 # Kafka's defaults of compression.gzip.level, compression.lz4.level and compression.zstd.level. For lz4 the default
 # means the fast compressor; any other level means the high-compression one (as in Java, for compatibility).
 GZIP_LEVEL = 6

@@ -20,7 +20,6 @@ from typing import Any
 from ..errors import MalformedMessage
 from ..layouts import Fixed, bytes_left, int8, int16, int32, int64, take, uint32
 from ..structs import Construct, Struct, build_value, members, parse_value
-from .compression import Codec
 from .errors import InvalidRecords
 from .walk import varint, varlong
 
@@ -41,8 +40,6 @@ __all__ = [
     "Zigzag",
     "fields",
 ]
-
-CODEC_NAMES = {codec.value: codec.name.lower() for codec in Codec}
 
 
 class Bits(Fixed):

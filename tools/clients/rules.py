@@ -21,8 +21,7 @@ from ...broker.metrics.client_ledger import CallUse, Format, SeenClient
 from ...broker.releases.profiles import NEWEST, OWN, RELEASES, Profile, api_names, profile
 from ...protocol.api_key import ApiKey
 from ...protocol.named import NamedTuple
-from ...protocol.records.compression import Codec
-from ...protocol.records.schemas import CODEC_NAMES
+from ...protocol.records.compression import CODEC_NAMES, Codec
 
 if TYPE_CHECKING:
     from ...protocol.schema import Versions

@@ -19,7 +19,7 @@ from ...protocol.internal_records import metadata_values
 from ...protocol.internal_records.metadata_values import Configs
 from ...protocol.mistakes import complain
 from ...protocol.named import NamedTuple
-from ...protocol.records.schemas import CODEC_NAMES
+from ...protocol.records.compression import CODEC_NAMES
 from ...protocol.text import plural, table
 from ...storage import inspect
 from ...storage.errors import StorageError

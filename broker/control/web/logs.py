@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....protocol.records.schemas import CODEC_NAMES
+from ....protocol.records.compression import CODEC_NAMES
 from ....storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
-from ....protocol.records.schemas import CODEC_NAMES
+from ....protocol.records.compression import CODEC_NAMES
 from ....protocol.text import moment, plural, table, visible
 from ....storage.log_dir import readiness
 from .facts import Amount, Damaged, Facts, Sizes, Times

@@ -439,6 +439,18 @@ def test_importing_the_package_does_not_import_embedded():
         _: Any = __import__("ottla.broker").broker.Embed
 
 
+def test_first_start_imports_nothing_that_takes_long_and_is_not_needed():
+    late = (
+        "aiohttp construct cryptography encodings.idna importlib.metadata pdb platform re2 structlog uuid".split()
+    )
+    program = (
+        "import sys\nfrom ottla.broker import Embedded\n"
+        f"with Embedded(): print([name for name in {late} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout.strip() == "[]", done.stderr + done.stdout
+
+
 # Faults
 
 
