@@ -1,9 +1,9 @@
 """Spark (PySpark) over log directories and over brokers.
 
 `session()` makes a Spark session that reads the logs of Ottla and of Apache Kafka; `register(spark)` adds the data
-sources to an existing one. `lag` returns how many offsets a streaming query still has to read, `write_exactly_once`
-writes rows to topics, and the others are the jobs. Each is imported on first use: importing this package needs nothing
-of the extra `ottla[pipeline]`.
+sources to an existing one. `lag` returns how many offsets a streaming query still has to read, `scan` gives the records
+to a function in the tasks, `write_exactly_once` writes rows to topics, and the others are the jobs. Each is imported on
+first use: importing this package needs nothing of the extra `ottla[pipeline]`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .jobs.verify.job import verify_export as verify_export
     from .jobs.verify.settings import VerifySettings as VerifySettings
     from .lag import lag as lag
+    from .scan import scan as scan
     from .session import register as register
     from .session import session as session
     from .sink.exactly_once import write_exactly_once as write_exactly_once
@@ -50,6 +51,7 @@ _EXPORTS = {
     "lag": ".lag",
     "register": ".session",
     "replay": ".jobs.replay.job",
+    "scan": ".scan",
     "session": ".session",
     "upgrade": ".jobs.upgrade.job",
     "verify_export": ".jobs.verify.job",

@@ -440,9 +440,7 @@ def test_importing_the_package_does_not_import_embedded():
 
 
 def test_first_start_imports_nothing_that_takes_long_and_is_not_needed():
-    late = (
-        "aiohttp construct cryptography encodings.idna importlib.metadata pdb platform re2 structlog uuid".split()
-    )
+    late = "aiohttp construct cryptography encodings.idna importlib.metadata pdb platform re2 structlog uuid".split()
     program = (
         "import sys\nfrom ottla.broker import Embedded\n"
         f"with Embedded(): print([name for name in {late} if name in sys.modules])"

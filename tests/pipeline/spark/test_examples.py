@@ -15,6 +15,7 @@ RECORDS = 6
 PRINTS = {
     "read_files": ["record 0", "record 5", "gzip"],
     "read_broker": [f"{RECORDS}\n"],
+    "scan_sizes": ["48 bytes"],
     "read_stream": ["lag: 0 offsets"],
     "write_each_row_once": [f"{RECORDS} records"],
 }
