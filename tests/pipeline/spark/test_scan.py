@@ -49,5 +49,5 @@ def test_every_record_is_given_once(spark: SparkSession, tmp_path: Path) -> None
     damaged = bytearray(log.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     log.write_bytes(damaged)
-    with pytest.raises(PythonException, match="ReadError: .* offset"):
+    with pytest.raises(PythonException, match=r"ReadError: .* offset"):
         scan(str(data), subscribe="orders").map_arrow(offsets, "partition int, offset long").collect()
