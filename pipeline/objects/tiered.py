@@ -86,9 +86,12 @@ class TieredTree(inspect.InspectionFiles):
     """The files of a data directory together with those of its remote segments, for reading."""
 
     def __init__(self, place: TieredPlace, remote: Files, local: Files) -> None:
+        """Raises StoreError if the remote segments cannot be listed."""
         root, self._root = place.parts
         self._prefix = f"{TIERED}{root}!"
         self._remote, self._local = remote, local
+        if not inspect.is_folder(root, remote):
+            raise StoreError(f"cannot read {root}, the place of the remote segments of {self._root}")
         beside = os.path.join(root, DEFAULT_FOLDER)
         self._remote_root = beside if inspect.is_folder(beside, remote) and remote.list(beside) else root
         self._shown: dict[str, dict[str, str]] = {}  # names of remote files by the local folder, with their paths

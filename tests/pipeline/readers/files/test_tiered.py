@@ -289,6 +289,8 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Place.of(path_of(TIERED))
     with pytest.raises(ReadError, match="cannot read"):
         FileBackend([f"tiered:remote!{tmp_path}/none"]).partitions(Selection())
+    with pytest.raises(ReadError, match=r"cannot read .*/none, the place of the remote segments of"):
+        FileBackend([f"tiered:{tmp_path}/none!local"]).partitions(Selection())
     places_of([path_of(TIERED)])
     assert is_missing(f"{path_of(TIERED)}/none-0") and not is_missing(f"{path_of(TIERED)}/tiered-0")
     files = files_of(path_of(TIERED))
