@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from pyspark.sql.datasource import (
+from .backend import OffsetRange, TopicPartition
+from .spark_api import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -28,8 +29,6 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
-
-from .backend import OffsetRange, TopicPartition
 
 Spans = tuple[tuple[int, int], ...]
 """Offset ranges: pairs of first offset (inclusive) and end (exclusive), disjoint and ascending."""

@@ -128,6 +128,7 @@ class Stream:
         self._fixed: Offsets | None = None  # the ends for Trigger.AvailableNow
         self._seen: Offsets | None = None  # the newest ends, for the query's progress
         self._given: Offsets | None = None  # the last result of latest()
+        self._reported: Offsets = {}  # the ends that were returned before the start was known
         self._lower_since_ms: Offsets = {}
         self._triggered_ms: int | None = None
         self._warned = ""  # the last warning: a waiting query polls often and logs it once
@@ -136,11 +137,17 @@ class Stream:
         """Returns the start of a new query."""
         self._first_ends = self._look(None)
         self._initial = self.rules.start(self.backend)
+        self._initial = {key: min(at, self._reported.get(key, at)) for key, at in self._initial.items()}
         # A partition may have grown in between: its start must not be after its end of the first batch.
         self._first_ends |= {key: max(self._first_ends.get(key, at), at) for key, at in self._initial.items()}
         if self._fixed is not None:
             self._fixed = self._initial | self._fixed
         return nested(self._initial)
+
+    def ends(self) -> Position:
+        """Returns the current log ends, the end of a batch whose start is not known yet."""
+        self._reported = self._look(None)
+        return nested(self._reported)
 
     def fix_ends(self) -> None:
         """Fixes the current log ends as the end of the query (Trigger.AvailableNow)."""

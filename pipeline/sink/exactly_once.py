@@ -24,10 +24,11 @@ from pyspark import Accumulator, AccumulatorParam, SparkContext, StorageLevel, T
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from ..cluster import context_of, worker_python
+from ..spark_api import arrow_schema, to_tasks
 from .errors import SinkError, SinkFenced
 from .gathered_writes import needed
 from .options import SinkOptions
@@ -125,7 +126,7 @@ def checked(schema: StructType, options: SinkOptions, *, of_all: bool = False) -
 
 def _arrow_field(field: StructField) -> pa.Field:
     try:
-        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+        return arrow_schema(StructType([field])).field(0)
     except (PySparkException, ValueError):
         raise SinkError(
             f"column {field.name} is of type {field.dataType.simpleString()}, which PySpark cannot pass to tasks"
@@ -279,13 +280,13 @@ def run(rows: DataFrame, work: Work) -> list[Sent]:
     """Runs the Spark job: place, shuffle, sort, send. Raises SinkError with the message of the task."""
     order = {f"{ORDER}{number}": F.col(_quoted(name)) for number, name in enumerate(work.options.order_by)}
     rows = rows.withColumns(order) if order else rows
-    given = to_arrow_schema(rows.schema, timezone="UTC")
+    given = arrow_schema(rows.schema)
     names = work.names
     written = [field for field in SENT if field.name in names]
     out = pa.schema([pa.field(PLACE, pa.int64()), *(given.field(name) for name in order), *written])
     placed = rows.mapInArrow(partial(_place_task, work), from_arrow_schema(out))
     target = F.shiftright(F.col(PLACE), work.places.target_shift)
-    shuffled = placed.repartitionById(work.tasks, (target % F.lit(work.tasks)).cast("int"))
+    shuffled = to_tasks(placed, work.tasks, (target % F.lit(work.tasks)).cast("int"))
     if order:
         shuffled = shuffled.withColumn(HINT, _hint(shuffled, target)).sortWithinPartitions(HINT, *order, PLACE)
     else:

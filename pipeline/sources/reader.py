@@ -10,12 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    Filter,
-    InputPartition,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from .. import schemas
@@ -23,6 +18,7 @@ from ..backend import Backend, Piece, ReadError
 from ..filters import Narrowed, narrow, narrow_batches
 from ..offsets import resolve, split
 from ..options import SourceOptions
+from ..spark_api import PUSHES_FILTERS, Filter, arrow_schema
 
 SCANS_ARE_APART = hasattr(DataSourceReader, "pushLimit")
 """Whether Spark plans each query by itself. Up to Spark 4.3 all queries of one `load()` share the last plan: once a
@@ -39,7 +35,7 @@ class _Pushdown:
     false, the default. If Spark does not call this one, it evaluates all filters itself.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", None))  # type: ignore[arg-type]
 
     def __init__(self, reader: LogsReader) -> None:
         self._reader = reader
@@ -57,7 +53,8 @@ class LogsReader(DataSourceReader):
         self.arrow = arrow_schema(schema)
         self.narrowed = Narrowed()
         self._backend = backend
-        vars(self)["pushFilters"] = _Pushdown(self)
+        if PUSHES_FILTERS:
+            vars(self)["pushFilters"] = _Pushdown(self)
 
     def narrowed_by(self, filters: Sequence[Filter]) -> list[Filter]:
         """Narrows the query by its filters and returns those that Spark must evaluate again: all of them if narrowing
@@ -110,11 +107,6 @@ class LogsReader(DataSourceReader):
                 yield with_schema(found, self.arrow)
         except ReadError as error:
             raise error.with_traceback(None) from None
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Returns the Arrow schema that Spark expects for the rows."""
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def with_schema(found: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

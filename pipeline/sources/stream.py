@@ -18,21 +18,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from .. import schemas
 from ..backend import Backend, Offsets, Piece, ReadError
 from ..offsets import positions
 from ..options import SourceOptions
+from ..spark_api import (
+    PASSES_START,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+    arrow_schema,
+)
 from ..streams import Limit, Position, Rules, Stream, offsets_of
-from .reader import BackendFactory, arrow_schema, with_schema
+from .reader import BackendFactory, with_schema
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +46,17 @@ Commit = Callable[[Offsets], None]
 
 
 def stream_reader(options: SourceOptions, backend: BackendFactory, schema: StructType) -> LogsStreamReader:
-    """Returns the reader of a streaming query."""
-    return LogsStreamReader(options, backend, schema)
+    """Returns the reader of a streaming query. Raises ReadError for a limit that Spark is too old for."""
+    if PASSES_START:
+        return LogsStreamReader(options, backend, schema)
+    limits = {
+        "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
+        "minOffsetsPerTrigger": options.min_offsets_per_trigger,
+    }
+    for name, value in limits.items():
+        if value is not None:
+            raise ReadError(f"{name} needs PySpark 4.2 or later: earlier ones pass no start of a batch to a source")
+    return UnlimitedStreamReader(options, backend, schema)
 
 
 class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -172,6 +183,34 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return work()
         except ReadError as error:
             raise error.with_traceback(None) from None
+
+
+class UnlimitedStreamReader(LogsStreamReader):
+    """The reader for PySpark before 4.2, which does not pass the start of a batch: it is the end of the last one.
+
+    After a restart that is not known before the first batch is planned, and the batch ends at the log ends of that
+    time.
+    """
+
+    def __init__(self, options: SourceOptions, backend: BackendFactory, schema: StructType) -> None:
+        super().__init__(options, backend, schema)
+        self._reached: Position | None = None
+
+    def initialOffset(self) -> Position:
+        """Returns the start of a query that has no checkpoint, or that died in its first batch."""
+        self._reached = super().initialOffset()
+        return self._reached
+
+    def latestOffset(self, start: Position | None = None, limit: ReadLimit | None = None) -> Position:
+        """Returns the end of the next batch."""
+        if self._reached is None:
+            return self._plainly(self._streaming().ends)
+        return super().latestOffset(self._reached, ReadAllAvailable())
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        """Returns one partition for each piece between two positions."""
+        self._reached = end
+        return super().partitions(start, end)
 
 
 class Group:

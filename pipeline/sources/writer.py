@@ -17,7 +17,7 @@ from hashlib import sha256
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ..sink.errors import SinkError
@@ -25,6 +25,7 @@ from ..sink.exactly_once import checked
 from ..sink.gathered_writes import send_rows, write_staged
 from ..sink.options import SinkOptions
 from ..sink.staged_rows import Place, Staged, folder, remove, stage, sweep
+from ..spark_api import DataSourceStreamArrowWriter
 
 __all__ = ["BatchWriter", "StagedBatchWriter", "StreamWriter", "batch_writer", "stream_writer"]
 

@@ -113,14 +113,15 @@ def _export(
 def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
     """Returns the decoding of JSON to the columns of a Spark schema, such as `id BIGINT, name STRING`. Raises
     ExportError."""
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
+
+    from ...spark_api import arrow_schema
 
     try:
         schema: Any = StructType.fromDDL(ddl)
     except Exception as error:
         raise ExportError(f"it is not a schema in Spark's DDL form: {str(error).partition(chr(10))[0]}") from error
-    return Decoding.json(to_arrow_schema(schema, timezone="UTC"), kind)
+    return Decoding.json(arrow_schema(schema), kind)
 
 
 def backend_of(

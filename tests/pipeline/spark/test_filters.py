@@ -9,7 +9,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.datasource import (
+
+from ottla.pipeline.backend import OffsetRange, TopicPartition
+from ottla.pipeline.filters import MAX_SPANS, Narrowed, column_of, narrow, narrow_batches
+from ottla.pipeline.spark_api import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -25,9 +28,6 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
-
-from ottla.pipeline.backend import OffsetRange, TopicPartition
-from ottla.pipeline.filters import MAX_SPANS, Narrowed, column_of, narrow, narrow_batches
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = (UTC, timezone(timedelta(hours=-7)), ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata"))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
-from pyspark.sql.datasource import EqualTo
 
 from ottla.broker.testing.embedded import Embedded
+from ottla.pipeline.spark_api import EqualTo
 from ottla_testing.oracle.stored_directories import DIRECTORIES, INTERNAL, RELEASES, stored
 from ottla_testing.pipeline.read_samples import FORMATS, Row, by_aiokafka
 from ottla_testing.pipeline.read_through import as_rows, rows

@@ -11,24 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    Not,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.backend import DataLoss, ReadError
 from ottla.pipeline.filters import Narrowed
 from ottla.pipeline.offsets import OptionError
 from ottla.pipeline.readers.columns import BATCH_COLUMNS, FIELDS
+from ottla.pipeline.spark_api import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
 from ottla.protocol.records import formats
 from ottla_testing.pipeline.read_samples import (
     BATCHES,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import CaseInsensitiveDict, Filter
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.filters import column_of, holds
@@ -17,6 +17,7 @@ from ottla.pipeline.sources.log import LogSource
 from ottla.pipeline.sources.reader import LogsReader
 from ottla.pipeline.sources.source import LogsSource
 from ottla.pipeline.sources.wire import WireSource
+from ottla.pipeline.spark_api import Filter
 from ottla_testing.pipeline.read_samples import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,7 +32,7 @@ def planned(
     source = SOURCES[name](CaseInsensitiveDict({key: str(value) for key, value in options.items()}))
     source = pickle.loads(pickle.dumps(source))
     reader: Any = source.reader(schema or source.schema())
-    again = list(reader.pushFilters(list(filters)))
+    again = list(reader.narrowed_by(list(filters)))
     return reader, list(reader.partitions()), again
 
 
