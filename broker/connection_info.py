@@ -37,15 +37,21 @@ class ConnectionInfo:
     sasl: SaslSession | None = field(default=None, compare=False, repr=False)
     on_lost: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def known_principal(self) -> str | None:
+        """The principal; None for a client that is anonymous, or not authenticated yet."""
+        return None if self.principal == ANONYMOUS else self.principal
+
     def log_fields(self) -> dict[str, Any]:
-        """Returns the connection's fields for a log line: the client's address, the listener, the client id and the
-        client library with its version as far as requests have named them (KIP-511).
+        """Returns the connection's fields for a log line: the client's address, the listener, the principal once there
+        is one, the client id and the client library with its version as far as requests have named them (KIP-511).
         """
         library = self.library
         fields = {
             "client": self.client_host,
             "port": self.client_port,
             "listener": self.listener,
+            "principal": self.known_principal,
             "client_id": self.client_id,
             "library": library.software_name,
             "library_version": library.software_version,

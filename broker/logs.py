@@ -185,6 +185,10 @@ class HandledConnection(Protocol):
 
     @property
     def number(self) -> int: ...
+    @property
+    def principal(self) -> str | None:
+        """None until the client has one."""
+        ...
 
 
 class _Named(Protocol):
@@ -230,6 +234,8 @@ class Handling:
         if self.connection is None:
             return {}
         found: dict[str, Any] = {"connection": self.connection.number}
+        if (principal := self.connection.principal) is not None:
+            found["principal"] = principal
         if (call := self.call) is not None:
             found |= {
                 "api": call.route.name,

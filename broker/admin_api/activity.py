@@ -38,7 +38,8 @@ ClientKey = tuple[str, str | None, str | None, str | None]
 @dataclass(slots=True, eq=False)
 class ClientActivity:
     """All connections of one listener with the same client id and client library. `client_id` is None for clients
-    without one, and for all clients beyond CLIENTS_MAX. `hosts` are those of the connections that are open now."""
+    without one, and for all clients beyond CLIENTS_MAX. `hosts` and `principals` are those of the connections that are
+    open now."""
 
     listener: str
     client_id: str | None
@@ -49,6 +50,7 @@ class ClientActivity:
     response_bytes: int = 0
     last_ns: int = 0
     hosts: Counter[str] = field(default_factory=Counter[str])
+    principals: Counter[str] = field(default_factory=Counter[str])
     apis: dict[int, int] = field(default_factory=dict[int, int])
     """The highest version of each API that it called, by API key."""
 
@@ -83,6 +85,7 @@ class _OpenConnection:
     client: ClientActivity | None = None
     library: ClientLibrary | None = None
     client_id: str | None = None
+    principal: str = ""
 
 
 class Activity:
@@ -115,7 +118,12 @@ class Activity:
         peer = exchange.peer
         connection = self._connections[peer.number]
         client = connection.client
-        if client is None or connection.library is not peer.library or connection.client_id != exchange.client_id:
+        if (
+            client is None
+            or connection.library is not peer.library
+            or connection.client_id != exchange.client_id
+            or connection.principal != exchange.principal
+        ):
             client = self._assign(connection, exchange)
         duration_ns = exchange.duration_ns
         client.requests += 1
@@ -167,14 +175,14 @@ class Activity:
         connection.library, connection.client_id = connection.peer.library, exchange.client_id
         client = connection.client = self._client(connection.library, exchange.client_id)
         client.hosts[connection.peer.client_host] += 1
+        connection.principal = exchange.principal
+        client.principals[connection.principal] += 1
         return client
 
     def _leave(self, connection: _OpenConnection) -> None:
         if connection.client is not None:
-            hosts, host = connection.client.hosts, connection.peer.client_host
-            hosts[host] -= 1
-            if hosts[host] <= 0:
-                del hosts[host]
+            _leave_one(connection.client.hosts, connection.peer.client_host)
+            _leave_one(connection.client.principals, connection.principal)
             connection.client = None
 
     def _client(self, library: ClientLibrary, client_id: str | None) -> ClientActivity:
@@ -236,6 +244,12 @@ class Activity:
         oldest = now_ns // SECOND_NS - SLOW_SECONDS
         while self._slow and self._slow[0][0] <= oldest:
             self._slow.popleft()
+
+
+def _leave_one(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if counts[name] <= 0:
+        del counts[name]
 
 
 def short(client_id: str | None) -> str | None:

@@ -397,6 +397,7 @@ def _client(client: ClientActivity, waiting: int, names: dict[int, str], now_ns:
         "software_version": client.software_version,
         "listener": client.listener,
         "hosts": sorted(client.hosts)[:NAMES_MAX],
+        "principals": sorted(client.principals)[:NAMES_MAX],
         "connections": client.connections,
         "waiting": waiting,
         "requests": client.requests,

@@ -84,6 +84,11 @@ class SeenRequest:
         return self.exchange.software_version
 
     @property
+    def principal(self) -> str:
+        """The principal of the connection when the request arrived, such as User:ann."""
+        return self.exchange.principal
+
+    @property
     def node(self) -> int:
         """The id of the node that received the request."""
         return self.exchange.peer.node_id

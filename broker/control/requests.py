@@ -125,6 +125,7 @@ def summary(seen: SeenRequest) -> dict[str, Any]:
         "client_id": exchange.client_id,
         "software": exchange.software_name,
         "software_version": exchange.software_version,
+        "principal": exchange.principal,
         "time_ms": exchange.time_ms,
         "duration_us": None if exchange.duration_ns < 0 else exchange.duration_ns // 1000,
         "ending": seen.ending,

@@ -361,6 +361,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
 
+    @property
+    def principal(self) -> str | None:
+        """The client's principal; None until it has one."""
+        return self._info.known_principal
+
     def identify(self, principal: str) -> None:
         """Sets the principal that a certificate proves; with SASL it is that of the login."""
         if self._session is None:
@@ -815,7 +820,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _seen(self, tap: Tap, frame: memoryview) -> Exchange:
         peer = self._peer or self._known(tap)
-        return tap.begun(peer, frame, self.shared.broker.clock.now_ms())
+        return tap.begun(peer, frame, self.shared.broker.clock.now_ms(), self._info.principal)
 
     def _left(self, exchange: Exchange, parts: list[Any]) -> None:
         """Reports a response to subscribers as it is sent; a connection that is being closed sends none."""

@@ -175,6 +175,7 @@ class Conversion:
         exchange = exchange_of(
             event.number, self._peer(event), event.time_ms, self._since_1970_ns(event.time_ms, event.begun_ns), frame
         )
+        exchange.principal = event.principal
         self._pending[exchange.number] = exchange
         if not self.output.put(exchange.peer, self._writer.begun(exchange), self._time_ms):
             del self._pending[exchange.number]

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ...protocol.frozen import frozen, slotted
 from ...protocol.narrowing import is_dict
 from ..metrics.client_ledger import ClientLibrary
+from ..security.authorizer import ANONYMOUS
 
 
 @frozen
@@ -117,6 +118,7 @@ class Exchange:
     frames, headers first. Both are None if they were not kept; `response` is also None if there is none. The sizes are
     those on the wire, whether or not the frame was kept. `duration_ns` is the time until the response was sent, -1
     before. `fault` names the fault rules that fired. `produced` describes a Produce request whose frame was not kept.
+    `principal` is that of the connection when the request arrived, "Type:name".
     """
 
     number: int
@@ -136,6 +138,7 @@ class Exchange:
     reason: str = ""
     fault: str | None = None
     produced: Produced | None = None
+    principal: str = ANONYMOUS
 
     @property
     def software_name(self) -> str | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from ...protocol.apis import apis
 from ...protocol.narrowing import is_dict
+from ..security.authorizer import ANONYMOUS
 from .decoding import encoded, request_plain, response_plain
 from .exchange import Ending, Exchange, Peer, Recording, library_of, peer_facts, peer_of
 
@@ -62,6 +63,7 @@ class JsonWriter:
             "client_id": exchange.client_id,
             "software_name": exchange.software_name,
             "software_version": exchange.software_version,
+            "principal": exchange.principal,
             "request_bytes": exchange.request_bytes,
             "response_bytes": exchange.response_bytes,
             "ending": exchange.ending.value,
@@ -105,6 +107,7 @@ class _Exchange(msgspec.Struct):
     response: dict[str, Any] | None
     fault: str | None = None
     since_ns: int | None = None
+    principal: str = ANONYMOUS
 
 
 class JsonReader:
@@ -172,6 +175,7 @@ class JsonReader:
             line.ending,
             line.reason,
             line.fault,
+            principal=line.principal,
         )
         self.recording.exchanges.append(exchange)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..config.record_options import FORMER, LEAST_BYTES, RecordOptions
+from ..security.authorizer import ANONYMOUS
 from .exchange import Buffer, Ending, Exchange
 
 RAW = ".raw"  # after the name of the recording
@@ -54,6 +55,7 @@ class Begun(msgspec.Struct, array_like=True, tag=2):
     facts: msgspec.Raw
     time_ms: int
     begun_ns: int
+    principal: str = ANONYMOUS
 
 
 class Ended(msgspec.Struct, array_like=True, tag=3):

@@ -309,7 +309,8 @@ class _Recording:
         connection = exchange.peer.number
         facts = self._facts.get(connection)
         if facts is not None and len(data) < self._event_bytes_max:
-            event = Begun(self._place, exchange.number, connection, facts, exchange.time_ms, exchange.begun_ns)
+            times = exchange.time_ms, exchange.begun_ns
+            event = Begun(self._place, exchange.number, connection, facts, *times, exchange.principal)
             if self._writer.put(event, (data,)):
                 self._open.add(exchange.number)
                 return

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.api_key import ApiKey
 from ...protocol.named import NamedTuple
 from ..logs import get_logger
+from ..security.authorizer import ANONYMOUS
 from .exchange import Ending, Exchange, Peer, Sink, exchange_of
 
 if TYPE_CHECKING:
     from ..connection_info import ConnectionInfo
 
+PRINCIPAL_MAX = 256
 _PRODUCE = int(ApiKey.PRODUCE)
 _RESPONDED = Ending.RESPONDED  # looking it up in the enum takes longer than the rest of its line
 
@@ -92,7 +94,7 @@ class Tap:
         self._peers.pop(peer.number, None)
         self._report("closed", peer, self._sinks)
 
-    def begun(self, peer: Peer, frame: memoryview, now_ms: int) -> Exchange:
+    def begun(self, peer: Peer, frame: memoryview, now_ms: int, principal: str = ANONYMOUS) -> Exchange:
         """Reports a request. Copies the frame if a subscriber wants it: its buffer is used again afterwards."""
         number = self._last_exchange = self._last_exchange + 1
         if self._kept_max is None or len(frame) <= self._kept_max:
@@ -103,6 +105,7 @@ class Tap:
                 from .decoding import produced_by  # not at the top: only needed with subscribers
 
                 exchange.produced = produced_by(frame)
+        exchange.principal = principal if len(principal) <= PRINCIPAL_MAX else principal[:PRINCIPAL_MAX]
         for sink in self._sinks:
             try:
                 sink.begun(exchange, frame)

@@ -202,6 +202,10 @@ def _software(row: Row) -> str:
     return text(" ".join(part for part in (row["software_name"], row["software_version"]) if part))
 
 
+def _principals(row: Row) -> list[str]:
+    return row.get("principals", [])  # a broker of an older version has none
+
+
 def _versions(row: Row) -> str:
     return text(" ".join(f"{api}:{version}" for api, version in row["apis"].items()))
 
@@ -221,9 +225,10 @@ CLIENTS = Tab(
         _number("IDLE", _of("idle_ms"), elapsed),
         _number("REQUESTS", _of("requests"), count, 4),
         Column("HOSTS", lambda row: row["hosts"], lambda row: text(", ".join(row["hosts"])), 5, False),
-        Column("VERSIONS", _versions, _versions, 6, False, is_flexible=True),
+        Column("PRINCIPALS", _principals, lambda row: text(", ".join(_principals(row))), 6, False, is_flexible=True),
+        Column("VERSIONS", _versions, _versions, 7, False, is_flexible=True),
     ),
-    lambda row: [row["client_id"], row["software_name"], *row["hosts"]],
+    lambda row: [row["client_id"], row["software_name"], *row["hosts"], *_principals(row)],
     "REQ/S",
 )
 

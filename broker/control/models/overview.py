@@ -87,6 +87,7 @@ class OverviewClient(Model):
     software_version: str | None
     listener: str
     hosts: Annotated[list[str], doc("some of those that are connected")]
+    principals: Annotated[list[str], doc("some of those that are connected; without a login User:ANONYMOUS")]
     connections: Count
     waiting: Annotated[Count, doc("requests without a response yet")]
     requests: Count

@@ -121,6 +121,7 @@ class _Seen(Model):
     client_id: str | None
     software: str | None
     software_version: str | None
+    principal: Annotated[str, doc("that of the connection when the request arrived, User:ANONYMOUS without one")]
     time_ms: Annotated[int, doc("milliseconds since 1970, by the broker's clock")]
     duration_us: Annotated[int | None, doc("until the response was sent; null before")]
     ending: _Ending

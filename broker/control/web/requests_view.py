@@ -54,7 +54,7 @@ async def requests(request: PageRequest) -> Page:
             continue
         if client and not any(
             client.casefold() in (text or "").casefold()
-            for text in (one.client_id, one.software_name, one.peer.client_host)
+            for text in (one.client_id, one.software_name, one.peer.client_host, one.principal)
         ):
             continue
         if ending and one.ending.value != ending:

@@ -53,6 +53,23 @@ def done(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = E
     end(activity, one, duration_ns, ending)
 
 
+def test_principals_are_those_of_open_connections_since_their_login() -> None:
+    activity = Activity(lambda: 10 * SECOND)
+    first, second = peer("java"), peer("java")
+    for one in (first, second):
+        activity.opened(one)
+        done(activity, exchange(one, SECOND), 5)
+    (client,) = activity.clients
+    assert client.principals == {"User:ANONYMOUS": 2}
+    done(activity, exchange(first, SECOND, principal="User:ann"), 5)
+    assert client.principals == {"User:ANONYMOUS": 1, "User:ann": 1} and client.connections == 2
+    done(activity, exchange(first, SECOND, "other", principal="User:ann"), 5)
+    assert client.principals == {"User:ANONYMOUS": 1}
+    activity.closed(first)
+    activity.closed(second)
+    assert [dict(one.principals) for one in activity.clients] == [{}, {}]
+
+
 def test_clients_are_distinguished_and_counted() -> None:
     activity = Activity(lambda: 10 * SECOND)
     first, second, silent = peer("java"), peer("java", "10.0.0.2"), peer()

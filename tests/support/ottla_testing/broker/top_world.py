@@ -55,7 +55,7 @@ def producer(id: int, **more: Any) -> dict[str, Any]:
 def client(id: str | None, **more: Any) -> dict[str, Any]:
     result = dict.fromkeys(models.OverviewClient.__struct_fields__, 0)
     result |= {"client_id": id, "software_name": "java", "software_version": "3", "listener": "PLAINTEXT"}
-    return result | {"hosts": ["10.0.0.1"], "apis": {"Produce": 9}} | more
+    return result | {"hosts": ["10.0.0.1"], "principals": ["User:ann"], "apis": {"Produce": 9}} | more
 
 
 def slow(number: int, **more: Any) -> dict[str, Any]:
