@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition, Wanted
+from ottla.pipeline.jobs.audit.rules import Rules, check, evaluated, items
 from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.pipeline.jobs.audit.tasks import Packed, SegmentItem, look_over
 from ottla.pipeline.jobs.census import plan as census
@@ -159,6 +160,15 @@ def test_audit_of_objects_equals_files(directory: Path, store: ObjectServer) -> 
     there = Audit([url], store_conf=store.conf).report(as_tasks, now_ms=NOW_MS).to_json()
     here = Audit([str(directory)]).report(as_tasks, now_ms=NOW_MS).to_json()
     assert there.replace(url, str(directory)) == here and '"topic": "transactions"' in here
+
+
+def test_rules_of_objects_equal_files(directory: Path, store: ObjectServer) -> None:
+    url, made = f"s3://{BUCKET}/data", Rules.of(["key at least 1 GB", "header a required"])
+    found = []
+    for path, conf in ((url, store.conf), (str(directory), None)):
+        pieces = [pickle.loads(pickle.dumps(one)) for one in items(Audit([path], store_conf=conf).places(), made, conf)]
+        found.append(evaluated(made, [(one, check(one)) for one in pieces]))
+    assert found[0] == found[1] and all(result.broken for result in found[0].results)
 
 
 def as_tasks(items: Sequence[SegmentItem]) -> Iterator[tuple[SegmentItem, Packed]]:

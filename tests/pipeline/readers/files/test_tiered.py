@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition, Wanted
+from ottla.pipeline.jobs.audit.rules import Rules, evaluated
+from ottla.pipeline.jobs.audit.rules import check as check_rules
+from ottla.pipeline.jobs.audit.rules import items as rule_items
 from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.pipeline.jobs.audit.tasks import look_over
 from ottla.pipeline.jobs.census import plan as census
@@ -261,6 +264,11 @@ def test_census_and_audit_include_remote_segments() -> None:
 
     report = json.loads(Audit([path]).report(tasks, now_ms=2_000_000_000_000).to_json())
     assert report["sound"]
+    rules = Rules.of(["tiered: value required"])
+    pieces = [one for one in rule_items(Audit([path]).places(), rules) if one.label == "tiered-0"]
+    (found,) = evaluated(rules, [(one, check_rules(one)) for one in pieces]).results
+    plain = merge([count(piece) for piece in plan.pieces if (piece.topic, piece.partition) == ("tiered", 0)])
+    assert found.records == sum(amount.records for amount in plain.formats.values()) > 0
     remote = sum(len(copies(TIERED, index).keys() - range(FIRST_LOCAL, 210)) for index in range(2))
     assert remote == 8 and report["segments"] == len(list((TIERED / "local").glob("*/*.log"))) + remote
 
