@@ -96,6 +96,23 @@ def test_serve_imports_nothing_that_it_may_not_need(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_serve_imports_what_explains_errors_after_its_start(tmp_path: Path) -> None:
+    """Once no more files can be opened, an import fails."""
+    program = (
+        "import sys\nfrom ottla.broker import main\nfrom ottla.tools import serve\n"
+        "def shown(): print(sorted({'ottla.protocol.layouts', 'structlog'} & set(sys.modules)), flush=True)\n"
+        "def ready(running): running.state.loop.call_later(main.COMPLETED_AFTER_S + 0.1, shown)\n"
+        f"serve.serve({list(FLAGS)}, ready)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+    assert lines[1] == "['ottla.protocol.layouts', 'structlog']\n"
+
+
+@pytest.mark.process
 def test_used_control_port_is_refused_before_data_is_opened(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
