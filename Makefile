@@ -105,7 +105,7 @@ $(SPARK_CLASSES): $(STAMP)
 # Another release of PySpark, before the packages of .venv; 4.0.0 is the oldest one. It takes none of CI's time.
 SPARK ?= 4.0.0
 SPARK_VENV := .venv-spark-$(SPARK)
-OTHER_RELEASE := release_checks.py test_releases.py test_filters.py test_read_batch.py test_sink.py test_jobs.py test_export.py
+OTHER_RELEASE := release_checks.py test_releases.py test_filters.py test_read_batch.py test_scan.py test_sink.py test_jobs.py test_export.py
 # Pushdown, and sockets that PySpark 4.0 leaves open.
 NOT_BEFORE_4_1 := -k "not filters_skip_files"
 LEFT_OPEN := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
