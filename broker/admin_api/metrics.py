@@ -20,7 +20,9 @@ from ..groups.share.state import GroupState as ShareState
 from ..groups.streams.state import GroupState as StreamsState
 from ..metrics.errors import name_of
 from ..metrics.families import BY_NAME
+from ..recording.tap import PRINCIPAL_MAX
 from ..replica.assignment import NO_LEADER
+from ..security.authorizer import ANONYMOUS
 from ..share.values import AcknowledgeType
 from ..version import own_version
 
@@ -219,14 +221,18 @@ def _log(rows: Rows, topic: Topic, partition: Partition) -> int:
 async def _connections(rows: Rows, running: Running, metrics: RequestMetrics) -> None:
     waiting: Counter[str] = Counter(dict.fromkeys((api.name for api in metrics.apis.values()), 0))
     by_client: Counter[Labels] = Counter()
+    by_principal: Counter[Labels] = Counter()
     for connection in list(running.connections.open):
         if connection.waiting is not None:
             waiting[connection.waiting] += 1
         library = connection.library
         by_client[connection.listener, library.software_name or "", library.software_version or ""] += 1
+        by_principal[connection.listener, (connection.principal or ANONYMOUS)[:PRINCIPAL_MAX]] += 1
         await rows.pause()
     for labels, count in by_client.items():
         rows.add("kafka_server_socket_server_metrics_connections", count, *labels)
+    for labels, count in by_principal.items():
+        rows.add("ottla_principal_connections", count, *labels)
     purgatories = Counter(dict.fromkeys(PURGATORIES.values(), 0))
     for name, count in waiting.items():
         rows.add("ottla_requests_waiting", count, name)

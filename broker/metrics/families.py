@@ -60,6 +60,7 @@ FAMILIES = (
     ),
     Family(_REQUESTS + "requestbytes", SUMMARY, ("request",), "Bytes of requests, without the 4 bytes of the size."),
     Family("ottla_response_bytes", SUMMARY, ("request",), "Bytes of responses, without the 4 bytes of the size."),
+    Family("ottla_principal_connections", GAUGE, ("listener", "principal"), "Open connections, by principal."),
     Family("ottla_requests_waiting", GAUGE, ("request",), "Requests in progress: no response yet."),
     Family(
         "kafka_server_delayedoperationpurgatory_purgatorysize",

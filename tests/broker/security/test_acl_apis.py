@@ -16,11 +16,13 @@ import pytest
 
 from ottla.broker import Embedded
 from ottla.broker.security.acls import Acl, AclFilter
+from ottla.protocol.acls import AclOperation
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
+from ottla_testing.broker.delegating import SECURED, logged_in
 from ottla_testing.broker.dumping import runner
-from ottla_testing.broker.harness import COMMAND, Broker, Client, Closed, running
+from ottla_testing.broker.harness import COMMAND, Broker, Client, Closed, fetch, only, produce, records, running
 from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
@@ -414,6 +416,34 @@ async def test_snapshot_includes_acls() -> None:
         assert await there() == {T}
         await asyncio.to_thread(broker.reset)
         assert await there() == set()
+
+
+async def test_revoked_rule_takes_effect_with_the_next_request(tmp_path: Path) -> None:
+    """Also in fetch sessions that have begun before, and for requests that repeat earlier ones."""
+    more: dict[str, Any] = {**SECURED}
+    async with served(tmp_path, **more) as broker:
+        await broker.topic("t")
+        admin, ann = await broker.client(), await logged_in(broker)
+        operations = int(AclOperation.READ), int(AclOperation.WRITE)
+        rules = [Acl(2, "t", 3, "User:ann", "*", operation, 3) for operation in operations]
+        assert await create(admin, *rules) == [OK, OK]
+        begun = await ann.call(fetch(("t", 0, 0), session_epoch=0), 12)
+        assert only(begun).error_code == 0 and begun.session_id
+        epoch = 0
+        for allowed in (True, False, True, False):
+            for _ in range(3):
+                epoch += 1
+                found = await ann.call(fetch(session_id=begun.session_id, session_epoch=epoch), 12)
+                assert found.error_code == 0
+                wanted = {29} if not allowed else {0}
+                assert {one.partitions[0].error_code for one in found.responses} <= wanted
+                assert found.responses or allowed, "an error is reported each time"
+                assert only(await ann.call(produce(records(b"v")), 9)).error_code in wanted
+            if allowed:
+                ((code, _, deleted),) = await delete(admin, AclFilter(1, None, 1, "User:ann", None, 1, 1))
+                assert (code, deleted) == (0, set(rules))
+            else:
+                assert await create(admin, *rules) == [OK, OK]
 
 
 async def test_host_decides_for_anonymous_clients(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Where principals are shown: requests in the buffer, recordings, clients of the overview, log lines."""
+"""Where principals are shown: requests in the buffer, recordings, clients of the overview, metrics,
+log lines."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.delegating import SECURED, logged_in
 from ottla_testing.broker.harness import running
+from ottla_testing.broker.metering import scraped
 from ottla_testing.each import each
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -70,11 +72,14 @@ async def test_log_lines_have_the_principal_once_there_is_one(tmp_path: Path, ev
     assert [one.get("principal") for one in closed] == ["User:ann", None]
 
 
-async def test_overview_has_the_principals_of_clients(tmp_path: Path) -> None:
+async def test_overview_and_metrics_have_the_principals_of_clients(tmp_path: Path) -> None:
     async with controlled(tmp_path, overrides=SECURED) as (broker, api):
         clients = [await logged_in(broker, user) for user in ("ann", "bob")] + [await broker.client()]
         for client in clients:
             await client.call(MetadataRequest(topics=[]), 9)
 
+        scrape = await scraped(api.url)
+        for listener, principal in (("PLAINTEXT", ANONYMOUS), ("SECURED", "User:ann"), ("SECURED", "User:bob")):
+            assert scrape.value("ottla_principal_connections", listener=listener, principal=principal) == 1
         found = (await api.call("GET", "/overview"))["clients"]
         assert [name for one in found for name in one["principals"]] == [ANONYMOUS, "User:ann", "User:bob"]
