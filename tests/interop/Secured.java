@@ -37,7 +37,7 @@ public class Secured {
         p.put("security.protocol", way[2]);
         p.put("default.api.timeout.ms", "20000");
         p.put("request.timeout.ms", "10000");
-        p.put("max.block.ms", "20000");
+        p.put("max.block.ms", "60000");
         p.put("ssl.truststore.type", "PEM");
         p.put("ssl.truststore.location", trusted);
         if (way[2].equals("SSL")) {
