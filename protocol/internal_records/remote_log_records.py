@@ -43,7 +43,7 @@ class RemoteLogSegmentMetadataRecord:
     event_timestamp_ms: Int64
     segment_leader_epochs: list[SegmentLeaderEpoch]
     segment_size_in_bytes: Int32
-    custom_metadata: Bytes | None
+    custom_metadata: Bytes | None = field(default=None)
     remote_log_segment_state: Int8
     txn_index_empty: Bool = field(default=False, tag=0)
 
@@ -60,7 +60,7 @@ class RemoteLogSegmentMetadataUpdateRecord:
     remote_log_segment_id: RemoteLogSegmentId
     broker_id: Int32
     event_timestamp_ms: Int64
-    custom_metadata: Bytes | None
+    custom_metadata: Bytes | None = field(default=None)
     remote_log_segment_state: Int8
 
 

@@ -254,6 +254,8 @@ UNCOVERED = (
             "PartitionRecord": "0-2",
             "PartitionChangeRecord": "0-2",
             "ProducerIdsRecord": "0",
+            "RemoteLogSegmentMetadataRecord": "0",
+            "RemoteLogSegmentMetadataUpdateRecord": "0",
             "RemoveAccessControlEntryRecord": "0",
             "RemoveTopicRecord": "0",
             "ShareGroupCurrentMemberAssignmentKey": "0",

@@ -23,7 +23,7 @@ from ottla_testing.storage.batches import FOLDER, GZIP, make, old, open_log, val
 from ottla_testing.storage.simulated_files import SimulatedFiles
 
 KAFKA = GOLDEN
-FOLDERS = sorted({path.parent for path in KAFKA.glob("**/*.log")})
+FOLDERS = sorted({path.parent for path in KAFKA.glob("**/*.log") if path.stem.isdigit()})
 
 
 def follower(files: SimulatedFiles, config: LogConfig | None = None, *, clean: bool = True) -> FollowerLog:

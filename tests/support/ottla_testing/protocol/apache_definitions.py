@@ -47,6 +47,7 @@ RECORDS = [
     "StreamsGroupTargetAssignmentMemberKey", "StreamsGroupTargetAssignmentMemberValue",
     "StreamsGroupCurrentMemberAssignmentKey", "StreamsGroupCurrentMemberAssignmentValue",
     "StreamsGroupTopologyKey", "StreamsGroupTopologyValue",
+    "RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataUpdateRecord",
 ]  # fmt: skip
 KRAFT_RECORDS = [
     "AbortTransactionRecord", "BeginTransactionRecord", "BrokerRegistrationChangeRecord", "ClearElrRecord",
