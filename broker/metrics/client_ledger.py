@@ -43,6 +43,7 @@ CLIENTS_MAX = 1_000
 ENTRIES_MAX = 10_000  # calls and formats of all named clients; this many take 20 ms to write
 CLIENT_CALLS_MAX = 300  # per client; more than the versions of all APIs
 CLIENT_FORMATS_MAX = 100
+CLIENT_PRINCIPALS_MAX = 100
 SEEN_MAX = 10_000  # entries remembered until the next tick, per client library
 TEXT_MAX = 200  # characters of a client id or library name; longer ones are truncated
 
@@ -81,7 +82,7 @@ class SeenClient:
 
     `client_id` is None for all clients beyond the limits together. `software_name` and `software_version` are None for
     clients that do not send them (ApiVersions below v3). `negotiates_versions`: the client sent ApiVersions, so it uses
-    the newest version that both sides support.
+    the newest version that both sides support. `principals` are those it was authenticated as, "Type:name".
     """
 
     client_id: str | None
@@ -91,6 +92,7 @@ class SeenClient:
     negotiates_versions: bool = False
     calls: dict[Call, CallUse] = field(default_factory=dict[Call, CallUse])
     produced: dict[Format, Use] = field(default_factory=dict[Format, Use])
+    principals: set[str] = field(default_factory=set[str])
 
     @property
     def last_seen_ms(self) -> int:
@@ -240,6 +242,20 @@ class ClientLedger:
     def note_refused(self, library: ClientLibrary, client_id: str, api_key: int, api_version: int) -> None:
         """Records a request whose connection is closed because its API or version is not served."""
         self._note(library, client_id, api_key, api_version, True)
+
+    def note_principal(self, library: ClientLibrary, client_id: str, principal: str) -> None:
+        """Records who a client is authenticated as, after a request of it was recorded."""
+        clients = self.seen.clients
+        own = (library.listener, library.software_name, library.software_version, _cut(client_id), False)
+        client = clients.get(own) or clients.get((library.listener, None, None, None, library.negotiates_versions))
+        name = _cut(principal)
+        if client is None or name is None or name in client.principals:
+            return
+        if len(client.principals) >= CLIENT_PRINCIPALS_MAX:
+            self._incomplete()
+            return
+        client.principals.add(name)
+        self._news = True
 
     def note_records(
         self, library: ClientLibrary, client_id: str, api_version: int, records: bytes | bytearray | memoryview
@@ -432,6 +448,7 @@ def _client_value(client: SeenClient) -> dict[str, Any]:
             }
             for (version, magic, codec), use in client.produced.items()
         ],
+        "principals": sorted(client.principals),
     }
 
 
@@ -480,6 +497,10 @@ def from_bytes(data: bytes) -> Seen:
         for format in _list(entry, "produced"):
             key = _fields(format, _FORMAT_KEY, "a format")
             client.produced[key[0], key[1], key[2]] = Use(*_fields(format, _USE_FIELDS, "a format"))
+        for principal in _list(entry, "principals") if "principals" in entry else ():  # older files have none
+            if not isinstance(principal, str):
+                raise DamagedFile("a client: a principal is no text")
+            client.principals.add(principal)
         seen.add(client)
     return seen
 

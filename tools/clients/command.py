@@ -136,6 +136,7 @@ def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
             ("writes", _writes(client)),
             ("reads", _reads(client)),
             ("refused here", _calls(client, refused=True)),
+            ("authenticated as", [_text(principal) for principal in sorted(client.principals)]),
         ):
             if items:
                 write(f"  {title}: {'; '.join(items)}\n")
@@ -187,6 +188,7 @@ def _client_report(client: SeenClient, found: Sequence[Verdict]) -> dict[str, An
         "software_version": client.software_version,
         "listener": client.listener,
         "asks_versions": client.negotiates_versions,
+        "principals": sorted(client.principals),
         "first_seen_ms": client.first_seen_ms,
         "last_seen_ms": client.last_seen_ms,
         "calls": [

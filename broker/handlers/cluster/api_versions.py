@@ -43,6 +43,8 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
         request.client_software_name,
         request.client_software_version,
     )
+    if (principal := connection_info.known_principal) is not None:  # by its certificate
+        context.broker.clients.note_principal(connection_info.library, context.client_id, principal)
     features = context.broker.features
     finalized = [
         Finalized(name=name, max_version_level=level, min_version_level=level)

@@ -34,6 +34,8 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestCo
     if session.principal is not None:
         context.connection_info.principal = session.principal
         context.connection_info.token_authenticated = session.token_authenticated
+        library = context.connection_info.library
+        context.broker.clients.note_principal(library, context.client_id, session.principal)
     return SaslAuthenticateResponse(
         error_code=ErrorCode.NONE,
         error_message="" if context.broker.profile.behaviour.sasl_text else None,

@@ -19,6 +19,7 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.logs import get_logger
 from ottla.broker.metrics import client_ledger
 from ottla.broker.metrics.client_ledger import (
+    CLIENT_PRINCIPALS_MAX,
     DAMAGED_SUFFIX,
     FILE_NAME,
     LAST_SEEN_WRITE_MS,
@@ -558,7 +559,36 @@ seen_clients = st.builds(
     st.booleans(),
     st.dictionaries(st.tuples(keys, keys), uses, max_size=3),
     st.dictionaries(st.tuples(keys, st.integers(0, 2), st.integers(0, 7)), st.builds(Use, times, times), max_size=3),
+    st.sets(texts, max_size=3),
 )
+
+
+def test_principals_are_kept_up_to_a_number(tmp_path: Path) -> None:
+    kept = ledger(tmp_path)
+    library = kept.library("L", "java", "4.4.0", True)
+    kept.note_principal(library, "app", "User:early")  # nothing of this client was recorded yet
+    assert not kept.seen.clients
+    kept.note(library, "app", 3, 9)
+    for number in range(CLIENT_PRINCIPALS_MAX):
+        kept.note_principal(library, "app", f"User:{number}")
+        kept.note_principal(library, "app", f"User:{number}")
+    assert kept.seen.complete
+    with logged() as events:
+        kept.note_principal(library, "app", "User:one more")
+    assert not kept.seen.complete and len(events) == 1
+    kept.close()
+    (found,) = ledger(tmp_path).seen.clients.values()
+    assert found.principals == {f"User:{number}" for number in range(CLIENT_PRINCIPALS_MAX)}
+
+
+@pytest.mark.parametrize("principals", ["5", '["User:a", 5]', "null"])
+def test_principals_in_a_damaged_file(principals: str) -> None:
+    seen = Seen()
+    seen.add(SeenClient("app", "L", None, None))
+    data = to_bytes(seen)
+    assert from_bytes(data.replace(b',"principals":[]', b"")) == seen  # a file of an earlier version
+    with pytest.raises(DamagedFile):
+        from_bytes(data.replace(b'"principals":[]', b'"principals":' + principals.encode()))
 
 
 @given(st.lists(seen_clients, max_size=4), st.booleans(), times)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from ottla.broker import AsyncEmbedded, Embedded
 from ottla.broker.config.security.words import PROTOCOLS
 from ottla.broker.errors import ConfigError
+from ottla.broker.metrics.client_ledger import FILE_NAME, read
 from ottla.broker.releases.profiles import profile
 from ottla.broker.security.scram import Mechanism
 from ottla.broker.testing.client_settings import LIBRARIES, client_settings, properties
@@ -25,6 +26,7 @@ from ottla.client import Consumer, KafkaError, Producer
 from ottla.protocol.internal_records.metadata_records import UserScramCredentialRecord
 from ottla.protocol.security.oauthbearer import json_object, sections
 from ottla.storage.format.file_names import SECURITY_FILES
+from ottla.storage.io.files import DiskFiles
 from ottla_testing.each import each
 
 SASL = ["sasl_plaintext", "sasl_ssl"]
@@ -192,6 +194,16 @@ async def test_token_that_has_expired_is_refused() -> None:
         with pytest.raises(KafkaError, match=r"invalid_token"):
             async with Producer.from_config(settings) as producer:
                 await producer.send_and_wait("orders", b"bread")
+
+
+@each("word", ["sasl_plaintext", "oauth_plaintext", "mtls"])
+async def test_clients_are_recorded_with_their_principals(word: str, tmp_path: Path) -> None:
+    async with AsyncEmbedded(security=word, data_dir=tmp_path / word) as broker:
+        async with Producer.from_config(broker.client_settings("ottla")) as producer:
+            await producer.send_and_wait("orders", b"bread")
+        made_by = {one.principal for one in await broker.requests(api="Produce")}
+    found = read(DiskFiles(), str(tmp_path / word / FILE_NAME)).clients.values()
+    assert len(made_by) == 1 and {name for one in found for name in one.principals} == made_by
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:

@@ -256,6 +256,16 @@ def test_json_of_clients(tmp_path: Path, run: Run) -> None:
     assert code == 0 and json.loads(out)["release"] is None and json.loads(out)["failures"] is None
 
 
+def test_principals_are_printed(tmp_path: Path, run: Run) -> None:
+    one = client((PRODUCE, 9))
+    one.principals |= {"User:bob", "User:CN=al\x1bice"}
+    write(tmp_path, one)
+    _, out, _ = run(tmp_path)
+    assert "  authenticated as: User:CN=al\\x1bice; User:bob\n" in out
+    _, out, _ = run(tmp_path, "--json")
+    assert json.loads(out)["clients"][0]["principals"] == ["User:CN=al\x1bice", "User:bob"]
+
+
 def test_no_clients_yet(tmp_path: Path, run: Run) -> None:
     write(tmp_path)
     code, out, _ = run(tmp_path, "--release", "4.0")
