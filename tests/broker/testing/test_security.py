@@ -206,6 +206,20 @@ async def test_clients_are_recorded_with_their_principals(word: str, tmp_path: P
     assert len(made_by) == 1 and {name for one in found for name in one.principals} == made_by
 
 
+@each("word", SASL)
+async def test_login_that_fails_once(word: str) -> None:
+    """As docs/guides/secure-tests.md has it."""
+    async with AsyncEmbedded(security=word) as broker:
+        settings = broker.client_settings("ottla")
+        await broker.faults.error("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", times=1)
+        with pytest.raises(KafkaError, match="SASL_AUTHENTICATION_FAILED"):
+            async with Producer.from_config(settings) as producer:
+                await producer.send_and_wait("orders", b"bread")
+        async with Producer.from_config(settings) as producer:
+            await producer.send_and_wait("orders", b"milk")
+        assert [one.value for one in await broker.records("orders")] == [b"milk"]
+
+
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     security = written("sasl_plaintext", tmp_path)
     for arguments, text in (
