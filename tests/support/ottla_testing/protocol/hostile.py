@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -96,7 +97,7 @@ def bad_lengths(length: Length) -> list[bytes]:
         return [bytes.fromhex(text) for text in BAD_VARINTS] + ([] if length.nullable else [b"\0"])
     bits = 8 * length.wire.size
     numbers = [-2, -(1 << (bits - 1)), (1 << (bits - 1)) - 1] + ([] if length.nullable else [-1])
-    return [length.wire.packer.pack(number) for number in numbers]
+    return [struct.pack(f">{length.wire.fmt}", number) for number in numbers]
 
 
 def bad_texts(layout: Group) -> Iterator[bytes]:
