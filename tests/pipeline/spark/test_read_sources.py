@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from ottla.pipeline.backend import DataLoss, ReadError
 from ottla.pipeline.filters import Narrowed
 from ottla.pipeline.offsets import OptionError
-from ottla.pipeline.readers.columns import BATCH_COLUMNS, FIELDS
+from ottla.pipeline.readers.columns import BATCH_COLUMNS, METADATA_COLUMNS, RECORD_COLUMNS
 from ottla.pipeline.spark_api import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
 from ottla.protocol.records import formats
 from ottla_testing.pipeline.read_samples import (
@@ -143,7 +143,7 @@ def test_starting_and_ending_options(directory: Path) -> None:
 def test_headers_metadata_and_columns_options(directory: Path) -> None:
     options = {"path": directory, "subscribe": "v2-lz4", "includeHeaders": "true", "metadata": "true"}
     found = rows("ottla_log", options)
-    assert list(found[0]) == list(FIELDS)
+    assert list(found[0]) == [*RECORD_COLUMNS, "headers", *METADATA_COLUMNS]
     assert found[0]["headers"] == [{"key": "h", "value": b"0"}, {"key": "h", "value": None}, {"key": "ü", "value": b""}]
     assert found[1]["headers"] is None
     assert (found[20]["magic"], found[20]["codec"], found[20]["batchOffset"], found[20]["crcOk"]) == (
