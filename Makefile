@@ -124,10 +124,10 @@ test-spark-release: $(SPARK_VENV)/installed ## sources, sinks and jobs with anot
 	$(IN_FOLDER) $(TEST_SCALE) $(SPARK_VENV)/bin/python -m pytest -q -n 0 $(LEFT_OPEN) $(if $(filter 4.0.%,$(SPARK)),$(NOT_BEFORE_4_1)) \
 	  $(or $(ARGS),$(addprefix $(SPARK_TESTS)/,$(OTHER_RELEASE)))
 
-# Three processes on two cores: tests with clients wait a third of their time. WITH_QUICK=1 adds the tests that only
+# Four processes on two cores: tests with clients and of histories mostly wait. WITH_QUICK=1 adds the tests that only
 # `make test` runs.
 test-rest: $(STAMP) clients
-	$(IN_FOLDER) $(WHOLE_SCALE) $(PYTEST) -q -n 3 $(WHOLE)
+	$(IN_FOLDER) $(WHOLE_SCALE) $(PYTEST) -q -n 4 $(WHOLE)
 
 # Pytest compiles the modules of tests in its own way; each of its processes would do it, and at the same time.
 test-modules: $(STAMP)

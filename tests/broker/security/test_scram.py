@@ -307,7 +307,7 @@ def test_random_changes_have_one_result_per_user_and_refused_ones_change_nothing
     assert {user: replayed.of(user) for user in before} == {user: credentials.of(user) for user in before}
 
 
-JAVA_SALT = re.compile(r"[0-9a-z]{24,26}")
+JAVA_SALT = re.compile(r"[0-9a-z]{20,26}")  # one in 2,000 has fewer than 24
 
 
 @pytest.mark.parametrize("made_by", ["nobody", "java", "librdkafka"])

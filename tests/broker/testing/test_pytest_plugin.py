@@ -74,7 +74,7 @@ def test_with(ottla_broker):
     assert outcome.code == 0, outcome.text
     (without,), (brought,) = outcome.notes
     assert without == ["ottla", "ottla.broker", "ottla.broker.testing", "ottla.broker.testing.pytest_plugin"]
-    assert {"ottla.broker.testing.embedded", "ottla.protocol.records.batch", "construct"} <= set(brought)
+    assert {"ottla.broker.testing.embedded", "ottla.protocol.records.batch"} <= set(brought)
 
 
 @pytest.mark.smoke
