@@ -226,6 +226,21 @@ def segment(
         yield from entries(source, check_crc=check_crc, open_wrappers=open_wrappers)
 
 
+def sound_records(path: str | os.PathLike[str], files: Files = INSPECTION_FILES) -> Iterator[formats.Record]:
+    """Yields the records of a segment, without those of control batches and of entries that are damaged or larger than
+    ENTRY_BYTES_MAX. Raises StorageError if it cannot be opened, OSError."""
+    with FileSource(path, files) as source:
+        for found in entries(source):
+            if isinstance(found, Damage) or not found.crc_ok or found.header.is_control:
+                continue
+            if found.size_bytes > ENTRY_BYTES_MAX:
+                continue
+            try:
+                yield from formats.records(source.read(found.position, found.size_bytes))
+            except (CorruptRecords, InvalidRecords, UnsupportedCodec):
+                continue
+
+
 def _min_bytes(magic: int) -> int:
     return MIN_BYTES[magic] if magic < len(MIN_BYTES) else 0
 

@@ -25,8 +25,6 @@ from ...protocol.internal_records.remote_log_records import (
     decode,
 )
 from ...protocol.primitives import ZERO_UUID
-from ...protocol.records import formats
-from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.format.partition_metadata import decode_id, encode_id, read_topic_id
@@ -217,14 +215,17 @@ class TieredTree(inspect.InspectionFiles):
         segments = [one for folder in folders if folder.topic == TOPIC for one in folder.segments]
         state = [(one.path, one.size_bytes) for one in segments]
         if self._recorded[0] != state:
-            self._recorded = state, self._read_records([path for path, _ in state])
+            try:
+                self._recorded = state, self._read_records([path for path, _ in state])
+            except StorageError as error:
+                raise OSError(errno.EIO, str(error), self._root) from error
         return self._recorded[1]
 
     def _read_records(self, paths: Sequence[str]) -> dict[bytes, Copy]:
         found: dict[bytes, Copy] = {}
-        for value in (value for path in paths for value in _values(path, self._local)):
+        for value in (one.value for path in paths for one in inspect.sound_records(path, self._local)):
             try:
-                record = decode(value)
+                record = None if value is None else decode(bytes(value))
             except MalformedMessage:
                 continue
             if isinstance(record, RemoteLogSegmentMetadataRecord):
@@ -266,19 +267,3 @@ def _of_lineage(found: Sequence[_Found], epochs: Mapping[int, tuple[int, int | N
 
 def _end(one: _Found) -> int:
     return -1 if one.copy is None else one.copy.record.end_offset
-
-
-def _values(path: str, files: Files) -> Iterator[bytes]:
-    """Yields the values of the records in a segment, up to the first damage."""
-    with inspect.FileSource(path, files) as source:
-        for found in inspect.entries(source):
-            if isinstance(found, inspect.Damage):
-                return
-            if not found.crc_ok or found.header.is_control:
-                continue
-            try:
-                for record in formats.records(source.read(found.position, found.size_bytes)):
-                    if record.value is not None:
-                        yield bytes(record.value)
-            except (CorruptRecords, InvalidRecords, UnsupportedCodec):
-                continue

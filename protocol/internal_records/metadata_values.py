@@ -6,7 +6,7 @@ encoding. Record versions are those of metadata.version 3.9-IV0, unless a record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..compiler import build, parse
@@ -73,8 +73,13 @@ def frame_of(value: bytes) -> tuple[int, int, int]:
 
 def decode(value: bytes) -> Any | None:
     """Returns the record of a value, or None for a type that Ottla does not use. Raises MalformedMessage."""
+    return decode_one_of(_CLASSES, value)
+
+
+def decode_one_of(classes: Mapping[int, type[Any]], value: bytes) -> Any | None:
+    """Returns the record of a value by its type, or None for a type without a class. Raises MalformedMessage."""
     key, version, position = frame_of(value)
-    cls = _CLASSES.get(key)
+    cls = classes.get(key)
     if cls is None:
         return None
     if version not in spec(cls).versions:

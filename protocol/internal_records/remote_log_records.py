@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compiler import parse
-from ..errors import MalformedMessage
 from ..primitives import Bool, Bytes, Int8, Int32, Int64, Text, Uuid
 from ..schema import field, group, message, spec
-from .metadata_values import frame_of
+from .metadata_values import decode_one_of
 
 TOPIC = "__remote_log_metadata"
 COPY_FINISHED = 1
@@ -71,10 +69,4 @@ _CLASSES: dict[int, type[Any]] = {
 
 def decode(value: bytes) -> RemoteLogSegmentMetadataRecord | RemoteLogSegmentMetadataUpdateRecord | None:
     """Returns the record of a value, or None for one that is about no copy of a segment. Raises MalformedMessage."""
-    key, version, position = frame_of(value)
-    cls = _CLASSES.get(key)
-    if cls is None:
-        return None
-    if version not in spec(cls).versions:
-        raise MalformedMessage(f"{cls.__name__} has version {version}")
-    return parse(cls, version, value, position)
+    return decode_one_of(_CLASSES, value)

@@ -14,8 +14,6 @@ from ....protocol.compiler import parse
 from ....protocol.errors import MalformedMessage
 from ....protocol.internal_records.transaction_records import TransactionLogKey, TransactionLogValue
 from ....protocol.limits import INT16_MAX
-from ....protocol.records import formats
-from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ....protocol.schema import spec
 from ....storage import inspect
 from ....storage.errors import StorageError
@@ -85,20 +83,8 @@ def _parsed(key: bytes, value: bytes | None) -> TransactionLogValue | None:
 def _records(folder: inspect.PartitionFolder) -> Iterator[tuple[bytes, bytes | None]]:
     for segment in folder.segments:
         try:
-            with inspect.FileSource(segment.path, files_of(segment.path)) as source:
-                for found in inspect.entries(source):
-                    if not isinstance(found, inspect.Damage):
-                        yield from _of_entry(source, found)
+            for record in inspect.sound_records(segment.path, files_of(segment.path)):
+                if record.key is not None:
+                    yield bytes(record.key), None if record.value is None else bytes(record.value)
         except (StorageError, OSError):
             continue  # reported by the audit of that partition
-
-
-def _of_entry(source: inspect.Source, found: inspect.BatchFacts) -> Iterator[tuple[bytes, bytes | None]]:
-    if not found.crc_ok or found.header.is_control or found.size_bytes > inspect.ENTRY_BYTES_MAX:
-        return
-    try:
-        for record in formats.records(source.read(found.position, found.size_bytes)):
-            if record.key is not None:
-                yield bytes(record.key), None if record.value is None else bytes(record.value)
-    except (CorruptRecords, InvalidRecords, UnsupportedCodec):
-        return

@@ -61,23 +61,17 @@ class Grown(NamedTuple):
     """Of the preparation: topics, connections, groups or members."""
 
 
-def processor_ns(peer: Peer) -> int:
-    """Returns the processor time of all threads of a broker."""
-    folder = Path(f"/proc/{peer.process.pid}/task")
-    return sum(int((one / "schedstat").read_text().split()[0]) for one in folder.iterdir())
-
-
 def in_turn(peer: Peer, requests: Sent) -> float:
     """Sends requests, WINDOW at a time, and returns the microseconds of processor time of each."""
     count = 0
-    before_ns = processor_ns(peer)
+    before = peer.cpu_seconds()
     while window := list(itertools.islice(requests, WINDOW)):
         for connection, request in window:
             connection.socket.sendall(request)
         for connection, _ in window:
             connection.receive()
         count += len(window)
-    return (processor_ns(peer) - before_ns) / count / 1000
+    return (peer.cpu_seconds() - before) / count * 1e6
 
 
 def repeated(requests: Sequence[tuple[Connection, bytes]]) -> Sent:
