@@ -34,7 +34,7 @@ ACKS = {"all": -1}
 CODECS = tuple(CODEC_NAMES.values())
 ENDINGS = tuple(map(str, Ending))
 
-WHICH = ("api", "client_id", "software", "node", "topic", "since")
+WHICH = ("api", "client_id", "software", "principal", "node", "topic", "since")
 OF_PRODUCE = ("acks", "codec", "idempotent", "transactional", "magic")
 HOW = ("version", "min_version", "max_version", *OF_PRODUCE, "error", "ending", "fields")
 HOW_MANY = ("count", "min_count", "max_count", "none")
@@ -44,8 +44,8 @@ WORDS = (*WHICH, *HOW, *HOW_MANY)
 class Words(TypedDict, total=False):
     """The words of an expectation.
 
-    Words that select requests: `api` (Kafka's name, or several names), `client_id`, `software` and `topic` (in these
-    `*` and `?` are wildcards), `node`, and `since`, a mark.
+    Words that select requests: `api` (Kafka's name, or several names), `client_id`, `software`, `principal` (such as
+    "User:ann") and `topic` (in these `*` and `?` are wildcards), `node`, and `since`, a mark.
 
     Conditions on each selected request: `version`, `min_version` and `max_version`; of Produce requests `acks`, the
     `codec` of all batches ("none" if uncompressed), `idempotent`, `transactional`, and the `magic` of the message
@@ -60,6 +60,7 @@ class Words(TypedDict, total=False):
     api: str | Collection[str]
     client_id: str
     software: str
+    principal: str
     node: int
     topic: str
     since: int
@@ -86,6 +87,7 @@ class Which(NamedTuple):
     keys: frozenset[int] | None = None
     client_id: str | None = None
     software: str | None = None
+    principal: str | None = None
     node: int | None = None
     topic: str | None = None
     since: int = 1
@@ -96,12 +98,13 @@ class Which(NamedTuple):
         api: str | Collection[str] | None = None,
         client_id: str | None = None,
         software: str | None = None,
+        principal: str | None = None,
         node: int | None = None,
         topic: str | None = None,
         since: int | None = None,
     ) -> Which:
         """Returns the selection that these words describe. Raises ValueError, TypeError."""
-        texts: dict[str, Any] = {"client_id": client_id, "software": software, "topic": topic}
+        texts: dict[str, Any] = {"client_id": client_id, "software": software, "principal": principal, "topic": topic}
         for name, text in texts.items():
             if text is not None and not isinstance(text, str):
                 raise TypeError(f"{name} is a str, not {text!r}")
@@ -109,6 +112,7 @@ class Which(NamedTuple):
             None if api is None else frozenset(map(_api_key, [api] if isinstance(api, str) else api)),
             client_id,
             software,
+            principal,
             None if node is None else _whole("node", node),
             topic,
             1 if since is None else _whole("since", since),
@@ -122,6 +126,7 @@ class Which(NamedTuple):
             and (self.node is None or seen.node == self.node)
             and _matches(self.client_id, seen.client_id)
             and _matches(self.software, seen.software)
+            and _matches(self.principal, seen.principal)
             and (self.topic is None or any(fnmatchcase(topic, self.topic) for topic in seen.topics))
         )
 
@@ -134,6 +139,8 @@ class Which(NamedTuple):
             found.append(f"of client {self.client_id!r}")
         if self.software is not None:
             found.append(f"by {self.software!r}")
+        if self.principal is not None:
+            found.append(f"as {self.principal!r}")
         if self.node is not None:
             found.append(f"to node {self.node}")
         if self.topic is not None:
@@ -529,6 +536,7 @@ def _near(which: Which, seen: Sequence[SeenRequest]) -> list[str]:
     looks: list[tuple[str, Which, Callable[[SeenRequest], Any]]] = [
         ("of other clients", which._replace(client_id=None), lambda one: repr(one.client_id)),
         ("by other software", which._replace(software=None), lambda one: repr(one.software)),
+        ("as other principals", which._replace(principal=None), lambda one: one.principal),
         ("to other nodes", which._replace(node=None), lambda one: f"node {one.node}"),
         ("for other topics", which._replace(topic=None), lambda one: _listed(one.topics) or "no topic"),
         ("of other APIs", which._replace(keys=None), lambda one: one.api),

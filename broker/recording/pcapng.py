@@ -2,9 +2,9 @@
 
 Each connection is one TCP stream with a handshake, correct sequence numbers and checksums, and an end; each frame
 begins a segment of its own. Facts that the wire does not carry are JSON in comments: the recording's first line at the
-section's head, a connection's facts at its SYN, the number of an exchange at its request, and at a bare acknowledgement
-how a request without a response ended. Times are in nanoseconds. dpkt makes and parses packets and blocks; it lacks the
-statistics block, which counts dropped exchanges.
+section's head, a connection's facts at its SYN, the number of an exchange and its principal (unless User:ANONYMOUS) at
+its request, and at a bare acknowledgement how a request without a response ended. Times are in nanoseconds. dpkt makes
+and parses packets and blocks; it lacks the statistics block, which counts dropped exchanges.
 
 Sources: draft-ietf-opsawg-pcapng, RFC 791, RFC 8200, RFC 9293.
 """
@@ -22,6 +22,7 @@ import dpkt  # type: ignore[reportMissingTypeStubs]  # it has no types: everythi
 
 from ...protocol.api_key import ApiKey
 from ...protocol.narrowing import is_dict
+from ..security.authorizer import ANONYMOUS
 from .decoding import request_value
 from .exchange import Ending, Exchange, Peer, Recording, exchange_of, library_of, peer_facts, peer_of
 from .redaction import without_contents
@@ -143,7 +144,10 @@ class PcapngWriter:
 
     def begun(self, exchange: Exchange) -> bytes:
         """Returns the segments of a request."""
-        return self._frame(exchange, CLIENT, exchange.begun_ns, exchange.request or b"", {"exchange": exchange.number})
+        comment: dict[str, Any] = {"exchange": exchange.number}
+        if exchange.principal != ANONYMOUS:
+            comment["principal"] = exchange.principal
+        return self._frame(exchange, CLIENT, exchange.begun_ns, exchange.request or b"", comment)
 
     def ended(self, exchange: Exchange) -> bytes:
         """Returns the segments of a response, or a bare acknowledgement if there is none. The size field of a response
@@ -332,6 +336,7 @@ class PcapngReader:
         if "exchange" in flow.comment:
             number = int(flow.comment["exchange"])
             exchange = exchange_of(number, flow.peer, flow.time_ns // 1_000_000, flow.time_ns, frame)
+            exchange.principal = str(flow.comment.get("principal", ANONYMOUS))
             flow.waiting[number] = exchange
             self.recording.exchanges.append(exchange)
 

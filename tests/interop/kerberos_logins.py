@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from apache_kafka import RELEASES, Kafka, free_port
 from own_logins import exchange, refused
-from secured import java_command, outcomes
+from secured import SESSION_MS, Server, java_command, outcomes, over_restarts, with_renewals
 from side_by_side import RawClient, frame
 
 from ottla.client import Admin, ClientError
@@ -35,6 +35,7 @@ from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java
 from ottla_testing.kdc import REALM, Kdc, missing_programs
 
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+LISTENERS = ("PLAINTEXT", *PROTOCOLS)
 BROKER, OTHER = "kafka/localhost", "http/localhost"
 CLIENTS = ("ann", "app/one", "web/one", "bad/one", "a/b/c")
 RULES = (
@@ -44,7 +45,7 @@ RULES = (
     "DEFAULT",
 )
 LIBRARIES = ("kafka-python", "aiokafka")
-JAVA = ("2.8.2", "4.3.1", "4.4.0")
+JAVA = ("2.8.2", "3.9.1", "4.3.1", "4.4.0")
 BESIDE = "4.3"
 OLDEST, LAST = "0.9.0.1", "3.9"
 """The first client with GSSAPI, which has no SaslHandshake, and Kafka's last release that serves it."""
@@ -117,19 +118,25 @@ class Kerberized(Kafka):
         super().__init__(release, **settings)
 
 
+def server_properties(made: World, authority: Authority, more: Mapping[str, str]) -> Path:
+    """Writes the configs of a broker with the two listeners, and one without a login."""
+    file = authority.folder / "server.properties"
+    listeners = {"listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS)}
+    settings = {**configs(made, authority), **listeners, "group.initial.rebalance.delay.ms": "0", **more}
+    file.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    return file
+
+
 @contextmanager
 def serving(made: World, authority: Authority, *more: str) -> Iterator[dict[str, str]]:
     """Runs `ottla serve` with the two listeners, and `more` arguments; yields their addresses by protocol, and that
     without a login."""
-    file = authority.folder / "server.properties"
-    listeners = {"listeners": ",".join(f"{name}://localhost:0" for name in ("PLAINTEXT", *PROTOCOLS))}
-    settings = {**configs(made, authority), **listeners, "group.initial.rebalance.delay.ms": "0"}
-    file.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    file = server_properties(made, authority, {})
     with tempfile.TemporaryDirectory() as data, (OUT / "kerberos.log").open("w") as log:
         command = [sys.executable, "-m", "ottla.tools", "serve", "--config", str(file), "--data-dir", data, *more]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
             assert process.stdout is not None
-            found = {name: (process.stdout.readline().split() or [""])[-1] for name in ("PLAINTEXT", *PROTOCOLS)}
+            found = {name: (process.stdout.readline().split() or [""])[-1] for name in LISTENERS}
             try:
                 if not all(found.values()):
                     raise Failed(f"the broker did not start; see {log.name}")
@@ -464,6 +471,27 @@ def run_java(release: str) -> str:
     return f"{len(wanted)} logins, right and wrong"
 
 
+def run_over_restarts(
+    release: str, check: Callable[[Server, list[str], list[str]], str], more: Mapping[str, str]
+) -> str:
+    """Runs the Java client of a release at a broker that restarts, or whose sessions are short. Raises Failed,
+    Missing."""
+    with world() as made:
+        authority = Authority(made.kdc.folder / "authority")
+        broker = Server(server_properties(made, authority, more), LISTENERS)
+        broker.start()
+        try:
+            lines = [
+                "\t".join(
+                    (protocol, broker.addresses[protocol], protocol, MECHANISM, "ann", str(made.clients), "kafka")
+                )
+                for protocol in PROTOCOLS
+            ]
+            return check(broker, java_command(release, authority.trusted, authority.issue("own")), lines)
+        finally:
+            broker.stop()
+
+
 def run_without_handshake() -> str:
     """Runs the client of 0.9 at Apache Kafka's last release that serves it and at ours. Raises Failed, Missing."""
     folder = jars(f"kafka-clients-{OLDEST}", [f"org.apache.kafka:kafka-clients:{OLDEST}"])
@@ -575,6 +603,14 @@ CHECKS = [
     Check("kerberos: our client at our broker", partial(run_own, None)),
     Check(f"kerberos: our client at Kafka {RELEASES[BESIDE]}", partial(run_own, BESIDE)),
     *(Check(f"kerberos: Java {release}", partial(run_java, release)) for release in JAVA),
+    *(
+        Check(f"kerberos: Java {release}, {subject}", partial(run_over_restarts, release, check, more))
+        for subject, check, more in (
+            ("restarts", over_restarts, {}),
+            ("sessions renewed in transactions", with_renewals, {"connections.max.reauth.ms": str(SESSION_MS)}),
+        )
+        for release in JAVA
+    ),
     Check(f"kerberos: Java {OLDEST}, without SaslHandshake", run_without_handshake),
     Check("kerberos: kafka-python, aiokafka", run_python),
 ]

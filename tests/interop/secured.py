@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,8 +47,9 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 class Server:
     """`ottla serve` with a file of configs; its data and its ports stay over restarts."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, listeners: Sequence[str] = LISTENERS) -> None:
         self.addresses: dict[str, str] = {}
+        self._listeners = listeners
         self.control = ""
         self._command = [sys.executable, "-m", "ottla.tools", "serve", "--config", str(file)]
         self._command += ["--data-dir", str(file.parent / "data"), "--control", "127.0.0.1:0"]
@@ -64,10 +65,10 @@ class Server:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
-        lines = [self._process.stdout.readline().split() for _ in (*LISTENERS, "control")]
+        lines = [self._process.stdout.readline().split() for _ in (*self._listeners, "control")]
         if not all(lines):
             raise Failed(f"the broker did not start; see {self._log}")
-        self.addresses = {name: words[-1] for name, words in zip(LISTENERS, lines, strict=False)}
+        self.addresses = {name: words[-1] for name, words in zip(self._listeners, lines, strict=False)}
         self.control = lines[-1][-1]
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -269,44 +270,51 @@ def all_ok(found: dict[str, str], lines: list[str]) -> None:
         raise Failed(f"{len(found)} of {len(lines)} ways ended; {wrong}")
 
 
-def run_restarted(command: Callable[[Path, Path], list[str]], token_of: Callable[[str], str] = token) -> str:
+def over_restarts(broker: Server, command: list[str], lines: list[str]) -> str:
     """Each way in turn, while the broker ends every `RESTART_SECONDS`: cleanly, the next time by SIGKILL."""
-    with secured() as running:
-        ended, restarts = threading.Event(), [0]
+    ended, restarts = threading.Event(), [0]
 
-        def restart() -> None:
-            while not ended.wait(RESTART_SECONDS):
-                running.broker.stop(signal.SIGKILL if restarts[0] % 2 else signal.SIGTERM)
-                running.broker.start()
-                restarts[0] += 1
+    def restart() -> None:
+        while not ended.wait(RESTART_SECONDS):
+            broker.stop(signal.SIGKILL if restarts[0] % 2 else signal.SIGTERM)
+            broker.start()
+            restarts[0] += 1
 
-        lines = right_ways(running, token_of)
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            restarting = pool.submit(restart)
-            try:
-                found = outcomes([*command(running.trusted, running.own), str(RECORDS)], lines)
-            finally:
-                ended.set()
-            restarting.result()
-        all_ok(found, lines)
-        if restarts[0] < len(lines):
-            raise Failed(f"{restarts[0]} restarts are less than one for each of {len(lines)} ways")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        restarting = pool.submit(restart)
+        try:
+            found = outcomes([*command, str(RECORDS)], lines)
+        finally:
+            ended.set()
+        restarting.result()
+    all_ok(found, lines)
+    if restarts[0] < len(lines):
+        raise Failed(f"{restarts[0]} restarts are less than one for each of {len(lines)} ways")
     return f"{len(lines)} ways with {RECORDS} records, none lost over {restarts[0]} restarts"
 
 
-def run_renewed(command: Callable[[Path, Path], list[str]], token_of: Callable[[str], str] = token) -> str:
+def run_restarted(command: Callable[[Path, Path], list[str]], token_of: Callable[[str], str] = token) -> str:
+    with secured() as running:
+        return over_restarts(running.broker, command(running.trusted, running.own), right_ways(running, token_of))
+
+
+def with_renewals(broker: Server, command: list[str], lines: list[str]) -> str:
     """Each way with SASL in turn, with transactions that are longer than sessions."""
+    found = outcomes([*command, "1", str(TRANSACTION_MS)], lines)
+    all_ok(found, lines)
+    renewed, refused, ended = (
+        broker.metric(name)
+        for name in ("successful_reauthentication", "failed_reauthentication", "expired_connections_killed")
+    )
+    if renewed < 2 * len(lines) or refused:
+        raise Failed(f"{renewed} renewals, of which {refused} were refused, {ended} sessions ended")
+    return f"{len(lines)} ways with a committed and an aborted transaction, {renewed} renewals, {ended} sessions ended"
+
+
+def run_renewed(command: Callable[[Path, Path], list[str]], token_of: Callable[[str], str] = token) -> str:
     with secured(connections_max_reauth_ms=str(SESSION_MS)) as running:
         lines = [line for line in right_ways(running, token_of) if "SASL" in line]
-        found = outcomes([*command(running.trusted, running.own), "1", str(TRANSACTION_MS)], lines)
-        all_ok(found, lines)
-        renewed, refused, ended = (
-            running.broker.metric(name)
-            for name in ("successful_reauthentication", "failed_reauthentication", "expired_connections_killed")
-        )
-        if renewed < 2 * len(lines) or refused:
-            raise Failed(f"{renewed} renewals, of which {refused} were refused, {ended} sessions ended")
-    return f"{len(lines)} ways with a committed and an aborted transaction, {renewed} renewals, {ended} sessions ended"
+        return with_renewals(running.broker, command(running.trusted, running.own), lines)
 
 
 CHECKS = [

@@ -11,7 +11,7 @@ from ...protocol.text import cell
 from ..http_client import Client, Wrong
 from .output import titled
 
-TEXTS = ("api", "client-id", "software", "topic", "codec", "error", "ending")
+TEXTS = ("api", "client-id", "software", "principal", "topic", "codec", "error", "ending")
 NUMBERS = ("node", "since", "version", "min-version", "max-version", "magic")
 COUNTS = ("count", "min-count", "max-count")
 BYTES_OF_LINE = 16
@@ -20,7 +20,9 @@ BYTES_OF_LINE = 16
 def add_words(parser: argparse.ArgumentParser, *, counts: bool) -> None:
     """Adds the filters of requests; with `counts` also the expectations of `requests assert`."""
     for name in TEXTS:
-        parser.add_argument(f"--{name}", metavar="PATTERN" if name in ("client-id", "software", "topic") else "NAME")
+        parser.add_argument(
+            f"--{name}", metavar="PATTERN" if name in ("client-id", "software", "principal", "topic") else "NAME"
+        )
     for name in (*NUMBERS, *(COUNTS if counts else ())):
         parser.add_argument(f"--{name}", type=int, metavar="N")
     parser.add_argument("--acks", type=int, choices=[-1, 0, 1])
@@ -97,6 +99,7 @@ def show_listed(response: Any) -> list[str]:
             one["number"],
             f"{one['api']} v{one['version']}",
             one["client_id"],
+            one.get("principal", ""),  # a broker of an older version has none
             one["software"],
             ",".join(one["topics"]),
             _milliseconds(one["duration_us"]),
@@ -105,7 +108,9 @@ def show_listed(response: Any) -> list[str]:
         )
         for one in response["requests"]
     ]
-    found = titled(("NUMBER", "REQUEST", "CLIENT", "SOFTWARE", "TOPICS", "MS", "ENDING", ""), rows, "no requests")
+    found = titled(
+        ("NUMBER", "REQUEST", "CLIENT", "PRINCIPAL", "SOFTWARE", "TOPICS", "MS", "ENDING", ""), rows, "no requests"
+    )
     return [*found, "older requests exist"] if response["more"] else found
 
 

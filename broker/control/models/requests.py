@@ -34,6 +34,7 @@ class _Filter(Model):
 
     client_id: Annotated[str, text(ID_MAX, _ANY)] | UnsetType = UNSET
     software: Annotated[str, text(ID_MAX, f"the client library, such as librdkafka; {_ANY}")] | UnsetType = UNSET
+    principal: Annotated[str, text(ID_MAX, f"that of the connection, such as User:ann; {_ANY}")] | UnsetType = UNSET
     node: Annotated[NodeId, doc("the node that received the request")] | UnsetType = UNSET
     topic: Annotated[str, text(ID_MAX, f"a topic that the request names; {_ANY}")] | UnsetType = UNSET
     since: Annotated[Number, doc("the lowest number")] | UnsetType = UNSET

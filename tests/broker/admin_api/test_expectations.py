@@ -55,7 +55,14 @@ PLAIN = seen(produce(records(b"a"), acks=1), 8, 2, response=produced(6))
 SILENT = seen(produce(records(b"a", b"b"), acks=0), 3, 3, ending=Ending.SILENT, duration_ns=5)
 PENDING = seen(produce(records(b"a")), 9, 4)
 CUT = seen(produce(records(b"a")), 9, 5, ending=Ending.CLOSED, reason="the client closed the connection")
-OTHER = seen(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="x")]), 1, 6, "reader", node=2)
+OTHER = seen(
+    MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="x")]),
+    1,
+    6,
+    "reader",
+    node=2,
+    principal="User:ann",
+)
 LARGE = seen(produce(records(b"a")), 9, 7, request=None, request_bytes=2_000_000)
 ALL = [GOOD, PLAIN, SILENT, PENDING, CUT, OTHER, LARGE]
 
@@ -124,6 +131,8 @@ above_zero = _AboveZero()
         ({"client_id": "reader"}, [6]),
         ({"client_id": "r*"}, [6]),
         ({"software": "lib"}, []),
+        ({"principal": "User:ann"}, [6]),
+        ({"principal": "User:A*", "api": "Produce"}, [1, 2, 3, 4, 5, 7]),
         ({"node": 2}, [6]),
         ({"topic": "t"}, [1, 2, 3, 4, 5]),
         ({"topic": "?"}, [1, 2, 3, 4, 5, 6]),

@@ -95,6 +95,8 @@ async def test_requests_are_listed_with_filters(tmp_path: Path) -> None:
             ("min_version=12", [1]),
             ("node=0&api=Fetch", []),
             ("software=*", []),
+            ("principal=User:A*&codec=lz4", [2]),
+            ("principal=User:ann", []),
         ]:
             assert await numbers(api, query) == wanted, query
 
@@ -228,9 +230,9 @@ async def test_ctl_lists_and_shows_requests(tmp_path: Path) -> None:
         assert await ctl_lines() == ["no requests"]
         await three(broker)
         lines = await ctl_lines("list", "--topic", "orders")
-        assert lines[0] == "NUMBER REQUEST CLIENT SOFTWARE TOPICS MS ENDING"
-        assert lines[1].startswith("2 Produce v9 orders - orders ") and lines[1].endswith("responded")
-        assert lines[2] == "3 Fetch v11 reader - orders - pending"
+        assert lines[0] == "NUMBER REQUEST CLIENT PRINCIPAL SOFTWARE TOPICS MS ENDING"
+        assert lines[1].startswith("2 Produce v9 orders User:ANONYMOUS - orders ") and lines[1].endswith("responded")
+        assert lines[2] == "3 Fetch v11 reader User:ANONYMOUS - orders - pending"
         assert (await ctl_lines("--json"))[0] == "{"
         assert await ctl_lines("list", "--topic", "orders", "--limit", "1") == [
             lines[0],

@@ -16,6 +16,7 @@ from ottla.broker import Embedded, logs
 from ottla.broker.logs import get_logger
 from ottla.broker.recording.files import read_recording
 from ottla.client import Producer
+from ottla.protocol.api_key import ApiKey
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.delegating import SECURED, logged_in
@@ -53,9 +54,13 @@ def test_requests_and_recordings_have_the_principal(suffix: str, tmp_path: Path)
         seen = broker.requests()
         assert {one.principal for one in seen if one.api == "Produce"} == {"User:admin", "User:user"}
         assert {one.principal for one in seen if one.api.startswith("Sasl")} == {ANONYMOUS}
-    recorded = [one for one in read_recording(path).exchanges if one.api_key == 0]
-    users = {one.principal for one in recorded}
-    assert users == ({"User:admin", "User:user"} if suffix == ".jsonl" else {ANONYMOUS})
+        broker.assert_requests(api="Produce", principal="User:admin", count=1)
+        assert {one.principal for one in broker.requests(principal="User:*r")} == {"User:user"}
+        with pytest.raises(AssertionError, match="as other principals: User:admin"):
+            broker.assert_requests(api="Produce", principal="User:eve")
+    recorded = read_recording(path).exchanges
+    assert {one.principal for one in recorded if one.api_key == ApiKey.PRODUCE} == {"User:admin", "User:user"}
+    assert {one.principal for one in recorded if one.api_key == ApiKey.SASL_HANDSHAKE} == {ANONYMOUS}
     if suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert {one.get("principal") for one in lines if one.get("api") == "Produce"} == {"User:admin", "User:user"}
