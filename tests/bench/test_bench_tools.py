@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from ottla_testing.bench import (
     limits,
     observing,
     peers,
+    pictures,
     pings,
     pipeline_jobs,
     pipeline_worker,
@@ -267,3 +269,26 @@ def test_failed_job_raises_its_own_error(monkeypatch: pytest.MonkeyPatch, tmp_pa
     )
     with pytest.raises(raw.BenchError, match="the job has failed"):
         pipeline_jobs.Stock(place, pipeline_jobs.QUICK).seconds("local[1]", "export", "100 B")
+
+
+def test_table_of_the_speed_page_has_its_figures() -> None:
+    """An edited table would be no measurement."""
+    figures = json.loads(pictures.FIGURES.read_text())
+    assert pictures.TABLE.read_text() == pictures.table(figures)
+    shown = {name for plot in pictures.PLOTS for name in plot.measures.values()}
+    assert shown <= figures["measures"].keys() and figures["growth"]
+
+
+def test_plots_of_the_speed_page_are_drawn_from_results(tmp_path: Path) -> None:
+    figures = json.loads(pictures.FIGURES.read_text())
+    rounds = figures["rounds"]
+    result = {
+        "environment": {**figures["environment"], "system": "Linux"},
+        "rounds": rounds,
+        "measures": [{"name": name, **one} for name, one in figures["measures"].items()],
+        "growth": {"figures": figures["growth"]},
+    }
+    assert pictures.figures_of([result]) == figures
+    pictures.draw(figures, tmp_path)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in pictures.PICTURES.glob("speed-*.svg")}
