@@ -5,8 +5,10 @@ Java clients, kafka-python and aiokafka; with right and with wrong tickets.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +54,9 @@ OLDEST, LAST = "0.9.0.1", "3.9"
 PATIENCE_SECONDS = 120
 HERE = Path(__file__).parent
 REAUTH_MS = 60_000
+RECORDS = 900
+RESTARTS = {RECORDS // 3: signal.SIGTERM, 2 * RECORDS // 3: signal.SIGKILL}
+"""The record before which the broker ends, and how."""
 LEAST_BETWEEN_S = 1.1
 """Kafka refuses a renewal within a second."""
 METADATA = MetadataRequest(topics=[], allow_auto_topic_creation=False)
@@ -592,6 +597,95 @@ def run_python() -> str:
     return f"{2 * len(PROTOCOLS)} clients that log in, {wrong} with a ticket of another service"
 
 
+def restart(broker: Server, how: signal.Signals) -> None:
+    broker.stop(how)
+    broker.start()
+
+
+def kafka_python_over_restarts(broker: Server, names: Mapping[str, Any], topic: str) -> None:
+    """Sends and reads while the broker ends cleanly, and by SIGKILL."""
+    from kafka import KafkaConsumer, KafkaProducer
+
+    missing = {f"{topic}{number}".encode() for number in range(RECORDS)}
+    producer = KafkaProducer(**names, acks="all", retries=1000, retry_backoff_ms=100)
+    sent: list[Any] = []
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for number, value in enumerate(sorted(missing)):
+            if number in RESTARTS:
+                pool.submit(restart, broker, RESTARTS[number])
+            sent.append(producer.send(topic, value))
+            time.sleep(0.01)
+    for one in sent:
+        one.get(60)
+    producer.close()
+    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **names)
+    for record in consumer:
+        missing.discard(record.value)
+        if not missing:
+            break
+    consumer.close()
+    if missing:
+        raise Failed(f"kafka-python: {len(missing)} of {RECORDS} records are lost")
+
+
+async def aiokafka_over_restarts(broker: Server, names: Mapping[str, Any], topic: str) -> None:
+    """Sends and reads while the broker ends cleanly, and by SIGKILL."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    missing = {f"{topic}{number}".encode() for number in range(RECORDS)}
+    producer = AIOKafkaProducer(**names, acks="all", request_timeout_ms=60_000)
+    await producer.start()
+    sent: list[Any] = []
+    restarting: list[Any] = []
+    try:
+        for number, value in enumerate(sorted(missing)):
+            if number in RESTARTS:
+                restarting.append(asyncio.create_task(asyncio.to_thread(restart, broker, RESTARTS[number])))
+            sent.append(await producer.send(topic, value))
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*restarting, *sent)
+    finally:
+        await producer.stop()
+    consumer = AIOKafkaConsumer(topic, auto_offset_reset="earliest", **names)
+    await consumer.start()
+    try:
+        async with asyncio.timeout(30):
+            while missing:
+                missing.discard((await consumer.getone()).value)
+    except TimeoutError:
+        raise Failed(f"aiokafka: {len(missing)} of {RECORDS} records are lost") from None
+    finally:
+        await consumer.stop()
+
+
+def run_python_over_restarts() -> str:
+    """Runs kafka-python and aiokafka at a broker that restarts. Raises Failed, Missing."""
+    from aiokafka.helpers import create_ssl_context
+
+    with world() as made:
+        authority = Authority(made.kdc.folder / "authority")
+        os.environ["KRB5CCNAME"] = f"FILE:{made.kdc.tickets('ann', made.clients)}"
+        context = create_ssl_context(cafile=str(authority.trusted))
+        broker = Server(server_properties(made, authority, {}), LISTENERS)
+        broker.start()
+        try:
+            asyncio.run(topics(broker.addresses["PLAINTEXT"]))
+            for protocol in PROTOCOLS:
+                names = {
+                    "bootstrap_servers": broker.addresses[protocol],
+                    "security_protocol": protocol,
+                    "sasl_mechanism": MECHANISM,
+                    "sasl_kerberos_service_name": "kafka",
+                    "ssl_context": context if protocol == "SASL_SSL" else None,
+                }
+                kafka_python_over_restarts(broker, names, f"{protocol}-kafka-python")
+                other = {**names, "sasl_kerberos_domain_name": "localhost"}
+                asyncio.run(aiokafka_over_restarts(broker, other, f"{protocol}-aiokafka"))
+        finally:
+            broker.stop()
+    return f"{2 * len(PROTOCOLS)} times {RECORDS} records, none lost over {len(RESTARTS)} restarts each"
+
+
 async def topics(address: str) -> None:
     names = [f"{protocol}-{library}" for protocol in PROTOCOLS for library in LIBRARIES]
     async with Admin(address) as admin:
@@ -613,4 +707,5 @@ CHECKS = [
     ),
     Check(f"kerberos: Java {OLDEST}, without SaslHandshake", run_without_handshake),
     Check("kerberos: kafka-python, aiokafka", run_python),
+    Check("kerberos: kafka-python, aiokafka, restarts", run_python_over_restarts),
 ]
