@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla_testing.interop.kafka_tests import Control, Row, kind_of, markdown, read, suite_of, table, text
+from ottla_testing.interop.kafka_tests import Control, Row, differing, kind_of, markdown, read, suite_of, table, text
 
 
 def row(outcome: str, failure: str | None = None, **more: Any) -> Row:
@@ -68,6 +68,16 @@ def test_newest_results_are_counted(tmp_path: Path) -> None:
     }
     assert "failed: FetchRequestTest.testTwo 1.0 s: why now" in text(found)
     assert markdown(found).splitlines()[2].startswith("| requests 4.3.1 | 2 | 0 | 1 | 1 |")
+
+
+def test_tests_that_differ_between_runs_are_named() -> None:
+    one, two = row("passed"), row("passed", method="testTwo", name="testTwo at 1795549501472")
+    same = [one, {**two, "name": "testTwo at 1795549509999"}]
+    assert differing([]) == differing([[one, two]]) == differing([[one, two], same]) == []
+    assert differing([[one, two], [row("failed", "why")]]) == [
+        "kafka.server.FetchRequestTest.testOne testOne(): passed, failed",
+        "kafka.server.FetchRequestTest.testTwo testTwo at : passed, -",
+    ]
 
 
 def test_results_on_kafka_are_kept(tmp_path: Path) -> None:

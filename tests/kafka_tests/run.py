@@ -122,8 +122,8 @@ def command_of(name: str, args: argparse.Namespace, jars: Path, first: Path, lin
     ]
 
 
-def run_class(name: str, args: argparse.Namespace, jars: Path, first: Path) -> None:
-    """Runs a class, and keeps its results."""
+def run_class(name: str, args: argparse.Namespace, jars: Path, first: Path) -> list[dict[str, Any]]:
+    """Runs a class, keeps its results and returns them."""
     on = "kafka" if args.kafka else "ottla"
     work = CACHE / "work" / f"{name.replace('#', '-').split('(')[0]}-{time.time_ns()}"
     work.mkdir(parents=True)
@@ -159,6 +159,7 @@ def run_class(name: str, args: argparse.Namespace, jars: Path, first: Path) -> N
             control = kafka_tests.Control.load(path)
             control.add(rows)
             control.save(path)
+    return rows
 
 
 def ended_of(name: str, found: list[dict[str, Any]], ended: str, seconds: float) -> list[dict[str, Any]]:
@@ -190,6 +191,7 @@ def main() -> int:
     parser.add_argument("--skip", help="no classes with these names (a regular expression)")
     parser.add_argument("--without", help="no tests with these display names (a regular expression)")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=1, help="run all of them so often, and print what differs")
     parser.add_argument("--limit", type=int, default=CLASS_S, help=f"seconds for a class (default: {CLASS_S})")
     parser.add_argument("--results", type=Path, default=OUT / "kafka-tests.jsonl")
     parser.add_argument("--logs", type=Path, default=OUT / "kafka-tests-logs", help="the output of each class")
@@ -204,6 +206,7 @@ def main() -> int:
     if missing and not args.table:
         print(f"kafka-tests: not run: {', '.join(missing)} missing", file=sys.stderr)
         return 1
+    differing: list[str] = []
     if not args.table:
         jars = packages(args.version)
         shim, common = compiled(args.version, jars)
@@ -215,8 +218,14 @@ def main() -> int:
             return 0
         args.results.parent.mkdir(parents=True, exist_ok=True)
         first = common if args.kafka else shim
+        runs: list[list[dict[str, Any]]] = []
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-            list(pool.map(lambda name: run_class(name, args, jars, first), names))
+            for _ in range(args.runs):
+                rows = pool.map(lambda name: run_class(name, args, jars, first), names)
+                runs.append([row for some in rows for row in some])
+        differing = kafka_tests.differing(runs)
+        if args.runs > 1:
+            print(f"{args.runs} runs, {len(differing)} tests with different outcomes", *differing, sep="\n")
     if args.kafka:
         return 0
     controls = {path.stem: kafka_tests.Control.load(path) for path in CONTROL.glob("*.json")}
@@ -226,7 +235,7 @@ def main() -> int:
     OUT.mkdir(exist_ok=True)
     (OUT / "kafka-tests.json").write_text(json.dumps(table, indent=1) + "\n")
     print(kafka_tests.text(table))
-    return int(any(row["failed"] for row in table["suites"]))
+    return int(bool(differing) or any(row["failed"] for row in table["suites"]))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ REASONS = (  # the first that matches
     Reason(
         "controller quorum",
         r"MetadataQuorumCommandTest|DescribeQuorumRequestTest|a controller's listener|Local controller 3000"
-        r"|testUpgradeWithReleaseVersion",
+        r"|testUpgradeWithReleaseVersion|DescribeFeaturesTest.testUnstableApiVersions",  # these use the controllers
         "reference/limits.md",
     ),
     Reason(
@@ -115,6 +115,17 @@ def read(path: Path) -> list[Row]:
     """Returns the newest result of each test."""
     found = {key_of(row): row for row in map(json.loads, path.read_text().splitlines())}
     return list(found.values())
+
+
+def differing(runs: Iterable[Iterable[Row]]) -> list[str]:
+    """Returns a line for each test whose outcome is not that of all runs; "-" where a run has no such test."""
+    found = [{key_of(row): row["outcome"] for row in rows} for rows in runs]
+    lines: list[str] = []
+    for key in sorted({key for outcomes in found for key in outcomes}):
+        outcomes = [one.get(key, "-") for one in found]
+        if len(set(outcomes)) > 1:
+            lines.append(f"{key[1]}.{key[2]} {key[3]}: {', '.join(outcomes)}")
+    return lines
 
 
 def suite_of(name: str) -> str:
