@@ -44,7 +44,7 @@ SUITES = {  # package of tests: the names of its classes
 }
 REPLACED = ("org/apache/kafka/common/test/", "kafka/", "ottla/Fakes", "ottla/Ottla")
 """Classes that a run on Kafka does not replace."""
-CLASS_S, METHOD_S = 900, 240
+CLASS_S, METHOD_S = 1800, 240
 _writing = threading.Lock()
 
 

@@ -41,6 +41,7 @@ import org.apache.kafka.server.common.Feature;
 /** An Ottla process with some nodes. */
 public class Ottla {
     private static final long PATIENCE_MS = 90_000;
+    private static final long RESTART_MS = 1_000;
     private static final Pattern PLACE = Pattern.compile("(node\\.\\d+\\.)?(process\\.roles|node\\.id|broker\\.id|listeners"
         + "|advertised\\.listeners|log\\.dirs?|metadata\\.log\\.dir|controller\\.listener\\.names|controller\\.quorum\\..+"
         + "|inter\\.broker\\.listener\\.name)");
@@ -110,17 +111,14 @@ public class Ottla {
         this(ids, disks, List.of(listener), configs, "PLAINTEXT");
     }
 
-    /** The first of the listeners is that of the brokers. With a protocol other than PLAINTEXT the nodes have one more
-     * listener, for what the fixture itself needs. */
+    /** The first of the listeners is that of the brokers. With a protocol other than PLAINTEXT, or with a principal builder
+     * on a single listener, the nodes have one more listener, for what the fixture itself needs. */
     public Ottla(List<Integer> ids, List<String> disks, List<String> listeners, Map<String, ?> configs, String protocol) {
         boolean isSecured = !protocol.equals("PLAINTEXT");
         this.ids = List.copyOf(ids);
         this.disks = disks;
         this.listener = listeners.get(0);
-        this.own = isSecured ? "OTTLA" : listener;
         this.listeners = new ArrayList<>(listeners);
-        if (isSecured)
-            this.listeners.add(own);
         try {
             this.home = Files.createTempDirectory("ottla-own-");
         } catch (IOException e) {
@@ -128,15 +126,20 @@ public class Ottla {
         }
         Map<String, Object> readable = new LinkedHashMap<>(configs);
         this.principals = Principals.built(readable, listeners, protocol);
+        // Where the first of several listeners is that of the brokers, its users may do everything.
+        boolean hasOwn = isSecured || (!principals.isEmpty() && listeners.size() == 1);
+        this.own = hasOwn ? "OTTLA" : listener;
         String self = "User:ANONYMOUS";
-        if (isSecured && !principals.isEmpty()) {  // a builder may name others so
+        if (hasOwn && !principals.isEmpty()) {  // a builder may name others so
             principals.add(new Principals.Rule(own, self, "User:ottla-kafka-tests"));
             self = "User:ottla-kafka-tests";
         }
         this.logins = Logins.of(readable);
         Principals.withoutAuthorizer(readable);
-        if (isSecured) {
+        if (isSecured)
             Security.prepare(readable, listener, protocol, home);
+        if (hasOwn) {
+            this.listeners.add(own);
             if (readable.get("super.users") != null)
                 readable.put("super.users", readable.get("super.users") + ";" + self);
         }
@@ -311,10 +314,16 @@ public class Ottla {
         } catch (IOException e) {
             throw new RuntimeException(e);
         }
-        if (runs)
-            down.remove(node);
-        else
+        if (!runs) {
             down.add(node);
+        } else if (down.remove(node)) {
+            // A restart of Kafka takes a second or more, in which clients notice it and learn the new leader epochs.
+            try {
+                Thread.sleep(RESTART_MS);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        }
     }
 
     public synchronized boolean runs(int node) {

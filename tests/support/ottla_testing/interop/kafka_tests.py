@@ -35,7 +35,7 @@ NO_BROKER = "no broker"
 REASONS = (  # the first that matches
     Reason(
         "plug-ins",
-        r"KraftTestAuthorizer|ScramCredentialsRequestNotAuthorized|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration"
+        r"KraftTestAuthorizer|CustomQuotaCallback|ScramCredentialsRequestNotAuthorized|WithPolic|Policies|RackAwareAssignment|TelemetryIntegration"
         r"|Class \S+ could not be found",
         "reference/limits.md",
     ),
@@ -53,11 +53,13 @@ REASONS = (  # the first that matches
     Reason(
         "internals",
         r"NeedsInternals|Thread leak detected: Http|unexpected threads during|getMemoryPoolAvailable"
-        r"|Unable to find metric|metric not found @lambda.verifyYammer|NoClassDefFound"
+        r"|Unable to find (broker )?metric|metric not found @lambda.verifyYammer|NoClassDefFound"
         r"|DescribeConfigsForLog4jLogLevels.*clusterReplica|@blockedRequestThreads"
         # the files of one broker, the configs of one broker
         r"|ProduceRequestTest.testCorruptLz4|AdminIntegrationTest.testAlterReplicaLogDirs|CordonedLogDirsIntegrationTest.testDecommissionBroker"
         r"|ClientRebootstrapTest.testProducerRebootstrap "
+        # Absent, as the objects of its brokers have it, is a topic whose creation it does not await.
+        r"|ProducerFailureHandlingTest.testCannotSendToInternalTopic"
         r"|WhenUncleanShutdown|LastKnownLeaderShouldBeElectedIfEmptyElr|DescribeWithUnstableFeatureVersions",
     ),
 )
