@@ -206,7 +206,7 @@ def share_records(state: BrokerState, group_id: str, topic: str, partition: int)
             one.first,
             one.last,
             one.state.name.lower(),
-            one.count,
+            one.delivery_count,
             one.ended.value if one.ended is not None else None,
             one.member or None,
             one.deadline_ms,
@@ -229,7 +229,7 @@ def _share_partitions(state: BrokerState, group: ShareGroup) -> tuple[ShareParti
             record_state = RecordState(batch.state)
             counts[record_state] += batch.last - max(batch.first, led.machine.start_offset) + 1
             if not record_state.is_terminal:
-                deliveries = max(deliveries, batch.count)
+                deliveries = max(deliveries, batch.delivery_count)
         found.append(
             SharePartitionView(
                 topic,

@@ -19,7 +19,7 @@ def combined(batches: Sequence[StateBatch], newer: Sequence[StateBatch], start_o
     kept = [b._replace(first=max(b.first, start_offset)) for b in (*batches, *newer) if b.last >= start_offset]
     if len(kept) < 2:
         return kept
-    heap = [(b.first, b.last, b.count, b.state) for b in kept]
+    heap = [(b.first, b.last, b.delivery_count, b.state) for b in kept]
     heapq.heapify(heap)
     made: list[StateBatch] = []
     first, last, count, state = heapq.heappop(heap)

@@ -60,11 +60,13 @@ class Held:
         self.state, self.member, self.deadline_ms = RecordState.ACQUIRED, member, deadline_ms
         self.count += 1
 
-    def expire(self, limit: int, *, is_below_start: bool) -> None:
-        """Ends the lock: AVAILABLE again, or ARCHIVED after the last delivery or below the start offset."""
+    def expire(self, limit: int, *, is_below_start: bool) -> bool:
+        """Ends the lock: ARCHIVED after the last delivery or below the start offset, else AVAILABLE again, which is
+        returned."""
         is_last = is_below_start or self.count >= limit
         self.state = RecordState.ARCHIVED if is_last else RecordState.AVAILABLE
         self.member, self.deadline_ms, self.ended = NO_MEMBER, None, DeliveryEnd.LOCK_EXPIRED
+        return not is_last
 
     def begin(self, transition: Transition, state: RecordState, limit: int, end: DeliveryEnd) -> None:
         """Begins a transition from ACQUIRED to `state`; after the last delivery AVAILABLE becomes ARCHIVED. The lock

@@ -76,7 +76,7 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> Record:
         create_timestamp=state.created_ms,
         write_timestamp=state.written_ms,
         state_batches=[
-            made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.count)
+            made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.delivery_count)
             for b in state.batches
         ],
     )
@@ -94,7 +94,7 @@ def update_record(key: SharePartitionKey, state: ShareState) -> Record:
         start_offset=state.start_offset,
         delivery_complete_count=state.complete_count,
         state_batches=[
-            made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.count)
+            made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.delivery_count)
             for b in state.batches
         ],
     )

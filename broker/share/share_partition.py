@@ -357,9 +357,8 @@ class SharePartition:
                 batch.split()
             for first, last, held in batch.parts():
                 if held.state is RecordState.ACQUIRED and _is_due(held, now_ms):
-                    held.expire(limit, is_below_start=last < self.start_offset)
+                    self._looks_for_free |= held.expire(limit, is_below_start=last < self.start_offset)
                     self.lock_timeouts += last - first + 1
-                    self._looks_for_free |= held.state is RecordState.AVAILABLE
                     changed.append(StateBatch(first, last, held.state, held.count))
         return changed
 
@@ -618,7 +617,7 @@ def _merged(offsets: Iterable[Acquired]) -> list[Acquired]:
     """Joins adjacent ranges with the same delivery count."""
     merged: list[Acquired] = []
     for first, last, count in offsets:
-        if merged and merged[-1].last == first - 1 and merged[-1].count == count:
+        if merged and merged[-1].last == first - 1 and merged[-1].delivery_count == count:
             merged[-1] = merged[-1]._replace(last=last)
         else:
             merged.append(Acquired(first, last, count))

@@ -52,11 +52,11 @@ class Acknowledgement(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Acquired offsets, `first` to `last`, each delivered for the `count`th time."""
+    """Acquired offsets, `first` to `last`, each delivered for the `delivery_count`th time."""
 
     first: int
     last: int
-    count: int
+    delivery_count: int
 
 
 class InFlight(NamedTuple):
@@ -65,7 +65,7 @@ class InFlight(NamedTuple):
     first: int
     last: int
     state: RecordState
-    count: int
+    delivery_count: int
     ended: DeliveryEnd | None
     member: str
     deadline_ms: int | None
@@ -77,7 +77,7 @@ class StateBatch(NamedTuple):
     first: int
     last: int
     state: int
-    count: int
+    delivery_count: int
 
 
 class StoredState(NamedTuple):

@@ -93,7 +93,7 @@ def _read(state: StateCoordinator, key: SharePartitionKey, data: Any) -> tuple[d
     found, submitted = state.read(key, data.leader_epoch)
     made = ReadShareGroupStateResponse.ReadStateResult.PartitionResult.StateBatch
     batches = [
-        made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.count)
+        made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.delivery_count)
         for b in found.batches
     ]
     fields = {"state_epoch": found.state_epoch, "start_offset": found.start_offset, "state_batches": batches}

@@ -179,7 +179,7 @@ class World:
             record.owner = None
             batch = known.get(offset)
             record.done = offset < self.stored.start_offset or (batch is not None and batch.state in (2, 4))
-            record.deliveries = 0 if batch is None else batch.count
+            record.deliveries = 0 if batch is None else batch.delivery_count
         if self.machine.start_offset < self.log_start:  # as a read below the log start does
             self.machine.log_start_moved(self.log_start)
         for record in self.records[: self.log_start]:
@@ -218,7 +218,7 @@ class World:
             if offset < machine.start_offset:
                 assert record.done or record.is_aborted or record.owner is not None
             elif record.owner is not None:
-                assert state is not None and state.state == 1 and state.count == record.deliveries
+                assert state is not None and state.state == 1 and state.delivery_count == record.deliveries
             elif record.done:
                 assert state is not None and state.state in (2, 4)
         complete = sum(1 for o, b in states.items() if o >= machine.start_offset and b.state in (2, 4))

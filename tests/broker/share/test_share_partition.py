@@ -68,7 +68,7 @@ class Partition:
         """
         letters = {AVAILABLE: "-", ACQUIRED: "a", ACKNOWLEDGED: "k", ARCHIVED: "x"}
         return " ".join(
-            letters[RecordState(batch.state)] + str(batch.count)
+            letters[RecordState(batch.state)] + str(batch.delivery_count)
             for batch in self.machine.batches
             for _ in range(batch.first, batch.last + 1)
         )
