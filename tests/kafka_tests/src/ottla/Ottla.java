@@ -37,6 +37,7 @@ import org.apache.kafka.metadata.bootstrap.BootstrapMetadata;
 import org.apache.kafka.server.authorizer.AclCreateResult;
 import org.apache.kafka.server.authorizer.AclDeleteResult;
 import org.apache.kafka.server.common.Feature;
+import org.apache.kafka.server.common.MetadataVersion;
 
 /** An Ottla process with some nodes. */
 public class Ottla {
@@ -73,7 +74,10 @@ public class Ottla {
     public static void withFeatures(Map<String, Object> configs, BootstrapMetadata bootstrap) {
         configs.putIfAbsent("unstable.api.versions.enable", "true");
         configs.putIfAbsent("unstable.feature.versions.enable", "true");
-        List<String> levels = new ArrayList<>(List.of("metadata.version=" + bootstrap.featureLevel("metadata.version")));
+        List<String> levels = new ArrayList<>();
+        short level = bootstrap.featureLevel("metadata.version");
+        if (level >= MetadataVersion.MINIMUM_VERSION.featureLevel())  // no new cluster has an older one
+            levels.add("metadata.version=" + level);
         for (Feature feature : Feature.PRODUCTION_FEATURES)
             levels.add(feature.featureName() + "=" + bootstrap.featureLevel(feature.featureName()));
         configs.putIfAbsent("ottla.features", String.join(",", levels));

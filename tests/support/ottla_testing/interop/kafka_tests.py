@@ -47,7 +47,9 @@ REASONS = (  # the first that matches
     Reason(
         "controller quorum",
         r"MetadataQuorumCommandTest|DescribeQuorumRequestTest|a controller's listener|Local controller 3000"
-        r"|testUpgradeWithReleaseVersion|DescribeFeaturesTest.testUnstableApiVersions",  # these use the controllers
+        r"|ReconfigurableQuorum|DescribeMetadataQuorum|DescribeQuorumRequestToBrokers|KRaftVersion|testUpgradeWithReleaseVersion"
+        # a controller's response by other configs than a broker's, snapshots in the directory of a controller
+        r"|DescribeFeaturesTest.testUnstableApiVersions|KRaftClusterTest.testSnapshotCount",
         "reference/limits.md",
     ),
     Reason(
@@ -60,6 +62,8 @@ REASONS = (  # the first that matches
         r"|ClientRebootstrapTest.testProducerRebootstrap "
         # Absent, as the objects of its brokers have it, is a topic whose creation it does not await.
         r"|ProducerFailureHandlingTest.testCannotSendToInternalTopic"
+        # loggers of the process of the test
+        r"|KRaftClusterTest.testSetLog4jConfigurations"
         r"|WhenUncleanShutdown|LastKnownLeaderShouldBeElectedIfEmptyElr|DescribeWithUnstableFeatureVersions",
     ),
 )
