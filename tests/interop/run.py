@@ -52,6 +52,7 @@ MODULES = [
     "replayed",
     "other_admins",
     "spark",
+    "spark_connect",
     "spark_sink",
     "iceberg_rest",
     "spark_rewritten",
