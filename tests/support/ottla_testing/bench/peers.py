@@ -23,6 +23,7 @@ from pathlib import Path
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla_testing.bench.raw import VERSIONS, Address, BenchError, served
+from ottla_testing.bench.stats import OTTLA
 from ottla_testing.interop.checks import Missing, jars, program
 
 START_SECONDS = 15.0
@@ -39,6 +40,8 @@ KAFKA_SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
+PACKAGES = os.environ.get("OTTLA_BENCH_PACKAGES", "")
+"""A folder with Ottla as its wheels have it, with the compiled check of records; `make bench` sets it."""
 OPEN_FILES = 16384  # for 2,000 connections, in the client and in the brokers, and for 10,000 partitions
 HERE = Path(__file__).resolve().parent
 
@@ -131,11 +134,29 @@ def tansu_binary() -> str:
     return on_path
 
 
-def ottla_command(port: int, data: Path) -> list[str]:
+def _ottla(*arguments: str) -> list[str]:
     """Returns the command as a user starts it."""
     script = Path(sys.executable).parent / "ottla"
-    head = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.tools"]
-    return [*head, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
+    return [*([str(script)] if script.exists() else [sys.executable, "-m", "ottla.tools"]), *arguments]
+
+
+def ottla_command(port: int, data: Path) -> list[str]:
+    """Returns the command with its defaults."""
+    return _ottla("serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(data))
+
+
+def ottla_version() -> str:
+    """Returns the version as the command prints it: whether records are checked by the compiled module."""
+    done = subprocess.run(_ottla("--version"), env=_environment(OTTLA), capture_output=True, text=True, check=True)
+    return done.stdout.partition(" ")[2].strip()
+
+
+def _environment(name: str) -> dict[str, str]:
+    """Returns the variables of a broker's process."""
+    found = {**os.environ, "RUST_LOG": "warn"}
+    # As for a user, whose Python caches its compiled modules.
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**found, "PYTHONPATH": PACKAGES} if name == OTTLA and PACKAGES else found
 
 
 def tansu_command(port: int) -> list[str]:
@@ -152,10 +173,7 @@ def spawn(
 ) -> Peer:
     """Starts a process, and returns when it responds. Raises BenchError, OSError."""
     quiet = subprocess.DEVNULL
-    environment = {**os.environ, "RUST_LOG": "warn"}
-    # As for a user, whose Python caches its compiled modules.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment)
+    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=_environment(name))
     peer = Peer(name, process, address, data)
     try:
         _await_response(peer, patience_seconds)
