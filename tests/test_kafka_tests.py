@@ -70,6 +70,15 @@ def test_newest_results_are_counted(tmp_path: Path) -> None:
     assert markdown(found).splitlines()[2].startswith("| requests 4.3.1 | 2 | 0 | 1 | 1 |")
 
 
+def test_class_that_failed_as_a_whole_counts_until_it_runs_again(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    lines = [row("passed"), row("failed", "stopped after 900 s", method="(class)", name="")]
+    for count, more in ((1, []), (0, [row("passed")])):
+        lines += more
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert table(read(path), {})["suites"][0]["failed"] == count
+
+
 def test_tests_that_differ_between_runs_are_named() -> None:
     one, two = row("passed"), row("passed", method="testTwo", name="testTwo at 1795549501472")
     same = [one, {**two, "name": "testTwo at 1795549509999"}]

@@ -174,7 +174,13 @@ def ended_of(name: str, found: list[dict[str, Any]], ended: str, seconds: float)
         if row["outcome"] == "started" and key(row) not in done:
             rows.append({**row, "outcome": "failed", "seconds": seconds, "failure": f"did not end: {ended}"})
     if ended.startswith("stopped") or (not found and ended != "exit 0"):  # 0: a class without tests, as a base class
-        whole = {"class": name.partition("#")[0], "method": "(class)", "name": "", "seconds": seconds, "failure": ended}
+        whole = {
+            "class": name.partition("#")[0],
+            "method": kafka_tests.WHOLE,
+            "name": "",
+            "seconds": seconds,
+            "failure": ended,
+        }
         rows.append({**whole, "outcome": "failed" if found else "missing"})
     return rows
 

@@ -30,6 +30,7 @@ class Reason(NamedTuple):
     page: str = ""
 
 
+WHOLE = "(class)"  # in place of a method
 FAILS_ON_KAFKA = "fails on Kafka"
 NO_BROKER = "no broker"
 REASONS = (  # the first that matches
@@ -59,7 +60,7 @@ REASONS = (  # the first that matches
         r"|DescribeConfigsForLog4jLogLevels.*clusterReplica|@blockedRequestThreads"
         # the files of one broker, the configs of one broker
         r"|ProduceRequestTest.testCorruptLz4|AdminIntegrationTest.testAlterReplicaLogDirs|CordonedLogDirsIntegrationTest.testDecommissionBroker"
-        r"|ClientRebootstrapTest.testProducerRebootstrap "
+        r"|ClientRebootstrapTest.testProducerRebootstrap |config propagating to broker"
         # Absent, as the objects of its brokers have it, is a topic whose creation it does not await.
         r"|ProducerFailureHandlingTest.testCannotSendToInternalTopic"
         # loggers of the process of the test
@@ -118,8 +119,16 @@ class Control:
 
 
 def read(path: Path) -> list[Row]:
-    """Returns the newest result of each test."""
-    found = {key_of(row): row for row in map(json.loads, path.read_text().splitlines())}
+    """Returns the newest result of each test, and of each class that failed as a whole and had no results since."""
+    found: dict[Key, Row] = {}
+    whole: dict[Key, Key] = {}
+    for row in map(json.loads, path.read_text().splitlines()):
+        key = key_of(row)
+        if row["method"] == WHOLE:
+            whole[key[:2]] = key
+        elif earlier := whole.pop(key[:2], None):
+            del found[earlier]
+        found[key] = row
     return list(found.values())
 
 

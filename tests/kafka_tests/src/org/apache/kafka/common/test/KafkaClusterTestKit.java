@@ -95,7 +95,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         // All nodes share one log store: it takes the directories of the first broker.
         List<String> disks = nodes.brokerNodes().values().stream().findFirst().map(node -> List.copyOf(node.logDataDirectories()))
             .orElse(List.of());
-        ottla = new Ottla(count == 0 ? List.of(0) : List.copyOf(nodes.brokerNodes().keySet()), disks, listener, passed);
+        ottla = new Ottla(count == 0 ? List.of(0) : List.copyOf(nodes.brokerNodes().keySet()), disks, List.of(listener), passed, protocol);
         nodes.brokerNodes().keySet().forEach(id -> brokers.put(id, Fakes.broker(() -> ottla, id, config(id, nodes.isCombined(id) ? "broker,controller" : "broker", ours),
             () -> ottla.node(id, true), () -> ottla.node(id, false))));
         nodes.controllerNodes().keySet().forEach(id -> controllers.put(id, Fakes.controller(() -> ottla,
