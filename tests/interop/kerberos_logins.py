@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from apache_kafka import RELEASES, Kafka, free_port
 from own_logins import exchange, refused
-from secured import SESSION_MS, Server, java_command, outcomes, over_restarts, with_renewals
+from secured import SESSION_MS, Server, franz_command, java_command, outcomes, over_restarts, with_renewals
 from side_by_side import RawClient, frame
 
 from ottla.client import Admin, ClientError
@@ -453,8 +453,15 @@ def run_own(release: str | None) -> str:
 # Other clients at our broker
 
 
-def run_java(release: str) -> str:
-    """Runs the Java client of a release. Raises Failed, Missing."""
+ALIKE: dict[str, Callable[[Path, Path], list[str]]] = {
+    **{f"Java {release}": partial(java_command, release) for release in JAVA},
+    "franz-go": franz_command,
+}
+"""Programs that take the same lines."""
+
+
+def run_logins(command: Callable[[Path, Path], list[str]]) -> str:
+    """Runs a program with right and wrong tickets. Raises Failed, Missing."""
     with world() as made:
         authority = Authority(made.kdc.folder / "authority")
         with serving(made, authority) as addresses:
@@ -470,17 +477,18 @@ def run_java(release: str) -> str:
                     fields = (name, addresses[protocol], protocol, MECHANISM, user, str(made.clients), service)
                     lines.append("\t".join(fields))
                     wanted[name] = outcome
-            found = outcomes(java_command(release, authority.trusted, authority.issue("own")), lines)
+            found = outcomes(command(authority.trusted, authority.issue("own")), lines)
             if found != wanted:
                 raise Failed(f"{found}")
     return f"{len(wanted)} logins, right and wrong"
 
 
 def run_over_restarts(
-    release: str, check: Callable[[Server, list[str], list[str]], str], more: Mapping[str, str]
+    command: Callable[[Path, Path], list[str]],
+    check: Callable[[Server, list[str], list[str]], str],
+    more: Mapping[str, str],
 ) -> str:
-    """Runs the Java client of a release at a broker that restarts, or whose sessions are short. Raises Failed,
-    Missing."""
+    """Runs a program at a broker that restarts, or whose sessions are short. Raises Failed, Missing."""
     with world() as made:
         authority = Authority(made.kdc.folder / "authority")
         broker = Server(server_properties(made, authority, more), LISTENERS)
@@ -492,7 +500,7 @@ def run_over_restarts(
                 )
                 for protocol in PROTOCOLS
             ]
-            return check(broker, java_command(release, authority.trusted, authority.issue("own")), lines)
+            return check(broker, command(authority.trusted, authority.issue("own")), lines)
         finally:
             broker.stop()
 
@@ -696,14 +704,14 @@ CHECKS = [
     Check(f"kerberos: each token beside Kafka {RELEASES[BESIDE]}", partial(beside, BESIDE)),
     Check("kerberos: our client at our broker", partial(run_own, None)),
     Check(f"kerberos: our client at Kafka {RELEASES[BESIDE]}", partial(run_own, BESIDE)),
-    *(Check(f"kerberos: Java {release}", partial(run_java, release)) for release in JAVA),
+    *(Check(f"kerberos: {name}", partial(run_logins, command)) for name, command in ALIKE.items()),
     *(
-        Check(f"kerberos: Java {release}, {subject}", partial(run_over_restarts, release, check, more))
+        Check(f"kerberos: {name}, {subject}", partial(run_over_restarts, command, check, more))
         for subject, check, more in (
             ("restarts", over_restarts, {}),
             ("sessions renewed in transactions", with_renewals, {"connections.max.reauth.ms": str(SESSION_MS)}),
         )
-        for release in JAVA
+        for name, command in ALIKE.items()
     ),
     Check(f"kerberos: Java {OLDEST}, without SaslHandshake", run_without_handshake),
     Check("kerberos: kafka-python, aiokafka", run_python),

@@ -2,7 +2,9 @@
 //
 // Arguments: a file in PEM with what is trusted, one with a key and its certificate, how many records each way writes, one
 // in a millisecond, or one record without this; and how many milliseconds a transaction lasts: one that is committed and one
-// that is aborted, in place of the records. A line of the standard input is one way: name, address, security protocol, mechanism, user, password or token, separated by tabs. Prints a line for each.
+// that is aborted, in place of the records. A line of the standard input is one way: name, address, security protocol,
+// mechanism, user, password or token, separated by tabs; with GSSAPI the password is a keytab, and the name of the service
+// follows. Prints a line for each.
 package main
 
 import (
@@ -17,8 +19,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jcmturner/gokrb5/v8/client"
+	"github.com/jcmturner/gokrb5/v8/config"
+	"github.com/jcmturner/gokrb5/v8/keytab"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/kerberos"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -52,9 +58,24 @@ func options(way []string, trusted *x509.CertPool, own tls.Certificate, retried 
 			found = append(found, kgo.SASL(login.AsSha512Mechanism()))
 		case "OAUTHBEARER":
 			found = append(found, kgo.SASL(oauth.Auth{Token: way[5]}.AsMechanism()))
+		case "GSSAPI":
+			found = append(found, kgo.SASL(ticket(way[4], way[5], way[6]).AsMechanism()))
 		}
 	}
 	return found
+}
+
+func ticket(user, file, service string) kerberos.Auth {
+	settings, err := config.Load(os.Getenv("KRB5_CONFIG"))
+	if err != nil {
+		fail(err)
+	}
+	keys, err := keytab.Load(file)
+	if err != nil {
+		fail(err)
+	}
+	login := client.NewWithKeytab(user, settings.LibDefaults.DefaultRealm, keys, settings, client.DisablePAFXFAST(true))
+	return kerberos.Auth{Client: login, Service: service, PersistAfterAuth: true}
 }
 
 func sendAndRead(way []string, common []kgo.Opt, records int) error {
