@@ -1,5 +1,6 @@
 """GSSAPI with a KDC of this machine: each token beside Apache Kafka, our client at Apache Kafka, and at our broker the
-Java clients, kafka-python and aiokafka; with right and with wrong tickets.
+Java clients, franz-go, kafka-python and aiokafka; with right and with wrong tickets, over restarts, and with sessions
+that are renewed during transactions.
 """
 
 from __future__ import annotations
