@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 
 from apache_kafka import RELEASES, Kafka, free_port
 from own_logins import exchange, refused
-from secured import SESSION_MS, Server, franz_command, java_command, outcomes, over_restarts, with_renewals
+from secured import (
+    SESSION_MS,
+    TRANSACTION_MS,
+    Server,
+    franz_command,
+    java_command,
+    outcomes,
+    over_restarts,
+    with_renewals,
+)
 from side_by_side import RawClient, frame
 
 from ottla.client import Admin, ClientError
@@ -667,15 +676,78 @@ async def aiokafka_over_restarts(broker: Server, names: Mapping[str, Any], topic
         await consumer.stop()
 
 
-def run_python_over_restarts() -> str:
-    """Runs kafka-python and aiokafka at a broker that restarts. Raises Failed, Missing."""
+def kafka_python_in_transactions(names: Mapping[str, Any], topic: str) -> None:
+    """An aborted and a committed transaction, both longer than sessions."""
+    from kafka import KafkaConsumer, KafkaProducer
+
+    missing: set[bytes] = set()
+    producer = KafkaProducer(**names, transactional_id=topic, acks="all")
+    producer.init_transactions()
+    for kind in ("aborted", "committed"):
+        producer.begin_transaction()
+        end = time.monotonic() + TRANSACTION_MS / 1000
+        while time.monotonic() < end:
+            value = f"{kind}{len(missing)}".encode()
+            producer.send(topic, value).get(20)
+            missing |= {value} if kind == "committed" else set()
+            time.sleep(0.02)
+        producer.commit_transaction() if kind == "committed" else producer.abort_transaction()
+    producer.close()
+    reading = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 20_000, "isolation_level": "read_committed"}
+    consumer = KafkaConsumer(topic, **reading, **names)
+    for record in consumer:
+        if record.value not in missing:
+            raise Failed(f"kafka-python: {record.value} was not committed")
+        missing.discard(record.value)
+        if not missing:
+            break
+    consumer.close()
+    if missing:
+        raise Failed(f"kafka-python: {len(missing)} committed records are lost")
+
+
+async def aiokafka_in_transactions(names: Mapping[str, Any], topic: str) -> None:
+    """An aborted and a committed transaction, both longer than sessions."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    missing: set[bytes] = set()
+    producer = AIOKafkaProducer(**names, transactional_id=topic)
+    await producer.start()
+    try:
+        for kind in ("aborted", "committed"):
+            await producer.begin_transaction()
+            end = time.monotonic() + TRANSACTION_MS / 1000
+            while time.monotonic() < end:
+                value = f"{kind}{len(missing)}".encode()
+                await producer.send_and_wait(topic, value)
+                missing |= {value} if kind == "committed" else set()
+                await asyncio.sleep(0.02)
+            await (producer.commit_transaction() if kind == "committed" else producer.abort_transaction())
+    finally:
+        await producer.stop()
+    reading = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    consumer = AIOKafkaConsumer(topic, **reading, **names)
+    await consumer.start()
+    try:
+        async with asyncio.timeout(30):
+            while missing:
+                missing.remove((await consumer.getone()).value or b"")
+    except (TimeoutError, KeyError) as error:
+        raise Failed(f"aiokafka: {len(missing)} committed records are lost, or {error}") from None
+    finally:
+        await consumer.stop()
+
+
+def run_python_at(more: Mapping[str, str], in_transactions: bool) -> str:
+    """Runs kafka-python and aiokafka at a broker that restarts, or, in transactions, at one whose sessions are short.
+    Raises Failed, Missing."""
     from aiokafka.helpers import create_ssl_context
 
     with world() as made:
         authority = Authority(made.kdc.folder / "authority")
         os.environ["KRB5CCNAME"] = f"FILE:{made.kdc.tickets('ann', made.clients)}"
         context = create_ssl_context(cafile=str(authority.trusted))
-        broker = Server(server_properties(made, authority, {}), LISTENERS)
+        broker = Server(server_properties(made, authority, more), LISTENERS)
         broker.start()
         try:
             asyncio.run(topics(broker.addresses["PLAINTEXT"]))
@@ -687,9 +759,19 @@ def run_python_over_restarts() -> str:
                     "sasl_kerberos_service_name": "kafka",
                     "ssl_context": context if protocol == "SASL_SSL" else None,
                 }
-                kafka_python_over_restarts(broker, names, f"{protocol}-kafka-python")
                 other = {**names, "sasl_kerberos_domain_name": "localhost"}
-                asyncio.run(aiokafka_over_restarts(broker, other, f"{protocol}-aiokafka"))
+                one, two = (f"{protocol}-{library}" for library in LIBRARIES)
+                if in_transactions:
+                    kafka_python_in_transactions(names, one)
+                    asyncio.run(aiokafka_in_transactions(other, two))
+                else:
+                    kafka_python_over_restarts(broker, names, one)
+                    asyncio.run(aiokafka_over_restarts(broker, other, two))
+            if in_transactions:
+                renewed, ended = map(broker.metric, ("successful_reauthentication", "expired_connections_killed"))
+                if renewed + ended < 2 * len(PROTOCOLS):
+                    raise Failed(f"{renewed} renewals, {ended} sessions ended")
+                return f"a committed and an aborted transaction each, {renewed} renewals, {ended} sessions ended"
         finally:
             broker.stop()
     return f"{2 * len(PROTOCOLS)} times {RECORDS} records, none lost over {len(RESTARTS)} restarts each"
@@ -716,5 +798,9 @@ CHECKS = [
     ),
     Check(f"kerberos: Java {OLDEST}, without SaslHandshake", run_without_handshake),
     Check("kerberos: kafka-python, aiokafka", run_python),
-    Check("kerberos: kafka-python, aiokafka, restarts", run_python_over_restarts),
+    Check("kerberos: kafka-python, aiokafka, restarts", partial(run_python_at, {}, False)),
+    Check(
+        "kerberos: kafka-python, aiokafka, sessions in transactions",
+        partial(run_python_at, {"connections.max.reauth.ms": str(SESSION_MS)}, True),
+    ),
 ]
