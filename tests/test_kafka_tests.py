@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from ottla_testing.interop.kafka_tests import Control, Row, differing, kind_of, markdown, read, suite_of, table, text
+from ottla_testing.interop.kafka_tests import (
+    Control,
+    Row,
+    differing,
+    kind_of,
+    longest_first,
+    markdown,
+    read,
+    suite_of,
+    table,
+    text,
+)
 
 
 def row(outcome: str, failure: str | None = None, **more: Any) -> Row:
@@ -86,6 +97,16 @@ def test_tests_that_differ_between_runs_are_named() -> None:
     assert differing([[one, two], [row("failed", "why")]]) == [
         "kafka.server.FetchRequestTest.testOne testOne(): passed, failed",
         "kafka.server.FetchRequestTest.testTwo testTwo at : passed, -",
+    ]
+
+
+def test_the_classes_that_took_longest_begin_first() -> None:
+    two = {"class": "kafka.api.OtherTest"}
+    rows = [row("passed"), row("passed", **two), row("failed", method="testTwo", seconds=None)]
+    rows.append(row("passed", method="testThree", **two))
+    names = ["kafka.api.NewTest", "kafka.server.FetchRequestTest", "kafka.api.OtherTest", "kafka.api.SecondTest"]
+    assert longest_first(names, rows) == [
+        *("kafka.api.OtherTest", "kafka.server.FetchRequestTest", "kafka.api.NewTest", "kafka.api.SecondTest")
     ]
 
 

@@ -223,6 +223,8 @@ def main() -> int:
             print("\n".join(names))
             return 0
         args.results.parent.mkdir(parents=True, exist_ok=True)
+        earlier = OUT / "kafka-tests.jsonl"
+        names = kafka_tests.longest_first(names, kafka_tests.read(earlier) if earlier.exists() else [])
         first = common if args.kafka else shim
         runs: list[list[dict[str, Any]]] = []
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

@@ -132,6 +132,15 @@ def read(path: Path) -> list[Row]:
     return list(found.values())
 
 
+def longest_first(names: Iterable[str], rows: Iterable[Row]) -> list[str]:
+    """Returns the names of classes in the order of their time in earlier results, the longest first. A long class that
+    began last would run alone at the end."""
+    seconds: Counts = Counter()
+    for row in rows:
+        seconds[row["class"]] += row["seconds"] or 0
+    return sorted(names, key=lambda name: seconds[name], reverse=True)
+
+
 def differing(runs: Iterable[Iterable[Row]]) -> list[str]:
     """Returns a line for each test whose outcome is not that of all runs; "-" where a run has no such test."""
     found = [{key_of(row): row["outcome"] for row in rows} for rows in runs]
