@@ -16,7 +16,9 @@ from ottla_testing import ROOT
 from ottla_testing.history import facts
 from ottla_testing.history.checker import check
 from ottla_testing.history.facts import Report
+from ottla_testing.history.shares import MOVES
 from ottla_testing.history.workload import (
+    CLUSTER_FAULTS,
     FAULTS,
     GROUP_FAULTS,
     LINES,
@@ -25,6 +27,7 @@ from ottla_testing.history.workload import (
     members,
     next_crew,
     next_terrain,
+    remote_share_crew,
     sender,
     share_crew,
     share_terrain,
@@ -100,17 +103,19 @@ def group_runs(
     scaled: Callable[[int], int],
     crew: Callable[[], list[Client]],
     around: Callable[[int], dict[str, str]],
+    nodes: int = 1,
 ) -> Iterator[Report]:
     """Runs a crew of groups under all faults: one short run, or many long ones. Yields the reports of clean runs."""
     runs = scaled(RUNS)
+    possible = CLUSTER_FAULTS if nodes > 1 else GROUP_FAULTS
     for number in range(runs):
         seed = random.randrange(1 << 32)
         configs: dict[str, Any] = around(seed)
         print(f"seed {seed}: {configs}")
-        load = Workload(folder / str(number), seed, crew(), pace=0.5, **configs)
+        load = Workload(folder / str(number), seed, crew(), pace=0.5, nodes=nodes, **configs)
         try:
             load.begin()
-            load.disturb(LONG_S if runs > 1 else SHORT_S, GROUP_FAULTS)
+            load.disturb(LONG_S if runs > 1 else SHORT_S, possible)
             load.finish()
         finally:
             try:
@@ -119,9 +124,9 @@ def group_runs(
                 report = looked_through(load)
         assert not report.kinds, report
         assert not load.broken, load.broken[0]
-        faults = ("pause", "cut", "zombie", "start", "move")
+        faults = {"start", *possible} - {"kill", "crash"}
         assert all(report.counts[f"faults: {fault}"] for fault in faults) and report.counts["crashes"], report.counts
-        causes = sum(report.counts[f"faults: {fault}"] for fault in ("move", "start", "cut"))
+        causes = sum(report.counts[f"faults: {fault}"] for fault in ("start", "cut", *MOVES))
         assert report.counts["exits: stalled"] <= causes, report.counts  # more are a defect of the broker
         yield report
         shutil.rmtree(load.folder)
@@ -139,6 +144,24 @@ def test_share_groups_hold_under_all_faults(tmp_path: Path, scaled: Callable[[in
         assert report.counts["records delivered again"] and report.counts["records acknowledged: ok"], report.counts
         unsure = report.counts["records that may have reached the limit"]
         assert unsure <= report.counts["records read"] // 20, report.counts
+
+
+def test_run_over_three_nodes_has_clean_history(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """Nodes stop, other nodes become leaders and coordinators, replicas are reassigned; also all the other faults."""
+    seed = random.randrange(1 << 32)
+    print(f"crew of seed {seed}")
+    for report in group_runs(tmp_path, scaled, lambda: small_crew(seed), terrain, nodes=3):
+        assert report.counts["sends: ok"] and report.counts["transactions: committed"], report.counts
+
+
+def test_consumer_groups_hold_over_three_nodes(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    for report in group_runs(tmp_path, scaled, next_crew, next_terrain, nodes=3):
+        assert report.counts["records polled"] and report.counts["commits of offsets: ok"], report.counts
+
+
+def test_share_groups_hold_over_three_nodes(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    for report in group_runs(tmp_path, scaled, remote_share_crew, share_terrain, nodes=3):
+        assert report.counts["records acknowledged: ok"], report.counts
 
 
 def test_wrong_isolation_and_lost_records_found(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,8 +31,19 @@ OVERRIDES = {
 }
 
 
+def free_ports(count: int) -> int:
+    """Returns the first of some consecutive ports that are free."""
+    while True:
+        first = random.randrange(10_000, 32_000)  # the system gives higher ports to outgoing connections
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+
+
 class RunningBroker:
-    """A broker that listens on `address` (host:port, kept over restarts) and keeps its data in `data_dir`.
+    """A broker that listens on `address` (host:port, kept over restarts) and keeps its data in `data_dir`. With several
+    nodes that is the first one's address; the others have the next ports.
 
     `release` and `overrides` (config names with _ in place of dots) may be changed between a stop and the next start.
     """
@@ -39,6 +53,7 @@ class RunningBroker:
         folder: Path,
         release: str | None = None,
         *,
+        nodes: int = 1,
         control: str = "",
         listener: str = "",
         security: str = "",
@@ -47,13 +62,14 @@ class RunningBroker:
         """`control` is the address of a control plane; none without one. `listener` is the name of the listener,
         `security` the word of `--security`."""
         self.release = release
+        self.nodes = nodes
         self.listener = listener
         self.control = control
         self.security = security
         self.data_dir = folder / "data"
         self.log = folder / "broker.log"
         self.overrides = {name.replace("_", "."): value for name, value in overrides.items()}
-        self.address = "127.0.0.1:0"
+        self.address = f"127.0.0.1:{free_ports(nodes) if nodes > 1 else 0}"
         self.process: subprocess.Popen[str] | None = None
         self.start()
 
@@ -72,6 +88,8 @@ class RunningBroker:
         if not line.startswith("ottla ready on "):
             self.kill()
             raise AssertionError(f"the broker did not start: {line!r}\n{self.log.read_text()[-4000:]}")
+        for _ in range(1, self.nodes):
+            self.process.stdout.readline()
         self.address = line.split()[-1]
 
     def launch(self) -> None:
@@ -80,6 +98,7 @@ class RunningBroker:
         command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", listen]
         command += ["--data-dir", str(self.data_dir)]
         command += ["--release", self.release] if self.release else []
+        command += ["--brokers", str(self.nodes)] if self.nodes > 1 else []
         command += ["--control", self.control] if self.control else []
         command += ["--security", self.security] if self.security else []
         known = facts("broker", self.release or OWN)

@@ -16,7 +16,9 @@ CHUNK_BYTES = 1 << 16
 
 
 class CuttingProxy:
-    def __init__(self) -> None:
+    """Listens on `port`, by default a free one."""
+
+    def __init__(self, port: int = 0) -> None:
         self.target = 0
         self.cuts = 0
         self._loop = asyncio.new_event_loop()
@@ -27,7 +29,7 @@ class CuttingProxy:
             event.set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._server = self._call(asyncio.start_server(self._accept, "127.0.0.1", 0))
+        self._server = self._call(asyncio.start_server(self._accept, "127.0.0.1", port))
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def _call(self, what: Coroutine[Any, Any, Any]) -> Any:

@@ -23,7 +23,8 @@ TERMINAL = (GAP, ACCEPT, REJECT)
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"  # outcomes of an acknowledgement
 NOT_OWNED = "INVALID_RECORD_STATE"
 OLD_SESSION = "INVALID_SHARE_SESSION_EPOCH"
-ENDS = {"kill": "start", "stop": "start", "move": "moved"}
+MOVES = {"move": "moved", "lead": "led", "node": "joined", "reassign": "reassigned"}  # faults that move leaders
+ENDS = {"kill": "start", "stop": "start", **MOVES}
 """Faults after which acquired records are available, with their stored counts, and the events after them."""
 
 
@@ -163,7 +164,7 @@ class Shares:
 
     def fault(self, line: int, fault: str) -> None:
         """Notes a fault."""
-        for spans, faults in ((self.losses, ENDS), (self.moves, ("move",))):
+        for spans, faults in ((self.losses, ENDS), (self.moves, MOVES)):
             if fault in faults:
                 spans.begin(line)
             elif fault in ENDS.values():

@@ -1,7 +1,7 @@
 """Clients of all libraries that work, crash and restart, while the broker is killed, paused and disconnected.
-Owns the broker, the proxy before it, the clients' processes and the faults, all chosen by a seed (except for the exact
-times, which depend on the machine). `Workload.finish` ends all faults, waits for the final state and reads everything;
-`checker.check` then checks the history.
+Owns the broker, the proxies before its nodes, the clients' processes and the faults, all chosen by a seed (except for
+the exact times, which depend on the machine). `Workload.finish` ends all faults, waits for the final state and reads
+everything; `checker.check` then checks the history.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,8 +28,10 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from ottla.client import Admin
+from ottla.client import KafkaError as Failure
 from ottla.client.admin.types import ShareOffset
-from ottla_testing.clients.running_broker import RunningBroker
+from ottla.protocol.errors import ErrorCode
+from ottla_testing.clients.running_broker import RunningBroker, free_ports
 from ottla_testing.history.cutting_proxy import CuttingProxy
 from ottla_testing.history.history import Recorder
 from ottla_testing.history.life_wire import configure_sharing
@@ -51,7 +52,9 @@ FIRST_DEEDS = {  # no faults before these
 }
 FAULTS = ("kill", "pause", "cut", "crash", "zombie")
 GROUP_FAULTS = (*FAULTS, "move")
+CLUSTER_FAULTS = (*GROUP_FAULTS, "node", "lead", "reassign")
 MOVED = {"__consumer_offsets": 3, "__share_group_state": 3}  # internal topics whose leaders move, and their partitions
+NOT_FOUND, CONFLICT = 404, 409  # of the control plane
 RETURN_S = 1.0  # a dead client restarts within this time
 CHUNK = 500
 SHARE_LIMIT, SHARE_LOCKS, SHARE_LOCK_S = 8, 100, 2.0
@@ -162,6 +165,11 @@ def share_terrain(seed: int) -> dict[str, str]:
     return around
 
 
+def remote_share_crew() -> list[Client]:
+    """Returns a crew with a share group for several nodes: members on the wire know only one."""
+    return [*sender("confluent"), *writer("confluent", f"{LINES}-0"), *sharers("confluent", 3)]
+
+
 def next_crew() -> list[Client]:
     """Returns a crew with groups of the consumer protocol (KIP-848): one of it alone, one of a loop, and one whose
     members change between both protocols from life to life.
@@ -189,11 +197,6 @@ def terrain(seed: int) -> dict[str, str]:
     return more
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 class Workload:
     """`pace` stretches the faults and the time between them; a client that does nothing for `hung_s` is killed. The
     broker is
@@ -208,6 +211,7 @@ class Workload:
         *,
         pace: float = 1.0,
         hung_s: int = 10,
+        nodes: int = 1,
         release: str = "",
         **overrides: str,
     ) -> None:
@@ -219,23 +223,29 @@ class Workload:
         self.recorder = Recorder(self.path, "nemesis")
         self.numbers = 0
         self.broken: list[str] = []  # lives that ended in an unexpected way
-        self.proxy = CuttingProxy()
+        first = free_ports(nodes) if nodes > 1 else 0
+        self.proxies = [CuttingProxy(first and first + index) for index in range(nodes)]
+        self.address = ",".join(proxy.address for proxy in self.proxies)
+        if nodes > 1:  # leaders move by faults alone, which the history has
+            overrides = {"auto_leader_rebalance_enable": "false", **overrides}
         self.broker = RunningBroker(
             folder,
             release or None,
-            control=f"127.0.0.1:{_free_port()}",
-            advertised_listeners=f"PLAINTEXT://{self.proxy.address}",
+            nodes=nodes,
+            control=f"127.0.0.1:{free_ports(1)}",
+            advertised_listeners=f"PLAINTEXT://{self.proxies[0].address}",
             auto_create_topics_enable="false",
             offsets_topic_num_partitions="3",
             transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
             **overrides,
         )
-        self.proxy.target = self.broker.port
+        for index, proxy in enumerate(self.proxies):
+            proxy.target = self.broker.port + index
         self.topics = {LINES: PARTITIONS}
         self.topics |= {client.more["target"]: MADE_PARTITIONS for client in clients if client.role == "loop"}
 
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.proxy.address, "log_level": 0})
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
     # -- lives
 
@@ -245,7 +255,7 @@ class Workload:
             made.result(PATIENCE_S)
         for client in self.clients:
             if client.role == "sharer":
-                configure_sharing(self.proxy.address, client.more["group"], client.more["share"]["isolation"])
+                configure_sharing(self.proxies[0].address, client.more["group"], client.more["share"]["isolation"])
             self.live(client)
         roles = {client.role for client in self.clients}
         wanted = [line for role, line in FIRST_DEEDS.items() if role in roles]
@@ -265,7 +275,7 @@ class Workload:
             "history": str(self.path),
             "process": client.label,
             "number": self.numbers,
-            "address": self.proxy.address,
+            "address": self.address,
             "library": client.library,
             "role": client.role,
             "hung_s": self.hung_s,
@@ -339,7 +349,8 @@ class Workload:
         with self.stopped(self.broker.process):
             self.rest(seconds)
             if self.choose.random() < 0.2:  # the clients are disconnected when it resumes, and it has their requests
-                self.proxy.cut()
+                for proxy in self.proxies:
+                    proxy.cut()
         self._fault("resume")
 
     @contextmanager
@@ -354,44 +365,97 @@ class Workload:
 
     def _cut(self) -> None:
         """Breaks connections, or holds requests or responses back, which arrive late, or are lost, or arrive after the
-        client left."""
+        client left. Of several nodes: those of one, or all.
+        """
         way = self.choose.choice(("", "requests", "answers", "answers"))
         refuses, breaks = self.choose.random() < 0.4, self.choose.choice(("all", "clients", "none"))
         seconds = self.pace * self.choose.choice((0.05, 0.5, 1.5)) * (0.5 + self.choose.random())
-        self._fault("cut", way=way, refuses=refuses, breaks=breaks, seconds=round(seconds, 3))
-        self.proxy.refuse(refuses)
-        if way:
-            self.proxy.hold(way)
-        else:
-            self.proxy.cut()
+        cut = self.proxies if self.choose.random() < 0.5 else [self.choose.choice(self.proxies)]
+        nodes = [self.proxies.index(proxy) + 1 for proxy in cut]
+        self._fault("cut", way=way, refuses=refuses, breaks=breaks, seconds=round(seconds, 3), nodes=nodes)
+        for proxy in cut:
+            proxy.refuse(refuses)
+            if way:
+                proxy.hold(way)
+            else:
+                proxy.cut()
         self.rest(seconds)
-        if way and breaks != "none":
-            self.proxy.cut(clients_only=breaks == "clients")
-        self.proxy.release()
-        self.proxy.refuse(False)
+        for proxy in cut:
+            if way and breaks != "none":
+                proxy.cut(clients_only=breaks == "clients")
+            proxy.release()
+            proxy.refuse(False)
         self._fault("join")
 
     def _move(self) -> None:
         """Takes partitions offline, and online again with the next leader epoch. Coordinators load their logs again."""
-        choose = self.choose
-        places = [(topic, index) for topic, count in (self.topics | MOVED).items() for index in range(count)]
-        moved = choose.sample(places, choose.choice((1, 2, 4)))
+        moved = self._some_partitions()
         self._fault("move", partitions=[f"{topic}-{index}" for topic, index in moved])
         there = [place for place in moved if self._set_offline(*place, True)]
-        self.rest(choose.choice((0, 0.3)) * choose.random())
+        self.rest(self.choose.choice((0, 0.3)) * self.choose.random())
         assert all([self._set_offline(*place, False) for place in there]), f"{there} have no leader"
         self._fault("moved")
 
+    def _some_partitions(self) -> list[tuple[str, int]]:
+        places = [(topic, index) for topic, count in (self.topics | MOVED).items() for index in range(count)]
+        return self.choose.sample(places, self.choose.choice((1, 2, 4)))
+
+    def _some_node(self) -> int:
+        return self.choose.randrange(len(self.proxies)) + 1
+
+    def _node(self) -> None:
+        """Stops a node: others lead its partitions and coordinate its groups. Sometimes they lead again as at first."""
+        node = self._some_node()
+        self._fault("node", node=node)
+        assert self._control(f"nodes/{node}", running=False)
+        self.rest(self.pace * self.choose.choice((0.1, 1, 3)) * (0.5 + self.choose.random()))
+        assert self._control(f"nodes/{node}", running=True)
+        if self.choose.random() < 0.3:
+            assert self._control("spread")
+        self._fault("joined", node=node)
+
+    def _lead(self) -> None:
+        """Makes other nodes the leaders of partitions."""
+        for topic, partition in self._some_partitions():
+            node = self._some_node()
+            self._fault("lead", partition=f"{topic}-{partition}", node=node)
+            self._control(
+                "leaders", NOT_FOUND, CONFLICT, topic=topic, partition=partition, node=node
+            )  # 409: no replica
+            self._fault("led")
+
+    def _reassign(self) -> None:
+        """Gives partitions other replicas. Most of the leaders change."""
+        nodes = range(1, len(self.proxies) + 1)
+        targets = {place: self.choose.sample(nodes, self.choose.choice((2, 3))) for place in self._some_partitions()}
+        self._fault("reassign", replicas={f"{topic}-{index}": ids for (topic, index), ids in targets.items()})
+        asyncio.run(self._reassigned(targets))
+        self._fault("reassigned")
+
+    async def _reassigned(self, targets: dict[tuple[str, int], list[int]]) -> None:
+        async with Admin(self.address) as admin:
+            outcomes = await admin.alter_partition_reassignments(targets)
+            errors = [error for error in outcomes.values() if error is not None]
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # an internal topic may not exist yet
+            assert all(isinstance(error, Failure) and error.code == unknown for error in errors), errors
+            end = time.monotonic() + PATIENCE_S
+            while await admin.list_partition_reassignments():
+                assert time.monotonic() < end, "a reassignment does not end"
+                await asyncio.sleep(0.05)
+
     def _set_offline(self, topic: str, partition: int, offline: bool) -> bool:
         """Returns whether the partition exists: an internal topic may not exist yet."""
-        body = json.dumps({"topic": topic, "partition": partition, "offline": offline}).encode()
-        url = f"http://{self.broker.control}/v1/topology/offline"
-        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        return self._control("offline", NOT_FOUND, topic=topic, partition=partition, offline=offline)
+
+    def _control(self, what: str, *refusals: int, **body: Any) -> bool:
+        """Changes the topology. Returns whether that was possible: not if it is refused by one of these statuses."""
+        url = f"http://{self.broker.control}/v1/topology/{what}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S):
                 return True
         except urllib.error.HTTPError as error:
-            if error.code != 404:
+            if error.code not in refusals:
                 raise
             return False
 
@@ -464,7 +528,7 @@ class Workload:
     async def _lags(self) -> list[int]:
         """Returns the lags of the share groups where there is one."""
         groups = sorted({client.more["group"] for client in self.clients if client.role == "sharer"})
-        async with Admin(self.proxy.address) as admin:
+        async with Admin(self.address) as admin:
             found = [one for group in groups for one in (await admin.list_share_group_offsets(group)).values()]
         return [one.lag for one in found if isinstance(one, ShareOffset) and one.lag]
 
@@ -522,7 +586,7 @@ class Workload:
 
         self.until(is_still, lambda: f"transactions are open: {found}")
         ends = found[0]
-        config = {"bootstrap.servers": self.proxy.address, "group.id": "nobody", "enable.auto.commit": False}
+        config = {"bootstrap.servers": self.address, "group.id": "nobody", "enable.auto.commit": False}
         more = {"isolation.level": isolation, "enable.partition.eof": True, "check.crcs": True, "log_level": 0}
         consumer = Consumer({**config, **more})
         last: dict[str, int] = {}
@@ -556,8 +620,9 @@ class Workload:
 
     def close(self) -> None:
         """Kills all processes that still run, also after a failure."""
-        self.proxy.release()
-        self.proxy.refuse(False)
+        for proxy in self.proxies:
+            proxy.release()
+            proxy.refuse(False)
         for client in self.clients:
             for _, process in [*client.zombies, *([("", client.process)] if client.process else [])]:
                 if process.poll() is None:
@@ -567,4 +632,5 @@ class Workload:
         try:
             self.broker.close()
         finally:
-            self.proxy.close()
+            for proxy in self.proxies:
+                proxy.close()
