@@ -231,7 +231,7 @@ class Workload:
         self.broker = RunningBroker(
             folder,
             release or None,
-            nodes=nodes,
+            nodes,
             control=f"127.0.0.1:{free_ports(1)}",
             advertised_listeners=f"PLAINTEXT://{self.proxies[0].address}",
             auto_create_topics_enable="false",
