@@ -45,6 +45,7 @@ from .config.values import IN_SYNC, Config, ConfigSource
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler
 from .errors import ConfigError, Refused, code_of, message_of
+from .futures import settled
 from .groups.lookups import WITH_CONSUMER_GROUPS, WITHOUT_NEW_GROUPS, Lookups
 from .groups.topics import TopicLookup, TopicShape
 from .logs import get_logger, levels
@@ -78,7 +79,7 @@ from .replica.assignment import NO_LEADER
 from .replica.fetch_sessions import FetchSessions
 from .replica.flush import Durability
 from .replica.log_dirs import LogDir, LogDirs
-from .replica.partition import LEADER_EPOCH, Partition
+from .replica.partition import LEADER_EPOCH, PRODUCE_VERSION, Partition
 from .replica.purgatory import wake_all
 from .replica.start_progress import Opening
 from .security.acls import RECORDS as ACL_RECORDS
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from .metrics.client_telemetry import Telemetry
     from .metrics.counters import TopicMetrics
     from .security.authorizer import Authorizer
+    from .share.dead_letters import DeadLetterQueues
     from .share.sessions import SessionKey, ShareSessions, TopicPartition
     from .share.settings import ShareConfigs
     from .share.share_partitions import SharePartitions
@@ -502,7 +504,7 @@ class BrokerState:
         """The configs of share groups."""
         from .share.settings import ShareConfigs
 
-        return ShareConfigs(self.named_configs.of(GROUP), self.config)
+        return ShareConfigs(self.named_configs.of(GROUP), self.config, lambda: self.features.dead_letter_queues)
 
     @functools.cached_property
     def share_partitions(self) -> SharePartitions:
@@ -510,7 +512,21 @@ class BrokerState:
         from .share.share_partitions import NoOpPersister, SharePartitions
 
         persister = self.share_state if self._stores_share_state else NoOpPersister()
-        return SharePartitions(persister, self.share_configs, self.clock, self.loop)
+        return SharePartitions(persister, self.share_configs, self.clock, self.loop, self.dead_letters.write)
+
+    @functools.cached_property
+    def dead_letters(self) -> DeadLetterQueues:
+        """The dead-letter queues of share groups."""
+        from .share.dead_letters import DeadLetterQueues
+
+        return DeadLetterQueues(self.topics, self.share_configs, self._append_dead_letters, self.clock, self.loop)
+
+    async def _append_dead_letters(self, partition: Partition, data: bytearray) -> None:
+        """Appends a batch as a producer with acks=-1 does. Raises what refuses it."""
+        self.check_in_sync(partition)
+        appended = await settled(partition.submit(data, self.clock.now_ms(), PRODUCE_VERSION, self.scheduler))
+        if self.topic_metrics is not None:
+            self.topic_metrics.appended(partition, data, appended)
 
     @functools.cached_property
     def share_sessions(self) -> ShareSessions:

@@ -39,7 +39,7 @@ LOGGERS = (
     metadata.topics metadata.topology metrics.client_ledger metrics.client_telemetry network.connections
     network.encryption network.request_log security.tls
     quotas.client_quotas recording.recorder recording.tap replica.flush replica.forced_upgrade replica.log_dirs
-    replica.start_progress security.sasl.key_sets transactions.coordinator
+    replica.start_progress security.sasl.key_sets share.dead_letters transactions.coordinator
     """.split()
     ),
 )

@@ -228,7 +228,7 @@ def _share_partitions(state: BrokerState, group: ShareGroup) -> tuple[ShareParti
         for batch in led.machine.batches:
             record_state = RecordState(batch.state)
             counts[record_state] += batch.last - max(batch.first, led.machine.start_offset) + 1
-            if not record_state.is_terminal:
+            if record_state <= RecordState.ACQUIRED:
                 deliveries = max(deliveries, batch.delivery_count)
         found.append(
             SharePartitionView(
@@ -239,7 +239,7 @@ def _share_partitions(state: BrokerState, group: ShareGroup) -> tuple[ShareParti
                 counts[RecordState.AVAILABLE],
                 counts[RecordState.ACQUIRED],
                 counts[RecordState.ACKNOWLEDGED],
-                counts[RecordState.ARCHIVED],
+                counts[RecordState.ARCHIVING] + counts[RecordState.ARCHIVED],
                 deliveries,
             )
         )

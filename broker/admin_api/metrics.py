@@ -277,6 +277,14 @@ async def _share_partitions(rows: Rows, running: Running) -> None:
         rows.add(
             "kafka_server_sharegroupmetrics_recordacknowledgements", state.share_partitions.acknowledged[kind], name
         )
+    queues = state.dead_letters
+    for name, counts in (
+        ("recordcount", queues.records),
+        ("totalproducerequests", queues.requests),
+        ("failedproducerequests", queues.failures),
+    ):
+        for group_id, count in counts.items():
+            rows.add(f"kafka_server_sharegroupmetrics_deadletterqueue{name}", count, group_id)
     rows.add("kafka_server_sharesessioncache_sharesessionscount", len(state.share_sessions))
     rows.add("kafka_server_sharesessioncache_sharepartitionscount", state.share_sessions.partition_count)
     rows.add("kafka_server_share_coordinator_metrics_write", state.share_state.writes)

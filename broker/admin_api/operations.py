@@ -26,6 +26,7 @@ from ..groups.resets import SCENARIOS, Reset
 from ..logs import get_logger
 from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ..replica.assignment import NO_LEADER
+from ..replica.partition import PRODUCE_VERSION
 from . import acl_entries, config_changes, group_offsets, snapshots
 from .clock import ClockControl
 from .snapshots import Snapshot
@@ -81,7 +82,6 @@ __all__ = [
 ]
 
 START_BYTES = 64 << 20  # of logs that are copied at a start: about a tenth of a second
-PRODUCE_VERSION = 13  # of a current producer: topics of all message formats accept its records
 BATCH_BYTES = 256 * 1024  # of one batch to one partition
 READ_BYTES = 1 << 20
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)

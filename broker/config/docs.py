@@ -255,6 +255,12 @@ _OF_BROKER = {
     "share.partition.max.record.locks": "The number of records in flight of a share partition of the group.",
     "share.record.lock.duration.ms": "The time for which a record is locked for a member of the group.",
     "share.renew.acknowledge.enable": "Whether members may renew the locks of records.",
+    "errors.deadletterqueue.auto.create.topics.enable": "Whether a dead-letter queue that does not exist is created.",
+    "errors.deadletterqueue.copy.record.enable": "Whether keys and values are copied to the dead-letter queue.",
+    "errors.deadletterqueue.group.enable": "Whether the topic may be the dead-letter queue of share groups.",
+    "errors.deadletterqueue.topic.name": "The topic for records that the group does not accept, its dead-letter queue; "
+    "none if it is empty.",
+    "errors.deadletterqueue.topic.name.prefix": "How the names of dead-letter queues begin.",
     "share.coordinator.cold.partition.snapshot.interval.ms": "The interval between snapshots of share partitions that "
     "do not change.",
     "share.coordinator.snapshot.update.records.per.snapshot": "The number of updates between snapshots of a share "

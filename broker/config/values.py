@@ -143,6 +143,8 @@ ACTED_ON = frozenset(
     group.share.persister.class.name group.share.record.lock.duration.ms
     share.auto.offset.reset share.delivery.count.limit share.isolation.level share.partition.max.record.locks
     share.record.lock.duration.ms share.renew.acknowledge.enable
+    errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.copy.record.enable
+    errors.deadletterqueue.group.enable errors.deadletterqueue.topic.name errors.deadletterqueue.topic.name.prefix
     share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.snapshot.update.records.per.snapshot
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
     share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms

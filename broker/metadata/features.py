@@ -123,6 +123,11 @@ class Features:
         return self.finalized.get(SHARE_VERSION, 0) > 0
 
     @property
+    def dead_letter_queues(self) -> bool:
+        """Whether share groups may have dead-letter queues (KIP-1191)."""
+        return self.finalized.get(SHARE_VERSION, 0) > 1
+
+    @property
     def streams_groups(self) -> bool:
         """Whether streams groups are enabled (KIP-1071)."""
         return self.finalized.get(STREAMS_VERSION, 0) > 0

@@ -163,6 +163,16 @@ FAMILIES = (
     Family(
         _SHARE_GROUPS + "recordacknowledgements", COUNTER, ("acktype",), "Acknowledged records by type, such as Accept."
     ),
+    Family(_SHARE_GROUPS + "deadletterqueuerecordcount", COUNTER, ("group",), "Records written to dead-letter queues."),
+    Family(
+        _SHARE_GROUPS + "deadletterqueuetotalproducerequests", COUNTER, ("group",), "Batches for dead-letter queues."
+    ),
+    Family(
+        _SHARE_GROUPS + "deadletterqueuefailedproducerequests",
+        COUNTER,
+        ("group",),
+        "Batches for dead-letter queues that were refused.",
+    ),
     Family(
         _SHARE_PARTITIONS + "inflightmessagecount", GAUGE, _SHARE, "Records of a share partition that are in flight."
     ),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .purgatory import FetchWaiter
 
 LEADER_EPOCH = 0  # the first one; adopted data keeps its epoch
+PRODUCE_VERSION = 13  # of the broker's own records, as of a current producer: topics of all message formats accept them
 
 Records = bytes | bytearray | memoryview
 Submitted = Appended | asyncio.Future[Appended]

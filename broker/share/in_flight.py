@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .values import DeliveryEnd, RecordState, StateBatch
+from .values import DeadLetters, DeliveryEnd, RecordState, StateBatch
 
 NO_MEMBER = ""
 
@@ -15,11 +15,13 @@ NO_MEMBER = ""
 class Transition:
     """An acknowledgement or release under way, until it is stored. Compared by identity."""
 
-    __slots__ = ("batches",)
+    __slots__ = ("batches", "dead_letters")
 
     def __init__(self) -> None:
         self.batches: list[StateBatch] = []
         """The new state of the offsets, to be stored."""
+        self.dead_letters: list[DeadLetters] = []
+        """Those of them to write to the dead-letter queue after that."""
 
 
 class Held:
@@ -60,20 +62,15 @@ class Held:
         self.state, self.member, self.deadline_ms = RecordState.ACQUIRED, member, deadline_ms
         self.count += 1
 
-    def expire(self, limit: int, *, is_below_start: bool) -> bool:
-        """Ends the lock: ARCHIVED after the last delivery or below the start offset, else AVAILABLE again, which is
-        returned."""
-        is_last = is_below_start or self.count >= limit
-        self.state = RecordState.ARCHIVED if is_last else RecordState.AVAILABLE
+    def expire(self, limit: int, after_last: RecordState) -> bool:
+        """Ends the lock: `after_last` after the last delivery, else AVAILABLE again, which is returned."""
+        is_last = self.count >= limit
+        self.state = after_last if is_last else RecordState.AVAILABLE
         self.member, self.deadline_ms, self.ended = NO_MEMBER, None, DeliveryEnd.LOCK_EXPIRED
         return not is_last
 
-    def begin(self, transition: Transition, state: RecordState, limit: int, end: DeliveryEnd) -> None:
-        """Begins a transition from ACQUIRED to `state`; after the last delivery AVAILABLE becomes ARCHIVED. The lock
-        stays until the transition ends.
-        """
-        if state is RecordState.AVAILABLE and self.count >= limit:
-            state = RecordState.ARCHIVED
+    def begin(self, transition: Transition, state: RecordState, end: DeliveryEnd) -> None:
+        """Begins a transition from ACQUIRED to `state`. The lock stays until the transition ends."""
         self.pending, self._before, self.ended = transition, self.member, end
         self.state, self.member = state, NO_MEMBER
 
@@ -83,7 +80,7 @@ class Held:
         if committed:
             self.deadline_ms = None
         elif self.deadline_ms is not None and self.deadline_ms <= now_ms:
-            self.expire(limit, is_below_start=False)
+            self.expire(limit, RecordState.ARCHIVED)
         else:
             self.state, self.member = RecordState.ACQUIRED, self._before
 

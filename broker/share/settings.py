@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...protocol.named import NamedTuple
@@ -14,6 +14,9 @@ from .share_partition import ShareRules
 
 NO_OP_PERSISTERS = ("", "org.apache.kafka.server.share.persister.NoOpStatePersister")
 """Values of `group.share.persister.class.name` with which no state is stored."""
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+COPIES = "errors.deadletterqueue.copy.record.enable"
 
 # Group configs, and the broker configs that are their defaults.
 _DEFAULTS = {
@@ -27,10 +30,14 @@ BY_DURATION = "by_duration:"
 
 
 class ShareConfigs(NamedTuple):
-    """The configs of all share groups: those that are set, by group and name, and the broker's."""
+    """The configs of all share groups: those that are set, by group and name, and the broker's.
+
+    `have_dead_letters` returns whether groups may have dead-letter queues, which the feature `share.version` decides.
+    """
 
     groups: Mapping[str, Mapping[str, str]]
     broker: Config
+    have_dead_letters: Callable[[], bool] = bool
 
     def value(self, group_id: str, name: str) -> Any:
         """Returns the value of a group config in effect; None if the release has no such config."""
@@ -54,6 +61,7 @@ class ShareConfigs(NamedTuple):
             lock_ms=self.lock_ms(group_id),
             renews=True if renews is None else renews,
             shrinks=self.broker.profile.behaviour.shrinks_deliveries,
+            has_dead_letters=bool(self.groups.get(group_id, {}).get(DEAD_LETTER_TOPIC)) and self.have_dead_letters(),
         )
 
     def lock_ms(self, group_id: str) -> int:

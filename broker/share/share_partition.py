@@ -1,7 +1,7 @@
 """The machine of one share partition (KIP-932): which offsets are delivered to which member, how often, until when.
 
 No clock and no I/O: time is an argument, records to read are described by their batches, and state to store is
-returned. The owner stores it, and calls `finish` with the outcome. Rules: Kafka 4.3's `SharePartition`.
+returned. The owner stores it, and calls `finish` with the outcome. Rules: Kafka 4.4's `SharePartition`.
 
 Offsets below the start offset are done. From there to the end offset they are in flight: available, acquired by a
 member with a lock, or in a terminal state. After a restart the stored state may have gaps: the offsets in them are
@@ -25,6 +25,7 @@ from .values import (
     Acknowledgement,
     AcknowledgeType,
     Acquired,
+    DeadLetters,
     DeliveryEnd,
     FetchedBatch,
     InFlight,
@@ -48,7 +49,7 @@ class ShareRules:
     """The configs of a group for its share partitions, with Kafka's defaults.
 
     `shrinks` delivers records that were delivered often in smaller and smaller parts, on the last attempt one by one
-    (KIP-1206).
+    (KIP-1206). `has_dead_letters` writes records that were not accepted to a dead-letter queue (KIP-1191).
     """
 
     max_in_flight: int = 2000
@@ -56,6 +57,12 @@ class ShareRules:
     lock_ms: int = 30_000
     renews: bool = True
     shrinks: bool = True
+    has_dead_letters: bool = False
+
+    @property
+    def after_last(self) -> RecordState:
+        """The state of a record that was not accepted and is not delivered again."""
+        return RecordState.ARCHIVING if self.has_dead_letters else RecordState.ARCHIVED
 
 
 class Acquisition(NamedTuple):
@@ -88,6 +95,9 @@ class SharePartition:
         """The number of records whose lock has expired."""
         self._looks_for_free = False  # whether some offset at or below the end may be available
         self._gap: tuple[int, int] | None = None  # (end offset of the stored state, first offset of the rest of gaps)
+        self.unwritten: list[DeadLetters] = []
+        """Stored offsets whose records may not be in the dead-letter queue yet. Why is not stored."""
+        limit = rules().delivery_limit
         end = stored.start_offset - 1
         for first, last, state, count in stored.batches:
             if first <= end or last < first:
@@ -96,6 +106,8 @@ class SharePartition:
                 self._gap = stored.batches[-1].last, end + 1
             end = last
             self._batches.append(InFlightBatch(first, last, Held(RecordState(state), count)))
+            if state == RecordState.ARCHIVING:
+                self.unwritten.append(DeadLetters(first, last, count, is_rejected=count < limit))
         self.end_offset = end if self._batches else self.start_offset
         """The last offset in flight; the start offset if there is none."""
         if self._batches:
@@ -299,12 +311,11 @@ class SharePartition:
             held.deadline_ms = now_ms + rules.lock_ms
             return
         state, end = _STATES[AcknowledgeType(kind)]
-        held.begin(transition, state, rules.delivery_limit, end)
-        transition.batches.append(StateBatch(first, last, held.state, held.count))
+        _begin((first, last, held), state, end, transition, rules)
 
     def release(self, member: str) -> Transition:
         """Begins the release of everything that a member has acquired, with its delivery counts. See `acknowledge`."""
-        transition, limit = Transition(), self._rules().delivery_limit
+        transition, rules = Transition(), self._rules()
         for batch in self._batches:
             whole = batch.whole
             if whole is not None and (whole.state is not RecordState.ACQUIRED or whole.member != member):
@@ -315,8 +326,7 @@ class SharePartition:
                 if held.state is RecordState.ACQUIRED and held.member == member:
                     is_below = last < self.start_offset
                     state = RecordState.ARCHIVED if is_below else RecordState.AVAILABLE
-                    held.begin(transition, state, limit, DeliveryEnd.SESSION_CLOSED)
-                    transition.batches.append(StateBatch(first, last, held.state, held.count))
+                    _begin((first, last, held), state, DeliveryEnd.SESSION_CLOSED, transition, rules)
         return transition
 
     def finish(self, transition: Transition, *, committed: bool, now_ms: int) -> None:
@@ -347,7 +357,7 @@ class SharePartition:
         """Ends the locks that are due. Returns the state to store, after which `advance` is called. The locks have
         ended whether or not it is stored.
         """
-        limit = self._rules().delivery_limit
+        rules = self._rules()
         changed: list[StateBatch] = []
         for batch in self._batches:
             whole = batch.whole
@@ -357,10 +367,20 @@ class SharePartition:
                 batch.split()
             for first, last, held in batch.parts():
                 if held.state is RecordState.ACQUIRED and _is_due(held, now_ms):
-                    self._looks_for_free |= held.expire(limit, is_below_start=last < self.start_offset)
+                    if last < self.start_offset:
+                        held.expire(0, RecordState.ARCHIVED)
+                    else:
+                        self._looks_for_free |= held.expire(rules.delivery_limit, rules.after_last)
                     self.lock_timeouts += last - first + 1
                     changed.append(StateBatch(first, last, held.state, held.count))
         return changed
+
+    def archive_dead_letters(self, letters: DeadLetters) -> StateBatch:
+        """Archives offsets that were written to the dead-letter queue, or could not be. Returns the state to store,
+        after which `advance` is called.
+        """
+        self._archive(letters.first, letters.last, RecordState.ARCHIVING)
+        return StateBatch(letters.first, letters.last, RecordState.ARCHIVED, letters.delivery_count)
 
     def log_start_moved(self, log_start: int) -> None:
         """Moves the start offset up to the log start. Acquired records below it are archived when their lock ends."""
@@ -599,6 +619,20 @@ def _first(batch: InFlightBatch | FetchedBatch) -> int:
 
 def _is_due(held: Held, now_ms: int) -> bool:
     return held.deadline_ms is not None and held.deadline_ms <= now_ms
+
+
+def _begin(
+    part: tuple[int, int, Held], state: RecordState, end: DeliveryEnd, transition: Transition, rules: ShareRules
+) -> None:
+    """Begins the transition of acquired offsets with one state, which may have had their last delivery."""
+    first, last, held = part
+    is_rejected = end is DeliveryEnd.REJECTED
+    if is_rejected or (state is RecordState.AVAILABLE and held.count >= rules.delivery_limit):
+        state = rules.after_last
+    held.begin(transition, state, end)
+    transition.batches.append(StateBatch(first, last, state, held.count))
+    if state is RecordState.ARCHIVING:
+        transition.dead_letters.append(DeadLetters(first, last, held.count, is_rejected))
 
 
 def _wrong_state(text: str) -> Refused:

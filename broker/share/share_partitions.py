@@ -1,4 +1,5 @@
-"""The share partitions that this broker leads: creates them from stored state, stores their changes, ends their locks.
+"""The share partitions that this broker leads: creates them from stored state, stores their changes, ends their locks,
+and has records written to dead-letter queues.
 
 Owns which share partitions exist, and the timers of their locks. A share partition is dropped when its partition has
 another leader or leader epoch, is offline or deleted, when the share coordinator fences it, and when its group has no
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -24,11 +25,23 @@ from .in_flight import Transition
 from .settings import BY_DURATION, ShareConfigs, reset_duration_ms
 from .share_partition import Acquisition, Fetched, SharePartition
 from .state_coordinator import StateWrite
-from .values import Acknowledgement, AcknowledgeType, Acquired, SharePartitionKey, StateBatch, StoredState
+from .values import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    DeadLetters,
+    RecordState,
+    SharePartitionKey,
+    StateBatch,
+    StoredState,
+)
 
 Submitted = Appended | asyncio.Future[Appended]
 Outcome = Refused | None
 """The result of an acknowledgement or release: an error, or None."""
+
+WriteDeadLetters = Callable[[str, Partition, DeadLetters], Awaitable[None]]
+"""Writes records of a partition to the dead-letter queue of a group, or logs why it cannot."""
 
 _UNAVAILABLE = (
     ErrorCode.NOT_COORDINATOR,
@@ -109,8 +122,11 @@ class SharePartitions:
         configs: ShareConfigs,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        write_dead_letters: WriteDeadLetters,
     ) -> None:
         self._persister = persister
+        self._write_dead_letters = write_dead_letters
+        self._tasks: set[asyncio.Task[None]] = set()
         self._configs = configs
         self._clock = clock
         self._loop = loop
@@ -154,11 +170,15 @@ class SharePartitions:
         if isinstance(submitted, asyncio.Future):
             led.ready = submitted
             submitted.add_done_callback(partial(self._read, led))
+        else:
+            self._bury(led, machine.unwritten)
         return led
 
     def _read(self, led: Led, done: asyncio.Future[Appended]) -> None:
         if done.cancelled() or done.exception() is not None:
             self._drop(led)
+        else:
+            self._bury(led, led.machine.unwritten)
         led.wake()
 
     def _first_offset(self, group_id: str, partition: Partition) -> int:
@@ -257,6 +277,8 @@ class SharePartitions:
     def _finish(self, led: Led, transition: Transition, refused: Refused | None) -> Outcome:
         """Completes a transition that was stored or refused. Returns the error for the client."""
         led.machine.finish(transition, committed=refused is None, now_ms=self._clock.now_ms())
+        if refused is None:
+            self._bury(led, transition.dead_letters)
         outcome = None if refused is None else _for_client(refused)
         if outcome is not None and outcome.code in _DROPPED_AFTER:
             self._drop(led)
@@ -306,23 +328,61 @@ class SharePartitions:
         if changed:
             submitted = self._write(led, changed)
             if isinstance(submitted, asyncio.Future):
-                submitted.add_done_callback(lambda done: self._expired(led, done.cancelled() or done.exception()))
+                submitted.add_done_callback(
+                    lambda done: self._expired(led, changed, done.cancelled() or done.exception())
+                )
             else:
-                self._expired(led, submitted)
+                self._expired(led, changed, submitted)
         self._reschedule(led)
 
-    def _expired(self, led: Led, error: object) -> None:
+    def _expired(self, led: Led, changed: Iterable[StateBatch], error: object) -> None:
         """Continues after the write of expired locks, also one that failed: after a restart these are not locked."""
         if isinstance(error, Exception):
             code_of(error)  # logs unexpected errors
+        dead = [one for one in changed if one.state == RecordState.ARCHIVING]
+        self._bury(led, [DeadLetters(one.first, one.last, one.delivery_count, is_rejected=False) for one in dead])
         led.machine.advance()
         led.wake()
 
+    # --- dead letters --------------------------------------------------------------------------------------------
+
+    def _bury(self, led: Led, letters: Sequence[DeadLetters]) -> None:
+        """Begins to write records to the dead-letter queue. They are archived after that, also if it fails."""
+        if letters:
+            task = self._loop.create_task(self._buried(led, _joined(letters)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _buried(self, led: Led, letters: Iterable[DeadLetters]) -> None:
+        for one in letters:
+            await self._write_dead_letters(led.key.group_id, led.partition, one)
+            submitted = self._write(led, [led.machine.archive_dead_letters(one)])
+            if isinstance(submitted, asyncio.Future):
+                try:
+                    await submitted
+                except Exception as error:  # after a restart they are written again
+                    code_of(error)  # logs unexpected errors
+            led.machine.advance()
+            led.wake()
+
     def close(self) -> None:
-        """Ends all timers."""
+        """Ends all timers and tasks. After a restart the rest of the dead letters is written."""
+        for task in self._tasks:
+            task.cancel()
         for led in self._led.values():
             if led.timer is not None:
                 led.timer.cancel()
+
+
+def _joined(letters: Iterable[DeadLetters]) -> list[DeadLetters]:
+    """Joins adjacent offsets that are there for the same reason."""
+    joined: list[DeadLetters] = []
+    for one in letters:
+        if joined and joined[-1].last + 1 == one.first and joined[-1][2:] == one[2:]:
+            joined[-1] = joined[-1]._replace(last=one.last)
+        else:
+            joined.append(one)
+    return joined
 
 
 def _is_current(led: Led) -> bool:

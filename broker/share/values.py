@@ -14,12 +14,14 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """It is not delivered again, and is being written to the dead-letter queue of the group (KIP-1191)."""
     ARCHIVED = 4
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the record is never delivered again."""
-        return self >= RecordState.ACKNOWLEDGED
+        """Whether nothing is left to do for the record."""
+        return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 class AcknowledgeType(IntEnum):
@@ -78,6 +80,15 @@ class StateBatch(NamedTuple):
     last: int
     state: int
     delivery_count: int
+
+
+class DeadLetters(NamedTuple):
+    """Offsets from `first` to `last` for the dead-letter queue: rejected, or delivered as often as the limit allows."""
+
+    first: int
+    last: int
+    delivery_count: int
+    is_rejected: bool
 
 
 class StoredState(NamedTuple):

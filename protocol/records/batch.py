@@ -459,6 +459,13 @@ def with_payload(
     return rebuilt
 
 
+def record_size(record: Record, base_timestamp: int, base_offset: int = 0) -> int:
+    """Returns the bytes of a record in a batch that is not compressed. Raises InvalidRecords."""
+    encoded = bytearray()
+    _put_record(encoded, record, record.timestamp - base_timestamp, record.offset - base_offset)
+    return len(encoded)
+
+
 def _put_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
     if not INT64_MIN <= timestamp_delta <= INT64_MAX:
         raise InvalidRecords(f"a timestamp {timestamp_delta} ms from the batch's does not fit")

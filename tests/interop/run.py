@@ -42,6 +42,7 @@ MODULES = [
     "streams_groups",
     "transaction_directories",
     "group_directories",
+    "dead_letters",
     "other_transactions",
     "own_transactions",
     "pages",

@@ -140,7 +140,7 @@ class SharePartition(Model):
     available: Count
     acquired: Count
     acknowledged: Count
-    archived: Count
+    archived: Annotated[Count, doc("with those that are on their way to the dead-letter queue")]
     deliveries: Annotated[Count, doc("the highest delivery count of records that may be delivered again")]
 
 
@@ -177,7 +177,7 @@ class ShareRecords(Model):
 
     first: Annotated[int, whole(0, INT64_MAX)]
     last: Annotated[int, whole(0, INT64_MAX)]
-    state: Annotated[str, doc("available, acquired, acknowledged or archived")]
+    state: Annotated[str, doc("available, acquired, acknowledged, archiving or archived")]
     deliveries: Count
     ended: Annotated[str | None, doc("how the last delivery ended; null if it has not, or before a restart")]
     member: Annotated[str | None, doc("the member that has acquired them")]

@@ -33,6 +33,8 @@ WHEN_NEEDED = {
     "leader.replication.throttled.rate": "7001",
     "follower.replication.throttled.rate": "7002",
     "transaction.partition.verification.enable": "false",
+    "errors.deadletterqueue.auto.create.topics.enable": "true",
+    "errors.deadletterqueue.topic.name.prefix": "queue.",
 }
 # Kafka opens and closes listeners; Ottla refuses that.
 REFUSED = {"listeners", "listener.security.protocol.map"}
@@ -83,6 +85,7 @@ OF_TOPIC = {
     "compression.type": Effect("snappy", log("rules.compression"), Codec.SNAPPY),
     "compression.zstd.level": Effect("5", log("rules.compression_level"), 5, {"compression.type": "zstd"}),
     "delete.retention.ms": Effect("6", of_topic("delete.retention.ms"), 6),
+    "errors.deadletterqueue.group.enable": Effect("true", of_topic("errors.deadletterqueue.group.enable"), True),
     "file.delete.delay.ms": Effect("7", of_topic("file.delete.delay.ms"), 7),
     "flush.messages": Effect("8", log("flush_messages"), 8),
     "flush.ms": Effect("9", log("flush_ms"), 9),

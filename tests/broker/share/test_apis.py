@@ -12,56 +12,29 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.metadata.topics import SHARE_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
-from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.share.read_share_group_state import ReadShareGroupStateRequest
 from ottla.protocol.messages.share.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
-from ottla_testing.broker.harness import Broker, Client, Closed, produce, records, running
-from ottla_testing.broker.sharing import ACCEPT, GROUP, REJECT, RELEASE, RENEW, Member, initialize
+from ottla_testing.broker.harness import Broker, Closed, produce, records, running
+from ottla_testing.broker.sharing import (
+    ACCEPT,
+    GROUP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Member,
+    configure,
+    initialize,
+    shared,
+    written,
+)
 from ottla_testing.each import each
 
 LOCK_MS = 30_000
 SMALL = {"share.coordinator.state.topic.num.partitions": "2"}
 NOT_FOUND, WRONG_EPOCH = ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH
 STATE, INVALID = ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST
-
-
-async def written(broker: Broker, *values: bytes, partition: int = 0, client: Client | None = None) -> None:
-    client = client or await broker.client()
-    response = await client.call(produce(records(*values), partition=partition), 9)
-    assert response.responses[0].partition_responses[0].error_code == 0
-
-
-async def shared(broker: Broker, *values: bytes, start: int = 0, partitions: int = 1) -> tuple[bytes, int]:
-    """Makes a topic with records, shared by the group from the start offset on. Returns its partition 0."""
-    topic_id = await broker.topic("t", partitions)
-    if values:
-        await written(broker, *values)
-    client = await broker.client()
-    for index in range(partitions):
-        await initialize(client, (topic_id, index), start=start)
-    return topic_id, 0
-
-
-async def configure(broker: Broker, **configs: str) -> None:
-    """Sets configs of the group; a name has underscores for dots."""
-    made = IncrementalAlterConfigsRequest.AlterConfigsResource
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            made(
-                resource_type=32,
-                resource_name=GROUP,
-                configs=[
-                    made.AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
-                    for name, value in configs.items()
-                ],
-            )
-        ],
-        validate_only=False,
-    )
-    response = await (await broker.client()).call(request, 1)
-    assert response.responses[0].error_code == 0, response.responses[0].error_message
 
 
 @each("version", [1, 2])

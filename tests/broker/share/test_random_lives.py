@@ -2,19 +2,19 @@
 
 Members fetch, acknowledge, die and come back late; writes fail; the broker crashes and continues from what was stored.
 No record is lost, none is delivered to two members at a time, none more often than the limit, and an acknowledged one
-never again.
+never again. With a dead-letter queue, each record that is given up is in it, and none that was accepted.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ottla.broker.errors import Refused
 from ottla.broker.share.combining import combined
 from ottla.broker.share.share_partition import Acquisition, Fetched, SharePartition, ShareRules
-from ottla.broker.share.values import Acknowledgement, FetchedBatch, StateBatch, StoredState
+from ottla.broker.share.values import Acknowledgement, DeadLetters, FetchedBatch, RecordState, StateBatch, StoredState
 
 LOCK_MS = 1000
 MEMBERS = ("a", "b", "c")
@@ -41,6 +41,10 @@ class World:
     writes: int = 0
     redelivered: int = 0
     exhausted: int = 0
+    letters: list[DeadLetters] = field(default_factory=list[DeadLetters])  # on their way to the queue
+    given_up: set[int] = field(default_factory=set[int])  # offsets, as they are stored
+    queue: set[int] = field(default_factory=set[int])
+    accepted: set[int] = field(default_factory=set[int])
 
     def __post_init__(self) -> None:
         draw = self.random
@@ -49,6 +53,7 @@ class World:
             delivery_limit=draw.choice([2, 3, 5, 8]),
             lock_ms=LOCK_MS,
             shrinks=draw.random() < 0.7,
+            has_dead_letters=draw.random() < 0.6,
         )
         self.stored = StoredState(0, 0, [])
         self.machine = SharePartition(self.stored, lambda: self.rules)
@@ -125,8 +130,11 @@ class World:
         every = kinds if len(kinds) > 1 else kinds * size
         committed = self.store(transition.batches)
         self.machine.finish(transition, committed=committed, now_ms=self.now_ms)
+        self.give_up(transition.dead_letters if committed else ())
         for offset in range(below, last + 1):
             record, kind = self.records[offset], every[offset - first]
+            if kind == 1 and committed:
+                self.accepted.add(offset)
             if kind == 4:
                 record.deadline_ms = self.now_ms + LOCK_MS
             elif committed:
@@ -145,18 +153,39 @@ class World:
         transition = self.machine.release(member)
         committed = self.store(transition.batches)
         self.machine.finish(transition, committed=committed, now_ms=self.now_ms)
+        self.give_up(transition.dead_letters if committed else ())
         for record in self.records if committed else ():
             if record.owner == member:
                 self.let_go(record, done=False)
 
     def wait(self) -> None:
         self.now_ms += self.random.choice([1, 300, 1000])
-        changed = self.machine.expire(self.now_ms)
-        self.store(changed)
-        self.machine.advance()
+        self.expire()
         for record in self.records:
             if record.owner is not None and record.deadline_ms <= self.now_ms:
                 self.let_go(record, done=False)
+
+    def expire(self) -> None:
+        changed = self.machine.expire(self.now_ms)
+        stored = self.store(changed)
+        dead = [one for one in changed if one.state == RecordState.ARCHIVING]
+        self.give_up([DeadLetters(one.first, one.last, one.delivery_count, is_rejected=False) for one in dead], stored)
+        self.machine.advance()
+
+    # --- the dead-letter queue
+
+    def give_up(self, letters: Iterable[DeadLetters], stored: bool = True) -> None:
+        for one in letters:
+            assert self.rules.has_dead_letters
+            self.letters.append(one)
+            self.given_up |= set(range(one.first, one.last + 1)) if stored else set()
+
+    def post(self) -> None:
+        if self.letters:
+            one = self.letters.pop(self.random.randrange(len(self.letters)))
+            self.queue |= set(range(one.first, one.last + 1))
+            self.store([self.machine.archive_dead_letters(one)])
+            self.machine.advance()
 
     # --- stored state
 
@@ -174,11 +203,12 @@ class World:
     def crash(self) -> None:
         """Continues from stored state. Records whose state is not in it are delivered again, with a new count."""
         self.machine = SharePartition(self.stored, lambda: self.rules)
+        self.letters = list(self.machine.unwritten)
         known = {offset: b for b in self.stored.batches for offset in range(b.first, b.last + 1)}
         for offset, record in enumerate(self.records):
             record.owner = None
             batch = known.get(offset)
-            record.done = offset < self.stored.start_offset or (batch is not None and batch.state in (2, 4))
+            record.done = offset < self.stored.start_offset or (batch is not None and batch.state in (2, 3, 4))
             record.deliveries = 0 if batch is None else batch.delivery_count
         if self.machine.start_offset < self.log_start:  # as a read below the log start does
             self.machine.log_start_moved(self.log_start)
@@ -191,8 +221,9 @@ class World:
         """All members live on and acknowledge everything: no record is left over."""
         for _ in range(20 * len(self.records) + 20):
             self.now_ms += LOCK_MS
-            self.machine.expire(self.now_ms)
-            self.machine.advance()
+            self.expire()
+            while self.letters:
+                self.post()
             for record in self.records:
                 if record.owner is not None:
                     self.let_go(record, done=False)
@@ -209,6 +240,8 @@ class World:
                 self.machine.finish(transition, committed=True, now_ms=self.now_ms)
         assert self.machine.start_offset == self.machine.end_offset == len(self.records)
         assert all(record.done or record.is_aborted for record in self.records), "a record was lost"
+        assert not self.queue & self.accepted
+        assert {offset for offset in self.given_up - self.queue if offset >= self.log_start} == set()
 
     def check(self) -> None:
         machine = self.machine
@@ -220,7 +253,7 @@ class World:
             elif record.owner is not None:
                 assert state is not None and state.state == 1 and state.delivery_count == record.deliveries
             elif record.done:
-                assert state is not None and state.state in (2, 4)
+                assert state is not None and state.state in (2, 3, 4)
         complete = sum(1 for o, b in states.items() if o >= machine.start_offset and b.state in (2, 4))
         assert machine.delivery_complete_count == complete
 
@@ -228,6 +261,7 @@ class World:
 def live(seed: int, steps: int) -> World:
     world = World(random.Random(seed))
     acts: list[Callable[[], None]] = [world.fetch, world.acknowledge, world.acknowledge, world.append, world.wait]
+    acts.append(world.post)
     for _ in range(steps):
         world.random.choice([*acts * 4, world.leave, world.leave, world.crash, world.delete])()
         world.check()
@@ -245,4 +279,5 @@ def test_random_lives(scaled: Callable[[int], int]) -> None:
             raise
     assert sum(world.redelivered for world in worlds) > len(worlds)
     assert sum(world.exhausted for world in worlds) >= len(worlds) // 10
+    assert sum(len(world.queue) for world in worlds) >= len(worlds) // 5
     assert sum(world.writes for world in worlds) > 5 * len(worlds)

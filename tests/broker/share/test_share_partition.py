@@ -11,11 +11,19 @@ import pytest
 
 from ottla.broker.errors import Refused
 from ottla.broker.share.share_partition import Acquisition, Fetched, SharePartition, ShareRules
-from ottla.broker.share.values import Acknowledgement, Acquired, FetchedBatch, RecordState, StateBatch, StoredState
+from ottla.broker.share.values import (
+    Acknowledgement,
+    Acquired,
+    DeadLetters,
+    FetchedBatch,
+    RecordState,
+    StateBatch,
+    StoredState,
+)
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.each import each
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 LOCK_MS = 30_000
 
@@ -25,6 +33,7 @@ class Partition:
 
     def __init__(self, start: int = 0, stored: Sequence[tuple[int, int, int, int]] = (), **rules: Any) -> None:
         self.rules = ShareRules(**rules)
+        self.dead_letters: list[tuple[int, ...]] = []
         batches = [StateBatch(*batch) for batch in stored]
         self.machine = SharePartition(StoredState(0, start, batches), lambda: self.rules)
 
@@ -49,11 +58,13 @@ class Partition:
     ) -> list[tuple[int, ...]]:
         transition = self.machine.acknowledge(member, [Acknowledgement(first, last, types)], now_ms)
         self.machine.finish(transition, committed=committed, now_ms=now_ms)
+        self.dead_letters += transition.dead_letters
         return [tuple(batch) for batch in transition.batches]
 
     def release(self, member: str = "a") -> list[tuple[int, ...]]:
         transition = self.machine.release(member)
         self.machine.finish(transition, committed=True, now_ms=0)
+        self.dead_letters += transition.dead_letters
         return [tuple(batch) for batch in transition.batches]
 
     def expire(self, now_ms: int) -> list[tuple[int, ...]]:
@@ -64,9 +75,9 @@ class Partition:
     @property
     def states(self) -> str:
         """The states of the offsets in flight, each with its delivery count: `-` available, `a` acquired, `k`
-        acknowledged, `x` archived.
+        acknowledged, `d` on its way to the dead-letter queue, `x` archived.
         """
-        letters = {AVAILABLE: "-", ACQUIRED: "a", ACKNOWLEDGED: "k", ARCHIVED: "x"}
+        letters = {AVAILABLE: "-", ACQUIRED: "a", ACKNOWLEDGED: "k", ARCHIVING: "d", ARCHIVED: "x"}
         return " ".join(
             letters[RecordState(batch.state)] + str(batch.delivery_count)
             for batch in self.machine.batches
@@ -543,3 +554,80 @@ def test_damaged_stored_state_is_refused(stored: list[tuple[int, int, int, int]]
 
 def test_acquired_is_a_plain_range() -> None:
     assert Acquired(0, 4, 1) == (0, 4, 1)
+
+
+# --- dead letters
+
+
+def test_rejected_records_are_archived_after_the_dead_letter_queue_has_them() -> None:
+    partition = Partition(has_dead_letters=True)
+    partition.fetch((0, 5))
+    assert partition.acknowledge(0, 5, REJECT, REJECT, ACCEPT, GAP, RELEASE, REJECT) == [
+        *((0, 0, ARCHIVING, 1), (1, 1, ARCHIVING, 1), (2, 2, ACKNOWLEDGED, 1)),
+        *((3, 3, ARCHIVED, 1), (4, 4, AVAILABLE, 1), (5, 5, ARCHIVING, 1)),
+    ]
+    assert partition.dead_letters == [(0, 0, 1, True), (1, 1, 1, True), (5, 5, 1, True)]
+    assert partition.states == "d1 d1 k1 x1 -1 d1" and partition.ends == (0, 5)
+    assert partition.machine.delivery_complete_count == 2
+    assert partition.fetch((0, 5), member="b") == [(4, 4, 2)]
+    assert refused(ErrorCode.INVALID_RECORD_STATE, partition, 0, 0, ACCEPT)
+    assert partition.machine.archive_dead_letters(DeadLetters(0, 1, 1, is_rejected=True)) == (0, 1, ARCHIVED, 1)
+    partition.machine.advance()
+    assert partition.ends == (4, 5) and partition.machine.delivery_complete_count == 0
+    partition.acknowledge(4, 4, ACCEPT, member="b")
+    partition.machine.archive_dead_letters(DeadLetters(5, 5, 1, is_rejected=True))
+    partition.machine.advance()
+    assert partition.ends == (6, 6) and partition.states == ""
+
+
+@each("way", ["release", "close", "expire"])
+def test_records_after_the_last_delivery_go_to_the_dead_letter_queue(way: str) -> None:
+    partition = Partition(has_dead_letters=True, delivery_limit=2, shrinks=False)
+    for now_ms in (0, LOCK_MS):
+        assert partition.fetch((0, 2), now_ms=now_ms)
+        if way == "release":
+            changed = partition.acknowledge(0, 2, RELEASE)
+        else:
+            changed = partition.release() if way == "close" else partition.expire(now_ms + LOCK_MS)
+        assert changed == [(0, 2, ARCHIVING if now_ms else AVAILABLE, 2 if now_ms else 1)]
+    assert partition.dead_letters == ([] if way == "expire" else [(0, 2, 2, False)])
+    assert partition.states == "d2 d2 d2" and partition.fetch((0, 2)) == []
+
+
+def test_whole_batch_is_rejected_at_once() -> None:
+    partition = Partition(has_dead_letters=True)
+    partition.fetch((0, 2))
+    assert partition.acknowledge(0, 2, REJECT) == [(0, 2, ARCHIVING, 1)]
+    assert partition.dead_letters == [(0, 2, 1, True)]
+
+
+def test_failed_rejection_leaves_records_acquired() -> None:
+    partition = Partition(has_dead_letters=True)
+    partition.fetch((0, 1))
+    partition.acknowledge(0, 1, REJECT, committed=False)
+    assert partition.states == "a1 a1"
+    assert partition.acknowledge(0, 1, ACCEPT) == [(0, 1, ACKNOWLEDGED, 1)]
+
+
+@each("way", ["close", "expire"])
+def test_records_below_the_start_offset_do_not_go_to_the_dead_letter_queue(way: str) -> None:
+    partition = Partition(has_dead_letters=True, delivery_limit=1)
+    partition.fetch((0, 3))
+    partition.machine.log_start_moved(2)
+    changed = partition.release() if way == "close" else partition.expire(LOCK_MS)
+    assert changed == [(0, 0, ARCHIVED, 1), (1, 1, ARCHIVED, 1), (2, 2, ARCHIVING, 1), (3, 3, ARCHIVING, 1)]
+
+
+def test_dead_letters_of_stored_state_are_written_again() -> None:
+    stored = [(3, 4, ARCHIVING, 1), (5, 5, ACKNOWLEDGED, 1), (6, 6, ARCHIVING, 2)]
+    partition = Partition(3, stored, delivery_limit=2)
+    assert partition.machine.unwritten == [(3, 4, 1, True), (6, 6, 2, False)]
+    assert partition.states == "d1 d1 k1 d2" and partition.ends == (3, 6)
+    assert partition.fetch((3, 6), (7, 7)) == [(7, 7, 1)]
+
+
+def test_groups_without_a_queue_archive_rejected_records_at_once() -> None:
+    partition = Partition()
+    partition.fetch((0, 1))
+    partition.acknowledge(1, 1, REJECT)
+    assert partition.states == "a1 x1" and partition.dead_letters == []

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.share.initialize_share_group_state import InitializeShareGroupStateRequest
 from ottla.protocol.messages.share.share_acknowledge import ShareAcknowledgeRequest
 from ottla.protocol.messages.share.share_fetch import ShareFetchRequest
 from ottla.protocol.records import formats
-from ottla_testing.broker.harness import Broker, Client
+from ottla_testing.broker.harness import Broker, Client, produce, records
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 GROUP = "g"
@@ -44,7 +45,45 @@ async def initialize(client: Client, *partitions: tuple[bytes, int], **more: Any
     """Begins the state of share partitions, which the group coordinator does for a member."""
     response = await client.call(initializing(*partitions, **more), 0)
     codes = [one.error_code for topic in response.results for one in topic.partitions]
-    assert codes == [0] * len(partitions)
+    assert codes == [0] * len(partitions), codes
+
+
+async def written(broker: Broker, *values: bytes, partition: int = 0, client: Client | None = None) -> None:
+    """Appends records to a partition of the topic `t`."""
+    client = client or await broker.client()
+    response = await client.call(produce(records(*values), partition=partition), 9)
+    assert response.responses[0].partition_responses[0].error_code == 0
+
+
+async def shared(broker: Broker, *values: bytes, start: int = 0, partitions: int = 1) -> tuple[bytes, int]:
+    """Makes a topic with records, shared by the group from the start offset on. Returns its partition 0."""
+    topic_id = await broker.topic("t", partitions)
+    if values:
+        await written(broker, *values)
+    client = await broker.client()
+    for index in range(partitions):
+        await initialize(client, (topic_id, index), start=start)
+    return topic_id, 0
+
+
+async def configure(broker: Broker, **configs: str) -> None:
+    """Sets configs of the group; a name has underscores for dots."""
+    made = IncrementalAlterConfigsRequest.AlterConfigsResource
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            made(
+                resource_type=32,
+                resource_name=GROUP,
+                configs=[
+                    made.AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+                    for name, value in configs.items()
+                ],
+            )
+        ],
+        validate_only=False,
+    )
+    response = await (await broker.client()).call(request, 1)
+    assert response.responses[0].error_code == 0, response.responses[0].error_message
 
 
 class Member:
