@@ -11,15 +11,21 @@ import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.broker.config.definitions import facts
+from ottla.broker.faults.actions import WHEN, disconnect, error, truncate
+from ottla.broker.faults.rule_set import Faults
+from ottla.broker.faults.rules import Rule
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.network import plain_produce
 from ottla.broker.network.connections import ClientConnection, Connections
 from ottla.broker.network.plain_produce import PlainProduce
+from ottla.broker.releases.profiles import PROFILE_NAMES, RELEASES, profile
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_key import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -50,31 +56,44 @@ TOPICS = ("t", "longer.name", "compacted")
 LOG = "00000000000000000000.log"
 NOW_MS = 1_700_000_000_000
 BURSTS = 60  # of 12 requests on average: at full scale 10 million requests
-NEWEST = {"ottla": 13, "3.9": 11, "2.4": 8, "0.11.0": 3}
-"""The last version of Produce, by release."""
+NEWEST = {name: versions.last for name in PROFILE_NAMES if (versions := profile(name).apis[ApiKey.PRODUCE]).last >= 3}
+"""The last version of Produce, by release; those before 0.11 have no batches of format v2."""
+KEPT = ("ottla.", "listener.name.")
 FOLDERS = ("t-", "longer.name-", "compacted-")
 ENDINGS = (".log", ".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")
 SMALL = {"log.segment.bytes": "1500", "log.index.interval.bytes": "100"}
-SETTINGS: list[tuple[str, dict[str, str]]] = [
-    ("ottla", {}),
-    ("3.9", SMALL),
-    ("2.4", SMALL),
-    ("0.11.0", SMALL),
-    ("ottla", {"log.roll.ms": "50"}),
-    ("ottla", {"log.message.timestamp.type": "LogAppendTime"}),
-    ("ottla", {"compression.type": "gzip"}),
-    ("ottla", {"compression.type": "uncompressed", "log.message.timestamp.before.max.ms": "100"}),
-    ("ottla", {"message.max.bytes": "300", "log.message.timestamp.after.max.ms": "100"}),
-    ("ottla", {"log.flush.interval.messages": "7"}),
-    ("ottla", {"min.insync.replicas": "2"}),
-    ("2.4", {"min.insync.replicas": "2"}),
-    ("ottla", {"ottla.validate.records": "false"}),
-    ("ottla", AUTHORIZED),
-    ("2.4", AUTHORIZED | {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}),
-    ("ottla", SECURED),
-    ("3.9", SECURED | AUTHORIZED),
+SMALL_TOPIC = {"internal.segment.bytes": "1500", "index.interval.bytes": "100"}  # from 4.0 on
+CONFIGS: list[dict[str, str]] = [
+    {},
+    {"log.roll.ms": "50"},
+    {"log.message.timestamp.type": "LogAppendTime"},
+    {"compression.type": "gzip"},
+    {"compression.type": "uncompressed", "log.message.timestamp.before.max.ms": "100"},
+    {"message.max.bytes": "300", "log.message.timestamp.after.max.ms": "100"},
+    {"log.flush.interval.messages": "7"},
+    {"min.insync.replicas": "2"},
+    {"ottla.validate.records": "false"},
+    AUTHORIZED,
+    SECURED,
+    SECURED | AUTHORIZED,
 ]
-"""Releases and configs, of which some send requests the long way."""
+"""Configs of which some send requests the long way."""
+AUTHORIZERS = {"2.4": "kafka.security.auth.SimpleAclAuthorizer", "3.3": "kafka.security.authorizer.AclAuthorizer"}
+"""The classes of authorizers before a release."""
+
+
+def settings(draw: random.Random) -> tuple[str, dict[str, str]]:
+    """Returns a release and configs that it has."""
+    release, chosen = draw.choice((*NEWEST, *["ottla"] * 5)), draw.choice(CONFIGS)
+    configs = (SMALL if draw.random() < 0.4 and release in RELEASES[: RELEASES.index("4.0.0")] else {}) | chosen
+    if AUTHORIZED.items() <= configs.items() and release in RELEASES:
+        for before, authorizer in reversed(AUTHORIZERS.items()):
+            if RELEASES.index(release) < RELEASES.index(before):
+                configs = configs | {"authorizer.class.name": authorizer}
+    if NEWEST[release] < 5:  # without SASL in frames, which clients log in by
+        configs = {name: text for name, text in configs.items() if name not in SECURED}
+    known = facts("broker", release)
+    return release, {name: text for name, text in configs.items() if name in known or name.startswith(KEPT)}
 
 
 class LongWay(Connections):
@@ -239,23 +258,67 @@ def counters(broker: Broker) -> Any:
     return counted.versions, counted.request_bytes, counted.response_bytes, counted.errors, topics
 
 
+class Meddler:
+    """Lets something see or disturb each request of one of the brokers or of both, for a time."""
+
+    ACTIONS = (error("NOT_ENOUGH_REPLICAS"), error("KAFKA_STORAGE_ERROR"), truncate(9), *map(disconnect, WHEN))
+
+    def __init__(self, draw: random.Random, brokers: tuple[Broker, Broker]) -> None:
+        self._draw, self._brokers = draw, brokers
+        self._undo: list[Callable[[], Any]] = []
+
+    def step(self) -> None:
+        """Sometimes begins something, or ends what it has begun."""
+        if self._draw.random() > (0.3 if self._undo else 0.06):
+            return
+        if self._undo:
+            for undo in self._undo:
+                undo()
+            self._undo = []
+        elif self._draw.random() < 0.3:
+            self._listen(self._draw.choice(self._brokers).running.connections)
+        else:
+            api, times = (
+                self._draw.choice(("Produce", "Produce", ("Produce", "ListOffsets"))),
+                self._draw.choice((None, 1, 5)),
+            )
+            rule = Rule(action=self._draw.choice(self.ACTIONS), api=api, times=times)
+            for broker in self._brokers:
+                faults = broker.state.faults
+                assert faults is not None
+                self._undo.append(partial(faults.remove, faults.add(rule)))
+
+    def _listen(self, connections: Connections) -> None:
+        class Sink:
+            def __getattr__(self, name: str) -> Callable[..., None]:
+                return lambda *arguments, **more: None
+
+        sink: Any = Sink()
+        connections.listen(sink)
+        self._undo.append(partial(connections.unlisten, sink))
+
+
 @pytest.mark.soak
 async def test_both_ways_give_the_same(tmp_path: Path, taken: Counter[bool], scaled: Callable[[int], int]) -> None:
-    """Random requests, in bursts of up to 30 on one connection, under settings that send some of them the long way."""
+    """Random requests, in bursts of up to 30 on one connection, in all releases, under settings and faults that send
+    some of them the long way.
+    """
     seed = random.randrange(1 << 32)
     for turn in range(scaled(40)):
         draw = random.Random(f"{seed}-{turn}")
-        release, configs = SETTINGS[(seed + turn) % len(SETTINGS) if turn else 0]
+        release, configs = settings(draw) if turn else ("ottla", {})
         folders = tmp_path / f"short-{turn}", tmp_path / f"long-{turn}"
         async with (
-            running(folders[0], overrides=configs, release=release) as short,
-            running(folders[1], overrides=configs, release=release) as long,
+            running(folders[0], overrides=configs, release=release, faults=Faults()) as short,
+            running(folders[1], overrides=configs, release=release, faults=Faults()) as long,
         ):
             long.running.connections.__class__ = LongWay
             brokers, ids = (short, long), {}
             for broker in brokers:
                 for name in TOPICS:
                     more = {"cleanup.policy": "compact"} if name == "compacted" else {}
+                    if turn % 2 and "internal.segment.bytes" in facts("topic", release):
+                        more |= SMALL_TOPIC
                     ids[await broker.topic(name, 2, more)] = name
                 broker.state.comparing_producers.note(11, True)
                 if turn % 3:
@@ -264,7 +327,9 @@ async def test_both_ways_give_the_same(tmp_path: Path, taken: Counter[bool], sca
             pairs = [Pair(brokers, ids, has_sasl=SECURED.items() <= configs.items()) for _ in range(2)]
             for pair in pairs:
                 await pair.connect()
+            meddler = Meddler(draw, brokers)
             for _ in range(max(12, scaled(BURSTS))):
+                meddler.step()
                 await draw.choice(pairs).call(
                     [drawn(draw, producers, NEWEST[release]) for _ in range(draw.choice((1, 5, 30)))]
                 )
