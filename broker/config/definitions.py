@@ -228,7 +228,7 @@ def _fact(row: list[Any], release_profile: Profile) -> Fact | None:
         valid = f"[{', '.join(release_profile.codecs)}]"
     if valid == "releases":
         valid = f"releases to {release_profile.protocol_version}"
-    if kind == "LIST" and valid not in UNCHECKED and valid != THROTTLED and place >= tables.index(STRICT_LISTS_FROM):
+    if kind == "LIST" and valid not in ("non-empty list", THROTTLED) and place >= tables.index(STRICT_LISTS_FROM):
         flags += "e"
     default = release_profile.config_default(name) or there.get("default", default)
     synonyms = tuple(there.get("synonyms", synonyms))

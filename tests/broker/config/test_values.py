@@ -163,6 +163,16 @@ def test_duplicates_in_a_list_are_removed_since_kip_1161(release: str, values: l
     assert str(caught.value) == reported
 
 
+@pytest.mark.parametrize("name", ["sasl.enabled.mechanisms", "listeners", "group.streams.rack.aware.assignment.tags"])
+def test_lists_have_no_empty_elements_since_kip_1161(name: str) -> None:
+    for text in ("a,,b", ",", "a,"):
+        with pytest.raises(ConfigError) as caught:
+            parse_value(facts("broker", "4.4")[name], text)
+        assert str(caught.value) == f"Configuration '{name}' values must not be empty."
+    older = facts("broker", "3.9").get(name)
+    assert older is None or parse_value(older, "a,,b") == ["a", "", "b"]
+
+
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3"])
 def test_throttled_replicas_accept_empty_and_star(release: str) -> None:
     name, config = "leader.replication.throttled.replicas", Config(profile=profile(release))
