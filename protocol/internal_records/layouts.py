@@ -19,7 +19,7 @@ from . import (
     transaction_records,
 )
 
-STATES = (0, 2, 4)  # available, acknowledged, archived
+STATES = (0, 2, 3, 4)  # available, acknowledged, archiving, archived
 """The delivery states of stored share state."""
 
 

@@ -59,7 +59,7 @@ def test_every_record_type_of_the_groups_is_known():
         (OFFSETS, None, b"", ("a record key of 0 bytes", True)),
         (OFFSETS, b"\0", b"", ("a record key of 1 bytes", True)),
         (OFFSETS, b"\0\x63g", b"x", ("a record of the unknown type 99", False)),
-        (SHARE, SHARE_KEY, share_value((0, 4, 2), (5, 5, 0)), None),
+        (SHARE, SHARE_KEY, share_value((0, 4, 2), (5, 5, 0), (6, 6, 3), (7, 9, 4)), None),
         (SHARE, SHARE_KEY, share_value((0, 4, 2), (4, 5, 0)),
          ("a ShareUpdate record with offsets 4 to 5 after 4", True)),
         (SHARE, SHARE_KEY, share_value((3, 2, 2)), ("a ShareUpdate record with offsets 3 to 2 after -1", True)),
