@@ -133,10 +133,10 @@ def sharers(library: str, count: int, isolation: str = ALL) -> list[Client]:
     return [Client(f"{library} sharer {number} of {isolation}", "sharer", library, more) for number in range(count)]
 
 
-def share_crew() -> list[Client]:
-    """Returns a crew with share groups (KIP-932): of both isolations, of a real client, and of the wire."""
-    clients = [*sender("confluent"), *writer("confluent", f"{LINES}-0"), *sharers("wire", 3)]
-    return [*clients, *sharers("wire", 2, COMMITTED_ONLY), *sharers("confluent", 2)]
+def share_crew(nodes: int) -> list[Client]:
+    """Returns a crew with share groups (KIP-932): of a real client and, at one node, of the wire, of both isolations."""
+    clients = [*sender("confluent"), *writer("confluent", f"{LINES}-0"), *sharers("confluent", 2 if nodes == 1 else 3)]
+    return [*clients, *(sharers("wire", 3) + sharers("wire", 2, COMMITTED_ONLY) if nodes == 1 else ())]
 
 
 def group_times(kind: str) -> dict[str, str]:
@@ -163,11 +163,6 @@ def share_terrain(seed: int) -> dict[str, str]:
     if choose.random() < 0.5:
         around["share_coordinator_snapshot_update_records_per_snapshot"] = "5"
     return around
-
-
-def remote_share_crew() -> list[Client]:
-    """Returns a crew with a share group for several nodes: members on the wire know only one."""
-    return [*sender("confluent"), *writer("confluent", f"{LINES}-0"), *sharers("confluent", 3)]
 
 
 def next_crew() -> list[Client]:
