@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..backend import ReadError
@@ -19,6 +19,13 @@ from ..extras import SetupError, needed
 
 NAME = "ottla"
 """The default of `name`."""
+
+_STORE = {
+    **dict.fromkeys(("endpoint", "aws_endpoint", "endpoint_url", "aws_endpoint_url"), "s3.endpoint"),
+    **dict.fromkeys(("region", "aws_region", "default_region", "aws_default_region"), "s3.region"),
+    "anonymous": "s3.anonymous",
+}
+"""Settings of a store in pyiceberg's names."""
 
 _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 
@@ -61,6 +68,14 @@ def in_folder(folder: str, file: str) -> Mapping[str, str]:
     }
 
 
+def of_objects(of: CatalogTable, conf: Mapping[str, str]) -> CatalogTable:
+    """Returns a table whose files are in an object store with these settings: pyiceberg's follow from them, unless they
+    are given. Both read credentials from the environment.
+    """
+    found = {_STORE[name]: value for name, value in conf.items() if name in _STORE}
+    return replace(of, properties={**found, **of.properties})
+
+
 @contextmanager
 def as_error(make: Callable[[str], Exception], what: str) -> Iterator[None]:
     """Turns the errors of pyiceberg and of the libraries below it, which have no common base, into one of ours: one
@@ -94,6 +109,7 @@ class DataFile(NamedTuple):
     path: str
     values: Mapping[str, Any]
     rows: int
+    bytes: int
     first: int | None
     last: int | None
 
@@ -139,7 +155,7 @@ def _data_file(table: Any, file: Any) -> DataFile:
         for number, of in enumerate((file.lower_bounds, file.upper_bounds)):
             if of and column.field_id in of:
                 bounds[number] = from_bytes(column.field_type, of[column.field_id])
-    return DataFile(path_of(file.file_path), values, file.record_count, *bounds)
+    return DataFile(path_of(file.file_path), values, file.record_count, file.file_size_in_bytes, *bounds)
 
 
 def line(error: BaseException) -> str:

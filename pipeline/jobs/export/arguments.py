@@ -71,14 +71,15 @@ def objects(root: str, conf: Mapping[str, str], file_bytes: int, paths: Sequence
     return Place.of(root, conf, writes=True)
 
 
-def check_folder(root: str, format: str, paths: Sequence[str]) -> None:
-    """Checks that the export folder is outside these data directories. Raises ExportError."""
+def check_folder(root: str, format: str, paths: Sequence[str], *, has_catalog: bool = False) -> None:
+    """Checks that the export folder is outside these data directories, and can have a table of that format. Raises
+    ExportError."""
     if is_url(root):
         for path in filter(is_url, paths):
             if f"{root}/".startswith(f"{path.rstrip('/')}/"):
                 raise ExportError(f"cannot export to {root}: it is in {path}, the copy of a data directory")
-        if format == "iceberg":
-            raise ExportError(f"cannot export to {root}: Iceberg tables are exported to folders only")
+        if format == "iceberg" and not has_catalog:
+            raise ExportError(f"cannot export to {root}: an Iceberg table in an object store needs a catalog elsewhere")
         return
     for path in map(os.path.realpath, (one for one in paths if not is_url(one))):
         if os.path.commonpath([path, os.path.realpath(root)]) == path:

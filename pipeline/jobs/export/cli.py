@@ -90,7 +90,7 @@ def check(parsed: argparse.Namespace) -> None:
 
     parsed.to = arguments.folder(parsed.to)
     parsed.place = arguments.objects(parsed.to, dict(parsed.store_conf), parsed.file_bytes or 0, parsed.paths)
-    arguments.check_folder(parsed.to, parsed.format, parsed.paths)
+    arguments.check_folder(parsed.to, parsed.format, parsed.paths, has_catalog=bool(parsed.catalog_properties))
     parsed.starting = arguments.limit(parsed.starting, "--from")
     parsed.ending = arguments.limit(parsed.ending, "--until")
     parsed.decodings = [decoding_arguments.decoding(parsed, part, lambda: _before(parsed)) for part in PARTS]

@@ -61,7 +61,7 @@ def export(
     paths = () if isinstance(source, Mapping) else [source] if isinstance(source, str) else source
     place = arguments.objects(root, settings.store_conf or {}, settings.file_bytes, paths)
     files = None if place is None else place.files()
-    arguments.check_folder(root, settings.format, paths)
+    arguments.check_folder(root, settings.format, paths, has_catalog=bool(settings.catalog))
     with backend_of(source, settings.file_bytes, settings.store_conf) as backend:
         if dry_run:
             made = plan(backend, check(root, of_folder, files), request, root, form)

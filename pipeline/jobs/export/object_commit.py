@@ -2,14 +2,14 @@
 
 A group of pieces is committed in this order: `_ottla/pending.json` is created, which must not exist; the lock is
 renewed, which fails if another process took it over; the tasks' objects are copied to their names in the store, several
-at the same time; a Delta table adds them; the document of the manifest is created, which must not exist; the tasks'
+at the same time; a table adds them; the document of the manifest is created, which must not exist; the tasks'
 objects and `pending.json` are deleted together. These are four requests, and one for each object.
 
 Recovery from a `pending.json` first deletes the tasks' objects, so that a late process can copy none. Then it creates
 the document without files: if that succeeds, the commit can no longer happen, and its objects are deleted; if the
 document exists, the commit has happened. So both hold that hold for folders: a row is in the export at most once, and a
-document never names a missing object, even if a process that lost its lock continues. A Delta table has its own log:
-there such a process is stopped by the time of its lock alone.
+document never names a missing object, even if a process that lost its lock continues. A table has its own log: there
+such a process is stopped by the time of its lock alone.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from ...objects.places import Place
-from ..iceberg_catalog import CatalogTable
+from ..iceberg_catalog import CatalogTable, of_objects
 from .commit import Table
 from .delta import DeltaTable
 from .iceberg import IcebergTable, catalog_of
-from .manifest import ExportError
 from .tasks import Form
 
 
@@ -19,13 +18,14 @@ def opener(
     root: str, form: Form, catalog: CatalogTable | None = None, place: Place | None = None
 ) -> Callable[[], Table] | None:
     """Returns the function that opens the table in a folder, or creates it; None for plain Parquet. `place`: of
-    objects. Raises ExportError for a format that is not supported there."""
+    objects."""
     if form.format == "delta":
         return partial(DeltaTable, root, form.schema, options=None if place is None else place.options())
-    if form.format == "iceberg" and place is not None:
-        raise ExportError(f"cannot export to {root}: Iceberg tables are exported to folders only")
     if form.format == "iceberg":
-        return partial(IcebergTable, root, form.schema, catalog or catalog_of(root))
+        of = catalog or catalog_of(root)
+        if place is None:
+            return partial(IcebergTable, root, form.schema, of)
+        return partial(IcebergTable, root, form.schema, of_objects(of, dict(place.conf)), place.files())
     return None
 
 

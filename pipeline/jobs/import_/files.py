@@ -140,6 +140,9 @@ def _listed_objects(url: str, conf: Mapping[str, str]) -> list[ParquetFile]:
     elif tables := [name for name in names if DELTA_LOG in name]:
         folder = "/".join([place.url, *tables[0][: tables[0].index(DELTA_LOG)]])
         raise ReadError(f"{folder} is a Delta table: import it alone, since its files may have deleted rows")
+    elif tables := [name for name in names if name[-1].endswith(".metadata.json") and name[-2:-1] == ["metadata"]]:
+        folder = "/".join([place.url, *tables[0][:-2]])
+        raise ReadError(f"{folder} is an Iceberg table: name its catalog, since its files may have deleted rows")
     else:
         parts = [name for name in names if not any(part.startswith(("_", ".")) for part in name)]
         paths = sorted(f"{place.url}/{'/'.join(name)}" for name in parts if name[-1].endswith(SUFFIX))

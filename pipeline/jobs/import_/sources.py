@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...backend import ReadError
-from ...objects.places import is_url
+from ...objects.places import Place, is_url
 from ..export import layout
 from ..export.commit import stored
 from ..export.iceberg import TABLE, catalog_of, own_table
-from ..iceberg_catalog import CatalogTable, data_files
+from ..iceberg_catalog import CatalogTable, data_files, of_objects
 from . import files
 
 
@@ -33,17 +33,19 @@ def listed(
     store. Raises ReadError; MissingExtra."""
     if folder is None and not catalog:
         raise ReadError("there is nothing to import: give a folder, or the catalog of an Iceberg table")
-    if folder is not None and is_url(os.fspath(folder)):
-        if table is not None or catalog:
-            raise ReadError(f"give either the table of a catalog or {os.fspath(folder)}, not both")
-        return SourceFiles(os.fspath(folder), files.listed(folder, store_conf))
-    root = None if folder is None else os.path.abspath(os.fspath(folder))
+    name = None if folder is None else os.fspath(folder)
+    has_url = name is not None and is_url(name)
+    root = None if name is None else name.rstrip("/") if has_url else os.path.abspath(name)
     if catalog:
         if root is None and table is None:
             raise ReadError("an Iceberg table of a catalog needs its name")
         of = CatalogTable(table or TABLE, catalog) if root is None else catalog_of(root, table, catalog)
-        return _of_table(of, of.table)
+        return _of_table(of, of.table, store_conf)
     assert folder is not None and root is not None
+    if has_url:
+        if table is not None:
+            raise ReadError(f"the table {table} needs its catalog")
+        return SourceFiles(os.fspath(folder), files.listed(folder, store_conf))
     if os.path.exists(os.path.join(root, layout.SETTINGS)):
         settings = stored(root)
         if settings is not None and settings.format == "iceberg":
@@ -56,13 +58,14 @@ def listed(
     return SourceFiles(root, files.listed(folder, store_conf))
 
 
-def _of_table(of: CatalogTable, name: str) -> SourceFiles:
-    location, found = data_files(of)
+def _of_table(of: CatalogTable, name: str, store_conf: Mapping[str, str] | None = None) -> SourceFiles:
+    location, found = data_files(of_objects(of, store_conf or {}))
     if not found:
         raise ReadError(f"the Iceberg table {of.table} has no rows")
+    place = Place.of(location, store_conf or {}) if is_url(location) else None
     made: list[files.ParquetFile] = []
     for one in found:
-        if "://" in one.path:
+        if "://" in one.path and not (place is not None and one.path.startswith(f"{place.url}/")):
             raise ReadError(f"the Iceberg table {of.table} has files elsewhere: {one.path}")
         if not one.path.endswith(files.SUFFIX):
             raise ReadError(f"the Iceberg table {of.table} has files that are not Parquet: {one.path}")
@@ -72,6 +75,8 @@ def _of_table(of: CatalogTable, name: str) -> SourceFiles:
             file._replace(
                 topic=topic if isinstance(topic, str) else file.topic,
                 partition=partition if isinstance(partition, int) else file.partition,
+                place=place,
+                size_bytes=0 if place is None else one.bytes,
             )
         )
     return SourceFiles(name, sorted(made, key=lambda file: file.name))

@@ -15,12 +15,14 @@ from typing import Any, get_args
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs.export import commit as committing
 from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.commit import Settings
 from ottla.pipeline.jobs.export.delta import DeltaTable
+from ottla.pipeline.jobs.export.iceberg import catalog_of, described
 from ottla.pipeline.jobs.export.manifest import Commit, ExportError, exported_files
 from ottla.pipeline.jobs.export.object_commit import ObjectCommitter
 from ottla.pipeline.jobs.export.report import ExportReport
@@ -411,6 +413,55 @@ def delta_options(store: ObjectServer) -> dict[str, str]:
     return store.place("x").options()
 
 
+# --- Iceberg
+
+ICEBERG = Form(file_bytes=400, format="iceberg")
+
+
+def iceberg_table(files: ObjectFiles, store: ObjectServer, database: Path) -> dict[str, Any]:
+    place = store.place(files.root.rpartition("/")[2])
+    of = catalog_of(files.root, "raw.kafka", {"type": "sql", "uri": f"sqlite:///{database}"})
+    settings = Settings("iceberg", table=described(of, is_own=False))
+    return {"form": ICEBERG, "settings": settings, "table": opener(files.root, ICEBERG, of, place)}
+
+
+def iceberg_values(files: ObjectFiles, store: ObjectServer, database: Path) -> tuple[list[str], list[bytes]]:
+    """Returns the files and the values of a table as another program reads it, which has its own settings."""
+    more = {"s3.endpoint": store.url, "s3.region": "us-east-1"}
+    catalog = load_catalog("ottla", type="sql", uri=f"sqlite:///{database}", **more)
+    try:
+        table = catalog.load_table("raw.kafka")
+        read = table.scan().to_arrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
+        paths = [task.file.file_path for task in table.scan().plan_files()]
+        return sorted(path.removeprefix(f"{files.root}/") for path in paths), read.column("value").to_pylist()
+    finally:
+        catalog.close()
+
+
+@pytest.mark.process
+def test_export_iceberg_interrupted(
+    source: Path, expected: list[Row], other: ObjectServer, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    """The table and the manifest have the same files, each once, wherever a commit was interrupted."""
+    store, values = other, [row.value for row in expected]
+    files = store.files("iceberg")
+    run(source, files, **iceberg_table(files, store, tmp_path / "first"))
+    steps = len(store.reset())
+    assert iceberg_values(files, store, tmp_path / "first")[1] == values
+    for step in range(steps) if scaled(1) > 1 else sorted(random.sample(range(steps), 6)):
+        files, database = store.files(f"iceberg-{step}"), tmp_path / f"{step}"
+        store.reset(step, random.choice(get_args(Fault)))
+        with suppress(OSError, ExportError):
+            run(source, files, **iceberg_table(files, store, database))
+        store.reset()
+        files = store.files(f"iceberg-{step}")
+        for _ in range(2):
+            run(source, files, **iceberg_table(files, store, database))
+        named = sorted(file.path for _, file in exported_files(files, files.root))
+        assert iceberg_values(files, store, database) == (named, values)
+        assert sorted(name for name in visible(files) if name.endswith(".parquet")) == named
+
+
 # --- errors
 
 
@@ -419,7 +470,10 @@ def delta_options(store: ObjectServer) -> dict[str, str]:
     [
         (["--to", "https://host/x"], "https://host/x can only be read: objects are written to s3, s3a, gs,"),
         (["--to", "hdfs://host/x"], "it must be a folder mounted here and on the workers, or the URL of objects"),
-        (["--to", "s3://lake/x", "--format", "iceberg"], "Iceberg tables are exported to folders only"),
+        (
+            ["--to", "s3://lake/x", "--format", "iceberg"],
+            "an Iceberg table in an object store needs a catalog",
+        ),
         (["--to", "s3://lake/x", "--file-bytes", str(5 << 30)], "it must be 4294967296 or less in an object store"),
         (["--to", "s3://lake/x", "--store-conf", "secret_access_key=abc"], "credentials come from the environment"),
         (["--to", "s3://lake/x", "--store-conf", "colour=abc"], "'colour' is not valid"),

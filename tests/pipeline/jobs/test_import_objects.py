@@ -11,9 +11,10 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from ottla.pipeline.backend import ReadError, TopicPartition
-from ottla.pipeline.jobs.import_ import files, plan
+from ottla.pipeline.jobs.import_ import files, plan, sources
 from ottla.pipeline.objects.files import ObjectFiles
 from ottla.pipeline.objects.places import Place
 from ottla.pipeline.objects.reading import TAIL_BYTES, ObjectReader, stream
@@ -202,3 +203,28 @@ def test_web_server_file_read(tmp_path: Path) -> None:
         web.shutdown()
         thread.join()
     assert [row["offset"] for row in rows[TopicPartition("t", 0)]] == pq.read_table(path).column("offset").to_pylist()
+
+
+def test_table_of_a_catalog_in_store_equals_its_folder(tmp_path: Path, store: ObjectServer) -> None:
+    """An Iceberg table whose files are objects: written by pyiceberg, and read with the settings of the store."""
+    more = {"s3.endpoint": store.url, "s3.region": "us-east-1"}
+    conf = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog"}
+    catalog = load_catalog("ottla", **conf, **more, warehouse=f"s3://{BUCKET}/iceberg")
+    data = pa.table({"value": [b"a", b"b"], "topic": ["t", "t"], "offset": pa.array([3, 4], pa.int64())})
+    try:
+        catalog.create_namespace("raw")
+        table = catalog.create_table("raw.kafka", data.schema)
+        table.append(data)
+        location = table.location()
+    finally:
+        catalog.close()
+    found = sources.listed(None, "raw.kafka", conf, store.conf)
+    looked = [files.look(one) for one in found.files]
+    assert [(one.place and one.place.url, one.size_bytes > 0) for one in found.files] == [(location, True)]
+    (rows,) = rows_of(looked).values()
+    assert [row["value"] for row in rows] == [b"a", b"b"]
+    assert sources.listed(location, "raw.kafka", conf, store.conf).files == found.files
+    with pytest.raises(ReadError, match=r"is an Iceberg table: name its catalog"):
+        sources.listed(location, store_conf=store.conf)
+    with pytest.raises(ReadError, match=r"^the table raw.kafka needs its catalog$"):
+        sources.listed(location, "raw.kafka", store_conf=store.conf)

@@ -134,7 +134,7 @@ def sharers(library: str, count: int, isolation: str = ALL) -> list[Client]:
 
 
 def share_crew(nodes: int) -> list[Client]:
-    """Returns a crew with share groups (KIP-932): of a real client and, at one node, of the wire, of both isolations."""
+    """Returns a crew with share groups (KIP-932): of a real client, and of the wire in both isolations at one node."""
     clients = [*sender("confluent"), *writer("confluent", f"{LINES}-0"), *sharers("confluent", 2 if nodes == 1 else 3)]
     return [*clients, *(sharers("wire", 3) + sharers("wire", 2, COMMITTED_ONLY) if nodes == 1 else ())]
 

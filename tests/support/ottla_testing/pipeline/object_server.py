@@ -150,8 +150,9 @@ def object_server() -> Iterator[ObjectServer]:
             line += f" {name}" * (name in environ)
         is_done, error = made._next(line)
         environ.setdefault("HTTP_AUTHORIZATION", "")  # the bucket is public
-        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        environ["wsgi.input"] = io.BytesIO(body)
+        chunked = environ.pop("HTTP_TRANSFER_ENCODING", "") == "chunked"  # as the C++ library of pyarrow sends objects
+        body = environ["wsgi.input"].read(*(() if chunked else (int(environ.get("CONTENT_LENGTH") or 0),)))
+        environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
         result: Iterable[bytes] = ()
         if is_done:
             result = application(environ, start if error is None else lambda *_: None)
