@@ -58,7 +58,7 @@ def export(
     settings = settings or ExportSettings()
     form, of_folder, request = settings.form(), settings.of_folder(), settings.request()
     root = arguments.folder(to)
-    paths = () if isinstance(source, Mapping) else [source] if isinstance(source, str) else source
+    paths = paths_of(source)
     place = arguments.objects(root, settings.store_conf or {}, settings.file_bytes, paths)
     files = None if place is None else place.files()
     arguments.check_folder(root, settings.format, paths, has_catalog=bool(settings.catalog))
@@ -124,6 +124,11 @@ def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
     return Decoding.json(arrow_schema(schema), kind)
 
 
+def paths_of(source: str | Sequence[str] | Mapping[str, str]) -> Sequence[str]:
+    """Returns the paths of a source; none of brokers."""
+    return () if isinstance(source, Mapping) else [source] if isinstance(source, str) else source
+
+
 def backend_of(
     source: str | Sequence[str] | Mapping[str, str], file_bytes: int, store_conf: Mapping[str, str] | None = None
 ) -> Source:
@@ -133,8 +138,7 @@ def backend_of(
 
         return WireBackend(source)
     # Records take more space in Arrow than in the log.
-    paths = [source] if isinstance(source, str) else source
-    return FileBackend(paths, part_bytes=max(1, file_bytes // 2), store_conf=store_conf)
+    return FileBackend(paths_of(source), part_bytes=max(1, file_bytes // 2), store_conf=store_conf)
 
 
 def _report_plan(

@@ -6,7 +6,17 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.mistakes import FAILED
-from ..command import Job, PlanCallback, Report, add_catalog, add_source, check_catalog, pattern, source
+from ..command import (
+    Job,
+    PlanCallback,
+    Report,
+    add_catalog,
+    add_source,
+    add_store_conf,
+    check_catalog,
+    pattern,
+    source,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +26,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
-    parser.add_argument("--export", required=True, metavar="FOLDER", help="the folder of the export")
+    parser.add_argument("--export", required=True, metavar="FOLDER", help="the folder of the export, or its URL")
+    add_store_conf(parser)
     add_catalog(parser, "default: that of the folder")
     parser.add_argument(
         "--compacted", action="store_true", help="rows whose records the log's cleaner removed are no differences"
@@ -30,7 +41,9 @@ def check(parsed: argparse.Namespace) -> None:
     from .plan import folder_settings
 
     parsed.export = arguments.folder(parsed.export)
-    form = folder_settings(parsed.export).format
+    parsed.store_conf = dict(parsed.store_conf)
+    place = arguments.objects(parsed.export, parsed.store_conf, 0, parsed.paths)
+    form = folder_settings(parsed.export, place).format
     check_catalog(parsed, "an Iceberg table", form == "iceberg")
 
 
@@ -50,6 +63,7 @@ def run(
             table=parsed.table,
             catalog=parsed.catalog_properties,
             compacted=parsed.compacted,
+            store_conf=parsed.store_conf,
         ),
         dry_run=parsed.dry_run,
         on_plan=on_plan,

@@ -18,6 +18,7 @@ import pyarrow.compute as _compute
 import pyarrow.parquet as pq
 
 from ...backend import Piece, TopicPartition
+from ...objects.places import Place
 from ...readers.columns import EXACT_TIME
 from ..export import layout
 from ..export.tasks import LAST_MS
@@ -31,6 +32,7 @@ SHOWN = 5
 """The differences that a task describes; the others are counted."""
 
 _BYTES_SHOWN = 32
+_REQUEST_BYTES = 4 << 20
 _DAY = "day"
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
 
@@ -42,7 +44,7 @@ class Check:
 
     `kind`: "log", to compare with the log, which `piece` reads; "deleted" from the log, so that rows are only counted;
     or "beyond", where the export must not have rows. `clamped`: timestamps of tables. With `compacted` a row that the
-    log does not have is deleted.
+    log does not have is deleted. `place`: of files in an object store.
     """
 
     topic: str
@@ -55,6 +57,7 @@ class Check:
     size_bytes: int = 0
     clamped: bool = False
     compacted: bool = False
+    place: Place | None = None
 
     @property
     def key(self) -> TopicPartition:
@@ -131,7 +134,7 @@ def _rows_of(check: Check, found: Outcome, described: list[tuple[int, str]]) -> 
 
 
 def _parts_of(file: TableFile, check: Check) -> Iterator[pa.Table]:
-    with pq.ParquetFile(file.path, pre_buffer=False) as parquet:
+    with _opened(file.path, check.place) as parquet:
         names = set(parquet.schema_arrow.names)
         if lacks := [name for name in layout.COLUMNS if name not in names]:
             raise ValueError(f"it has no column {', '.join(lacks)}")
@@ -145,6 +148,14 @@ def _parts_of(file: TableFile, check: Check) -> Iterator[pa.Table]:
                 index = rows.schema.get_field_index("timestamp")
                 rows = rows.set_column(index, "timestamp", _ms(rows.column("timestamp")))
                 yield rows.append_column(_DAY, pa.array(np.full(rows.num_rows, file.day)))
+
+
+def _opened(path: str, place: Place | None) -> pq.ParquetFile:
+    if place is None:
+        return pq.ParquetFile(path, pre_buffer=False)
+    from ...objects.reading import ObjectReader
+
+    return pq.ParquetFile(ObjectReader(place.files(), path), pre_buffer=False, buffer_size=_REQUEST_BYTES)
 
 
 def _is_outside(group: Any, check: Check) -> bool:

@@ -2,7 +2,8 @@
 
     verify_export(spark, "/var/lib/kafka", "/lake/kafka")
 
-Owns the distribution of tasks; nothing is written. The folder must be mounted at the same path here and on the workers.
+Owns the distribution of tasks; nothing is written. The folder must be mounted at the same path here and on the workers,
+or be the URL of objects.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ....protocol.text import size as size_text
 from .. import spark_tasks
 from ..export import arguments
 from ..export.iceberg import catalog_of
-from ..export.job import backend_of
+from ..export.job import backend_of, paths_of
 from ..export.tasks import FILE_BYTES
 from ..spark_tasks import ProgressCallback
 from .compare import Check, compare
@@ -49,8 +50,10 @@ def verify_export(
     catalog = None
     if settings.table is not None or settings.catalog:
         catalog = catalog_of(root, settings.table, settings.catalog)
-    with backend_of(source, FILE_BYTES) as backend:
-        made = plan(backend, root, settings.selection(), catalog, compacted=settings.compacted)
+    conf = settings.store_conf or {}
+    place = arguments.objects(root, conf, 0, paths_of(source))
+    with backend_of(source, FILE_BYTES, conf) as backend:
+        made = plan(backend, root, settings.selection(), catalog, compacted=settings.compacted, place=place)
         report = VerifyReport(made)
         if on_plan is not None:
             size = size_text(sum(map(_bytes_of, made.checks)))

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ....storage.io.files import SharedFiles
+from ....storage.io.files import Files, SharedFiles
 from ...backend import ReadError
+from ...objects.places import Place
 from ..export import layout
 from ..export.commit import Settings
 from ..export.iceberg import own_table
 from ..export.manifest import ExportError, exported_files
-from ..iceberg_catalog import CatalogTable, as_error, data_files
+from ..iceberg_catalog import CatalogTable, as_error, data_files, of_objects
 
 _EPOCH = date(1970, 1, 1)
 
@@ -38,58 +39,89 @@ class TableFile(NamedTuple):
         return (self.first is None or self.first < end) and (self.last is None or self.last >= start)
 
 
-def listed(root: str, settings: Settings, catalog: CatalogTable | None = None) -> list[TableFile]:
-    """Returns the files of the export in a folder. `catalog` has its Iceberg table, if that is not in its own catalog.
-    Raises ReadError; MissingExtra."""
+def files_of(place: Place | None) -> Files:
+    """Returns the objects of a place, or the files of folders."""
+    return SharedFiles() if place is None else place.files()
+
+
+def listed(
+    root: str, settings: Settings, catalog: CatalogTable | None = None, place: Place | None = None
+) -> list[TableFile]:
+    """Returns the files of the export in a folder; `place`: in an object store. `catalog` has its Iceberg table, if
+    that is not in its own catalog. Raises ReadError; MissingExtra."""
     if settings.format == "delta":
-        return list(_of_delta(root))
+        return list(_of_delta(root, None if place is None else place.options()))
     if settings.format == "iceberg":
         of = catalog or own_table(root, settings.table)
         if of is None:
             raise ExportError(f"{root} has the table {settings.table}: give the catalog")
-        return list(_of_iceberg(of))
-    return list(_of_folder(root))
+        return list(_of_iceberg(of if place is None else of_objects(of, dict(place.conf))))
+    return list(_of_folder(root) if place is None else _of_objects(root, place))
 
 
-def problems(root: str, settings: Settings, files: Iterable[TableFile]) -> Iterator[str]:
+def problems(root: str, settings: Settings, files: Iterable[TableFile], place: Place | None = None) -> Iterator[str]:
     """Yields the differences between the manifest and the files. Those of a table may be others than in the manifest,
     with the same rows."""
-    there = {os.path.relpath(file.path, root) for file in files}
+    there = {file.path.removeprefix(f"{root}/") for file in files}
+    sizes = _sizes(root, there) if place is None else dict(_objects(root, place))
     if settings.format != "parquet":
         for path in sorted(there):
-            if not os.path.exists(os.path.join(root, path)):
+            if path not in sizes:
                 yield f"{path} is missing"
         return
-    recorded = {file.path: file for _, file in exported_files(SharedFiles(), root)}
+    recorded = {file.path: file for _, file in exported_files(files_of(place), root)}
     for path in sorted(recorded.keys() | there):
         if path not in there:
             yield f"{path} is missing"
         elif path not in recorded:
             yield f"{path} is not in the manifest"
-        elif (size := os.path.getsize(os.path.join(root, path))) != recorded[path].bytes:
-            yield f"{path} has {size:,} bytes, but was written with {recorded[path].bytes:,}"
+        elif sizes[path] != recorded[path].bytes:
+            yield f"{path} has {sizes[path]:,} bytes, but was written with {recorded[path].bytes:,}"
+
+
+def _sizes(root: str, names: Iterable[str]) -> dict[str, int]:
+    """Returns the sizes of the files that there are."""
+    paths = {name: os.path.join(root, name) for name in names}
+    return {name: os.path.getsize(path) for name, path in paths.items() if os.path.exists(path)}
+
+
+def _objects(root: str, place: Place) -> Iterator[tuple[str, int]]:
+    """Yields the names and the sizes of the objects below a root."""
+    for one in place.files().below(root):
+        yield one.path.removeprefix(f"{root}/"), one.size_bytes
+
+
+def _of_objects(root: str, place: Place) -> Iterator[TableFile]:
+    for path, _ in _objects(root, place):
+        parts = path.split("/")
+        if path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in parts):
+            yield _file(root, "/".join(parts[:-1]), parts[-1])
 
 
 def _of_folder(root: str) -> Iterator[TableFile]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
-        place = layout.place(os.path.relpath(folder, root))
         for name in sorted(names):
             if name.startswith(("_", ".")) or not name.endswith(".parquet"):
                 continue
-            if place is None:
-                raise ExportError(f"{folder}/{name} is not a file of an export")
-            of = layout.file_name(name)
-            yield TableFile(os.path.join(folder, name), *place, *((of.first, of.last) if of else (None, None)))
+            yield _file(root, os.path.relpath(folder, root), name)
 
 
-def _of_delta(root: str) -> Iterator[TableFile]:
+def _file(root: str, folder: str, name: str) -> TableFile:
+    place, of = layout.place(folder), layout.file_name(name)
+    path = os.path.join(root, folder, name)
+    if place is None:
+        raise ExportError(f"{path} is not a file of an export")
+    return TableFile(path, *place, *((of.first, of.last) if of else (None, None)))
+
+
+def _of_delta(root: str, options: dict[str, str] | None) -> Iterator[TableFile]:
     from ...extras import needed
 
     with needed():
         import deltalake
     with as_error(ReadError, f"the Delta table in {root} cannot be read"):
-        table = deltalake.DeltaTable(root)
+        table = deltalake.DeltaTable(root, storage_options=options)
         actions: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     for action in actions:
         if action.get("deletionVector.storageType") is not None:

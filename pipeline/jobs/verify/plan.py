@@ -6,14 +6,13 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....protocol.limits import INT64_MAX
 from ....protocol.primitives import ZERO_UUID
 from ....storage.format.partition_metadata import encode_id
-from ....storage.io.files import SharedFiles
 from ...backend import ReadError, Selection, TopicPartition
-from ...objects.places import is_url
+from ...objects.places import Place
 from ...readers.files.broker_lock import is_locked
 from ...readers.files.catalog import INTERNAL
 from ..export import layout
@@ -24,7 +23,7 @@ from ..export.ranges import Range, without
 from ..export.tasks import Form
 from ..iceberg_catalog import CatalogTable
 from .compare import Check, Kind
-from .listing import TableFile, listed, problems
+from .listing import TableFile, files_of, listed, problems
 
 
 @dataclass(slots=True)
@@ -43,28 +42,34 @@ class VerifyPlan:
         return len({check.key for check in self.checks})
 
 
-def folder_settings(root: str) -> Settings:
-    """Returns the settings of the export in a folder. Raises ExportError if there is none, or if it is changing."""
-    if is_url(root):
-        raise ExportError(f"cannot compare {root}: only exports in folders are compared")
-    settings = stored(root)
+def folder_settings(root: str, place: Place | None = None) -> Settings:
+    """Returns the settings of the export in a folder, or in an object store. Raises ExportError if there is none, or if
+    it is changing."""
+    files = files_of(place)
+    settings, lock = stored(root, files), os.path.join(root, layout.LOCK)
     if settings is None:
         raise ExportError(f"{root} is not the folder of an export: it has no {layout.SETTINGS}")
-    if is_locked(os.path.join(root, layout.LOCK)):
-        raise ExportError(f"{root} is in use by an export: wait for its end")
-    if os.path.exists(os.path.join(root, layout.PENDING)):
+    if is_locked(lock) if place is None else files.exists(lock):
+        raise ExportError(f"{root} is in use by an export: wait for its end, or if it was killed run it again")
+    if files.exists(os.path.join(root, layout.PENDING)):
         raise ExportError(f"{root} has an interrupted commit: run that export again first")
     return settings
 
 
 def plan(
-    backend: Source, root: str, selection: Selection, catalog: CatalogTable | None = None, *, compacted: bool = False
+    backend: Source,
+    root: str,
+    selection: Selection,
+    catalog: CatalogTable | None = None,
+    *,
+    compacted: bool = False,
+    place: Place | None = None,
 ) -> VerifyPlan:
-    """Makes the plan. Raises ExportError and other ReadErrors."""
-    settings = folder_settings(root)
-    files = listed(root, settings, catalog)
-    manifest = Manifest.read(SharedFiles(), root)
-    made = VerifyPlan(root, settings, problems=list(problems(root, settings, files)))
+    """Makes the plan; `place`: of an export in an object store. Raises ExportError and other ReadErrors."""
+    settings = folder_settings(root, place)
+    files = listed(root, settings, catalog, place)
+    manifest = Manifest.read(files_of(place), root)
+    made = VerifyPlan(root, settings, problems=list(problems(root, settings, files, place)))
     keys = _keys(backend, selection, manifest)
     there = {key.topic for key in keys}
     made.absent = [name for name in manifest.topics if name not in there and _is_selected(selection, name)]
@@ -87,6 +92,7 @@ def plan(
             of_topic.todo[number] = todo = [one for one in todo if one.size]
             made.checks += _without_log(key, covered, todo, low, [file for file in current if file.partition == number])
     made.checks += _with_log(backend, topics, made, files, compacted)
+    made.checks = [replace(check, place=place) for check in made.checks]
     made.checks.sort(key=lambda check: (check.topic, check.partition, check.start))
     return made
 

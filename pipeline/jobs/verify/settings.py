@@ -14,7 +14,7 @@ class VerifySettings:
 
     `topics` lists the topics; `like` is a regular expression that full names must match. `catalog` and `table` are
     those of the export's Iceberg table, if it is not in the catalog in its folder. With `compacted`, rows whose records
-    the log's cleaner removed are no differences.
+    the log's cleaner removed are no differences. `store_conf` has settings of an object store.
     """
 
     topics: Sequence[str] | None = None
@@ -22,6 +22,7 @@ class VerifySettings:
     table: str | None = None
     catalog: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
     compacted: bool = False
+    store_conf: Mapping[str, str] | None = None
 
     def selection(self) -> Selection:
         return Selection(pattern=self.like) if self.topics is None else Selection(tuple(self.topics))

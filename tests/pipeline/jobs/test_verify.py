@@ -18,7 +18,7 @@ from ottla.pipeline.jobs.export.commit import Committer, Settings
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.verify.compare import compare
-from ottla.pipeline.jobs.verify.plan import folder_settings, plan
+from ottla.pipeline.jobs.verify.plan import plan
 from ottla.pipeline.jobs.verify.report import VerifyReport
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.wire import WireBackend
@@ -255,8 +255,6 @@ def test_verify_against_brokers(broker: Embedded, directory: Path, tmp_path: Pat
 
 
 def test_verify_refusals(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="cannot compare s3://a/b: only exports in folders are compared"):
-        folder_settings("s3://a/b")
     with pytest.raises(ExportError, match="is not the folder of an export: it has no _ottla/export"):
         verified(data, data)
     root = lake(data, "parquet")
