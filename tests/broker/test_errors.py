@@ -73,6 +73,7 @@ ELSEWHERE = {
     "Closed": "becomes an exchange without a response, and is listed as such",
     "TopologyError": "is reported to the caller of the admin API, not to a Kafka client",
     "_Failed": "is a status in the response to StreamsGroupHeartbeat",
+    "NoDeadLetterQueue": "is logged, and the records are archived without it",
     "Refusal": "is an HTTP response of the control plane",
 }
 
