@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
+from ...protocol.errors import ErrorCode
 from ...protocol.named import NamedTuple
 from ...protocol.records import batch, formats
 from ...protocol.records.batch import Record
@@ -19,7 +20,7 @@ from ...protocol.records.errors import DecompressedTooLarge
 from ...storage.partition_log import PartitionLog
 from ..clock import Clock
 from ..config.values import Config
-from ..errors import code_of, message_of
+from ..errors import Refused, code_of, message_of
 from ..futures import wake
 from ..logs import get_logger
 from ..metadata.topics import Topic, Topics
@@ -119,11 +120,11 @@ class DeadLetterQueues:
         while True:
             name = self._checked(group_id)
             topic = self._topics.get(name) or await self._create(name)
-            partition = topic.partitions[index % len(topic.partitions)]
-            if partition.leader != NO_LEADER and partition.offline is None:
+            partition = topic.partitions[index % len(topic.partitions)] if topic is not None else None
+            if partition is not None and partition.leader != NO_LEADER and partition.offline is None:
                 return partition
             if attempts == ATTEMPTS:
-                raise NoDeadLetterQueue(f"the partition {partition.topic}-{partition.index} has no leader")
+                raise NoDeadLetterQueue(f"the topic {name} has no leader for partition {index}")
             await self._pause(delay_ms)
             attempts, delay_ms = attempts + 1, 2 * delay_ms
 
@@ -143,10 +144,16 @@ class DeadLetterQueues:
             raise NoDeadLetterQueue(f"the topic {name} does not begin with {prefix} ({PREFIX})")
         return name
 
-    async def _create(self, name: str) -> Topic:
+    async def _create(self, name: str) -> Topic | None:
+        """Returns the new topic; None if another task is creating it. Raises Refused, StorageError."""
         configs = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
         creating = self._topics.creating(name, self._broker["num.partitions"], configs, self._clock.now_ms())
-        return await self._topics.changes.make(name, creating)
+        try:
+            return await self._topics.changes.make(name, creating)
+        except Refused as refused:
+            if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return self._topics.get(name)
 
     async def _pause(self, delay_ms: int) -> None:
         over: asyncio.Future[None] = self._loop.create_future()
