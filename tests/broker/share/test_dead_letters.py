@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ottla.broker.metadata.topics import SHARE_STATE_TOPIC
-from ottla.broker.share.values import RecordState
+from ottla.broker.share.values import DeadLetters, RecordState
 from ottla.protocol.records import batch, formats
 from ottla_testing.broker.harness import Broker, produce, records, running
 from ottla_testing.broker.sharing import (
@@ -29,6 +30,7 @@ from ottla_testing.protocol.batches import batch_of
 QUEUE = "dlq.q"
 LOCK_MS = 30_000
 SMALL = {"share.coordinator.state.topic.num.partitions": "2"}
+CREATING = {"errors.deadletterqueue.auto.create.topics.enable": "true", "num.partitions": "3"}
 COPIES = {"errors_deadletterqueue_copy_record_enable": "true"}
 REJECTED, TOO_OFTEN = b"Offset rejected by client.", b"Offset delivery count exceeded the threshold."
 
@@ -175,27 +177,29 @@ async def test_records_are_archived_where_there_is_no_queue(
 
 
 async def test_queue_is_created(tmp_path: Path) -> None:
-    creating = {"errors.deadletterqueue.auto.create.topics.enable": "true", "num.partitions": "3"}
-    async with running(tmp_path, overrides=SMALL | creating) as broker:
+    async with running(tmp_path, overrides=SMALL | CREATING) as broker:
         await configure(broker, errors_deadletterqueue_topic_name=QUEUE)
-        topic_id, _ = await shared(broker, partitions=2)
-        for index in (0, 1):
-            await written(broker, b"v", partition=index)
-        member, places = await Member.join(broker), [(topic_id, 0), (topic_id, 1)]
-        assert len(await member.fetch(*places)) == 2
-        with capture_logs() as events:
-            await member.acknowledge({place: [(0, 0, [REJECT])] for place in places})
-            await broker.settle()
-            broker.clock.advance(1000)  # one of them waits for the other, which creates the topic
-            await broker.settle()
-        assert not [one for one in events if one["log_level"] == "error"]
-        assert [one.place for index in (0, 1) for one in letters(broker, index)] == [
-            (b"0", b"0", b"1", REJECTED),
-            (b"1", b"0", b"1", REJECTED),
-        ]
+        await reject(broker, b"0")
+        assert [one.place for one in letters(broker)] == [(b"0", b"0", b"1", REJECTED)]
         topic = broker.state.topics.named(QUEUE)
         assert len(topic.partitions) == 3 and topic.config["message.timestamp.type"] == "CreateTime"
         assert topic.config["errors.deadletterqueue.group.enable"]
+
+
+async def test_queue_is_created_once_for_two_partitions(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=SMALL | CREATING | {"num.partitions": "150"}) as broker:
+        await configure(broker, errors_deadletterqueue_topic_name=QUEUE)
+        await shared(broker, partitions=2)
+        given = DeadLetters(0, 0, 1, is_rejected=True)
+        with capture_logs() as events:
+            sources = [broker.state.topics.partition("t", index) for index in (0, 1)]
+            writing = asyncio.gather(*(broker.state.dead_letters.write(GROUP, one, given) for one in sources))
+            for _ in range(2):  # one of them waits for the other
+                await broker.settle()
+                broker.clock.advance(1000)
+            await writing
+        assert not [one for one in events if one["log_level"] == "error"]
+        assert [len(letters(broker, index)) for index in (0, 1, 2)] == [1, 1, 0]
 
 
 async def test_queue_without_a_leader_is_tried_five_times(tmp_path: Path) -> None:
