@@ -100,6 +100,13 @@ def test_tests_that_differ_between_runs_are_named() -> None:
     ]
 
 
+def test_either_of_two_equal_tests_may_run() -> None:
+    runs = [
+        [row("passed", name=f"testOne [1] Type=Raft-{kind}, MetadataVersion=4.3")] for kind in ("Combined", "Isolated")
+    ]
+    assert differing(runs) == []
+
+
 def test_the_classes_that_took_longest_begin_first() -> None:
     two = {"class": "kafka.api.OtherTest"}
     rows = [row("passed"), row("passed", **two), row("failed", method="testTwo", seconds=None)]

@@ -77,10 +77,14 @@ COLUMNS = (
 Key = tuple[str, ...]
 
 
+def _plain(name: str) -> str:
+    """Returns a name without what differs with each run: times, lists, and which of two equal tests is the first."""
+    return re.sub(r"\d{10,}|MetadataVersion.*|(?<=Type=Raft)-(Combined|Isolated)", "", name)
+
+
 def key_of(row: Row) -> Key:
     """Returns what names a test, in a run on Kafka and here."""
-    name = re.sub(r"\d{10,}|MetadataVersion.*", "", row["name"])  # times and lists in names differ with each run
-    return row["version"], row["class"], row["method"], name
+    return row["version"], row["class"], row["method"], _plain(row["name"])
 
 
 class Control:
@@ -93,7 +97,10 @@ class Control:
     @classmethod
     def load(cls, path: Path) -> Control:
         """Reads a file that `save` wrote; one that does not exist has no results."""
-        return cls(json.loads(path.read_text()) if path.exists() else {})
+        classes = json.loads(path.read_text()) if path.exists() else {}
+        for found in classes.values():
+            found["others"] = {_plain(test): outcome for test, outcome in found["others"].items()}
+        return cls(classes)
 
     def save(self, path: Path) -> None:
         """Writes the file, a line for each class, and makes its folder if needed."""
