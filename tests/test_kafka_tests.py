@@ -39,7 +39,7 @@ def row(outcome: str, failure: str | None = None, **more: Any) -> Row:
         (row("failed", "expected: <0> but was: <6>"), "failed", "fails on Kafka"),
         (row("failed", "ottla.NeedsInternals: KafkaApis.x"), "passed", "internals"),
         (row("failed", "x", name="testOne.groupProtocol=streams"), "passed", "failed"),
-        (row("failed", "ottla.DidNotStart: the SASL mechanism DIGEST is not served, but PLAIN"), None, "security"),
+        (row("failed", "ottla.DidNotStart: the SASL mechanism DIGEST is not served, but PLAIN"), None, "failed"),
         (row("failed", "SslAuthenticationException: SSL handshake failed"), "passed", "failed"),
         (row("missing", "exit 255"), None, "missing"),
         (row("skipped", "without"), None, "skipped"),
@@ -98,6 +98,13 @@ def test_tests_that_differ_between_runs_are_named() -> None:
         "kafka.server.FetchRequestTest.testOne testOne(): passed, failed",
         "kafka.server.FetchRequestTest.testTwo testTwo at : passed, -",
     ]
+
+
+def test_tests_that_do_not_count_are_named() -> None:
+    found = table([row("passed"), row("failed", "ottla.NeedsInternals: x", method="testTwo")], {})["excluded"]
+    assert {name: tests for name, tests in found.items() if tests} == {
+        "internals": ["kafka.server.FetchRequestTest.testTwo testOne()"]
+    }
 
 
 def test_either_of_two_equal_tests_may_run() -> None:

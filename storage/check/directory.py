@@ -135,7 +135,7 @@ class Verification:
         for (topic, _), (path, topic_id) in known.items():
             if self._is_other(path, topic, topic_id, by_log):
                 what = f"topic id {encode_id(topic_id)}, by the metadata log {encode_id(by_log[topic])}"
-            elif topic not in by_log and counts[topic].most_common(1)[0][0] != topic_id:
+            elif topic not in by_log and commonest(counts[topic]) != topic_id:
                 what = "another topic id than that of the topic's other partitions"
             else:
                 continue
@@ -235,6 +235,12 @@ class Verification:
             found.append(Finding(os.path.basename(folder.path), None, None, str(error)))
         found += self.around(walk)
         return found, walk
+
+
+def commonest(ids: Counter[bytes]) -> bytes:
+    """Returns the topic id that most partitions have. Of several it is the same one in whatever order the partitions
+    were read: else verify and repair name different partitions."""
+    return max(ids, key=lambda topic_id: (ids[topic_id], topic_id))
 
 
 def seen_twice(first: Sequence[Finding], second: Sequence[Finding]) -> list[Finding]:

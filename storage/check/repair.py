@@ -39,7 +39,7 @@ from ..io.undo_journal import Backup, SavingFiles
 from ..log.retention import epochs_from
 from ..producers import txn_index
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
-from .directory import CHECKPOINTS, REPAIRING, MayHaveGaps, check_properties
+from .directory import CHECKPOINTS, REPAIRING, MayHaveGaps, check_properties, commonest
 from .internal_records import INTERNAL_TOPICS
 from .partition import LEFTOVERS, Aborted, Circumstances, Finding, Walk
 from .repair_log import apply_plan, plan_log
@@ -371,7 +371,7 @@ class Repair:
             finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
             if topic_id not in (None, ZERO_UUID):
                 true = self._options.topic_ids.get(folder.topic)
-                if topic_id != (counted[0][0] if true is None else true):
+                if topic_id != (commonest(ids[folder.topic]) if true is None else true):
                     # the records may be those of a deleted topic
                     other = "that of the topic's other partitions" if true is None else "that of the metadata log"
                     finding = finding._replace(what=f"another topic id than {other}")

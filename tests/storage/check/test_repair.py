@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records import batch
+from ottla.storage.check.directory import commonest
 from ottla.storage.check.repair_log import empty_batch
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
@@ -85,6 +87,12 @@ def test_repair_of_any_damage_can_be_undone(data: st.DataObject, sound: Path, ag
     if place.exists():
         put_back(Unsynced(), str(root), str(place))
     assert tree(root) == damaged
+
+
+def test_of_two_topic_ids_the_order_of_partitions_does_not_decide() -> None:
+    one, other = bytes(15) + b"1", bytes(15) + b"2"
+    assert commonest(Counter([one, other])) == commonest(Counter([other, one]))
+    assert commonest(Counter([one, other, one])) == one == commonest(Counter([other, one, one]))
 
 
 @pytest.mark.parametrize("name", [*RELEASES, *(f"{release}-killed" for release in RELEASES)])

@@ -40,10 +40,6 @@ REASONS = (  # the first that matches
         r"|Class \S+ could not be found",
         "reference/limits.md",
     ),
-    Reason(
-        "security",
-        r"the SASL mechanism \S+ is not served|TasksFailOnInabilityToFence",
-    ),
     Reason("tiered storage", r"Tiered|EarliestLocal|RemoteLog|[rR]emote (log|storage)", "reference/limits.md"),
     Reason(
         "controller quorum",
@@ -184,9 +180,10 @@ def kind_of(row: Row, on_kafka: str | None) -> str:
 
 def table(rows: Iterable[Row], controls: Mapping[str, Control]) -> dict[str, Any]:
     """Returns the counts of each suite: tests, passed on Kafka (whose results are given by version) and here, the
-    others by reason; and the tests that failed."""
+    others by reason; the tests that failed, and the names of those that do not count, by reason."""
     suites: dict[str, Counts] = {}
     failed: list[dict[str, Any]] = []
+    excluded: dict[str, list[str]] = {one.name: [] for one in REASONS}
     for row in rows:
         counts = suites.setdefault(f"{suite_of(row['class'])} {row['version']}", Counts())
         control = controls.get(row["version"])
@@ -195,6 +192,8 @@ def table(rows: Iterable[Row], controls: Mapping[str, Control]) -> dict[str, Any
         counts["tests"] += 1
         counts["passed on Kafka"] += on_kafka == "passed" and kind != NO_BROKER
         counts[kind] += 1
+        if kind in excluded:
+            excluded[kind].append(f"{row['class']}.{row['method']} {_plain(row['name'])}")
         if kind in ("failed", "missing"):
             failed.append({name: row[name] for name in ("class", "method", "name", "seconds", "failure")})
     return {
@@ -202,6 +201,7 @@ def table(rows: Iterable[Row], controls: Mapping[str, Control]) -> dict[str, Any
             {"suite": suite} | {name: counts[name] for name in COLUMNS} for suite, counts in sorted(suites.items())
         ],
         "failed": sorted(failed, key=lambda row: (row["class"], row["method"], row["name"])),
+        "excluded": {name: sorted(tests) for name, tests in excluded.items()},
     }
 
 
