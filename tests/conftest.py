@@ -32,6 +32,9 @@ with warnings.catch_warnings():  # kafka-python causes one, attributed to the st
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.record.default_records  # noqa: F401
 
+    from ottla_testing.clients import kafka_python_sockets
+
+kafka_python_sockets.install()
 get_logger()  # otherwise the first broker within a test that captures its output would log to a closed stream
 
 __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]
