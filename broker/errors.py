@@ -47,6 +47,7 @@ CODES: dict[type[Exception], ErrorCode] = {
     records.UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DamagedEntry: ErrorCode.CORRUPT_MESSAGE,
+    storage.RecordAboveLimit: ErrorCode.INVALID_RECORD,
     storage.DirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DirectoryFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -14,6 +14,10 @@ class DamagedEntry(StorageError):
     """The bytes of a log where a batch begins are no header of one (CORRUPT_MESSAGE, 2)."""
 
 
+class RecordAboveLimit(StorageError):
+    """A record is larger, decompressed, than the limit of its topic since a later change (INVALID_RECORD, 87)."""
+
+
 class DirectoryLocked(StorageError):
     """Another process, or another user in this one, holds the data directory."""
 

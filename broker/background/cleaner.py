@@ -284,6 +284,7 @@ class Cleaner:
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
             dedupe_buffer_bytes=self._config["log.cleaner.dedupe.buffer.size"],
+            max_record_bytes=config.rules.max_record_bytes,
         )
 
     def _put_in_place(self, log: PartitionLog, delay_ms: int, group: Group) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
 from ..named import NamedTuple
-from . import batch, legacy, walk
+from . import batch, record_sizes, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import (
@@ -115,37 +115,12 @@ def inflating(
             if max_bytes <= STEP_BYTES:
                 raise
         else:
-            check_record_sizes(data, header, rules)
+            record_sizes.check(data, header.magic, rules.max_record_bytes)
             return data
     data = yield partial(opened, max_bytes=max_bytes)
     if len(data) > rules.max_record_bytes:
-        yield partial(check_record_sizes, data, header, rules)
+        yield partial(record_sizes.check, data, header.magic, rules.max_record_bytes)
     return data
-
-
-def check_record_sizes(data: Buffer, header: BatchHeader, rules: Rules) -> None:
-    """Raises InvalidRecords for a record of the decompressed batch or message set that is larger than the rules allow;
-    other errors are left to later checks."""
-    most = rules.max_record_bytes
-    position, end = 0, len(data)
-    if end <= most:
-        return
-    while position < end:
-        if header.magic < batch.MAGIC:
-            if end - position < legacy.PREFIX_BYTES:
-                return
-            _, size = legacy.OFFSET_AND_LENGTH.unpack_from(data, position)
-            position += legacy.PREFIX_BYTES
-        else:
-            try:
-                size, position = walk.varint(data, position)
-            except (IndexError, InvalidRecords):
-                return
-        if size < 0:
-            return
-        if size > most:
-            raise InvalidRecords(f"Invalid record size: {size} exceeds the configured maximum record size of {most}.")
-        position += size
 
 
 def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> Steps[Findings]:

@@ -25,9 +25,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from ...protocol.limits import INT64_MAX
+from ...protocol.limits import INT32_MAX, INT64_MAX
 from ...protocol.named import NamedTuple
-from ...protocol.records import batch, filtering, formats
+from ...protocol.records import batch, filtering, formats, record_sizes
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..errors import StorageError
@@ -183,6 +183,7 @@ class Clean(NamedTuple):
     segment_index_bytes: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    max_record_bytes: int = INT32_MAX
 
 
 class Group(NamedTuple):
@@ -298,7 +299,7 @@ def _map_keys(files: Files, task: Clean, transactions: CleanedTransactions, mete
         try:
             for data, header in entries(files, path, segment.size_bytes, meter.add):
                 if header.next_offset > task.first_dirty_offset:
-                    count, full_at = _map_entry(data, header, offsets, transactions, task.first_dirty_offset)
+                    count, full_at = _map_entry(data, header, offsets, transactions, task)
                     records += count
                     if full_at is not None:
                         return _Found(offsets, full_at, records)
@@ -312,10 +313,10 @@ def _map_keys(files: Files, task: Clean, transactions: CleanedTransactions, mete
 
 
 def _map_entry(
-    data: memoryview, header: BatchHeader, offsets: OffsetMap, transactions: CleanedTransactions, start: int
+    data: memoryview, header: BatchHeader, offsets: OffsetMap, transactions: CleanedTransactions, task: Clean
 ) -> tuple[int, int | None]:
-    """Adds the records of an entry at or above `start`; returns their number and the first offset without room in the
-    map, if any."""
+    """Adds the records of an entry at or above the first dirty offset; returns their number and the first offset
+    without room in the map, if any."""
     if not formats.crc_matches(data, 0, header):
         # Damaged entries must not decide what is removed, least of all if other groups are swapped in before the damage
         # is found.
@@ -325,7 +326,8 @@ def _map_entry(
         return header.record_count, None
     if transactions.on_batch(header):
         return header.record_count, None
-    put = offsets.put
+    record_sizes.check_entry(data, header, task.max_record_bytes)
+    put, start = offsets.put, task.first_dirty_offset
     if header.magic == batch.MAGIC:
         base_offset = header.base_offset
         payload = bytes(batch.payload(data, 0, header))
@@ -388,10 +390,11 @@ class Chooser:
         self.records += abs(header.record_count)
         if header.is_control:
             return self._of_marker(header, data)
+        if header.magic == batch.MAGIC and self._transactions.on_batch(header):
+            return Verdict(none, self._keeps_empty(header))
+        record_sizes.check_entry(data, header, self._task.max_record_bytes)
         if header.magic != batch.MAGIC:
             return self._verdict(header, self._retains, False, self._new_horizon_ms)
-        if self._transactions.on_batch(header):
-            return Verdict(none, self._keeps_empty(header))
         retains = self._retains
         if self._task.delete_horizon:
             retains = not header.has_delete_horizon or self._task.now_ms < header.base_timestamp

@@ -210,13 +210,13 @@ class ReadableLog(LogAvailability):
         """Returns the first record at or above the log start whose timestamp is >= `timestamp_ms`, or None. Raises
         StorageError."""
         start = self.log_start_offset
-        return find_by_time.find(self._segments_from(start), start, timestamp_ms)
+        return find_by_time.find(self._segments_from(start), start, timestamp_ms, self.config.rules.max_record_bytes)
 
     @when_available
     def max_timestamp(self) -> TimestampOffset | None:
         """Returns the first record with the largest timestamp; None if no record has one. Raises StorageError."""
         start = self.log_start_offset
-        return find_by_time.largest(self._segments_from(start), start)
+        return find_by_time.largest(self._segments_from(start), start, self.config.rules.max_record_bytes)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Returns (epoch, end offset) of the largest epoch at or below the given one; (-1, -1) if unknown."""

@@ -118,6 +118,7 @@ def test_error_codes_are_kafkas() -> None:
         "OutOfOrderSequence": 45,
         "OverflowingSize": -1,
         "ProducerRefused": 45,
+        "RecordAboveLimit": 87,
         "RecordListTooLarge": 18,
         "StorageError": 56,
         "UnknownBatches": 2,

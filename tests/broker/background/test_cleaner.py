@@ -15,6 +15,7 @@ from ottla.broker.background.cleaner_process import CleanerProcess, throttle
 from ottla.broker.clock import ManualClock
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import batch, formats, legacy
+from ottla.protocol.records.compression import Codec
 from ottla.storage.check.directory import Verification
 from ottla_testing.broker.harness import Broker, running
 from ottla_testing.patience import PATIENCE_S
@@ -217,6 +218,27 @@ async def test_damaged_log_is_skipped_and_others_are_cleaned(tmp_path: Path) -> 
         await idle(broker)
         assert len(rows(broker, "good")) == 2 and broker.log("bad").log_end_offset == 3
         assert path.read_bytes() == data and names(tmp_path, ".cleaned", "bad") == []
+
+
+async def test_log_with_a_record_above_a_lowered_limit_is_skipped(tmp_path: Path) -> None:
+    """As in Kafka 4.4, which limits each record of a compressed batch that it reads."""
+    clock = ManualClock(T0)
+    async with running(tmp_path, clock=clock, release="4.4") as broker:
+        await make(broker, "small")
+        await make(broker, "large")
+        await make(broker, "plain")
+        for topic, size, codec in (("small", 80, Codec.GZIP), ("large", 90, Codec.GZIP), ("plain", 90, Codec.NONE)):
+            write(broker, *[(b"a", bytes([number]) * size) for number in range(4)], topic=topic, codec=codec)
+            found = broker.state.topics.get(topic)
+            assert found is not None
+            limit = {"max.decompressed.message.bytes": "90"}
+            broker.state.topics.set_configs(found, found.config.overrides | limit, clock.now_ms())
+        await cleaned(broker, clock, tmp_path, 3, "small")
+        await cleaned(broker, clock, tmp_path, 3, "plain")
+        clock.advance(BACKOFF_MS)
+        await idle(broker)
+        assert [len(rows(broker, topic)) for topic in ("small", "plain", "large")] == [2, 2, 4]
+        assert not clean_up_to(tmp_path, "large") and not names(tmp_path, ".cleaned", "large")
 
 
 @pytest.mark.parametrize(("release", "magics"), [("2.8", {0}), ("3.9", {0}), ("4.3", {2}), ("ottla", {2})])

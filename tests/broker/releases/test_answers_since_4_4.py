@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.handlers.records.list_offsets import MAX_TIMESTAMP
 from ottla.broker.security.acls import Acl
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.cluster.unregister_controller import UnregisterControllerRequest
 from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.records.compression import Codec
-from ottla_testing.broker.configuring import GROUP, SET, change, shown
+from ottla_testing.broker.configuring import GROUP, SET, TOPIC, change, shown
 from ottla_testing.broker.harness import only, produce, records, running
 from ottla_testing.broker.transacting import Owner
 from ottla_testing.each import each
@@ -288,3 +290,18 @@ async def test_records_of_compressed_batches_are_limited(codec: Codec, tmp_path:
             data = records(b"a", bytes(size), codec=codec)
             result = only(await client.call(produce(data), 12))
             assert (result.error_code, result.error_message) == ((87, None) if refused and codec else (0, None))
+
+
+@each("codec", [Codec.GZIP, Codec.NONE])
+async def test_offsets_by_time_are_limited_too(codec: Codec, tmp_path: Path) -> None:
+    """After the limit was lowered, batches that precede it cannot be searched."""
+    async with running(tmp_path / "data", release="4.4") as broker:
+        client = await broker.client()
+        await broker.topic("t", 1)
+        await client.call(produce(records(b"a", bytes(100), codec=codec)), 12)
+        assert await change(client, TOPIC, "t", ("max.decompressed.message.bytes", SET, "105")) == (0, None)
+        for timestamp in (0, MAX_TIMESTAMP):
+            wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[wanted])
+            result = only(await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), 10))
+            assert (result.error_code, result.offset) == ((87, -1) if codec else (0, 0))
