@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.iceberg.Table;
@@ -16,17 +17,26 @@ import org.eclipse.jetty.server.ServerConnector;
 import org.eclipse.jetty.servlet.ServletContextHandler;
 import org.eclipse.jetty.servlet.ServletHolder;
 
-/** Apache Iceberg's REST catalog of its own tests, over a database in FOLDER. Prints its port; for each table named on
- * stdin its rows, as a line "partition offset date value note" each, in order, and "end" with the number of snapshots. */
+/** Apache Iceberg's REST catalog of its own tests, over a database in FOLDER and files there, or in WAREHOUSE at the
+ * object store ENDPOINT. Prints its port; for each table named on stdin its rows, as a line "partition offset date value note" each, in order, and "end" with the number of snapshots. */
 public class IcebergRest {
     private static final BufferedReader INPUT = new BufferedReader(new InputStreamReader(System.in));
 
     public static void main(String[] arguments) throws Exception {
-        JdbcCatalog catalog = new JdbcCatalog();
-        catalog.initialize("rest", Map.of(
+        Map<String, String> properties = new HashMap<>(Map.of(
             "uri", "jdbc:sqlite:" + arguments[0] + "/catalog.db",
             "warehouse", "file://" + arguments[0] + "/warehouse",
             "io-impl", "org.apache.iceberg.hadoop.HadoopFileIO"));
+        if (arguments.length > 1) {
+            properties.putAll(Map.of(
+                "warehouse", arguments[1],
+                "io-impl", "org.apache.iceberg.aws.s3.S3FileIO",
+                "s3.endpoint", arguments[2],
+                "s3.path-style-access", "true",
+                "client.region", "us-east-1"));
+        }
+        JdbcCatalog catalog = new JdbcCatalog();
+        catalog.initialize("rest", properties);
         ServletContextHandler context = new ServletContextHandler(ServletContextHandler.NO_SESSIONS);
         context.setContextPath("/");
         context.addServlet(new ServletHolder(new RESTCatalogServlet(new RESTCatalogAdapter(catalog))), "/*");
