@@ -54,6 +54,7 @@ class Listed(NamedTuple):
 
     path: str
     size_bytes: int
+    modified_ms: int
 
 
 @contextmanager
@@ -342,7 +343,8 @@ class ObjectFiles(Files):
             for some in obstore.list(self.store, self._key(path) or None):
                 for one in some:
                     if one["path"]:
-                        yield Listed(f"{self.root}/{one['path']}", int(one["size"]))
+                        modified_ms = int(one["last_modified"].timestamp() * 1000)
+                        yield Listed(f"{self.root}/{one['path']}", int(one["size"]), modified_ms)
 
     def range(self, path: str, position: int, length: int) -> bytes:
         """Returns bytes of an object, fewer at its end."""

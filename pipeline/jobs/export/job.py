@@ -19,12 +19,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
-from ...objects.places import Place
 from ...readers.files import FileBackend
 from .. import spark_tasks
 from ..spark_tasks import ProgressCallback
 from . import arguments
-from .commit import Committer, check
+from .commit import Committer, check, committer_of
 from .manifest import ExportError
 from .plan import Plan, Source, plan
 from .report import ExportReport
@@ -68,7 +67,7 @@ def export(
             _report_plan(spark, made, root, on_plan, every_topic=True)
             return ExportReport(root, settings.format, made)
         table = opener(root, form, settings.catalog_table(root), place)
-        with _naming_folder(root), _committer(place)(root, of_folder, files=files, table=table) as committer:
+        with _naming_folder(root), committer_of(place).open(root, of_folder, files=files, table=table) as committer:
             made = plan(backend, committer.manifest, request, root, with_columns(form, committer.table))
             made.works[:] = [replace(work, place=place) for work in made.works]
             _report_plan(spark, made, root, on_plan)
@@ -76,14 +75,6 @@ def export(
             _export(spark, made, committer, report, on_progress)
     report.seconds = time.monotonic() - began
     return report
-
-
-def _committer(place: Place | None) -> Callable[..., Committer]:
-    if place is None:
-        return Committer.open
-    from .object_commit import ObjectCommitter
-
-    return ObjectCommitter.open
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 from ....protocol.text import plural, size
 from ...backend import ReadError
 from ...objects.places import Place, is_url
-from ..export.commit import Committer, Settings, stored
+from ..export.commit import Settings, committer_of, stored
 from ..export.delta import DeltaTable, file_sizes
 from ..export.manifest import ExportError
 from ..export.tables import opener
@@ -87,7 +87,7 @@ def optimize(
         return report
     files = None if place is None else place.files()
     table = opener(folder, Form(format="delta"), place=place)
-    with _committer(place)(folder, of_folder, files=files, table=table) as committer:
+    with committer_of(place).open(folder, of_folder, files=files, table=table) as committer:
         opened = committer.table
         assert isinstance(opened, DeltaTable)
         todo = [topic for topic in chosen if not committer.manifest.topic(topic).generation]
@@ -120,11 +120,3 @@ def _chosen(settings: OptimizeSettings, there: Mapping[str, object], folder: str
 def _amount(of: Mapping[Any, Sequence[int]]) -> tuple[int, int]:
     """Returns the number of files, and their bytes."""
     return sum(map(len, of.values())), sum(map(sum, of.values()))
-
-
-def _committer(place: Place | None) -> Callable[..., Committer]:
-    if place is None:
-        return Committer.open
-    from ..export.object_commit import ObjectCommitter
-
-    return ObjectCommitter.open

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.mistakes import FAILED
-from ..command import Job, PlanCallback, Report
+from ..command import Job, PlanCallback, Report, add_store_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,14 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", metavar="list|clean", choices=("list", "clean"), help="list the remains, or remove them"
     )
-    words = "a folder of exports, a data directory, or a folder of these"
+    words = "a folder of exports, a data directory, or a folder of these; or the URL of exports"
     parser.add_argument("paths", metavar="PATH", nargs="+", help=words)
+    add_store_conf(parser)
 
 
 def check(parsed: argparse.Namespace) -> None:
     from .unfinished import unfinished
 
-    parsed.found = unfinished(parsed.paths)
+    parsed.found = unfinished(parsed.paths, dict(parsed.store_conf))
 
 
 def run(

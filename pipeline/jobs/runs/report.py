@@ -44,6 +44,7 @@ class RunsReport:
         runs = []
         for one in self.found:
             document = asdict(one)
+            del document["place"]
             document["changed"] = document.pop("changed_ms")
             problem = "" if one.path in self.removed else self._problem(one)
             del document["kept"]

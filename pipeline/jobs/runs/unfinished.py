@@ -5,6 +5,8 @@ beside the data directory, `upgrade` and `compact` to files beside the segments,
 `ottla-staging`. The next run of the same job continues from there, so nothing has to be removed; it is for jobs that
 are not run again.
 
+In an object store there are exports alone.
+
 Owns the recognition of these places, and what may be removed: never that of a running job, and never the only copy of a
 record. Staged rows of a query are only listed, since nothing marks a running query; its next micro-batch removes them.
 """
@@ -12,13 +14,14 @@ record. Staged rows of a query are only listed, since nothing marks a running qu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ....storage import inspect
 from ....storage.format.file_names import LOCK
 from ....storage.io.files import DiskFiles
 from ...backend import ReadError
+from ...objects.places import Place, is_url
 from ...readers.files.broker_lock import is_locked
 from ...sink import staged_rows
 from ..export import commit, layout
@@ -34,7 +37,7 @@ EXPORT, IMPORT, IN_PLACE, SINK = "export", "import", "upgrade or compact", "stre
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """What one run left in `path`: files, their bytes, and when the last of them changed (epoch ms, None without
-    files). `kept`: why it cannot be removed, or empty."""
+    files). `kept`: why it cannot be removed, or empty. `place`: of an object store."""
 
     kind: str
     path: str
@@ -43,13 +46,21 @@ class Unfinished:
     bytes: int
     changed_ms: int | None
     kept: str = ""
+    place: Place | None = None
 
 
-def unfinished(paths: Sequence[str]) -> list[Unfinished]:
+def unfinished(paths: Sequence[str], store_conf: Mapping[str, str] | None = None) -> list[Unfinished]:
     """Returns what was left in these folders, in the folders directly in them, and beside them if they are data
-    directories. Raises ReadError."""
+    directories; in object stores, with the settings `store_conf`, what exports left. Raises ReadError, MissingExtra."""
     found: dict[tuple[str, str], Unfinished] = {}
-    for path in map(os.path.abspath, paths):
+    if store_conf and not any(map(is_url, paths)):
+        raise ReadError("settings of an object store need the URL of one")
+    for path in paths:
+        if is_url(path):
+            for one in _in_store(Place.of(path, store_conf or {}, writes=True)):
+                found.setdefault((one.kind, one.path), one)
+            continue
+        path = os.path.abspath(path)
         try:
             names = sorted(os.listdir(path))
         except OSError as error:
@@ -59,6 +70,34 @@ def unfinished(paths: Sequence[str]) -> list[Unfinished]:
             for one in _in(place):
                 found.setdefault((one.kind, one.path), one)
     return list(found.values())
+
+
+def _in_store(place: Place) -> Iterator[Unfinished]:
+    files = place.files()
+    try:
+        try:
+            names = files.entries(files.root)
+        except FileNotFoundError:
+            raise ReadError(f"there is no object in {place.url}") from None
+        inner = [f"{files.root}/{name}" for name, size in names.items() if size is None and name != layout.OWN]
+        for root in (files.root, *inner):
+            own = {one.path.removeprefix(f"{root}/"): one for one in files.below(f"{root}/{layout.OWN}")}
+            is_pending = layout.PENDING in own
+            left = [one for name, one in own.items() if name.startswith((f"{layout.UNFINISHED}/", layout.PENDING))]
+            if not left:
+                continue
+            what = _of_export(len(left) > is_pending, is_pending)
+            if layout.LOCK in own:
+                what += ", with a lock: it runs, or was killed"
+            size, changed = sum(one.size_bytes for one in left), max(one.modified_ms for one in left)
+            yield Unfinished(EXPORT, root, what, len(left), size, changed, place=place)
+    except OSError as error:
+        raise ReadError(f"cannot read {place.url}: {error.strerror}") from error
+
+
+def _of_export(has_pieces: bool, is_pending: bool) -> str:
+    words = ["files of pieces that are not in the export"] * has_pieces + ["an interrupted commit"] * is_pending
+    return " and ".join(words)
 
 
 def _in(place: str) -> Iterator[Unfinished]:
@@ -103,8 +142,7 @@ def _export(place: str) -> Unfinished | None:
     is_pending = os.path.exists(pending)
     if not pieces and not is_pending:
         return None
-    words = ["files of pieces that are not in the export"] * bool(pieces) + ["an interrupted commit"] * is_pending
-    what = " and ".join(words)
+    what = _of_export(bool(pieces), is_pending)
     kept = "it is running" if is_locked(os.path.join(place, layout.LOCK)) else ""
     return Unfinished(EXPORT, place, what, *_amounts([*pieces, *[pending] * is_pending]), kept)
 
@@ -149,17 +187,27 @@ def remove(one: Unfinished) -> None:
     """Removes what was left, as the next run of the job would. Raises ReadError, MissingExtra."""
     if one.kept:
         raise ReadError(f"{one.path} is kept: {one.kept}")
-    _REMOVE[one.kind](one.path)
+    if one.kind == EXPORT:
+        _remove_export(one.path, one.place)
+    elif one.kind == IMPORT:
+        _remove_import(one.path)
+    else:
+        _remove_in_place(one.path)
 
 
-def _remove_export(path: str) -> None:
-    settings = commit.stored(path)
+def _remove_export(path: str, place: Place | None) -> None:
+    """In an object store the lock decides whether the export runs: this waits until its owner renews it, or has not
+    for the time of a lease."""
+    within = None if place is None else replace(place, url=path)
+    files = None if within is None else within.files()
+    settings = commit.stored(path, files)
     if settings is None:
         raise ReadError(f"{path} is kept: it has no {layout.SETTINGS}, so it is no complete export")
     own = own_table(path, settings.table)
     if settings.table is not None and own is None:
         raise ReadError(f"{path} is kept: its table is {settings.table}: run that export again")
-    commit.Committer.open(path, settings, table=opener(path, Form(format=settings.format), own)).close()
+    table = opener(path, Form(format=settings.format), own, within)
+    commit.committer_of(within).open(path, settings, files=files, table=table).close()
 
 
 def _remove_import(path: str) -> None:
@@ -179,10 +227,3 @@ def _remove_import(path: str) -> None:
 def _remove_in_place(path: str) -> None:
     with held(path):
         pass  # holding a directory completes or undoes what a job left
-
-
-_REMOVE: dict[str, Callable[[str], None]] = {
-    EXPORT: _remove_export,
-    IMPORT: _remove_import,
-    IN_PLACE: _remove_in_place,
-}
