@@ -62,8 +62,11 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError("give FOLDER, or --catalog-conf and --table of an Iceberg table")
     if parsed.folder is None and parsed.table is None:
         raise UsageError("a catalog without FOLDER needs --table")
+    from ..in_place.directory_hold import check_on_disk
     from . import sources
 
+    if parsed.data_dir is not None:
+        check_on_disk(parsed.data_dir)
     parsed.store_conf = dict(parsed.store_conf)
     sources.listed(parsed.folder, parsed.table, parsed.catalog_properties, parsed.store_conf)
     if parsed.bootstrap_server is not None:

@@ -22,6 +22,7 @@ from ....protocol.text import size as size_text
 from ...backend import ReadError
 from ...sink.task_writer import Sent
 from .. import spark_tasks
+from ..in_place.directory_hold import check_on_disk
 from ..spark_tasks import Progress, ProgressCallback
 from . import files, produce, sources, tasks
 from .adoption import Target
@@ -64,6 +65,8 @@ def import_records(
     """
     if (bootstrap is None) == (data_dir is None):
         raise ReadError("give either bootstrap or data_dir")
+    if data_dir is not None:
+        check_on_disk(data_dir)
     settings = settings or ImportSettings()
     settings.check()
     began = time.monotonic()

@@ -30,6 +30,7 @@ from ....storage.inspect import PartitionFolder
 from ....storage.io.files import DiskFiles, Files
 from ....storage.segments.segment import LOG_SUFFIX, file_name
 from ...backend import ReadError
+from ...objects.places import is_url
 
 UPGRADED, COMPACTED = OWN_SUFFIXES = OF_JOBS
 """The suffixes of files that a job has written but not put in place yet."""
@@ -57,8 +58,19 @@ class Held:
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
-    """Returns the directories without duplicates, links resolved for comparison."""
-    return list({os.path.realpath(path): path for path in map(inspect.followed, map(os.fspath, paths))}.values())
+    """Returns the directories without duplicates, links resolved for comparison. Raises ReadError for a URL."""
+    found: dict[str, str] = {}
+    for path in map(os.fspath, paths):
+        check_on_disk(path)
+        followed = inspect.followed(path)
+        found[os.path.realpath(followed)] = followed
+    return list(found.values())
+
+
+def check_on_disk(root: str | os.PathLike[str]) -> None:
+    """Raises ReadError for the URL of objects, which would be the relative path of a folder."""
+    if is_url(os.fspath(root)):
+        raise ReadError(f"{root} is in an object store: jobs write segments to a disk only")
 
 
 @contextlib.contextmanager
@@ -72,6 +84,7 @@ def held(
     unless `may_be_unclean`, was not closed by its last owner.
     """
     files = files or DiskFiles()
+    check_on_disk(root)
     path = inspect.followed(os.fspath(root))
     if inspect.partition_of(os.path.basename(path)) and any(name.endswith(LOG_SUFFIX) for name in _names(files, path)):
         raise ReadError(f"{path} is the folder of a partition: name its data directory, {os.path.dirname(path)}")

@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.arguments import add_bootstrap, add_command_config
-from ..command import Job, PlanCallback, Report, UsageError, chosen_topics, configs, pattern, setting
+from ..command import (
+    Job,
+    PlanCallback,
+    Report,
+    UsageError,
+    add_store_conf,
+    check_store_conf,
+    chosen_topics,
+    configs,
+    pattern,
+    setting,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +32,7 @@ INTERRUPTED = 130
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
+    add_store_conf(parser)
     parser.add_argument("--source", metavar="HOST:PORT", help="read from running brokers instead of PATH")
     add_command_config(parser, "--source-config", help="the file with the login and TLS of --source")
     add_bootstrap(parser, required=True, help="the brokers to send to")
@@ -51,6 +63,7 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError("give either PATH or --source")
     if parsed.source_config and not parsed.source:
         raise UsageError("--source-config needs --source")
+    check_store_conf(parsed)
     parsed.config = configs(parsed.command_config, parsed.kafka)
     parsed.source_of = configs(parsed.source_config, (), parsed.source) if parsed.source else parsed.paths
     if parsed.rate is not None and parsed.speed is not None:
@@ -108,6 +121,7 @@ def run(
             rate=parsed.rate,
             speed=parsed.speed,
             config=parsed.config,
+            store_conf=parsed.store_conf,
         ),
         bootstrap=parsed.bootstrap_server,
         dry_run=parsed.dry_run,

@@ -51,7 +51,8 @@ def replay(
 ) -> ReplayReport:
     """Sends records of a log to topics of the brokers at `bootstrap`, in order within each partition.
 
-    `source`: log directories and partition folders, or the `kafka.*` options of running brokers without their prefix.
+    `source`: log directories and partition folders, also as URLs of objects, or the `kafka.*` options of running
+    brokers without their prefix.
     Ctrl-C, or `is_over`, ends it after the current round, some seconds of records: the report has the reached offsets.
     A second Ctrl-C interrupts the round. With `dry_run` nothing is sent. `on_plan` receives the plan line by line,
     `on_progress` the progress. Raises ReadError, SinkError, JobError; the message ends with the reached offsets.
@@ -61,7 +62,7 @@ def replay(
     options = options_of(bootstrap, settings.config or {})
     to_topic, keeps_partitions = settings.to_topic, settings.partitions == "keep"
     began = time.monotonic()
-    with _backend(source) as backend:
+    with _backend(source, settings.store_conf) as backend:
         ranges, widths = _ranges(backend, settings)
         _check_not_itself(source, bootstrap, to_topic, widths)
         wanted = {to_topic: max(widths.values(), default=1)} if to_topic is not None else widths
@@ -141,12 +142,12 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _backend(source: str | Sequence[str] | Mapping[str, str]) -> Any:
+def _backend(source: str | Sequence[str] | Mapping[str, str], store_conf: Mapping[str, str] | None) -> Any:
     if isinstance(source, Mapping):
         from ...readers.wire import WireBackend
 
         return WireBackend(source)
-    return FileBackend([source] if isinstance(source, str) else source)
+    return FileBackend([source] if isinstance(source, str) else source, store_conf=store_conf)
 
 
 def _name(source: str | Sequence[str] | Mapping[str, str]) -> str:

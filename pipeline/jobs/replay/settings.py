@@ -23,7 +23,8 @@ class ReplaySettings:
     Records go to the topic of the same name, or all to `to_topic`; missing topics are created. `partitions` is "keep",
     or "key" for the partition that Kafka's default partitioner selects. `timestamps` is "keep", or "new" for the time
     of sending. `rate` limits records per second over all partitions; `speed` is a multiple of the pace of the
-    timestamps, all partitions in step; with neither there is no limit. `config` are configs of Kafka's producer.
+    timestamps, all partitions in step; with neither there is no limit. `config` are configs of Kafka's producer,
+    `store_conf` settings of an object store whose copies of logs are read.
     """
 
     topics: Sequence[str] | None = None
@@ -37,6 +38,7 @@ class ReplaySettings:
     rate: float | None = None
     speed: float | None = None
     config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    store_conf: Mapping[str, str] | None = None
 
     def check(self) -> None:
         """Raises ReadError for an invalid value."""

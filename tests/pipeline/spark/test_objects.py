@@ -1,4 +1,4 @@
-"""An export to an object store and an import from it, by Spark's workers."""
+"""An export to an object store, and an import and a replay from it, by Spark's workers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.jobs.command import Job
 from ottla.pipeline.jobs.export.cli import JOB as EXPORT
 from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.import_.job import import_records
 from ottla.pipeline.jobs.import_.settings import ImportSettings
+from ottla.pipeline.jobs.replay.cli import JOB as REPLAY
 from ottla_testing.pipeline.export_samples import checked
 from ottla_testing.pipeline.object_server import BUCKET, KEYS, ObjectServer, object_server
 from ottla_testing.pipeline.read_samples import by_aiokafka, write_directory
@@ -83,3 +85,6 @@ def test_logs_as_objects_equal_logs_as_files(
         out = tmp_path / "out"
         ran(spark, EXPORT, url, "--to", str(out), "--topic", "v2-zstd", *confs)
         assert [row.offset for row in checked(out)] == list(range(120))
+        with Embedded() as broker:
+            ran(spark, REPLAY, url, "--bootstrap-server", broker.bootstrap, "--topic", "v2-zstd", *confs)
+            assert len(broker.records("v2-zstd")) == 120
