@@ -44,6 +44,7 @@ from ottla_testing.bench import (
     storage_brokers,
     storage_measures,
     validation,
+    volume,
 )
 from ottla_testing.bench.measures import Sample
 from ottla_testing.bench.peers import STARTERS, Peer
@@ -91,6 +92,7 @@ class Bench:
         self.limits: list[limits.Taken] = []
         self.growth: list[growth.Grown] = []
         self.created_s = 0.0
+        self.volume: list[volume.Taken] = []
         self._started = time.monotonic()
 
     @property
@@ -117,6 +119,7 @@ class Bench:
         self._take_pipeline()
         self._take_limits()
         self._take_growth()
+        self._take_volume()
 
     def _take_limits(self) -> None:
         """Runs one round: the figures are the worst of many requests."""
@@ -136,6 +139,15 @@ class Bench:
             growth.draw(self.growth, growth.PICTURE)
         except (*FAULTS, ImportError) as error:
             self.missing[f"growth of {OTTLA}"] = str(error) or type(error).__name__
+
+    def _take_volume(self) -> None:
+        """Runs one round: Spark reads gigabytes."""
+        if not self.wanted("volume"):
+            return
+        try:
+            self.volume = volume.take_all(log_line)
+        except FAULTS as error:
+            self.missing[f"volume of {OTTLA}"] = str(error) or type(error).__name__
 
     def _take_embedded(self) -> None:
         for index in range(self.embedded_sizes.rounds):
@@ -325,7 +337,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}\n{observing.ABOUT}")
-    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n{limits.ABOUT}\n{growth.ABOUT}\n")
+    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n{limits.ABOUT}\n{growth.ABOUT}\n{volume.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     if any(map(bench.wanted, measures.NAMES)):
@@ -347,6 +359,8 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         print(f"\nwhat one request costs other clients\n{limits.table(bench.limits)}")
     if bench.growth:
         print(f"\nhow requests grow dearer; drawn in {growth.PICTURE}\n{growth.table(bench.growth, bench.created_s)}")
+    if bench.volume:
+        print(f"\nseconds and memory of the pipeline, by the size of the log\n{volume.table(bench.volume)}")
     wanted = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(wanted, MEASURES, bench.samples))
@@ -373,6 +387,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         **stats.as_json(MEASURES, wanted, bench.samples),
         "limits": [one._asdict() for one in bench.limits],
         "growth": {"figures": [one._asdict() for one in bench.growth], "created_s": bench.created_s},
+        "volume": [one._asdict() for one in bench.volume],
         "missing": bench.missing,
     }
 
@@ -383,15 +398,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under 90 seconds")
     parser.add_argument("--rounds", type=int, help="number of rounds")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench.json")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"what to measure: {' '.join(NAMES)} (default: all but limits, growth)"
-    )
+    words = f"what to measure: {' '.join(NAMES)} (default: all but limits, growth, volume)"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=words)
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in NAMES]:
         parser.error(f"nothing is called {unknown[0]}; there are {', '.join(NAMES)}")
     if options.rounds is not None and not 1 <= options.rounds <= 100:
         parser.error("rounds: between 1 and 100")
-    tables = (*limits.NAMES, *growth.NAMES)  # these take half an hour, and minutes
+    tables = (*limits.NAMES, *growth.NAMES, *volume.NAMES)  # these take half an hour, and minutes
     default = [name for name in NAMES if name not in tables]
     names = tuple(name for name in NAMES if name in (options.names or default))
     sizes, rounds, budget = (measures.QUICK, 3, 60.0) if options.quick else (measures.FULL, 9, 330.0)

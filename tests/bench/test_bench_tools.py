@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,11 @@ from hypothesis import strategies as st
 
 from ottla.broker import Embedded
 from ottla.broker.network.router import ROUTES
+from ottla.pipeline.backend import Selection
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol import headers
 from ottla.protocol.messages.records.produce import ProduceRequest
-from ottla.protocol.records import batch, legacy
+from ottla.protocol.records import batch, formats, legacy
 from ottla_testing.bench import (
     conversion,
     growth,
@@ -34,6 +38,7 @@ from ottla_testing.bench import (
     storage_brokers,
     storage_logs,
     validation,
+    volume,
 )
 from ottla_testing.bench.stats import Aim, Measure
 from ottla_testing.each import each
@@ -127,6 +132,7 @@ def test_aims_measures_and_names_match() -> None:
     assert {name.split()[0] for name in known} == set(plan.NAMES) - {
         *limits.NAMES,
         *growth.NAMES,
+        *volume.NAMES,
     }  # these print a table
 
 
@@ -205,6 +211,45 @@ def test_growth_is_measured(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "REQUESTS", 300)
     found = growth.taken(what, 3)
     assert found.us > 1 and (found.what, found.count) == (what, 3)
+
+
+def test_volume_log_is_a_log(tmp_path: Path) -> None:
+    count = volume.write_log(tmp_path, 6_000_000, segment_bytes=1 << 20)
+    with FileBackend([str(tmp_path)]) as backend:
+        keys = backend.partitions(Selection())
+        assert sum(backend.latest(keys, committed=True).values()) == count and len(keys) == 2
+    folder = tmp_path / f"{volume.TOPIC}-0"
+    assert len(list(folder.glob("*.log"))) == 3
+    offset = 0
+    for path in sorted(folder.glob("*.log")):
+        data = path.read_bytes()
+        assert int(path.stem) == offset
+        for position, header in formats.headers(data):
+            assert header.base_offset == offset and formats.crc_matches(data, position, header)
+            offset = header.next_offset
+    assert offset == count // 2
+
+
+def test_volume_samples_descendants() -> None:
+    program = "data = bytearray(b'x' * 100_000_000); print(len(data), flush=True); input()"
+    shell = ["sh", "-c", f'{sys.executable} -c "{program}"; true']
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stdout.readline()
+        memory = volume.Memory()
+        memory.sample(process.pid)
+        process.stdin.write(b"\n")
+    assert 100_000_000 < memory.task_bytes < 250_000_000 and memory.jvm_bytes == 0
+
+
+def test_volume_is_extrapolated_and_marked() -> None:
+    figures = [volume.Taken("read", size, 3 + 2 * size, 400, 900) for size in (8, 2, 4)]
+    assert volume.extrapolated(figures) == pytest.approx(203)
+    assert volume.is_flat(figures)
+    large = [volume.Taken("audit", size, size, 300 + 10 * size, 900) for size in (2, 8, 16)]
+    above = [volume.Taken("census", 2, 1, 1001, 900), volume.Taken("census", 4, 1, 1001, 900)]
+    lines = volume.table([*figures, *large, *above]).splitlines()
+    assert lines[1].split() == ["read", "7.0", "s", "11.0", "s", "19.0", "s", "203", "s", "400/400/400", "900/900/900"]
+    assert [line.endswith("  GROWS") for line in lines[1:]] == [False, True, True]
 
 
 def test_mock_cluster_supports_needed_requests() -> None:

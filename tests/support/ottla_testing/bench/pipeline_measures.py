@@ -94,6 +94,10 @@ class Worker:
         )
         self._line("ready")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def run(self, what: str, **more: Any) -> Any:
         """Returns the result of a command. Raises BenchError."""
         assert self._process.stdin is not None

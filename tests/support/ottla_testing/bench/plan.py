@@ -11,6 +11,7 @@ from ottla_testing.bench import (
     pipeline_jobs,
     pipeline_measures,
     storage_measures,
+    volume,
 )
 
 NAMES = (
@@ -21,6 +22,7 @@ NAMES = (
     *pipeline_measures.NAMES,
     *limits.NAMES,
     *growth.NAMES,
+    *volume.NAMES,
 )
 MEASURES = (
     *measures.MEASURES,
