@@ -19,6 +19,7 @@ from .extras import needed
 
 if TYPE_CHECKING:
     from .jobs.audit.job import audit as audit
+    from .jobs.audit.job import audit_brokers as audit_brokers
     from .jobs.census.job import census as census
     from .jobs.compact.job import compact as compact
     from .jobs.compact.settings import CompactSettings as CompactSettings
@@ -44,6 +45,7 @@ _EXPORTS = {
     "ReplaySettings": ".jobs.replay.settings",
     "VerifySettings": ".jobs.verify.settings",
     "audit": ".jobs.audit.job",
+    "audit_brokers": ".jobs.audit.job",
     "census": ".jobs.census.job",
     "compact": ".jobs.compact.job",
     "export": ".jobs.export.job",

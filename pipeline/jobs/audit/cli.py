@@ -14,10 +14,12 @@ from ..command import (
     PlanCallback,
     Report,
     UsageError,
-    add_paths,
+    add_source,
     add_store_conf,
     check_store_conf,
     chosen_topics,
+    pattern,
+    source,
 )
 from ..export import decoding_arguments
 from ..export.decoding_arguments import PARTS
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_paths(parser)
+    add_source(parser)
     add_store_conf(parser)
     words = "check batches without the records in them"
     parser.add_argument("--no-records", dest="records", action="store_false", help=words)
@@ -47,11 +49,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parsed: argparse.Namespace) -> None:
+    parsed.source = source(parsed)
     check_store_conf(parsed)
     decoding_arguments.check(parsed)
     texts = [*parsed.rule, *_rules_in(parsed.rules)]
-    parsed.chosen = chosen_topics(parsed)
+    if parsed.paths:
+        parsed.chosen = chosen_topics(parsed)
+    else:
+        pattern(parsed)
     parsed.rule_set = _rules(parsed, texts, [decoding_arguments.decoding(parsed, part) for part in PARTS])
+    if not parsed.paths:
+        _check_brokers(parsed)
+
+
+def _check_brokers(parsed: argparse.Namespace) -> None:
+    from .brokers import plan
+
+    if not (parsed.rule_set or any(part.is_ddl(parsed) for part in PARTS)):
+        raise UsageError("the files of running brokers cannot be read: they need --rule, --rules or --decode")
+    if not parsed.records:
+        raise UsageError("--no-records needs PATH")
+    plan(parsed.source, parsed.rule_set, topics=parsed.topic, like=parsed.topics)
 
 
 def _rules_in(path: str | None) -> list[str]:
@@ -69,7 +87,7 @@ def _rules(parsed: argparse.Namespace, texts: Sequence[str], decodings: Sequence
     from .rules import Rules
 
     found = Rules.of(texts, *decodings)
-    if any(rule.topic for rule in found.rules):
+    if parsed.paths and any(rule.topic for rule in found.rules):
         known = {folder.topic for folder in chosen(parsed.paths, topics=parsed.chosen)}
         for rule in found.rules:
             if rule.topic is not None and rule.topic not in known:
@@ -88,6 +106,18 @@ def run(
         made = [decoding_arguments.of_spark(parsed, part) for part in PARTS]
         texts = [*parsed.rule, *_rules_in(parsed.rules)]
         rules = _rules(parsed, texts, [one or two for one, two in zip(made, (rules.value, rules.key), strict=True)])
+    if not parsed.paths:
+        report = job.audit_brokers(
+            spark,
+            parsed.source,
+            rules=rules,
+            topics=parsed.topic,
+            like=parsed.topics,
+            on_progress=on_progress,
+            on_plan=on_plan,
+            dry_run=parsed.dry_run,
+        )
+        return report, FAILED if report is not None and report.findings else 0
     wanted = {"topics": parsed.chosen, "records": parsed.records, "rules": rules, "store_conf": parsed.store_conf}
     on_plan(job.plan_text(spark, parsed.paths, **wanted))
     if parsed.dry_run:

@@ -12,18 +12,18 @@ directories at the same paths as the driver.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import plural
 from ..spark_tasks import ProgressCallback, run, tasks
 from .report import AuditReport
-from .rules import RuleItem, Rules, check, evaluated, items
+from .rules import Checked, RuleItem, Rules, check, evaluated, items
 from .steps import Audit
 from .tasks import Packed, SegmentItem, look_over
 
-__all__ = ["AuditReport", "audit", "plan_text"]
+__all__ = ["AuditReport", "audit", "audit_brokers", "plan_text"]
 
 
 def audit(
@@ -55,19 +55,56 @@ def audit(
     report = planned.report(runner, now_ms=int(time.time() * 1000) if now_ms is None else now_ms)
     made = rules if isinstance(rules, Rules) else Rules.of(rules)
     if made:
-        found = run(
-            spark,
-            items(planned.places(), made, store_conf),
-            check,
-            bytes_of=rule_bytes,
-            on_progress=on_progress,
-            name="ottla audit: rules",
-        )
-        report.rules, findings = evaluated(made, found)
-        for directory, finding in findings:
-            report.directories[directory].add(finding)
+        _evaluate(report, made, _checked(spark, items(planned.places(), made, store_conf), on_progress))
     report.seconds = time.monotonic() - began
     return report
+
+
+def audit_brokers(
+    spark: SparkSession,
+    config: Mapping[str, str],
+    *,
+    rules: Rules | Iterable[str],
+    topics: Sequence[str] | None = None,
+    like: str | None = None,
+    on_progress: ProgressCallback | None = None,
+    on_plan: Callable[[str], object] | None = None,
+    dry_run: bool = False,
+) -> AuditReport | None:
+    """Returns the findings of the rules for topics of running brokers; their files are not read.
+
+    `config`: the `kafka.*` options of the brokers without their prefix. `topics`: only these, internal ones included;
+    `like`: a regular expression that full names must match. The others as of `audit`; None is returned for `dry_run`.
+    Raises ReadError, RuleError; JobError if Spark fails.
+    """
+    from . import brokers
+
+    began = time.monotonic()
+    made = rules if isinstance(rules, Rules) else Rules.of(rules)
+    planned = brokers.plan(config, made, topics=topics, like=like)
+    if on_plan is not None:
+        count, amount = tasks(spark, planned.items, bytes_of=rule_bytes), len(planned.keys)
+        on_plan(f"audit of {plural(amount, 'partition')} by {plural(len(made.rules), 'rule')}, in {count} tasks")
+    if dry_run:
+        return None
+    found = list(_checked(spark, planned.items, on_progress))
+    report = planned.report(found, int(time.time() * 1000))
+    _evaluate(report, made, found)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _checked(
+    spark: SparkSession, pieces: Sequence[RuleItem], on_progress: ProgressCallback | None
+) -> Iterable[tuple[RuleItem, Checked]]:
+    return run(spark, pieces, check, bytes_of=rule_bytes, on_progress=on_progress, name="ottla audit: rules")
+
+
+def _evaluate(report: AuditReport, rules: Rules, found: Iterable[tuple[RuleItem, Checked]]) -> None:
+    """Adds the results and the findings of the rules to a report."""
+    report.rules, findings = evaluated(rules, found)
+    for directory, finding in findings:
+        report.directories[directory].add(finding)
 
 
 def size_of(item: SegmentItem) -> int:
@@ -77,7 +114,7 @@ def size_of(item: SegmentItem) -> int:
 
 def rule_bytes(item: RuleItem) -> int:
     """Returns the size of a piece in bytes."""
-    return item.piece.size_bytes
+    return item.size_bytes
 
 
 def plan_text(
@@ -99,6 +136,6 @@ def plan_text(
     if rules:
         pieces = items(planned.places(), rules, store_conf)
         more = tasks(spark, pieces, bytes_of=rule_bytes)
-        folders = len({one.piece.folder for one in pieces})
+        folders = len({(one.directory, one.label) for one in pieces})
         plan += f"; {plural(len(rules.rules), 'rule')} for {folders} partitions, in {more} tasks"
     return plan

@@ -9,7 +9,7 @@ Owns the words. The document of `to_dict` and `to_json`, sizes in bytes and time
                                  file is relative to directory; byte and offset may be null
     rules                        [{rule, records, broken}]: the records that were checked by each rule, and those of
                                  them that break it
-    directories                  [{path, clean, partitions}], where partitions are
+    directories                  [{path, clean (null: running brokers), partitions}], where partitions are
                                  [{topic, partition, folder, segments, bytes, batches, records, log_start_offset,
                                    first_offset, end_offset (null: not known), last_stable_offset, missing_offsets,
                                    holes, producers, leader_epochs: [{epoch, start_offset}], transactions}]
@@ -109,10 +109,11 @@ class PartitionFacts:
 
 @dataclass(slots=True)
 class DirectoryAudit:
-    """The audit of one data directory, or of the one that contains the named partition folders."""
+    """The audit of one data directory, or of the one that contains the named partition folders. For running brokers:
+    their address, and None for `clean`."""
 
     path: str
-    clean: bool
+    clean: bool | None
     findings: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     partitions: list[PartitionFacts] = field(default_factory=list)
@@ -140,6 +141,11 @@ class AuditReport:
     def exit_code(self) -> int:
         """1 with any finding, else 0."""
         return 0 if self.sound else 1
+
+    @property
+    def has_files(self) -> bool:
+        """False for running brokers, whose records were checked by rules alone."""
+        return all(directory.clean is not None for directory in self.directories)
 
     @property
     def findings(self) -> list[Finding]:
@@ -205,9 +211,12 @@ def text_of(finding: Finding) -> str:
     return visible(f"{finding.where}: {finding.what}")
 
 
+_STATES = {True: "closed cleanly", False: "not closed cleanly, or in use", None: "running brokers, by rules alone"}
+
+
 def _lines(report: AuditReport) -> Iterator[str]:
     for directory in report.directories:
-        yield f"{directory.path}: {'closed cleanly' if directory.clean else 'not closed cleanly, or in use'}"
+        yield f"{directory.path}: {_STATES[directory.clean]}"
         for mark, found in (("!", directory.findings), ("-", directory.notes)):
             for finding in found[:TEXT_MAX]:
                 yield f"{mark} {text_of(finding)}"
@@ -219,11 +228,14 @@ def _lines(report: AuditReport) -> Iterator[str]:
     size = sum(partition.bytes for partition in found)
     rate = f", {speed(size, report.seconds)}" if report.seconds > 0 else ""
     records = sum(partition.records for partition in found)
+    files = (
+        f" {sum(partition.segments for partition in found)} segments, {size} bytes,"
+        f" {sum(partition.batches for partition in found)} batches,"
+    )
     yield (
-        f"{len(found)} partitions, {sum(partition.segments for partition in found)} segments, {size} bytes,"
-        f" {sum(partition.batches for partition in found)} batches, {records} records"
+        f"{len(found)} partitions,{files if report.has_files else ''} {records} records"
         f" in {elapsed(report.seconds * 1000)}"
-        f"{rate}"
+        f"{rate if report.has_files else ''}"
     )
     commits, aborts = sum(one.commits for one in found), sum(one.aborts for one in found)
     begun = sum(len(one.open) for one in found)

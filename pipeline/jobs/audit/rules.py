@@ -19,7 +19,7 @@ import pyarrow.compute as _compute
 
 from ....protocol.text import duration_ms, plural, time_ms
 from ....storage.check.facts import Finding
-from ...backend import OffsetRange, ReadError, Selection, Wanted
+from ...backend import OffsetRange, Piece, ReadError, Selection, Wanted
 from ...objects.logs import is_missing
 from ...readers.columns import EXACT_TIME
 from ...readers.files import FileBackend, FilePiece
@@ -153,18 +153,16 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuleItem:
-    """A piece of a partition, and the numbers of its rules; picklable. `directory` and `label` are those of the
-    audit."""
+    """A piece of a partition from the offset `start` on, and the numbers of its rules; picklable. `directory` and
+    `label` are those of the audit."""
 
     directory: int
     label: str
-    piece: FilePiece
+    piece: Piece
     rules: Rules
     numbers: tuple[int, ...]
-
-    @property
-    def start(self) -> int:
-        return self.piece.start
+    start: int
+    size_bytes: int
 
     def __str__(self) -> str:
         return f"{self.label}, from offset {self.start}"
@@ -319,7 +317,7 @@ def _of_place(place: Place, rules: Rules, store_conf: Mapping[str, str] | None) 
         return
     wanted = Wanted(columns(rules, numbers), on_corrupt="skip", fail_on_loss=False)
     for piece in _pieces(place.path, wanted, store_conf):
-        yield RuleItem(place.directory, place.label, piece, rules, numbers)
+        yield RuleItem(place.directory, place.label, piece, rules, numbers, piece.start, piece.size_bytes)
 
 
 def _pieces(path: str, wanted: Wanted, store_conf: Mapping[str, str] | None) -> list[FilePiece]:
