@@ -31,8 +31,8 @@ _BOTH = {
     ("index.interval.bytes", "log.index.interval.bytes"): "The number of bytes between two entries of an offset index.",
     ("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"): "The maximum time that a record remains ineligible "
     "for compaction.",
-    ("max.decompressed.message.bytes",): "The largest record, decompressed, that compressed batches may have when they "
-    "are appended or searched.",
+    ("max.decompressed.message.bytes",): "The largest record, decompressed, in compressed batches "
+    "that are appended, searched or compacted.",
     ("max.message.bytes", "message.max.bytes"): "The largest record batch that producers may append, header included.",
     ("message.downconversion.enable", "log.message.downconversion.enable"): "Whether batches are converted for "
     "consumers that only support older formats.",
