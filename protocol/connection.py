@@ -14,6 +14,7 @@ the bytes received.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from .errors import ProtocolViolation
@@ -86,6 +87,17 @@ class FrameReceiver:
             return None
         self._start = stop
         return buffer[start:stop]
+
+    def put_back(self, frames: Sequence[Any]) -> None:
+        """Makes these frames the next ones, in this order, before the bytes that no frame has included yet."""
+        pieces = [piece for frame in frames for piece in (_SIZE.pack(len(frame)), frame)]
+        data = b"".join([*pieces, self.unread(self._end - self._start)])
+        self._own = memoryview(bytearray(len(data) + READ_BYTES // 32))
+        self._own[: len(data)] = data
+        self._start, self._end = 0, len(data)
+        if self._pooled is not None:
+            self._pool.give(self._pooled)
+            self._pooled = None
 
     def unread(self, count: int) -> bytes:
         """Returns the first bytes, at most `count`, that no frame has included yet."""

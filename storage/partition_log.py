@@ -318,6 +318,15 @@ class PartitionLog(ReadableLog):
             due_at,
         )
 
+    def is_current(self, run: AppendRun, due_at: int) -> bool:
+        """Whether an append after `begin_run` has not changed anything on which the run depends."""
+        return (
+            self._active is run.segment
+            and self.log_end_offset == run.first_offset
+            and run.is_current(self.config, self.leader_epoch, self._producers.known, self.log_start_offset, due_at)
+            and self.failure is None
+        )
+
     def append_run(self, run: AppendRun, now_ms: int) -> None:
         """Writes a run that `begin_run` has returned. Raises StorageError; nothing of the run is appended then."""
         self._check_writable()  # the disk may have failed meanwhile, under another log

@@ -28,6 +28,7 @@ from ..logs import get_logger, handling, levels
 from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
+from .plain_turn import Failed, PlainTurn
 from .repeated import RepeatedRequests
 from .request_log import note_request
 from .request_runner import HandlerRunner, Mutes, RequestRunner, failure
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 
 SEND_BYTES = 256 * 1024  # responses of one read event are joined up to this size, and then sent
+WAITING_BYTES = 4096  # of a request that may wait for those of other connections: it is copied
 JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
 
 
@@ -57,6 +59,7 @@ class Connections:
     def __init__(self, broker: BrokerState, validators: Validators | None = None) -> None:
         """`validators` are those of OAUTHBEARER; None where no listener has it."""
         self.pool = BufferPool()
+        self.turn = PlainTurn(lambda: self.broker.clock.now_ms())
         self.validators = validators
         self.open: set[ClientConnection] = set()
         self.admissions: dict[int, Admission] = {}
@@ -104,6 +107,7 @@ class Connections:
     def attach(self, broker: BrokerState) -> None:
         """Serves new connections with `broker`. All connections of an earlier state must be closed."""
         self._stop_watching()
+        self.turn.put_back()
         self.broker = broker
         self.admissions = {node_id: Admission(broker.config.of(node_id), broker.clock) for node_id in broker.nodes.ids}
         self.sasl = {
@@ -182,6 +186,8 @@ class Connections:
 
     async def drain(self, seconds: float) -> None:
         """Stops accepting requests. Returns when all requests in flight have a response or the time is over."""
+        if self.turn.is_current:
+            self.turn.finish()
         self.stopping = True
         self._stop_watching()
         for connection in list(self.open):
@@ -531,6 +537,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                     size, frame = self._take_short(frame, ready, size)
                     if frame is None:
                         break
+                if self.shared.turn.is_open:
+                    if not self.shared.turn.is_current:
+                        self._begin_again(frame)
+                        break
+                    size += self._end_turn(ready)
                 size += self._begin(frame, ready)
                 handling.call = None
                 if size > SEND_BYTES:  # a slow reader is noticed before the next request starts
@@ -538,6 +549,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                     ready, size = [], 0
             wire.settle()
         except ProtocolViolation as violation:
+            if self._plain is not None and self._plain.has_taken and self.shared.turn.is_current:
+                self._end_turn(ready)
             self._send(ready)
             self._violated(violation)
             return
@@ -573,7 +586,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._plain is None:
             from .plain_produce import PlainProduce  # has the handler of Produce, which no start needs
 
-            self._plain = PlainProduce(self.node_id)
+            self._plain = PlainProduce(self.node_id, self.shared.turn)
             self._short += (ApiKey.PRODUCE,)
         self._plain.learn(frame, runner)
 
@@ -583,7 +596,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         while following is not None and size <= SEND_BYTES:
             if self._plain is not None:
                 size, following = self._take_plain(self._plain, following, ready, size)
-            if self._repeated is None or following is None:
+            if self._repeated is None or following is None or shared.turn.is_open:
                 break
             response = self._repeated.take(following, shared.broker, self._info, shared.metrics)
             if response is None:
@@ -599,17 +612,64 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Takes the short way with as many requests as can. Returns the size of `ready`, and the first request that
         has to take the long one, if there is any. No timer may fire meanwhile, which could append to a log.
         """
-        shared = self.shared
+        shared, turn = self.shared, self.shared.turn
         following: memoryview | None = frame
         now_ms = shared.broker.clock.now_ms()
-        begun_ns = shared.timer() if shared.metrics is not None else 0
+        plain.begin(shared.timer() if shared.metrics is not None else 0)
+        waits = not ready and len(frame) <= WAITING_BYTES and turn.waits()
         try:
-            while following is not None and plain.take(following, shared.broker, self._info, now_ms):
+            while following is not None and plain.take(following, shared.broker, self._info, now_ms, keeps=waits):
                 following = self._wire.next_frame()
         finally:
-            if plain.is_open:
-                size += plain.finish(ready, shared, self._info, begun_ns)
+            if not plain.has_taken:
+                plain.close()
+            elif waits and following is None:
+                turn.wait(self, shared.broker.loop)
+            elif turn.is_current:
+                size += self._end_turn(ready)
+            else:
+                self._begin_again(following)
+                following = None
         return size, following
+
+    def _end_turn(self, ready: list[Any]) -> int:
+        """Writes the plain requests of all connections. Returns the bytes of the responses of this one, which are added
+        to `ready`.
+        """
+        failed = self.shared.turn.finish(self)
+        return 0 if self._plain is None else self._plain.respond(failed, ready, self.shared, self._info)
+
+    def _begin_again(self, frame: memoryview | None) -> None:
+        """Drops the runs of this turn, since their logs have changed: the requests of all connections begin again, here
+        with `frame` as the last one.
+        """
+        if frame is not None:
+            self._wire.put_back([frame])
+        again = {*self.shared.turn.put_back(), self}
+        self.put_back()
+        for connection in again:
+            self.shared.broker.loop.call_soon(connection.resume)
+
+    def written(self, failed: Failed) -> None:
+        """Sends the responses of the requests that have waited for the write of a turn."""
+        assert self._plain is not None
+        ready: list[Any] = []
+        try:
+            self._plain.respond(failed, ready, self.shared, self._info)
+        except Exception as error:
+            self.broke(error)
+        else:
+            self._send(ready)
+
+    def put_back(self) -> None:
+        """Takes the requests that wait for a turn as if they had not begun."""
+        if self._plain is not None and (frames := self._plain.take_back()):
+            self._wire.put_back(frames)
+
+    def resume(self) -> None:
+        """Handles the requests that were put back."""
+        if not self._transport.is_closing():
+            self._process()
 
     @property
     def _is_held(self) -> bool:

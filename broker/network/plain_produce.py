@@ -3,8 +3,8 @@
 A client sends such requests again and again with the same bytes before and after the records. The first one goes
 through the router and its handler as every request does; its bytes and its response are then remembered. A later
 request with the same bytes is checked by `plain_header`, its batch joins the run of its partition, and its response is
-the remembered one with its own offsets. All requests of one read event are taken before the runs are written, each with
-one write.
+the remembered one with its own offsets. All requests of one read event, and with several connections those of one turn
+of the event loop, are taken before the runs are written, each with one write (`plain_turn`).
 
 Whatever is not quite ordinary goes the long way, and so do all requests while something has to see each of them
 (`Connections.allows_short_way`). tests/broker/network/test_plain_produce.py compares both in responses, files and
@@ -22,9 +22,9 @@ from ...protocol.connection import add_response
 from ...protocol.errors import ErrorCode
 from ...protocol.headers import response_header
 from ...protocol.messages.records.produce import ProduceResponse
+from ...protocol.records import batch
 from ...protocol.records.layout import CODEC_AT, HEADER_BYTES, MAGIC_AT
 from ...protocol.records.plain import plain_header
-from ...storage.errors import StorageError
 from ..context import RequestContext
 from ..errors import Refused
 from ..handlers.records.produce import PartitionResponse, Topic, appended_alone
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..connection_info import ConnectionInfo
     from ..metrics.counters import RequestMetrics
     from ..replica.partition import Partition
+    from .plain_turn import Failed, PlainTurn
 
 FIRST_VERSION = 3  # the first one with batches of format v2
 KNOWN_MAX = 1024  # requests that are remembered for a connection
@@ -128,16 +129,19 @@ class PlainRequest:
 class PlainProduce:
     """The remembered requests of one connection, and the requests of a read event that were taken."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, turn: PlainTurn) -> None:
         self._node_id = node_id
+        self._turn = turn
         self._known: dict[bytes, PlainRequest] = {}
         self._left_out = 0  # requests since there is no place
         self._sizes: list[int] = []
         """The sizes of the bytes before the records' length, the newest first."""
-        self._taken: list[tuple[PlainRequest, int, int, int, int, memoryview]] = []
-        """Of each request that was taken: itself, its correlation id, base offset, number of records, size, records."""
+        self._taken: list[tuple[PlainRequest, AppendRun, int, int, int, memoryview, memoryview]] = []
+        """Of each request that was taken: itself, its run, correlation id, base offset, number of records, frame,
+        records."""
         self._open: list[PlainRequest] = []
         """Those with a run."""
+        self._begun_ns = 0
 
     def learn(self, frame: memoryview, runner: HandlerRunner) -> None:
         """Remembers a request that was handled, if it is such a one."""
@@ -185,9 +189,11 @@ class PlainProduce:
         if head not in self._sizes:
             self._sizes.insert(0, head)
 
-    def take(self, frame: memoryview, broker: BrokerState, info: ConnectionInfo, now_ms: int) -> bool:
+    def take(
+        self, frame: memoryview, broker: BrokerState, info: ConnectionInfo, now_ms: int, *, keeps: bool = False
+    ) -> bool:
         """Takes a request if it is a remembered one and nothing about it needs a decision; its batch is in a run then.
-        Else changes nothing.
+        Else changes nothing. With `keeps` the bytes of the frame are copied.
         """
         known = None
         api = bytes(frame[:4])
@@ -209,6 +215,8 @@ class PlainProduce:
         run = known.run or self._run(known, broker, info)
         if run is None:
             return False
+        if keeps:
+            frame = memoryview(bytearray(frame))
         records = frame[at:stop]
         header = plain_header(records, run.rules, now_ms)
         if header is None:
@@ -218,16 +226,15 @@ class PlainProduce:
             return False
         info.client_id = known.client_id
         (correlation_id,) = _INT32(frame, 4)
-        self._taken.append((known, correlation_id, base_offset, run.next_offset - base_offset, len(frame), records))
+        count = run.next_offset - base_offset
+        self._taken.append((known, run, correlation_id, base_offset, count, frame, records))
         return True
 
     def _run(self, known: PlainRequest, broker: BrokerState, info: ConnectionInfo) -> AppendRun | None:
         """The run of a partition; several remembered requests may have the same one."""
         if broker.authorizer is not None and not _may_write(known, broker, info):
             return None
-        run = next((one.run for one in self._open if one.partition is known.partition), None)
-        if run is None:
-            run = known.partition.begin_run(self._node_id)
+        run = self._turn.run(known.partition, self._node_id)
         if run is None:
             return None
         if known.needs_replicas and broker.checks_in_sync:
@@ -242,20 +249,40 @@ class PlainProduce:
         return run
 
     @property
-    def is_open(self) -> bool:
-        """Whether runs have begun: `finish` has to end them before anything else is appended."""
-        return bool(self._open)
+    def has_taken(self) -> bool:
+        """Whether requests were taken that have no response yet."""
+        return bool(self._taken)
 
-    def finish(self, ready: list[Any], shared: Shared, info: ConnectionInfo, begun_ns: int) -> int:
-        """Writes the runs and adds the responses of all requests that were taken to `ready`. Returns their bytes.
-        `begun_ns` is the time at which the first one was taken, by the timer of the metrics.
+    def begin(self, begun_ns: int) -> None:
+        """Notes the time at which the first request is taken, by the timer of the metrics."""
+        if not self._taken:
+            self._begun_ns = begun_ns
+
+    def close(self) -> None:
+        """Forgets the runs."""
+        for known in self._open:
+            known.run = None
+        self._open.clear()
+
+    def take_back(self) -> list[memoryview]:
+        """Returns the frames that were taken, as the client has sent them."""
+        frames: list[memoryview] = []
+        for *_, frame, records in self._taken:
+            batch.assign(records, 0, base_offset=0, leader_epoch=-1)
+            frames.append(frame)
+        self._taken.clear()
+        self.close()
+        return frames
+
+    def respond(self, failed: Failed, ready: list[Any], shared: Shared, info: ConnectionInfo) -> int:
+        """Adds the responses of all requests that were taken, whose runs are written, to `ready`. Returns their
+        bytes.
         """
         broker, metrics, size = shared.broker, shared.metrics, 0
-        failed = self._write(broker.clock.now_ms())
-        duration_ns = 0 if metrics is None else metrics.timer() - begun_ns
-        for known, correlation_id, base_offset, count, frame_bytes, records in self._taken:
-            run, response = known.run, known.template
-            assert run is not None and response is not None
+        duration_ns = 0 if metrics is None else metrics.timer() - self._begun_ns
+        for known, run, correlation_id, base_offset, count, frame, records in self._taken:
+            response = known.template
+            assert response is not None
             if run in failed:
                 context = RequestContext(broker, known.version, correlation_id, known.client_id, info)
                 error, failed[run] = failed[run], None
@@ -270,23 +297,10 @@ class PlainProduce:
                     metrics.topics.of(known.partition.topic).took(len(records), count)
             size += sent
             if metrics is not None:
-                metrics.note(known.route, known.version, frame_bytes, sent - 4, duration_ns, response)
-        for known in self._open:
-            known.run = None
-        self._open.clear()
+                metrics.note(known.route, known.version, len(frame), sent - 4, duration_ns, response)
         self._taken.clear()
+        self.close()
         return size
-
-    def _write(self, now_ms: int) -> dict[AppendRun, StorageError | None]:
-        """Writes the runs. Returns those that failed, with their errors."""
-        failed: dict[AppendRun, StorageError | None] = {}
-        for partition, run in {known.partition: known.run for known in self._open}.items():
-            if run is not None and run.headers:
-                try:
-                    partition.append_run(run, now_ms)
-                except StorageError as error:
-                    failed[run] = error
-        return failed
 
 
 def _may_write(known: PlainRequest, broker: BrokerState, info: ConnectionInfo) -> bool:

@@ -182,6 +182,18 @@ class Partition:
             return None
         return self._log.begin_run(self._syncs.due_at)
 
+    def is_current(self, run: AppendRun, node_id: int | None = None) -> bool:
+        """Whether `begin_run` would return the same run, but empty; of any node without `node_id`."""
+        return (
+            self._log is not None
+            and self._syncs is not None
+            and not self._is_gone
+            and (node_id is None or self.leader == node_id)
+            and self._last is None
+            and not self._refused_batches
+            and self._log.is_current(run, self._syncs.due_at)
+        )
+
     def append_run(self, run: AppendRun, now_ms: int) -> None:
         """Writes a run. Raises StorageError, which is that of its first batch; nothing is appended then, and the other
         batches are to be appended one by one.

@@ -31,6 +31,7 @@ class AppendRun:
         "_known",
         "_leader_epoch",
         "_position",
+        "first_offset",
         "headers",
         "log_start_offset",
         "next_offset",
@@ -60,6 +61,8 @@ class AppendRun:
         self._due_at = due_at
         self._first_ms = first_ms  # the timestamp of the segment's first batch
         self._position = segment.size_bytes
+        self.first_offset = next_offset
+        """The offset of the first record."""
         self.next_offset = next_offset
         """The offset of the next record."""
         self.log_start_offset = log_start_offset
@@ -68,6 +71,24 @@ class AppendRun:
         self.producers: dict[int, Producer] = {}
         """The entries of producers after the run."""
         self.size_bytes = 0
+
+    def is_current(
+        self,
+        config: LogConfig,
+        leader_epoch: int,
+        known: dict[int, Producer] | None,
+        log_start_offset: int,
+        due_at: int,
+    ) -> bool:
+        """Whether the run was begun with these values, and its segment has not grown since."""
+        return (
+            self._position == self.segment.size_bytes + self.size_bytes
+            and self._config is config
+            and self._leader_epoch == leader_epoch
+            and self._known is known
+            and self.log_start_offset == log_start_offset
+            and self._due_at == due_at
+        )
 
     def add(self, records: memoryview, header: BatchHeader) -> int:
         """Takes a batch with this header, whose `records` must stay as they are until the run is written. Returns its

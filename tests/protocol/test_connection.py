@@ -62,6 +62,38 @@ def test_frames_are_read_from_chunks_of_any_size(frames, cuts, stop_after):
     assert feed(connection, data, cuts, stop_after) == frames
 
 
+@given(
+    st.lists(st.one_of(st.binary(max_size=40), st.integers(0, 2 * READ_BYTES).map(bytes)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 300_000), min_size=1, max_size=5),
+    st.lists(st.integers(0, 3), min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_frames_that_were_put_back_come_again(frames, cuts, backs, settles):
+    """Also when their bytes come with the beginning of the next ones; `settles` in between as after a read."""
+    connection, data, position, out, turn = FrameReceiver(BufferPool()), framed(frames), 0, list[bytes](), 0
+    left = 20
+    while len(out) < len(frames):
+        if position < len(data):
+            buffer = connection.receive_buffer()
+            count = min(len(buffer), max(cuts[turn % len(cuts)], len(data) // 100), len(data) - position)
+            buffer[:count] = data[position : position + count]
+            connection.received(count)
+            position += count
+        turn += 1
+        taken = []
+        while (frame := connection.next_frame()) is not None:
+            taken.append(bytes(frame))
+        back = min(backs[turn % len(backs)], len(taken)) if left > 0 else 0
+        left -= 1
+        if back:
+            connection.put_back(taken[-back:])
+            del taken[-back:]
+        out += taken
+        if settles or not back:
+            connection.settle()
+    assert out == frames
+
+
 def test_idle_connections_hold_no_buffer():
     pool = BufferPool()
     connections = [FrameReceiver(pool) for _ in range(50)]

@@ -26,6 +26,7 @@ from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.network import plain_produce
 from ottla.broker.network.connections import ClientConnection, Connections
 from ottla.broker.network.plain_produce import PlainProduce
+from ottla.broker.network.plain_turn import PlainTurn
 from ottla.broker.releases.profiles import PROFILE_NAMES, RELEASES, profile
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_key import ApiKey
@@ -107,14 +108,25 @@ class LongWay(Connections):
         return False
 
 
+class AlwaysWaiting(PlainTurn):
+    """A turn in which each connection waits for others, whether there are any or not."""
+
+    def waits(self) -> bool:
+        return True
+
+
+def always_waits(connections: Connections) -> None:
+    connections.turn.__class__ = AlwaysWaiting
+
+
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[bool]]:
     """Counts the requests by whether they took the short way."""
     counted: Counter[bool] = Counter()
     take = PlainProduce.take
 
-    def counting(*arguments: Any) -> bool:
-        found = take(*arguments)
+    def counting(*arguments: Any, **more: Any) -> bool:
+        found = take(*arguments, **more)
         counted[found] += 1
         return found
 
@@ -319,6 +331,8 @@ async def test_both_ways_give_the_same(
             running(folders[1], overrides=configs, release=release, faults=Faults()) as long,
         ):
             long.running.connections.__class__ = LongWay
+            if draw.random() < 0.5:
+                always_waits(short.running.connections)
             brokers, ids = (short, long), {}
             for broker in brokers:
                 for name in TOPICS:

@@ -54,8 +54,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[type]]:
     def counting(cls: type) -> None:
         take = cls.take  # type: ignore[attr-defined]
 
-        def counted_take(self: Any, *arguments: Any) -> Any:
-            found = take(self, *arguments)
+        def counted_take(self: Any, *arguments: Any, **more: Any) -> Any:
+            found = take(self, *arguments, **more)
             counted[cls] += bool(found)
             return found
 
