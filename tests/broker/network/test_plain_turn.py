@@ -110,9 +110,9 @@ def taken(connection: ClientConnection) -> int:
     return 0 if connection._plain is None else len(connection._plain._taken)
 
 
-def stored(broker: Broker, topic: str = "t", partition: int = 0) -> list[bytes | None]:
+def stored(broker: Broker, topic: str = "t", partition: int = 0) -> list[bytes]:
     log = broker.log(topic, partition)
-    return values(log.read(log.log_start_offset, 1 << 20).records)
+    return [value or b"" for value in values(log.read(log.log_start_offset, 1 << 20).records)]
 
 
 async def test_requests_of_one_turn_are_one_write(tmp_path: Path, writes: list[int]) -> None:
@@ -259,7 +259,7 @@ async def test_immediate_requests_begin_again_too(tmp_path: Path) -> None:
         assert stored(broker, partition=1) == [b"first", b"other", b"again"]
 
 
-async def test_garbage_after_what_waits_closes_the_connection_behind_the_response(tmp_path: Path) -> None:
+async def test_garbage_after_what_waits_closes_the_connection_after_the_response(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         one, two = await clients(broker, 2)
@@ -366,7 +366,7 @@ async def test_random_requests_of_many_connections(tmp_path: Path, scaled: Calla
         await broker.topic("t", 3, {"internal.segment.bytes": "20000"})
         broker.running.connections.turn.collects = True
         many = [await broker.client() for _ in range(8)]
-        told: dict[tuple[int, int], bytes] = {}
+        responded: dict[tuple[int, int], bytes] = {}
 
         async def client(number: int, own: Client) -> None:
             last = dict.fromkeys(range(3), -1)
@@ -377,7 +377,7 @@ async def test_random_requests_of_many_connections(tmp_path: Path, scaled: Calla
                 for (index, value), (code, offset) in zip(sent, found, strict=True):
                     assert code == 0 and offset > last[index]
                     last[index] = offset
-                    assert told.setdefault((index, offset), value) is value
+                    assert responded.setdefault((index, offset), value) is value
                 if draw.random() < 0.05:
                     await own.call(fetch(("t", 0, 0)), 11)
                 if draw.random() < 0.03:
@@ -393,4 +393,4 @@ async def test_random_requests_of_many_connections(tmp_path: Path, scaled: Calla
                 for position, header in formats.headers(data):
                     found |= {one.offset: one.value or b"" for one in formats.records(data, position)}
                     offset = header.next_offset
-            assert found == {at: value for (of, at), value in told.items() if of == index}
+            assert found == {at: value for (of, at), value in responded.items() if of == index}
