@@ -16,15 +16,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ....storage.io.files import Files, Lock, SharedFiles, write_atomically
 from . import layout
 from .manifest import Commit, Exported, ExportError, Manifest, document_name, parse, paths
 from .tasks import Format, Work, Written
-
-if TYPE_CHECKING:
-    from ...objects.places import Place
 
 GROUP_PIECES = 64
 GROUP_FILES = 1000
@@ -323,15 +320,6 @@ class Committer:
             self._durable_folders.add(folder)
             folder = os.path.dirname(folder)
             self._files.sync_directory(folder)
-
-
-def committer_of(place: Place | None) -> type[Committer]:
-    """Returns the class for exports to a folder, or to a place of objects."""
-    if place is None:
-        return Committer
-    from .object_commit import ObjectCommitter
-
-    return ObjectCommitter
 
 
 def stored(root: str, files: Files | None = None) -> Settings | None:

@@ -23,7 +23,8 @@ from ...readers.files import FileBackend
 from .. import spark_tasks
 from ..spark_tasks import ProgressCallback
 from . import arguments
-from .commit import Committer, check, committer_of
+from .commit import Committer, check
+from .committers import committer_of
 from .manifest import ExportError
 from .plan import Plan, Source, plan
 from .report import ExportReport

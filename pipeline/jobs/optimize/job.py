@@ -19,7 +19,8 @@ from typing import Any
 from ....protocol.text import plural, size
 from ...backend import ReadError
 from ...objects.places import Place, is_url
-from ..export.commit import Settings, committer_of, stored
+from ..export.commit import Settings, stored
+from ..export.committers import committer_of
 from ..export.delta import DeltaTable, file_sizes
 from ..export.manifest import ExportError
 from ..export.tables import opener

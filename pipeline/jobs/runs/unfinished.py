@@ -25,6 +25,7 @@ from ...objects.places import Place, is_url
 from ...readers.files.broker_lock import is_locked
 from ...sink import staged_rows
 from ..export import commit, layout
+from ..export.committers import committer_of
 from ..export.iceberg import own_table
 from ..export.tables import opener
 from ..export.tasks import Form
@@ -207,7 +208,7 @@ def _remove_export(path: str, place: Place | None) -> None:
     if settings.table is not None and own is None:
         raise ReadError(f"{path} is kept: its table is {settings.table}: run that export again")
     table = opener(path, Form(format=settings.format), own, within)
-    commit.committer_of(within).open(path, settings, files=files, table=table).close()
+    committer_of(within).open(path, settings, files=files, table=table).close()
 
 
 def _remove_import(path: str) -> None:
