@@ -180,15 +180,21 @@ demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KI
 docs: $(DOCS_STAMP) ## the documentation, as out/site/index.html; ARGS=serve: at http://127.0.0.1:8000 (40 seconds with an empty .venv)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict
 
-# The package gssapi is built here, which needs a compiler and MIT Kerberos; without it those checks are listed as missing.
+# The package gssapi is built here, which needs a compiler and MIT Kerberos; without it `make interop` lists its checks as
+# missing, and the tests of GSSAPI in `make kafka-tests` fail.
+define install_gssapi
+@$(BIN)/python -c 'import gssapi' 2>/dev/null || \
+  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kerberos]' || \
+  echo "$@: gssapi could not be installed; \`make system-packages\` installs what it needs"
+endef
+
 interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
-	@$(BIN)/python -c 'import gssapi' 2>/dev/null || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kerberos]' || \
-	  echo "interop: gssapi could not be installed; \`make system-packages\` installs what it needs"
+	$(install_gssapi)
 	$(BIN)/python tests/interop/run.py
 
 # Java and Maven are needed. ARGS picks suites, classes, a version: tests/kafka_tests/README.md.
 kafka-tests: $(STAMP) ## Apache Kafka's own integration tests against `ottla serve`; writes out/kafka-tests.json
+	$(install_gssapi)
 	$(BIN)/python tests/kafka_tests/run.py $(ARGS)
 
 image: ## the container image, as ottla:dev, with docker or podman

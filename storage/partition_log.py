@@ -298,8 +298,8 @@ class PartitionLog(ReadableLog):
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
 
     def begin_run(self, due_at: int) -> AppendRun | None:
-        """Returns an empty run of batches for one write, or None if an append has more to do first. Append nothing
-        else until it is written or dropped. `due_at` is the offset from which on an append waits for a sync.
+        """Returns an empty run of batches for one write, or None if an append has more to do first. Drop it
+        unless it `is_current` when it is written. `due_at` is the offset from which on an append waits for a sync.
         """
         active = self._active
         # The first timestamp may have to be read, and without one the time of a roll is another.

@@ -169,7 +169,7 @@ class Partition:
 
     def begin_run(self, node_id: int) -> AppendRun | None:
         """Returns an empty run of plain batches that a node may append at once, or None if an append has more to do
-        first. Append nothing else until `append_run`.
+        first. Drop it unless it `is_current` before `append_run`.
         """
         if (
             self._log is None

@@ -3,7 +3,8 @@
 A client with several requests in flight sends many small batches for one partition. A write for each costs more than
 all the rest, so the broker collects those that arrived together. A run only takes what leaves nothing to decide: no new
 segment, no transaction, a producer whose next batch it is. `PartitionLog.begin_run` makes one, `append_run` writes it;
-no other append may come in between. The result on disk and in memory is that of single appends in the same order.
+a run that is no longer current then, because its log has changed, must be dropped. The result on disk and in memory is
+that of single appends in the same order.
 """
 
 from __future__ import annotations

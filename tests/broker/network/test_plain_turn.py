@@ -43,8 +43,6 @@ VERSION = 9
 class HeldTurn(PlainTurn):
     """A turn that every connection waits for, and that only the test ends."""
 
-    __slots__ = ()
-
     def waits(self) -> bool:
         return True
 

@@ -157,13 +157,18 @@ def old_messages(stock: Stock, size: str) -> Path:
             segment.tofile(folder / f"{first:020d}.log")
             for suffix in (".index", ".timeindex"):
                 (folder / f"{first:020d}{suffix}").touch()
+    close_cleanly(root, count)
+    return root
+
+
+def close_cleanly(root: Path, count: int) -> None:
+    """Writes the files of a stopped broker beside partitions of `count` records each."""
     (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
     (root / ".kafka_cleanshutdown").touch()
     for name in ("recovery-point", "replication"):
         lines = [f"{TOPIC} {partition} {count}" for partition in range(PARTITIONS)]
         text = "\n".join(["0", str(len(lines)), *lines, ""])
         (root / f"{name}-offset-checkpoint").write_text(text)
-    return root
 
 
 def message(key: bytes, value: bytes, number: int) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla_testing.bench.pipeline_jobs import BASE_MS, TOPIC
+from ottla_testing.bench.pipeline_jobs import BASE_MS, TOPIC, close_cleanly
 from ottla_testing.bench.pipeline_measures import CORES, PARTITIONS, Worker, value
 
 NAMES = ("volume",)
@@ -75,11 +75,7 @@ def write_log(root: Path, size_bytes: int, *, segment_bytes: int = SEGMENT_BYTES
             for suffix in (".index", ".timeindex"):
                 (folder / f"{base:020d}{suffix}").touch()
     count = templates * each * BATCH_RECORDS
-    (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    (root / ".kafka_cleanshutdown").touch()
-    for name in ("recovery-point", "replication"):
-        lines = [f"{TOPIC} {partition} {count}" for partition in range(PARTITIONS)]
-        (root / f"{name}-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    close_cleanly(root, count)
     return count * PARTITIONS
 
 
