@@ -1,7 +1,8 @@
-"""Members of librdkafka as the workload runs them, which cannot get the committed offsets of their partitions."""
+"""Members as the workload runs them, which get an error for the committed offsets of their partitions."""
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ import pytest
 
 from ottla.broker import Embedded
 from ottla_testing.clients.running_broker import OVERRIDES
-from ottla_testing.history.life_confluent import Receiving
-from ottla_testing.history.ports import Joining, Stalled
+from ottla_testing.history import life_aiokafka
+from ottla_testing.history.ports import Joining, Receiving, Stalled
 from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -19,6 +20,13 @@ pytestmark = pytest.mark.slow
 QUICK = {**OVERRIDES, "group.consumer.heartbeat.interval.ms": "100"}
 VALUES = [b"a", b"b", b"c"]
 PROTOCOLS = ("classic", "consumer")
+PASSING = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_open_loop() -> Iterator[None]:
+    yield
+    life_aiokafka.LOOP.close()
 
 
 @pytest.fixture(scope="module")
@@ -45,30 +53,31 @@ def topic(broker: Embedded) -> str:
 class Member:
     """A member of the group with the name of its topic."""
 
-    def __init__(self, broker: Embedded, topic: str, protocol: str) -> None:
+    def __init__(self, broker: Embedded, topic: str, protocol: str, library: str) -> None:
         self.taken: list[bytes] = []
         joining = Joining(topic, [topic], "read_committed", protocol)
-        self._receiving = Receiving(broker.bootstrap, joining, self._took, lambda gets: None, lambda loses: None)
+        make = importlib.import_module(f"ottla_testing.history.life_{library}").Receiving
+        self.receiving: Receiving = make(broker.bootstrap, joining, self._took, lambda gets: None, lambda loses: None)
 
     def _took(self, partition: str, records: list[tuple[int, bytes]]) -> None:
         self.taken += [data for _, data in records]
 
-    def read(self) -> list[bytes]:
+    def read(self, last: bytes = VALUES[-1]) -> list[bytes]:
         end = time.monotonic() + PATIENCE_S
-        while len(self.taken) < len(VALUES) and time.monotonic() < end:
+        while last not in self.taken and time.monotonic() < end:
             self.poll()
         return self.taken
 
     def poll(self) -> None:
-        self._receiving.poll(0.1)
+        self.receiving.poll(0.1)
 
     def close(self) -> None:
-        self._receiving.close()
+        self.receiving.close()
 
 
 @contextmanager
-def member(broker: Embedded, topic: str, protocol: str = "classic") -> Iterator[Member]:
-    one = Member(broker, topic, protocol)
+def member(broker: Embedded, topic: str, protocol: str = "classic", library: str = "confluent") -> Iterator[Member]:
+    one = Member(broker, topic, protocol, library)
     try:
         yield one
     finally:
@@ -105,3 +114,32 @@ def test_other_error_excuses_no_member(broker: Embedded, topic: str, capfd: pyte
             text += capfd.readouterr().err
     assert fault.fired == 1
     assert "Unknown broker error" in text and one.taken == []
+
+
+@pytest.mark.parametrize("library", ["aiokafka", "kafka_python", "ottla"])
+@pytest.mark.parametrize("code", PASSING)
+def test_error_of_group_is_not_taken_for_no_offset(code: str, library: str, broker: Embedded, topic: str) -> None:
+    """A member continues where its group is, after a rewind and in its next life."""
+    place = f"{topic}-0"
+    with member(broker, topic, library=library) as one:
+        assert one.read() == VALUES
+        one.receiving.commit({place: len(VALUES)})
+        fault = broker.faults.error("OffsetFetch", code, times=1)
+        assert one.receiving.rewind() == {place: len(VALUES)}
+        assert fault.fired == 1
+    broker.send(topic, b"d")
+    fault = broker.faults.error("OffsetFetch", code, times=1)
+    with member(broker, topic, library=library) as one:
+        assert one.read(b"d") == [b"d"]
+    assert fault.fired == 1
+
+
+def test_aiokafka_reads_all_again(broker: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This fails as soon as aiokafka heeds the error of a whole group: then its life needs no check of its own."""
+    with member(broker, topic, library="aiokafka") as one:
+        assert one.read() == VALUES
+        one.receiving.commit({f"{topic}-0": len(VALUES)})
+    monkeypatch.setattr(life_aiokafka, "heed_error_of_group", lambda consumer: None)
+    broker.faults.error("OffsetFetch", "NOT_COORDINATOR", times=1)
+    with member(broker, topic, library="aiokafka") as one:
+        assert one.read() == VALUES

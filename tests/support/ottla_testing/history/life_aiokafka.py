@@ -7,7 +7,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Joining, Moved, OnSent, Took, split
 
@@ -117,6 +118,24 @@ QUIET = asyncio.Event()
 QUIET.set()
 
 
+def heed_error_of_group(consumer: AIOKafkaConsumer) -> None:
+    """aiokafka 0.14 ignores the error of a whole group in a response to OffsetFetch. Without this, a member that
+    requests offsets while its coordinator moves takes its partitions for never read, and a loop makes all its records
+    again.
+    """
+    coordinator: Any = consumer._coordinator
+    send = coordinator._send_req
+
+    async def checked(request: Any) -> Any:
+        response = await send(request)
+        if isinstance(request, OffsetFetchRequest) and (code := getattr(response, "error_code", 0)):
+            coordinator.coordinator_dead()
+            raise for_code(code)
+        return response
+
+    coordinator._send_req = checked
+
+
 class _Listener(ConsumerRebalanceListener):
     def __init__(self, assigned: Moved, revoked: Moved) -> None:
         self._assigned, self._revoked = assigned, revoked
@@ -147,8 +166,9 @@ class Receiving:
                 retry_backoff_ms=20,
                 request_timeout_ms=5000,
             )
-            consumer.subscribe(topics, listener=_Listener(assigned, revoked))
             await consumer.start()
+            heed_error_of_group(consumer)
+            consumer.subscribe(topics, listener=_Listener(assigned, revoked))
             return consumer
 
         self._consumer = wait(start())
