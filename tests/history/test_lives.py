@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker import Embedded
 from ottla_testing.clients.running_broker import OVERRIDES
-from ottla_testing.history import life_aiokafka
+from ottla_testing.history import life_aiokafka, life_ottla
 from ottla_testing.history.ports import Joining, Receiving, Stalled
 from ottla_testing.patience import PATIENCE_S
 
@@ -26,7 +26,8 @@ PASSING = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_
 @pytest.fixture(scope="session", autouse=True)
 def no_open_loop() -> Iterator[None]:
     yield
-    life_aiokafka.LOOP.close()
+    for library in (life_aiokafka, life_ottla):
+        library.LOOP.close()
 
 
 @pytest.fixture(scope="module")
