@@ -9,12 +9,11 @@ from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...storage.errors import StorageError
 from ...storage.producers.txn_index import COMMIT, read_marker
+from ..metadata.log import appended_batches
 from .records import LogEntry, TransactionalRecord, TransactionEnd
 
 if TYPE_CHECKING:
     from ...storage.partition_log import PartitionLog
-
-READ_BYTES = 1 << 20
 
 
 def stored_entries(log: PartitionLog) -> Iterator[LogEntry]:
@@ -28,25 +27,18 @@ def stored_entries(log: PartitionLog) -> Iterator[LogEntry]:
 
 
 def _entries(log: PartitionLog) -> Iterator[LogEntry]:
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = log.read(offset, READ_BYTES).records
-        if not len(data):
-            return
-        for position, header in formats.headers(data):
-            if header.next_offset <= offset:
+    start = log.log_start_offset
+    for data, position, header in appended_batches(log):
+        if header.is_control:
+            marker = read_marker(data, position, header)
+            if marker is not None:
+                yield TransactionEnd(header.producer_id, marker.kind == COMMIT)
+            continue
+        for record in formats.records(data, position):
+            if record.offset < start:
                 continue
-            if header.is_control:
-                marker = read_marker(data, position, header)
-                if marker is not None:
-                    yield TransactionEnd(header.producer_id, marker.kind == COMMIT)
+            key = record.key or b""
+            if header.is_transactional:
+                yield TransactionalRecord(header.producer_id, key, record.value)
             else:
-                for record in formats.records(data, position):
-                    if record.offset < offset:
-                        continue
-                    key = record.key or b""
-                    if header.is_transactional:
-                        yield TransactionalRecord(header.producer_id, key, record.value)
-                    else:
-                        yield key, record.value
-            offset = header.next_offset
+                yield key, record.value

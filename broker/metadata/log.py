@@ -19,6 +19,7 @@ from ...storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ...protocol.internal_records.metadata_records import FeatureLevelRecord
+    from ...protocol.records.batch import BatchHeader
     from ...storage.io.files import Files
     from ...storage.log.append_plan import Prepared
     from ...storage.partition_log import PartitionLog
@@ -28,6 +29,7 @@ __all__ = [
     "TOPIC_ID",
     "WRITTEN_VERSIONS",
     "MetadataLog",
+    "appended_batches",
     "decode",
     "encode",
     "frame_of",
@@ -37,6 +39,7 @@ __all__ = [
 
 SNAPSHOT = r"([0-9]{20})-([0-9]{10})\.checkpoint"
 """The names of Kafka's snapshots of its metadata log: offset and epoch."""
+READ_BYTES = 1 << 20
 STEP_ENTRIES = 500
 CHANGES_MAX = 10_000
 """Most records that one request may write: Kafka's MAX_RECORDS_PER_USER_OP."""
@@ -117,16 +120,27 @@ def read_all(log: PartitionLog) -> Iterator[batch.Record]:
 
 def _read_all(log: PartitionLog) -> Iterator[batch.Record]:
     offset = log.log_start_offset
+    for data, position, header in appended_batches(log):
+        if not header.is_control:
+            for record in formats.records(data, position):
+                if record.offset >= offset:
+                    yield record
+
+
+def appended_batches(log: PartitionLog) -> Iterator[tuple[bytes | memoryview, int, BatchHeader]]:
+    """Yields every batch of an internal log: the bytes around it, its position in them, its header. Also those that are
+    held back from consumers, as in Kafka: their responses may still be sent, and a coordinator that is loaded without
+    them would forget what it has acknowledged. Raises StorageError, CorruptRecords.
+    """
+    offset = log.log_start_offset
     while offset < log.log_end_offset:
-        data = log.read(offset, 1 << 20).records
+        data = log.read_appended(offset, READ_BYTES)
         if not len(data):
             return
         for position, header in formats.headers(data):
-            if not header.is_control and header.next_offset > offset:
-                for record in formats.records(data, position):
-                    if record.offset >= offset:
-                        yield record
-            offset = max(offset, header.next_offset)
+            if header.next_offset > offset:
+                yield data, position, header
+                offset = header.next_offset
 
 
 def is_foreign(files: Files, folder: str) -> bool:

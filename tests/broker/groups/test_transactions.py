@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ottla.broker.groups.offsets import CommittedOffset, Offsets
 from ottla.broker.groups.records import LogEntry, TransactionalRecord, TransactionEnd, offset_record
-from ottla.broker.groups.stored import READ_BYTES, stored_entries
+from ottla.broker.groups.stored import stored_entries
+from ottla.broker.metadata.log import READ_BYTES
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
 from ottla.storage.errors import StorageError

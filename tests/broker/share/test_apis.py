@@ -16,7 +16,8 @@ from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorReque
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.share.read_share_group_state import ReadShareGroupStateRequest
 from ottla.protocol.messages.share.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
-from ottla_testing.broker.harness import Broker, Closed, produce, records, running
+from ottla_testing.broker.harness import Broker, Closed, only, produce, records, running
+from ottla_testing.broker.held_syncs import begun, holding, still_waits
 from ottla_testing.broker.sharing import (
     ACCEPT,
     GROUP,
@@ -26,6 +27,7 @@ from ottla_testing.broker.sharing import (
     Member,
     configure,
     initialize,
+    initializing,
     shared,
     written,
 )
@@ -555,8 +557,6 @@ async def test_another_leader_loads_the_share_partition_again(tmp_path: Path) ->
         assert (await client.call(produce(records(b"0")), 9)).responses[0].partition_responses[0].error_code == 0
         broker.state.internal_topic(SHARE_STATE_TOPIC, clock.now_ms())
         for node in range(2):
-            from ottla_testing.broker.sharing import initializing
-
             response = await (await broker.client(node)).call(initializing(p), 0)
             code = response.results[0].partitions[0].error_code
             assert code in (0, ErrorCode.NOT_COORDINATOR)
@@ -567,3 +567,33 @@ async def test_another_leader_loads_the_share_partition_again(tmp_path: Path) ->
         data = other.response.responses[0].partitions[0]
         assert data.current_leader.leader_id == partition.leader
         assert [one.node_id for one in other.response.node_endpoints] == [partition.leader]
+
+
+async def test_acknowledgement_is_known_to_the_next_coordinator(tmp_path: Path) -> None:
+    """It is in the log when that one loads it, but held back from consumers until the sync ends."""
+    flushed = {"share.coordinator.state.topic.num.partitions": "1", "log.flush.interval.messages": "1"}
+    async with holding(tmp_path, overrides=flushed, brokers=2) as (broker, syncs):
+        syncs.let_all()
+        p = await broker.topic("t", configs={"flush.messages": "1000"}), 0
+        broker.state.internal_topic(SHARE_STATE_TOPIC, broker.clock.now_ms())
+        for topic in ("t", SHARE_STATE_TOPIC):
+            broker.state.topology.move_leader(topic, 0, 1)
+        client = await broker.client(0)
+        assert only(await client.call(produce(records(b"0")), 9)).error_code == 0
+        assert (await client.call(initializing(p), 0)).results[0].partitions[0].error_code == 0
+        a, b = await Member.join(broker, node=0), await Member.join(broker, "b", node=1)
+        assert (await a.fetch(p))[p].ranges == [(0, 0, 1)]
+        syncs.hold(SHARE_STATE_TOPIC)
+        acknowledging = begun(a.acknowledge({p: [(0, 0, [ACCEPT])]}))
+        await syncs.until(1)
+        await still_waits(broker, acknowledging)
+        for topic in (SHARE_STATE_TOPIC, "t"):
+            broker.state.topology.move_leader(topic, 0, 2)
+        syncs.let_all()
+        assert await acknowledging == {p: 0}
+        client = await broker.client(1)
+        assert only(await client.call(produce(records(b"1")), 9)).error_code == 0
+        found = await b.fetch(p)
+        while not found:
+            found = await b.fetch()
+        assert found[p].ranges == [(1, 1, 1)]

@@ -77,6 +77,25 @@ async def test_commits_and_fetches_of_offsets_wait_for_one_sync(tmp_path: Path) 
         assert await committed(clients[0]) == (0, 7)
 
 
+async def test_acknowledged_commit_is_known_to_the_next_coordinator(tmp_path: Path) -> None:
+    """It is in the log when that one loads it, but held back from consumers until the sync ends."""
+    async with holding(tmp_path, overrides=OVERRIDES, brokers=2) as (broker, syncs):
+        await broker.topic("t")
+        broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
+        old = broker.state.topics.leader(GROUP_OFFSETS_TOPIC, 0)
+        syncs.prefix = GROUP_OFFSETS_TOPIC
+        client, successor = await broker.client(old - 1), await broker.client(2 - old)
+        calls = [begun(commit(client, 7))]
+        await syncs.until(1)
+        await still_waits(broker, *calls)
+        assert broker.log(GROUP_OFFSETS_TOPIC).high_watermark < broker.log(GROUP_OFFSETS_TOPIC).log_end_offset
+        broker.state.topology.move_leader(GROUP_OFFSETS_TOPIC, 0, 3 - old)
+        calls.append(begun(committed(successor)))
+        await still_waits(broker, *calls)
+        syncs.let_all()
+        assert [await call for call in calls] == [0, (0, 7)]
+
+
 async def test_failed_sync_returns_coordinator_not_available(tmp_path: Path) -> None:
     """A consumer cannot handle KAFKA_STORAGE_ERROR."""
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):

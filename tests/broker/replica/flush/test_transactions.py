@@ -87,6 +87,25 @@ async def test_changes_of_a_transactional_id_wait_for_the_sync(tmp_path: Path) -
         assert await committed(twin.client) == (0, 5)
 
 
+async def test_acknowledged_change_is_known_to_the_next_coordinator(tmp_path: Path) -> None:
+    """It is in the log when that one loads it, but held back from consumers until the sync ends."""
+    async with holding(tmp_path, overrides=OVERRIDES, brokers=2) as (broker, syncs):
+        await broker.topic("t")
+        broker.state.internal_topic(TRANSACTION_STATE_TOPIC, broker.clock.now_ms())
+        old = broker.state.topics.leader(TRANSACTION_STATE_TOPIC, 0)
+        owner, successor = Owner(await broker.client(old - 1)), await broker.client(2 - old)
+        syncs.prefix = "nothing"
+        assert await owner.init() == 0
+        syncs.prefix = TRANSACTION_STATE_TOPIC
+        adding = begun(owner.add(T0))
+        await syncs.until(1)
+        await still_waits(broker, adding)
+        broker.state.topology.move_leader(TRANSACTION_STATE_TOPIC, 0, 3 - old)
+        syncs.let_all()
+        assert await adding in ({T0: 0}, {T0: ErrorCode.NOT_COORDINATOR})
+        assert await described(successor) == (0, "Ongoing", {"t": [0]})
+
+
 @pytest.mark.parametrize("topic", ["t", GROUP_OFFSETS_TOPIC])
 async def test_transaction_completes_after_its_markers_are_durable(topic: str, tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):

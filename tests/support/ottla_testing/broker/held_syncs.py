@@ -46,6 +46,12 @@ class Syncs:
         self._open = True
         self._may_end.release(1000)
 
+    def hold(self, prefix: str) -> None:
+        """From now on the syncs of these folders wait, and are counted."""
+        self.prefix, self._open = prefix, False
+        self._may_end = threading.Semaphore(0)
+        self.begun.clear()
+
     async def until(self, number: int) -> None:
         """Returns when this many syncs have begun."""
         async with asyncio.timeout(PATIENCE_S):
