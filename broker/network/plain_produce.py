@@ -1,10 +1,11 @@
 """The short way of the commonest request: a Produce of one plain batch to one partition.
 
-A client sends such requests again and again with the same bytes before and after the records. The first one goes
-through the router and its handler as every request does; its bytes and its response are then remembered. A later
-request with the same bytes is checked by `plain_header`, its batch joins the run of its partition, and its response is
-the remembered one with its own offsets. All requests of one read event, and with several connections those of one turn
-of the event loop, are taken before the runs are written, each with one write (`plain_turn`).
+A client sends such requests again and again with the same bytes before and after the records, but for the partition.
+The first one goes through the router and its handler as every request does; its bytes and its response are then
+remembered. A later request with the same bytes is checked by `plain_header`, its batch joins the run of its partition,
+and its response is the remembered one with its own partition and offsets. All requests of one read event, and with
+several connections those of one turn of the event loop, are taken before the runs are written, each with one write
+(`plain_turn`).
 
 Whatever is not quite ordinary goes the long way, and so do all requests while something has to see each of them
 (`Connections.allows_short_way`). tests/broker/network/test_plain_produce.py compares both in responses, files and
@@ -27,7 +28,7 @@ from ...protocol.records.layout import CODEC_AT, HEADER_BYTES, MAGIC_AT
 from ...protocol.records.plain import plain_header
 from ..context import RequestContext
 from ..errors import Refused
-from ..handlers.records.produce import PartitionResponse, Topic, appended_alone
+from ..handlers.records.produce import PartitionResponse, TopicResponse, appended_alone
 from .request_runner import HandlerRunner
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ...storage.log.append_run import AppendRun
     from ..broker_state import BrokerState
     from ..connection_info import ConnectionInfo
+    from ..metadata.topics import Topic
     from ..metrics.counters import RequestMetrics
     from ..replica.partition import Partition
     from .plain_turn import Failed, PlainTurn
@@ -46,6 +48,8 @@ FORGOTTEN_AFTER = 16 * KNOWN_MAX
 """Requests that find no place, after which all are forgotten: to remember each in turn costs more than it saves."""
 HEAD_BYTES_MAX = 1024  # of the bytes before the records
 _BODY_FROM = 8  # in a frame without its size, after the API, its version and the correlation id
+_INDEX_BYTES = 4  # of the partition, just before the records
+_INDEX_BEFORE_OFFSET = 6  # in a response: the partition and its error code
 _BASE_OFFSET, _LOG_START = 0x6F66_6673_6574_0001, 0x6F66_6673_6574_0002  # found again in the bytes of a response
 _INT32 = struct.Struct(">i").unpack_from
 
@@ -57,21 +61,21 @@ class Shared(Protocol):
     metrics: RequestMetrics | None
 
 
-class PlainRequest:
-    """A remembered request: its partition, and the response up to its offsets."""
+class PlainShape:
+    """Remembered requests of one topic that differ in partition and records, and their response up to these."""
 
     __slots__ = (
         "client_id",
         "has_log_start",
         "is_flexible",
         "middle",
+        "named",
         "needs_replicas",
         "noted",
         "pack",
-        "partition",
         "response_bytes",
         "route",
-        "run",
+        "runs",
         "start",
         "tail",
         "tail_bytes",
@@ -80,10 +84,10 @@ class PlainRequest:
         "version",
     )
 
-    def __init__(self, partition: Partition, topic: Topic, runner: HandlerRunner, tail_bytes: int) -> None:
-        """`topic` is the response that the first one got, from this runner."""
+    def __init__(self, topic: Topic, named: TopicResponse, runner: HandlerRunner, tail_bytes: int) -> None:
+        """`named` is the topic of the response that the first one got, from this runner."""
         version, client_id, route = runner.context.api_version, runner.context.client_id, runner.route
-        self.partition = partition
+        self.topic = topic
         self.version = version
         self.needs_replicas = runner.request.acks == -1
         self.tail_bytes = tail_bytes
@@ -93,17 +97,15 @@ class PlainRequest:
         self.route = route
         self.noted = (client_id, route.api_key, version), (client_id, version, 2, 0)
         """What the client ledger knows of such a request."""
-        self.run: AppendRun | None = None
-        """The run of its partition in this read event, if it has one."""
-        self.topic = topic
+        self.runs: dict[int, tuple[AppendRun, Partition]] = {}
+        """The runs of partitions in this read event."""
+        self.named = named
         self.template: ProduceResponse | None = None
 
     def cut(self) -> None:
-        """Cuts the response into pieces around its correlation id and its offsets: many a request comes only once."""
-        topic = self.topic
-        index = topic.partition_responses[0].index
-        result = PartitionResponse(index=index, error_code=0, base_offset=_BASE_OFFSET, log_start_offset=_LOG_START)
-        named = Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])
+        """Cuts the response into pieces around what differs: many a request comes only once."""
+        result = PartitionResponse(index=0, error_code=0, base_offset=_BASE_OFFSET, log_start_offset=_LOG_START)
+        named = TopicResponse(name=self.named.name, topic_id=self.named.topic_id, partition_responses=[result])
         self.template = ProduceResponse(responses=[named])
         parts: list[Any] = [response_header(0, self.route.api_key, self.is_flexible)]
         builder(ProduceResponse, self.version)(self.template, parts.append)
@@ -111,18 +113,18 @@ class PlainRequest:
         base_at, start_at = data.find(_BASE_OFFSET.to_bytes(8, "big")), data.find(_LOG_START.to_bytes(8, "big"))
         self.response_bytes = len(data)
         self.has_log_start = start_at >= 0
-        self.start = data[4:base_at]
+        self.start = data[4 : base_at - _INDEX_BEFORE_OFFSET]
         self.middle = data[base_at + 8 : start_at if self.has_log_start else len(data)]
         self.tail = data[start_at + 8 :] if self.has_log_start else b""
         offset = "q" if self.has_log_start else "0s"
-        layout = f">ii{len(self.start)}sq{len(self.middle)}s{offset}{len(self.tail)}s"
+        layout = f">ii{len(self.start)}sihq{len(self.middle)}s{offset}{len(self.tail)}s"
         self.pack: Callable[..., bytes] = struct.Struct(layout).pack
 
-    def response(self, correlation_id: int, base_offset: int, log_start_offset: int) -> bytes:
+    def response(self, correlation_id: int, index: int, base_offset: int, log_start_offset: int) -> bytes:
         """The whole response with its size."""
         log_start: Any = log_start_offset if self.has_log_start else b""
         return self.pack(
-            self.response_bytes, correlation_id, self.start, base_offset, self.middle, log_start, self.tail
+            self.response_bytes, correlation_id, self.start, index, 0, base_offset, self.middle, log_start, self.tail
         )
 
 
@@ -132,15 +134,15 @@ class PlainProduce:
     def __init__(self, node_id: int, turn: PlainTurn) -> None:
         self._node_id = node_id
         self._turn = turn
-        self._known: dict[bytes, PlainRequest] = {}
+        self._known: dict[bytes, PlainShape] = {}
         self._left_out = 0  # requests since there is no place
         self._sizes: list[int] = []
         """The sizes of the bytes before the records' length, the newest first."""
-        self._taken: list[tuple[PlainRequest, AppendRun, int, int, int, memoryview, memoryview]] = []
-        """Of each request that was taken: itself, its run, correlation id, base offset, number of records, frame,
-        records."""
-        self._open: list[PlainRequest] = []
-        """Those with a run."""
+        self._taken: list[tuple[PlainShape, AppendRun, int, int, int, int, memoryview, memoryview]] = []
+        """Of each request that was taken: its shape, its run, partition, correlation id, base offset, number of
+        records, frame, records."""
+        self._open: list[PlainShape] = []
+        """Those with runs."""
         self._begun_ns = 0
 
     def learn(self, frame: memoryview, runner: HandlerRunner) -> None:
@@ -172,10 +174,9 @@ class PlainProduce:
         named = topics.by_id(topic.topic_id) if version >= 13 else topics.get(topic.name)
         if named is None or named.name.startswith("__"):
             return
-        partition = topics.partition(named.name, topic.partition_data[0].index)
-        key = bytes(frame[:4]) + bytes(frame[_BODY_FROM:head])
+        key = bytes(frame[:4]) + bytes(frame[_BODY_FROM : head - _INDEX_BYTES])
         known = self._known.get(key)
-        if known is not None and known.partition is partition:
+        if known is not None and known.topic is named:
             return
         if len(self._known) >= KNOWN_MAX and known is None:
             self._left_out += 1
@@ -184,8 +185,7 @@ class PlainProduce:
             self._left_out = 0
             self._known.clear()
             self._sizes.clear()
-        known = PlainRequest(partition, response.responses[0], runner, tail_bytes)
-        self._known[key] = known
+        self._known[key] = PlainShape(named, response.responses[0], runner, tail_bytes)
         if head not in self._sizes:
             self._sizes.insert(0, head)
 
@@ -198,7 +198,7 @@ class PlainProduce:
         known = None
         api = bytes(frame[:4])
         for head in self._sizes:
-            known = self._known.get(api + bytes(frame[_BODY_FROM:head]))
+            known = self._known.get(api + bytes(frame[_BODY_FROM : head - _INDEX_BYTES]))
             if known is not None:
                 break
         else:
@@ -212,9 +212,11 @@ class PlainProduce:
         seen = info.library.seen
         if known.noted[0] not in seen or known.noted[1] not in seen:
             return False
-        run = known.run or self._run(known, broker, info)
-        if run is None:
+        (index,) = _INT32(frame, head - _INDEX_BYTES)
+        found = known.runs.get(index) or self._run(known, index, broker, info)
+        if found is None:
             return False
+        run = found[0]
         if keeps:
             frame = memoryview(bytearray(frame))
         records = frame[at:stop]
@@ -227,26 +229,33 @@ class PlainProduce:
         info.client_id = known.client_id
         (correlation_id,) = _INT32(frame, 4)
         count = run.next_offset - base_offset
-        self._taken.append((known, run, correlation_id, base_offset, count, frame, records))
+        self._taken.append((known, run, index, correlation_id, base_offset, count, frame, records))
         return True
 
-    def _run(self, known: PlainRequest, broker: BrokerState, info: ConnectionInfo) -> AppendRun | None:
-        """The run of a partition; several remembered requests may have the same one."""
+    def _run(
+        self, known: PlainShape, index: int, broker: BrokerState, info: ConnectionInfo
+    ) -> tuple[AppendRun, Partition] | None:
+        """The run of a partition; several shapes may have the same one."""
+        topic = known.topic
+        if not 0 <= index < len(topic.partitions) or broker.topics.by_id(topic.id) is not topic:
+            return None
         if broker.authorizer is not None and not _may_write(known, broker, info):
             return None
-        run = self._turn.run(known.partition, self._node_id)
+        partition = topic.partitions[index]
+        run = self._turn.run(partition, self._node_id)
         if run is None:
             return None
         if known.needs_replicas and broker.checks_in_sync:
             try:
-                broker.check_in_sync(known.partition)
+                broker.check_in_sync(partition)
             except Refused:
                 return None
         if known.template is None:
             known.cut()
-        known.run = run
-        self._open.append(known)
-        return run
+        if not known.runs:
+            self._open.append(known)
+        known.runs[index] = run, partition
+        return run, partition
 
     @property
     def has_taken(self) -> bool:
@@ -261,7 +270,7 @@ class PlainProduce:
     def close(self) -> None:
         """Forgets the runs."""
         for known in self._open:
-            known.run = None
+            known.runs.clear()
         self._open.clear()
 
     def take_back(self) -> list[memoryview]:
@@ -280,21 +289,21 @@ class PlainProduce:
         """
         broker, metrics, size = shared.broker, shared.metrics, 0
         duration_ns = 0 if metrics is None else metrics.timer() - self._begun_ns
-        for known, run, correlation_id, base_offset, count, frame, records in self._taken:
+        for known, run, index, correlation_id, base_offset, count, frame, records in self._taken:
             response = known.template
             assert response is not None
             if run in failed:
                 context = RequestContext(broker, known.version, correlation_id, known.client_id, info)
                 error, failed[run] = failed[run], None
-                response = appended_alone(response, known.partition, records, context, error)
+                response = appended_alone(known.named, known.runs[index][1], records, context, error)
                 whole: list[Any] = [response_header(correlation_id, known.route.api_key, known.is_flexible)]
                 builder(ProduceResponse, known.version)(response, whole.append)
                 sent = add_response(whole, ready)
             else:
-                ready.append(known.response(correlation_id, base_offset, run.log_start_offset))
+                ready.append(known.response(correlation_id, index, base_offset, run.log_start_offset))
                 sent = 4 + known.response_bytes
                 if metrics is not None:
-                    metrics.topics.of(known.partition.topic).took(len(records), count)
+                    metrics.topics.of(known.topic.name).took(len(records), count)
             size += sent
             if metrics is not None:
                 metrics.note(known.route, known.version, len(frame), sent - 4, duration_ns, response)
@@ -303,14 +312,14 @@ class PlainProduce:
         return size
 
 
-def _may_write(known: PlainRequest, broker: BrokerState, info: ConnectionInfo) -> bool:
+def _may_write(known: PlainShape, broker: BrokerState, info: ConnectionInfo) -> bool:
     """Whether the client may write to the topic; False in releases where idempotent producers need a permission on the
     cluster.
     """
     if broker.profile.behaviour.idempotence_of_cluster:
         return False
     context = RequestContext(broker, known.version, 0, known.client_id, info)
-    return context.topic_refusal(AclOperation.WRITE, known.partition.topic) is ErrorCode.NONE
+    return context.topic_refusal(AclOperation.WRITE, known.topic.name) is ErrorCode.NONE
 
 
 def _records_at(frame: memoryview, position: int, is_compact: bool) -> tuple[int, int]:

@@ -42,8 +42,8 @@ from .produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transacti
 if TYPE_CHECKING:
     from ...metrics.counters import Sent, TopicMetrics
 
-Topic = ProduceResponse.TopicProduceResponse
-PartitionResponse = Topic.PartitionProduceResponse
+TopicResponse = ProduceResponse.TopicProduceResponse
+PartitionResponse = TopicResponse.PartitionProduceResponse
 RecordError = PartitionResponse.BatchIndexAndErrorMessage
 
 ADMIN_CLIENT_ID = "__admin_client"  # the only client id that may write to internal topics, as in Kafka
@@ -86,7 +86,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         verification = _verification(request, context) if await check_request(request, context) else None
     except Refused as refused:
         return _all_refused(request, refused)
-    responses: list[Topic] = []
+    responses: list[TopicResponse] = []
     later: list[_Later] = []
     failed, counts = False, broker.topic_metrics
     for topic_data in request.topic_data:
@@ -141,7 +141,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                 if partition is not None and isinstance(error, Refused) and error.code in _SENT_AGAIN:
                     partition.refused_batches.note_records(data.records)
                 results.append(_refusal(data.index, partition, error, context, _sent(counts, partition, data.records)))
-        responses.append(Topic(name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=results))
+        responses.append(TopicResponse(name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=results))
     # All are submitted before the first is awaited, so that their syncs and checks run in parallel.
     for one in later:
         failed |= not await _settle(one, context)
@@ -208,7 +208,7 @@ def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse |
         raise ProtocolViolation(f"a request with acks=0 was refused: {refused}")
     return ProduceResponse(
         responses=[
-            Topic(
+            TopicResponse(
                 name=topic_data.name,
                 topic_id=topic_data.topic_id,
                 partition_responses=[
@@ -227,17 +227,16 @@ def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse |
 
 
 def appended_alone(
-    template: ProduceResponse,
+    named: TopicResponse,
     partition: Partition,
     records: memoryview,
     context: RequestContext,
     error: StorageError | None,
 ) -> ProduceResponse:
     """Appends the plain batch of a request whose run failed, or refuses it with the `error` of that run. Returns its
-    response, with the names of `template`.
+    response, with the topic as in `named`.
     """
-    topic = template.responses[0]
-    index, counts = topic.partition_responses[0].index, context.broker.topic_metrics
+    index, counts = partition.index, context.broker.topic_metrics
     batch.assign(records, 0, base_offset=0, leader_epoch=-1)  # as the client has sent it
     try:
         if error is not None:
@@ -250,7 +249,7 @@ def appended_alone(
     except Exception as refused:
         result = _refusal(index, partition, refused, context, _sent(counts, partition, records))
     response = ProduceResponse(
-        responses=[Topic(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])]
+        responses=[TopicResponse(name=named.name, topic_id=named.topic_id, partition_responses=[result])]
     )
     if result.error_code and context.api_version >= LEADERS_FROM:
         response.node_endpoints = endpoints_of(ProduceResponse, [result], context)

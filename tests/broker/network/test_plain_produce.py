@@ -31,6 +31,7 @@ from ottla.broker.releases.profiles import PROFILE_NAMES, RELEASES, profile
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_key import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.limits import INT32_MAX
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.records.produce import ProduceRequest
@@ -243,7 +244,7 @@ def drawn(draw: random.Random, producers: Producers, newest: int) -> tuple[Calla
     version = min(newest, draw.choice((7, 7, 7, newest, newest, draw.randint(3, newest))))
     acks = draw.choice((-1, -1, 1))
     if draw.random() < 0.02:
-        partition = 5
+        partition = draw.choice((-1, 2, 5, INT32_MAX))
 
     def make(broker: Broker) -> Any:
         found = broker.state.topics.get(topic)
@@ -362,8 +363,11 @@ async def test_both_ways_give_the_same(
     assert taken[True]
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["remembered partition", "other partition"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-async def test_failed_write_is_the_error_of_each_request(tmp_path: Path, taken: Counter[bool], number: int) -> None:
+async def test_failed_write_is_the_error_of_each_request(
+    tmp_path: Path, taken: Counter[bool], number: int, order: int
+) -> None:
     """The responses are those of the long way; nothing is stored, and the producer starts again with the first one."""
     outcomes: list[Any] = []
     for kind in (Connections, LongWay):
@@ -375,7 +379,7 @@ async def test_failed_write_is_the_error_of_each_request(tmp_path: Path, taken: 
             batches = [records(b"%d" % n, producer_id=3, producer_epoch=0, base_sequence=n) for n in range(6)]
             first = [produce(batches[0]), produce(records(b"other"), partition=1)]
             sent = [produce(batches[1]), produce(records(b"more"), partition=1), *map(produce, batches[2:4])]
-            for one in first:
+            for one in first[::order]:
                 assert only(await client.call(one, 11)).error_code == 0
             disk.fail_with = number
             disk.failing = lambda operation, path: operation == "write" and path.endswith("t-0/" + LOG)
@@ -408,27 +412,54 @@ async def test_reader_at_the_end_is_woken(tmp_path: Path, taken: Counter[bool]) 
         assert values(only(response).records) == [b"1"]
 
 
-async def test_more_partitions_than_are_remembered(
+async def test_more_topics_than_are_remembered(
     tmp_path: Path, taken: Counter[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that were first stay, instead of each in turn being remembered and forgotten; at some time others come."""
     monkeypatch.setattr(plain_produce, "KNOWN_MAX", 4)
     monkeypatch.setattr(plain_produce, "FORGOTTEN_AFTER", 12)
     async with running(tmp_path) as broker:
-        await broker.topic("t", 8)
+        for number in range(8):
+            await broker.topic(f"t{number}")
         client = await broker.client()
 
-        async def rounds(number: int, partitions: range) -> int:
+        async def rounds(count: int, topics: range) -> int:
             before = taken[True]
-            for _ in range(number):
-                for index in partitions:
-                    assert not only(await client.call(produce(records(b"x"), "t", index), 9)).error_code
+            for _ in range(count):
+                for number in topics:
+                    assert not only(await client.call(produce(records(b"x"), f"t{number}"), 9)).error_code
             return taken[True] - before
 
         assert await rounds(3, range(8)) == 2 * 4
         assert await rounds(2, range(4, 8)) == 1 + 4, "the last request of before has made room"
         (connection,) = broker.running.connections.open
         assert connection._plain is not None and len(connection._plain._known) == 4
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+async def test_partitions_of_a_topic_are_remembered_together(
+    tmp_path: Path, taken: Counter[bool], version: int
+) -> None:
+    """Each takes the short way once it has a batch, and unknown ones are refused."""
+    async with running(tmp_path) as broker:
+        topic_id = await broker.topic("t", 100)
+        named: dict[str, Any] = {"topic": "", "topic_id": topic_id} if version >= 13 else {"topic": "t"}
+        client = await broker.client()
+
+        async def call(index: int) -> tuple[int, int, int]:
+            found = only(await client.call(produce(records(b"x"), partition=index, **named), version))
+            return found.index, found.error_code, found.base_offset
+
+        assert await call(7) == (7, 0, 0)
+        for offset in range(2):
+            for index in range(100):
+                assert await call(index) == (index, 0, offset + (index == 7))
+        assert taken[True] == 1 + 100
+        for index in (-1, 100, INT32_MAX):
+            assert await call(index) == (index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert taken[True] == 1 + 100
+        (connection,) = broker.running.connections.open
+        assert connection._plain is not None and len(connection._plain._known) == 1
 
 
 async def test_deleted_topic_is_unknown(tmp_path: Path, taken: Counter[bool]) -> None:
