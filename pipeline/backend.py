@@ -48,6 +48,14 @@ class OffsetRange(NamedTuple):
         return max(0, self.end - self.start)
 
 
+def pattern(like: str | None) -> re.Pattern[str] | None:
+    """Returns the compiled regular expression. Raises ReadError if it is none."""
+    try:
+        return None if like is None else re.compile(like)
+    except re.error as error:
+        raise ReadError(f"{like!r} is not a regular expression: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The partitions of a query, by one of Spark's `subscribe`, `subscribePattern` and `assign`; without any, all
@@ -56,6 +64,15 @@ class Selection:
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] | None = None
+
+    @classmethod
+    def named(cls, topics: Sequence[str] | None, like: str | None) -> Selection:
+        """Returns these topics of which the full names match `like`; those of all that match, without `topics`. Raises
+        ReadError if `like` is not a regular expression."""
+        matches = pattern(like)
+        if topics is None:
+            return cls(pattern=like)
+        return cls(tuple(topic for topic in topics if matches is None or matches.fullmatch(topic)))
 
     def of(self, known: Iterable[TopicPartition], internal: frozenset[str]) -> list[TopicPartition]:
         """Returns the selected ones of the `known` partitions, sorted. `internal` topics need to be named."""

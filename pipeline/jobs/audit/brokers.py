@@ -5,7 +5,6 @@ A damaged batch ends the check of its piece, and is a finding.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,10 +55,8 @@ def plan(
     """Returns what the rules check: these topics, or those with names like this, or all but internal ones. `config` has
     the `kafka.*` options without their prefix. Raises ReadError."""
     brokers = config["bootstrap.servers"]
-    if topics is not None and like is not None:
-        topics = [topic for topic in topics if re.fullmatch(like, topic)]
     with WireBackend(config) as backend:
-        keys = backend.partitions(Selection(pattern=like) if topics is None else Selection(tuple(topics)))
+        keys = backend.partitions(Selection.named(topics, like))
         known = {key.topic for key in keys}
         if not keys:
             raise ReadError(f"no partition is selected at {brokers}")

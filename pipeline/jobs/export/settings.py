@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -110,10 +109,10 @@ class ExportSettings:
         return catalog_of(root, self.table, self.catalog)
 
     def request(self) -> Request:
-        """Returns the scope of the export. Raises ExportError, OptionError."""
+        """Returns the scope of the export. Raises ReadError, OptionError."""
         starting, ending = self.starting, self.ending
         return Request(
-            selection=_selection(self.topics, self.like),
+            selection=Selection.named(self.topics, self.like),
             starting=arguments.limit(starting, "starting") if isinstance(starting, str) else starting,
             ending=arguments.limit(ending, "ending") if isinstance(ending, str) else ending,
             committed=self.isolation == "read_committed",
@@ -121,13 +120,3 @@ class ExportSettings:
             new_generation=self.new_generation,
             fail_on_loss=self.fail_on_loss,
         )
-
-
-def _selection(topics: Sequence[str] | None, like: str | None) -> Selection:
-    try:
-        matches = re.compile(like).fullmatch if like is not None else None
-    except re.error as error:
-        raise ExportError(f"{like!r} is not a regular expression: {error}") from error
-    if topics is None:
-        return Selection(pattern=like)
-    return Selection(tuple(topic for topic in topics if matches is None or matches(topic)))

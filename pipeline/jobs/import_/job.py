@@ -11,7 +11,6 @@ beside it, must be mounted at the same paths here and on the workers.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from ....protocol.records.compression import Codec
 from ....protocol.text import size as size_text
-from ...backend import ReadError
+from ...backend import ReadError, pattern
 from ...sink.task_writer import Sent
 from .. import spark_tasks
 from ..in_place.directory_hold import check_on_disk
@@ -76,7 +75,7 @@ def import_records(
         found,
         to_topic=settings.to_topic,
         topics=settings.topics,
-        like=_pattern(settings.like),
+        like=pattern(settings.like),
         piece_bytes=PIECE_BYTES if bootstrap is None else produce.PIECE_BYTES,
         no_partition=0 if bootstrap is None else BY_KEY,
     )
@@ -116,13 +115,6 @@ def import_records(
         report = fill(plan, source, target, identity, layout, run, now_ms=time.time_ns() // 1_000_000)
     report.seconds = time.monotonic() - began
     return report
-
-
-def _pattern(like: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if like is None else re.compile(like)
-    except re.error as error:
-        raise ReadError(f"{like!r} is not a regular expression: {error}") from error
 
 
 def _inspected(spark: SparkSession, listed: Sequence[files.ParquetFile]) -> list[files.Found]:

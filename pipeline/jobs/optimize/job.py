@@ -10,14 +10,13 @@ refused: plain Parquet has no such transaction, and pyiceberg cannot replace fil
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.text import plural, size
-from ...backend import ReadError
+from ...backend import ReadError, pattern
 from ...objects.places import Place, is_url
 from ..export.commit import Settings, stored
 from ..export.committers import committer_of
@@ -114,8 +113,8 @@ def _chosen(settings: OptimizeSettings, there: Mapping[str, object], folder: str
     """Returns the selected topics. Raises ReadError for a named one that the table does not have."""
     if missing := sorted(set(settings.topics or ()) - set(there)):
         raise ReadError(f"there is no topic {', '.join(missing)} in {folder}")
-    names = there if settings.topics is None else settings.topics
-    return sorted(name for name in names if settings.like is None or re.fullmatch(settings.like, name))
+    names, matches = there if settings.topics is None else settings.topics, pattern(settings.like)
+    return sorted(name for name in names if matches is None or matches.fullmatch(name))
 
 
 def _amount(of: Mapping[Any, Sequence[int]]) -> tuple[int, int]:

@@ -11,7 +11,6 @@ seconds of them.
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ....protocol.text import elapsed
-from ...backend import Backend, OffsetRange, ReadError, Selection, TopicPartition
+from ...backend import Backend, OffsetRange, ReadError, Selection
 from ...offsets import positions, resolve
 from ...readers.files import FileBackend
 from ...sink.errors import SinkError
@@ -158,17 +157,8 @@ def _name(source: str | Sequence[str] | Mapping[str, str]) -> str:
 
 def _ranges(backend: Backend, settings: ReplaySettings) -> tuple[list[OffsetRange], dict[str, int]]:
     """Returns the ranges to replay, and the number of partitions of each topic."""
-    topics, like, committed = settings.topics, settings.like, settings.isolation == "read_committed"
-    starting, ending = settings.starting, settings.ending
-    try:
-        matches = re.compile(like).fullmatch if like is not None else None
-    except re.error as error:
-        raise ReadError(f"{like!r} is not a regular expression: {error}") from error
-    if topics is None:
-        selection = Selection(pattern=like)
-    else:
-        selection = Selection(tuple(topic for topic in topics if matches is None or matches(topic)))
-    keys: list[TopicPartition] = backend.partitions(selection)
+    committed, starting, ending = settings.isolation == "read_committed", settings.starting, settings.ending
+    keys = backend.partitions(Selection.named(settings.topics, settings.like))
     widths: dict[str, int] = {}
     for key in keys:
         widths[key.topic] = max(widths.get(key.topic, 0), key.partition + 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -72,7 +71,8 @@ def plan(
     made = VerifyPlan(root, settings, problems=list(problems(root, settings, files, place)))
     keys = _keys(backend, selection, manifest)
     there = {key.topic for key in keys}
-    made.absent = [name for name in manifest.topics if name not in there and _is_selected(selection, name)]
+    named = selection.of([TopicPartition(name, 0) for name in manifest.topics], frozenset())
+    made.absent = [key.topic for key in named if key.topic not in there]
     first = backend.earliest(keys)
     last = backend.latest(keys, committed=settings.isolation == "read_committed")
     topics: dict[str, TopicPlan] = {}
@@ -104,12 +104,6 @@ def _keys(backend: Source, selection: Selection, manifest: Manifest) -> list[Top
             with contextlib.suppress(ReadError):
                 keys += backend.partitions(Selection(topics=(name,)))
     return keys
-
-
-def _is_selected(selection: Selection, topic: str) -> bool:
-    if selection.topics is not None:
-        return topic in selection.topics
-    return selection.pattern is None or re.fullmatch(selection.pattern, topic) is not None
 
 
 def _check_id(topic: str, known: str | None, raw: bytes) -> None:

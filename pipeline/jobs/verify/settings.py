@@ -25,4 +25,5 @@ class VerifySettings:
     store_conf: Mapping[str, str] | None = None
 
     def selection(self) -> Selection:
-        return Selection(pattern=self.like) if self.topics is None else Selection(tuple(self.topics))
+        """Returns the topics that are compared. Raises ReadError if `like` is not a regular expression."""
+        return Selection.named(self.topics, self.like)

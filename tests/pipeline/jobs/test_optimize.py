@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ottla.pipeline.backend import Selection
+from ottla.pipeline.backend import ReadError, Selection
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.commit import Committer, Settings
@@ -218,6 +218,11 @@ def test_other_folders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "system.rewrite_data_files" in capsys.readouterr().err
     assert pipeline(["optimize", str(data)]) == 2
     assert "is not the folder of an export" in capsys.readouterr().err
+
+
+def test_invalid_regular_expression_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="is not a regular expression"):
+        optimize(str(lake(tmp_path / "data")), OptimizeSettings(like="("))
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.verify.compare import compare
 from ottla.pipeline.jobs.verify.plan import plan
 from ottla.pipeline.jobs.verify.report import VerifyReport
+from ottla.pipeline.jobs.verify.settings import VerifySettings
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.wire import WireBackend
 from ottla.protocol.records.batch import Header, Record
@@ -94,6 +95,11 @@ def test_verify_records_after_export_not_compared(data: Path, kind: Format) -> N
     report = verified(data, root)
     assert report.differences == 0 and counts(report) == {"records": COUNT, "rows": COUNT}
     assert verified(data, root, selection=Selection(pattern="or.*")).differences == 0
+
+
+def test_verify_topics_are_named_and_match() -> None:
+    settings = VerifySettings(topics=["orders", "users"], like="o.*")
+    assert settings.selection() == Selection(topics=("orders",))
 
 
 def changed(root: Path, path: str, change: Callable[[pa.Table], pa.Table]) -> None:

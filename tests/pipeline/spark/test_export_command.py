@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from ottla.broker import Embedded
-from ottla.pipeline.backend import TopicPartition
+from ottla.pipeline.backend import ReadError, TopicPartition
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs import spark_tasks
 from ottla.pipeline.jobs.export import arguments as asking
@@ -241,7 +241,7 @@ def test_export_invalid_setting_refused(logs: str, tmp_path: Path) -> None:
         ({"like": "("}, "is not a regular expression"),
     )
     for options, why in wrong:
-        with pytest.raises(ExportError, match=why):
+        with pytest.raises(ReadError, match=why):
             EXPORT.export(SPARK, logs, str(tmp_path / "out"), ExportSettings(**options))
     decoding = Decoding.json(pa.schema([("id", pa.int64())]))
     report = EXPORT.export(
