@@ -494,19 +494,17 @@ def memory(name: str, sizes: Sizes) -> Sample:
     connections: list[Connection] = []
     request = raw.frame(raw.ApiVersionsRequest())
     try:
-        time.sleep(0.3)
-        idle_kib = peer.resident_kib()
         with Connection(peer.address) as connection:  # the first connection also initializes the broker
             connection.exchange(request)
-        before_kib = peer.resident_kib()
+        time.sleep(2)  # what a broker loads after its start belongs to no connection
+        idle_kib = peer.resident_kib()
         for _ in range(sizes.connections):
             connections.append(Connection(peer.address))
             connections[-1].exchange(request)
         time.sleep(0.3)
-        after_kib = peer.resident_kib()
+        each = (peer.resident_kib() - idle_kib) * 1.024 / sizes.connections
     finally:
         for connection in connections:
             connection.socket.close()
         peer.stop()
-    each = (after_kib - before_kib) * 1.024 / sizes.connections
     return {"memory idle": idle_kib * 1024 / 1e6, "memory per connection": each}
