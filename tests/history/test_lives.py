@@ -11,8 +11,8 @@ import pytest
 
 from ottla.broker import Embedded
 from ottla_testing.clients.running_broker import OVERRIDES
-from ottla_testing.history import life_aiokafka, life_ottla
-from ottla_testing.history.ports import Joining, Receiving, Stalled
+from ottla_testing.history import life_aiokafka, life_confluent, life_ottla
+from ottla_testing.history.ports import Final, Joining, Receiving, Stalled
 from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -144,3 +144,41 @@ def test_aiokafka_reads_all_again(broker: Embedded, topic: str, monkeypatch: pyt
     broker.faults.error("OffsetFetch", "NOT_COORDINATOR", times=1)
     with member(broker, topic, library="aiokafka") as one:
         assert one.read() == VALUES
+
+
+@pytest.fixture
+def unanswered(broker: Embedded, topic: str) -> Iterator[tuple[life_confluent.Sending, list[int | None]]]:
+    """A transaction of librdkafka with a record that was written and whose response was lost, and the offsets of what
+    is acknowledged from here on.
+    """
+    sending, acknowledged = life_confluent.Sending(broker.bootstrap, topic, 6000), list[int | None]()
+    sending.init()
+    sending.begin()
+    fault = broker.faults.disconnect("Produce", "after")
+    sending.send(f"{topic}-0", b"lost", lambda offset, error: None)
+    end = time.monotonic() + PATIENCE_S
+    while not fault.fired and time.monotonic() < end:
+        sending.work(0.01)
+    assert fault.fired
+    yield sending, acknowledged
+
+
+def test_life_with_purged_records_ends(unanswered: tuple[life_confluent.Sending, list[int | None]]) -> None:
+    with pytest.raises(Final, match="records were purged"):
+        unanswered[0].abort()
+
+
+def test_librdkafka_loses_records_after_a_purge(
+    broker: Embedded, topic: str, unanswered: tuple[life_confluent.Sending, list[int | None]]
+) -> None:
+    """This fails as soon as librdkafka takes another epoch after it has purged what it had sent: then lives can go on
+    after such an abort.
+    """
+    sending, acknowledged = unanswered
+    sending._producer.abort_transaction(PATIENCE_S)
+    broker.faults.clear()
+    sending.begin()
+    sending.send(f"{topic}-0", b"next", lambda offset, error: acknowledged.append(offset))
+    sending.commit()
+    assert acknowledged == [len(VALUES)], "the offset of the record that was purged"
+    assert [one.value for one in broker.records(topic)] == VALUES

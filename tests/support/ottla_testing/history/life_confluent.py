@@ -70,6 +70,7 @@ class Sending:
             more |= {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
             more |= {"delivery.timeout.ms": timeout_ms}
         self._producer = Producer({"bootstrap.servers": address, **QUICK, **more})
+        self._has_purged = False
 
     def init(self) -> None:
         self._insist(self._producer.init_transactions)
@@ -96,6 +97,7 @@ class Sending:
 
     def send(self, partition: str, data: bytes, on_sent: OnSent) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
+            self._has_purged |= error is not None and error.code() == KafkaError._PURGE_QUEUE
             on_sent(None if error else message.offset(), error)
 
         topic, index = split(partition)
@@ -123,10 +125,18 @@ class Sending:
         self._insist(self._producer.commit_transaction)
 
     def abort(self) -> None:
+        """Raises Final if records were purged. librdkafka 2.16 also purges those whose response was lost and that it
+        would send again, and gives their sequences to the next records. If these are as many, every broker takes them
+        for the earlier ones, and they are lost without an error.
+        """
+        self._producer.flush(CALL_S / 10)
         try:
             self._insist(self._producer.abort_transaction)
         except Abortable as error:
             raise Final(*error.args) from None
+        self._producer.poll(0)
+        if self._has_purged:
+            raise Final("librdkafka: records were purged")
 
     def close(self) -> None:
         pass
