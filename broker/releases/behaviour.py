@@ -29,7 +29,7 @@ class Behaviour:
     """
     below_cache: ProducerVerdict = "duplicate_sequence"
     """Verdict on a batch whose records were all written before those in the cached batches."""
-    inside_cache: ProducerVerdict = "duplicate_sequence"
+    inside_cache: ProducerVerdict = "out_of_order"
     """Verdict on a batch whose records were all written before, some of them in cached batches, if it duplicates none
     of these.
     """

@@ -70,7 +70,8 @@ class ProducerRules:
     unknown_producer: there is no entry of the producer, and the batch does not begin with sequence 0.
     marker_only: the entry has an epoch and no batch, and the batch does not begin with sequence 0.
     below_cache: all sequences of the batch were written before the cached batches.
-    inside_cache: all of them were written before, some of them in cached batches, and it is a duplicate of none.
+    inside_cache: all of them were written before, some of them in cached batches, and it is a duplicate of none. Such
+    a batch has other records under the same sequences: a client that counts it as written loses them.
     cached_batches: the number of cached batches.
     drop_below_log_start: a producer is dropped when its last offset falls below the log start.
     expiration_ms: a producer is dropped this long after its last timestamp; None for never.
@@ -83,7 +84,7 @@ class ProducerRules:
     unknown_producer: RuleOutcome = RuleOutcome.UNKNOWN
     marker_only: RuleOutcome = RuleOutcome.OUT_OF_ORDER
     below_cache: RuleOutcome = RuleOutcome.DUPLICATE_SEQUENCE
-    inside_cache: RuleOutcome = RuleOutcome.DUPLICATE_SEQUENCE
+    inside_cache: RuleOutcome = RuleOutcome.OUT_OF_ORDER
     cached_batches: int = CACHED_BATCHES
     drop_below_log_start: bool = False
     expiration_ms: int | None = None

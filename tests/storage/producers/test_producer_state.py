@@ -74,9 +74,9 @@ SIX = producer(*((10 * number, 10) for number in range(6)))
             SIX, header(10, 10), Duplicate(CachedBatch(10, 19, 110, 119, 1010)), id="copy of the oldest cached"
         ),
         pytest.param(SIX, header(0, 10), DuplicateWithoutOffset(), id="below the cache"),
-        pytest.param(SIX, header(10, 9), DuplicateWithoutOffset(), id="part of a cached batch"),
-        pytest.param(SIX, header(55, 5), DuplicateWithoutOffset(), id="ends with the newest, begins inside"),
-        pytest.param(SIX, header(59, 1), DuplicateWithoutOffset(), id="the last sequence alone"),
+        pytest.param(SIX, header(10, 9), OutOfOrder(60), id="part of a cached batch"),
+        pytest.param(SIX, header(55, 5), OutOfOrder(60), id="ends with the newest, begins inside"),
+        pytest.param(SIX, header(59, 1), OutOfOrder(60), id="the last sequence alone"),
         pytest.param(SIX, header(59, 2), OutOfOrder(60), id="begins at the last, ends after it"),
         pytest.param(SIX, header(40, 30), OutOfOrder(60), id="begins below, ends above"),
         pytest.param(SIX, header(61), OutOfOrder(60), id="gap of one"),
@@ -90,7 +90,7 @@ SIX = producer(*((10 * number, 10) for number in range(6)))
             Duplicate(CachedBatch(MAX - 1, 1, 100, 103, 1000 + MAX - 1)),
             id="copy of a wrapped batch",
         ),
-        pytest.param(producer((MAX - 1, 4)), header(MAX), DuplicateWithoutOffset(), id="below, across the end"),
+        pytest.param(producer((MAX - 1, 4)), header(MAX), OutOfOrder(2), id="inside, across the end"),
         pytest.param(producer((MAX - 1, 4)), header(MAX, 4), OutOfOrder(2), id="overlaps across the end"),
         pytest.param(producer((0, 1)), header(2**30), OutOfOrder(1), id="half a circle ahead is a gap"),
         pytest.param(
@@ -109,6 +109,7 @@ def test_rules_of_ottlas_profile(known: Producer | None, batch: BatchHeader, exp
         (ProducerRules(unknown_producer=RuleOutcome.OUT_OF_ORDER), None, header(9), OutOfOrder(0)),
         (ProducerRules(marker_only=RuleOutcome.UNKNOWN), MARKER_ONLY, header(9), Unknown()),
         (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(0, 10), OutOfOrder(60)),
+        (ProducerRules(inside_cache=RuleOutcome.DUPLICATE_SEQUENCE), SIX, header(10, 9), DuplicateWithoutOffset()),
         # independent of the rules
         (ProducerRules(unknown_producer=RuleOutcome.ACCEPT), SIX, header(61), OutOfOrder(60)),
         (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(59, 2), OutOfOrder(60)),

@@ -34,7 +34,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
             f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}",
             "out_of_order",
         ),
-        ("ottla", "duplicate_sequence"),
+        ("ottla", "out_of_order"),
     ],
     "cached_batches": [
         (BEFORE_1, 1),
