@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.pipeline.backend import Selection, TopicPartition
 from ottla.pipeline.readers.files import FileBackend
+from ottla.pipeline.spark_api import PASSES_START
 from ottla_testing.patience import PATIENCE_S
 
 COLUMNS = "topic,partition,offset,value"
@@ -58,13 +59,29 @@ class Query:
         return self.folder / "checkpoint"
 
     def start(self, *, now: bool = False, **more: str) -> StreamingQuery:
-        reader = self.spark.readStream.format(self.source).options(columns=COLUMNS, **(self.options | more))
+        """Starts the query; before PySpark 4.2, which refuses limits, without any."""
+        options = self.options | more
+        if not PASSES_START:
+            options.pop("maxOffsetsPerTrigger", None)
+        reader = self.spark.readStream.format(self.source).options(columns=COLUMNS, **options)
         writer = reader.load().writeStream.foreachBatch(kept_in(self.sink))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (writer.trigger(availableNow=True) if now else writer).start()
 
     def run(self, **more: str) -> list[dict[str, Any]]:
-        """Reads the present records, and ends; returns the progress of each batch."""
+        """Reads the present records, and ends; returns the progress of each batch.
+
+        Before PySpark 4.2 availableNow is one batch: the one that was interrupted, if there is one.
+        """
+        progress = self._run(**more)
+        while not PASSES_START:
+            following = self._run(**more)
+            progress += following
+            if not any(one["numInputRows"] for one in following):
+                break
+        return progress
+
+    def _run(self, **more: str) -> list[dict[str, Any]]:
         for last in (False, False, True):
             query = self.start(now=True, **more)
             try:
