@@ -171,8 +171,8 @@ def test_life_with_purged_records_ends(unanswered: tuple[life_confluent.Sending,
 def test_librdkafka_loses_records_after_a_purge(
     broker: Embedded, topic: str, unanswered: tuple[life_confluent.Sending, list[int | None]]
 ) -> None:
-    """This fails as soon as librdkafka takes another epoch after it has purged what it had sent: then lives can go on
-    after such an abort.
+    """This fails as soon as librdkafka takes another epoch after it has purged what it had sent: then lives may
+    continue after such an abort.
     """
     sending, acknowledged = unanswered
     sending._producer.abort_transaction(PATIENCE_S)

@@ -247,7 +247,7 @@ def test_duplicate_gets_the_result_of_the_first_batch(files: SimulatedFiles):
             assert again == Appended(1 + 2 * number, 2 + 2 * number, 5000 + number, 0, True)
         assert log.append(sequenced(0, 2), now_ms=0).base_offset == 1  # no longer cached, but in the log
         with pytest.raises(errors.DuplicateSequence):
-            log.append(sequenced(1, 2), now_ms=0)  # written, in other batches
+            log.append(sequenced(0, 1), now_ms=0)  # written, in another batch
         with pytest.raises(errors.OutOfOrderSequence):
             log.append(sequenced(13), now_ms=0)
         with pytest.raises(errors.UnknownProducer):

@@ -44,7 +44,7 @@ TABLE = """
     copy of the fifth newest                45 copy copy copy copy copy copy copy copy copy copy copy copy copy
     copy of the sixth newest                45 46 45 45 45 45 45 45 45 45 45 45 45 copy
     below the five, no copy                 45 46 45 45 45 45 45 45 45 45 45 45 45 46
-    among the five, no copy                 45 45 45 45 45 45 45 45 45 45 45 45 45 46
+    among the five, no copy                 45 45 45 45 45 45 45 45 45 45 45 45 45 45
     begins at the last, ends above          45 45 45 45 45 45 45 45 45 45 45 45 45 45
     begins below, ends above                45 45 45 45 45 45 45 45 45 45 45 45 45 45
     gap                                     45 45 45 45 45 45 45 45 45 45 45 45 45 45

@@ -339,10 +339,12 @@ async def check_after_the_end(writer: Writer, release: str) -> None:
     """The newest batch has the sequences 2147483647, 0, 1, 2, at offsets 6 to 9."""
     own = release == "ottla"
     assert (await writer.send(numbered(MAX, 4)))[:2] == (0, 6)
-    assert (await writer.send(numbered(0, 3)))[0] == (46 if own else 45)  # a part of it
+    assert (await writer.send(numbered(0, 3)))[0] == 45  # a part of it
     assert (await writer.send(numbered(MAX, 5)))[0] == 45
     assert (await writer.send(numbered(4, 1)))[0] == 45
     if own:
         assert (await writer.send(numbered(MAX - 2, 2)))[:2] == (0, 4)
-        assert (await writer.send(numbered(MAX - 1, 1)))[0] == 46
+        (found,) = writer.broker.log("t").producers().values()
+        is_below = len(found.batches) == 1  # from a snapshot alone
+        assert (await writer.send(numbered(MAX - 1, 1)))[0] == (46 if is_below else 45)
     await writer.write((3, 2), (5, 1))
