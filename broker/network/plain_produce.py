@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .plain_turn import Failed, PlainTurn
 
 FIRST_VERSION = 3  # the first one with batches of format v2
-KNOWN_MAX = 1024  # requests that are remembered for a connection
+KNOWN_MAX = 1024  # shapes of requests that are remembered for a connection
 FORGOTTEN_AFTER = 16 * KNOWN_MAX
 """Requests that find no place, after which all are forgotten: to remember each in turn costs more than it saves."""
 HEAD_BYTES_MAX = 1024  # of the bytes before the records
