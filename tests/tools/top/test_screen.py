@@ -52,10 +52,20 @@ class World:
         return overview(self.uptime_ms, **lists)
 
 
+class Counted(Top):
+    """The application; `drawn` counts the responses and errors that it has drawn."""
+
+    drawn = 0
+
+    async def _look(self) -> None:
+        await super()._look()
+        self.drawn += 1
+
+
 class Screen:
     """The contents of the screen, and key presses."""
 
-    def __init__(self, app: Top, pilot: Pilot[None], world: World) -> None:
+    def __init__(self, app: Counted, pilot: Pilot[None], world: World) -> None:
         self.app, self.pilot, self.world = app, pilot, world
 
     @property
@@ -96,16 +106,16 @@ class Screen:
         """Returns when it has fetched and drawn this many more times."""
         wanted = len(self.world.requested) + times
         self.app._wake.set()
-        await self.until(lambda: len(self.world.requested) >= wanted)
-        await self.pilot.pause(0.01)
+        await self.until(lambda: self.app.drawn >= wanted)  # a request is counted before its response is drawn
+        await self.pilot.pause()
 
 
 @asynccontextmanager
 async def screen(world: World, size: tuple[int, int] = NARROW, interval_seconds: float = 60.0) -> AsyncIterator[Screen]:
-    app = Top(world.respond, "http://127.0.0.1:9080", interval_seconds)
+    app = Counted(world.respond, "http://127.0.0.1:9080", interval_seconds)
     async with app.run_test(size=size) as pilot:
         found = Screen(app, pilot, world)
-        await found.until(lambda: bool(world.requested) and (app._shown is not None or bool(app._trouble)))
+        await found.until(lambda: app.drawn > 0)
         await pilot.pause()
         yield found
 
