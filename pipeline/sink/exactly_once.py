@@ -1,9 +1,9 @@
 """Writes a DataFrame to topics exactly once: Spark shuffles its rows by target partition, and each task sends its own.
 
-Owns the Spark job and the order of the steps around it. Each row gets its place (see `order`), the shuffle brings all
-rows of a target partition into one task, and that task sorts them by orderBy and by place: every attempt of the task
-has the same rows in the same order. The driver begins the transaction before the job, and commits it afterwards if all
-computations of the rows agree. An error of a task is raised here with the task's message instead of Spark's report.
+Owns the Spark job and the order of the steps around it. Rows get their places (see `order`), and the shuffle brings all
+rows of a target partition into one task, sorted by orderBy and by place: every attempt of the task has the same rows in
+the same order. The driver begins the transaction before the job, and commits it afterwards if all computations of the
+rows agree. An error of a task is raised here with the task's message instead of Spark's report.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
-from itertools import groupby, pairwise
-from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
-from pyspark import Accumulator, AccumulatorParam, SparkContext, StorageLevel, TaskContext
+from pyspark import StorageLevel
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,27 +25,18 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from ..cluster import context_of, worker_python
 from ..spark_api import arrow_schema, to_tasks
+from .computations import Computations
 from .errors import SinkError, SinkFenced
 from .gathered_writes import needed
 from .options import SinkOptions
-from .order import MOST_TARGETS, Computed, Digest, Places, check_computed
+from .order import MOST_TARGETS, check_computed
 from .report import SinkReport
-from .rows import COLUMNS, SENT, assigned, check_columns, content
-from .task_writer import Sent, TaskSender
+from .rows import COLUMNS, check_columns
+from .task_writer import Sent
+from .tasks import PLACE, RESULT, ROWS, Work, pack_task, place_task, send_task
 from .transaction import Grant, SinkTransaction
 
-__all__ = [
-    "ORDER",
-    "PLACE",
-    "Slice",
-    "Work",
-    "checked",
-    "own_error",
-    "placed_rows",
-    "refuse_speculation",
-    "slices",
-    "write_exactly_once",
-]
+__all__ = ["checked", "own_error", "refuse_speculation", "write_exactly_once"]
 
 ATTEMPTS = 3
 """Attempts to write a micro-batch, if a task cannot continue after the batches of another attempt."""
@@ -61,22 +48,10 @@ its sending."""
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 SPECULATION = "spark.speculation"
-ORDER, PLACE, HINT = "order", "place", "hint"
+HINT = "hint"
 HINT_BITS = 43  # for the first column of orderBy; the other bits are for targets
 _FROM_SCRATCH = "has to be written from scratch"
 _OURS = re.compile(r"ottla\.pipeline\.sink\.errors\.(SinkFenced|SinkError): (.*)")
-_RESULT = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("records", pa.int64()),
-        pa.field("bytes", pa.int64()),
-        pa.field("first_offset", pa.int64()),
-        pa.field("last_offset", pa.int64()),
-    ]
-)
-
-Target = tuple[str, int]
 
 
 def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any]) -> SinkReport:
@@ -271,40 +246,55 @@ def _send(
         now_ms,
         "headers" in rows.columns,
         uuid.uuid4().hex,
-        _Computations.of(context_of(rows.sparkSession)),
+        Computations.of(context_of(rows.sparkSession)),
     )
     return run(rows, work)
 
 
 def run(rows: DataFrame, work: Work) -> list[Sent]:
     """Runs the Spark job: place, shuffle, sort, send. Raises SinkError with the message of the task."""
-    order = {f"{ORDER}{number}": F.col(_quoted(name)) for number, name in enumerate(work.options.order_by)}
-    rows = rows.withColumns(order) if order else rows
-    given = arrow_schema(rows.schema)
-    names = work.names
-    written = [field for field in SENT if field.name in names]
-    out = pa.schema([pa.field(PLACE, pa.int64()), *(given.field(name) for name in order), *written])
-    placed = rows.mapInArrow(partial(_place_task, work), from_arrow_schema(out))
-    target = F.shiftright(F.col(PLACE), work.places.target_shift)
-    shuffled = to_tasks(placed, work.tasks, (target % F.lit(work.tasks)).cast("int"))
-    if order:
-        shuffled = shuffled.withColumn(HINT, _hint(shuffled, target)).sortWithinPartitions(HINT, *order, PLACE)
-    else:
-        shuffled = shuffled.sortWithinPartitions(PLACE)
-    sent = shuffled.select(PLACE, *names).mapInArrow(partial(_send_task, work), from_arrow_schema(_RESULT))
+    placed = _placed(rows, work) if work.order else _packed(rows, work)
+    sent = placed.mapInArrow(partial(send_task, work), from_arrow_schema(RESULT))
     try:
         with _own_sentences(rows):
             found = sorted(Sent(*row) for row in sent.collect())
     finally:
-        computed = _Computations.taken(work.write)
+        computed = Computations.taken(work.write)
     check_computed(computed, sum(one.records for one in found))
     return found
 
 
-def _hint(rows: DataFrame, target: Column) -> Column:
+def _packed(rows: DataFrame, work: Work) -> DataFrame:
+    """Returns the rows in the tasks of their targets, packed by target, in the order of the DataFrame."""
+    out = pa.schema([pa.field(PLACE, pa.int64()), pa.field(ROWS, pa.binary())])
+    packed = rows.mapInArrow(partial(pack_task, work), from_arrow_schema(out))
+    return _shuffled(packed, work).sortWithinPartitions(PLACE)
+
+
+def _placed(rows: DataFrame, work: Work) -> DataFrame:
+    """Returns the rows in the tasks of their targets, sorted by target and by orderBy."""
+    rows = rows.withColumns(
+        {to: F.col(_quoted(name)) for to, name in zip(work.order, work.options.order_by, strict=True)}
+    )
+    given = arrow_schema(rows.schema)
+    out = pa.schema([pa.field(PLACE, pa.int64()), *(given.field(name) for name in work.order), *work.schema])
+    placed = _shuffled(rows.mapInArrow(partial(place_task, work), from_arrow_schema(out)), work)
+    sorted_ = placed.withColumn(HINT, _hint(placed, work)).sortWithinPartitions(HINT, *work.order, PLACE)
+    return sorted_.select(PLACE, *work.schema.names)
+
+
+def _shuffled(rows: DataFrame, work: Work) -> DataFrame:
+    return to_tasks(rows, work.tasks, (_target(work) % F.lit(work.tasks)).cast("int"))
+
+
+def _target(work: Work) -> Column:
+    return F.shiftright(F.col(PLACE), work.places.target_shift)
+
+
+def _hint(rows: DataFrame, work: Work) -> Column:
     """Returns a number that orders rows by target and then by the first column of orderBy, as far as 63 bits hold it.
     Spark compares the first sort column in place, but copies the bytes of others for every comparison."""
-    by = f"{ORDER}0"
+    (by, *_) = work.order
     kind = dict(rows.dtypes)[by]
     if kind in ("tinyint", "smallint", "int", "bigint", "timestamp"):
         number = F.unix_millis(by) if kind == "timestamp" else F.col(by).cast("bigint")
@@ -312,7 +302,7 @@ def _hint(rows: DataFrame, target: Column) -> Column:
         hint = F.coalesce(F.least(F.greatest(number, F.lit(-most)), F.lit(most - 1)) + F.lit(most), F.lit(0))
     else:
         hint = F.lit(0)
-    return F.shiftleft(target, HINT_BITS) + hint
+    return F.shiftleft(_target(work), HINT_BITS) + hint
 
 
 def _quoted(name: str) -> str:
@@ -343,134 +333,3 @@ def own_error(text: str) -> SinkError | None:
         return None
     kind, sentence = found[-1]
     return (SinkFenced if kind == "SinkFenced" else SinkError)(sentence.strip())
-
-
-# -- digests of the computed rows
-
-_Reports = dict[str, dict[int, set[Computed]]]
-"""The digests of each partition of a DataFrame, by the write that it was computed for."""
-
-
-class _ReportsParam(AccumulatorParam[_Reports]):
-    """Merges the reports of tasks at the driver."""
-
-    def zero(self, value: _Reports) -> _Reports:
-        return {}
-
-    def addInPlace(self, value1: _Reports, value2: _Reports) -> _Reports:
-        for write, partitions in value2.items():
-            known = value1.setdefault(write, {})
-            for partition, computed in partitions.items():
-                known.setdefault(partition, set()).update(computed)
-        return value1
-
-
-class _Computations:
-    """The reports of completed tasks. Spark has received those of a stage before the next one begins. One accumulator
-    serves all writes of a process, since PySpark never frees one."""
-
-    _all: ClassVar[Accumulator[_Reports] | None] = None
-
-    @classmethod
-    def of(cls, context: SparkContext) -> Accumulator[_Reports]:
-        """Returns the accumulator that tasks report to."""
-        if cls._all is None:
-            cls._all = context.accumulator({}, _ReportsParam())
-        return cls._all
-
-    @classmethod
-    def taken(cls, write: str) -> dict[int, set[Computed]]:
-        """Returns the reports of a write, and drops them."""
-        return cls._all.value.pop(write, {}) if cls._all is not None else {}
-
-
-# -- tasks
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The parameters of the tasks. `write` identifies this job in the reports to `computations`."""
-
-    options: SinkOptions
-    grant: Grant
-    targets: tuple[Target, ...]
-    tasks: int
-    now_ms: int
-    has_headers: bool
-    write: str
-    computations: Accumulator[_Reports]
-
-    @property
-    def places(self) -> Places:
-        """The numbers that rows are sorted by."""
-        return Places(len(self.targets))
-
-    @property
-    def names(self) -> list[str]:
-        """The columns that pass through the shuffle. Lists are the most expensive ones for Spark, so headers only if
-        the rows have the column."""
-        return [name for name in SENT.names if name != "headers" or self.has_headers]
-
-
-class Slice(NamedTuple):
-    target: int
-    rows: pa.RecordBatch
-
-
-def _place_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Adds the place of each row to a partition of the DataFrame, with the columns to be written, and reports its
-    digest."""
-    context = TaskContext.get()
-    assert context is not None
-    digest = Digest()
-    for placed in placed_rows(work, context.partitionId(), batches):
-        digest.add(placed)
-        yield placed
-    work.computations.add({work.write: {context.partitionId(): {digest.computed()}}})
-
-
-def placed_rows(work: Work, partition: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a partition of the DataFrame as they enter the shuffle. Raises SinkError."""
-    counts: dict[str, int] = {}
-    bases: dict[str, int] = {}
-    for number, (topic, target) in enumerate(work.targets):
-        counts[topic] = target + 1
-        bases.setdefault(topic, number)
-    order = [f"{ORDER}{number}" for number in range(len(work.options.order_by))]
-    first = 0
-    for batch in batches:
-        placed = assigned(batch, work.options.topic, counts)
-        numbers = placed.column("partition").to_numpy()
-        if len(bases) > 1:
-            topics = placed.column("topic").dictionary_encode()
-            firsts = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
-            numbers = numbers + firsts[topics.indices.to_numpy()]
-        written = content(batch, work.now_ms)
-        columns = [pa.array(work.places.of(numbers, partition, first)), *(batch.column(name) for name in order)]
-        columns += [written.column(name) for name in work.names]
-        yield pa.RecordBatch.from_arrays(columns, names=[PLACE, *order, *work.names])
-        first += batch.num_rows
-
-
-def _send_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sends the rows of some target partitions, one partition after the other, and yields the results."""
-    seen = -1
-    with TaskSender(work.options, work.grant) as sender:
-        for target, found in groupby(slices(work, batches), key=itemgetter(0)):
-            if target <= seen:
-                raise SinkError("Spark did not sort the rows of a task: the micro-batch is not committed")
-            seen = target
-            sent = sender.send(work.targets[target], (one.rows for one in found))
-            yield pa.RecordBatch.from_pylist([sent._asdict()], schema=_RESULT)
-
-
-def slices(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
-    """Splits batches where the target partition changes."""
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        targets = work.places.target(batch.column(PLACE).to_numpy())
-        rows = batch.select(work.names)
-        edges = [0, *(np.flatnonzero(np.diff(targets)) + 1).tolist(), batch.num_rows]
-        for start, stop in pairwise(edges):
-            yield Slice(int(targets[start]), rows.slice(start, stop - start))

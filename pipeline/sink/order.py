@@ -80,10 +80,10 @@ class Digest:
         self.rows = 0
         self._checksum = 0
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Adds the next rows. Spark splits the same rows into the same record batches."""
-        self.rows += rows.num_rows
-        self._checksum = zlib.crc32(rows.serialize(), self._checksum)
+    def add(self, rows: int, data: bytes | pa.Buffer) -> None:
+        """Adds the next rows, as they enter the shuffle. Spark splits the same rows into the same record batches."""
+        self.rows += rows
+        self._checksum = zlib.crc32(data, self._checksum)
 
     def computed(self) -> Computed:
         """Returns the digest of the rows so far."""

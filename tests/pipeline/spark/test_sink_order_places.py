@@ -1,4 +1,5 @@
-"""The order of rows through a shuffle, without Spark: places, and the comparison of repeated computations."""
+"""The order of rows through a shuffle, without Spark: places, packed rows, and the comparison of repeated
+computations."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.sink import Grant, SinkError, SinkOptions
-from ottla.pipeline.sink.exactly_once import ORDER, PLACE, Slice, Work, placed_rows, slices
 from ottla.pipeline.sink.order import MOST_TARGETS, ROW_BITS, Computed, Digest, Places, check_computed
+from ottla.pipeline.sink.packed_rows import pack, unpack
+from ottla.pipeline.sink.rows import SENT
+from ottla.pipeline.sink.tasks import ORDER, PLACE, Slice, Work, packed_rows, placed_rows, slices
 
 TARGETS = (("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1))
 
@@ -42,10 +45,10 @@ FRAME = st.lists(st.lists(ROW, max_size=12), min_size=1, max_size=4)
 """The rows of a DataFrame, partition by partition."""
 
 
-def work(order_by: str | None) -> Work:
+def work(order_by: str | None, chunk_bytes: int) -> Work:
     given_ = {"kafka.bootstrap.servers": "none:1"} | ({"orderBy": order_by} if order_by else {})
     computations: Any = None
-    return Work(SinkOptions.read(given_), Grant("t", 1, 0), TARGETS, 2, 0, False, "w", computations)
+    return Work(SinkOptions.read(given_), Grant("t", 1, 0), TARGETS, 2, 0, False, "w", computations, chunk_bytes)
 
 
 def batches(rows: Sequence[tuple[int, Row]], chance: random.Random) -> Iterator[pa.RecordBatch]:
@@ -66,12 +69,15 @@ def batches(rows: Sequence[tuple[int, Row]], chance: random.Random) -> Iterator[
 
 def written(frame: list[list[Row]], order_by: str | None, chance: random.Random) -> dict[tuple[str, int], list[int]]:
     """Returns the numbers of each target's rows as the tasks get them; the shuffle delivers them in any order."""
-    doing = work(order_by)
+    doing = work(order_by, chance.choice([1, 200, 10**6]))
     numbers = itertools.count()
     placed: list[pa.RecordBatch] = []
     for partition, rows in enumerate(frame):
-        numbered = [(next(numbers), row) for row in rows]
-        placed += placed_rows(doing, partition, batches(numbered, chance))
+        numbered = batches([(next(numbers), row) for row in rows], chance)
+        if order_by:
+            placed.extend(placed_rows(doing, partition, numbered))
+        else:
+            placed.extend(packed_rows(doing, partition, numbered, Digest()))
     if not placed:
         return {}
     table = pa.Table.from_batches(placed)
@@ -112,6 +118,51 @@ def test_places_restore_frame_order_after_any_shuffle(
     assert all(len(where) == 1 for where in targets.values())
 
 
+# -- packed rows
+
+
+HEADERS = st.none() | st.lists(
+    st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.none() | st.binary(max_size=2)})
+)
+CONTENT = st.tuples(
+    st.integers(-(2**63), 2**63 - 1), st.none() | st.binary(max_size=3), st.none() | st.binary(max_size=9), HEADERS
+)
+NUMBERED = st.lists(st.lists(st.tuples(st.integers(0, 3), CONTENT), max_size=9), max_size=4)
+
+
+@given(NUMBERED, st.integers(1, 2000))
+def test_packed_rows_are_the_rows_in_their_order(given_: list[list[tuple[int, Any]]], most_bytes: int) -> None:
+    """Rows of each target come back as they were, wherever pieces end, and also where a batch is a slice."""
+    numbered: list[tuple[Any, pa.RecordBatch]] = []
+    for some in given_:
+        filled = [*some, (0, (1, b"unseen", None, None))]
+        columns = [pa.array([row[at] for _, row in filled], SENT.field(at).type) for at in range(len(SENT))]
+        rows = pa.RecordBatch.from_arrays(columns, schema=SENT).slice(0, len(some))
+        numbered.append((np.array([target for target, _ in some], np.int32), rows))
+    found: dict[int, list[Any]] = {}
+    for packed in pack(numbered, most_bytes):
+        assert [one.target for one in packed] == sorted({one.target for one in packed})
+        for one in packed:
+            rows = unpack(pa.array([one.data], pa.binary()), SENT)
+            rows.validate(full=True)
+            assert rows.num_rows == one.rows > 0
+            found.setdefault(one.target, []).extend(rows.to_pylist())
+    wanted: dict[int, list[Any]] = {}
+    for target, row in itertools.chain.from_iterable(given_):
+        wanted.setdefault(target, []).append(dict(zip(SENT.names, row, strict=True)))
+    assert found == wanted
+
+
+def test_small_rows_are_gathered_and_large_ones_are_not() -> None:
+    def sizes(value_bytes: int) -> list[int]:
+        rows = pa.RecordBatch.from_pylist([{"value": b"x" * value_bytes}] * 10)
+        some = [(np.array([0, 1] * 5, np.int32), rows)] * 20
+        return [sum(one.rows for one in packed) for packed in pack(some, 1000)]
+
+    assert sizes(10) == [70, 70, 60]  # a batch has 140 bytes
+    assert sizes(5000) == [10] * 20
+
+
 # -- places
 
 
@@ -143,7 +194,8 @@ def test_places_out_of_range_refused() -> None:
 def digest(rows: Sequence[bytes], size: int = 3) -> Computed:
     found = Digest()
     for first in range(0, len(rows), size):
-        found.add(pa.record_batch({"value": pa.array(rows[first : first + size], pa.binary())}))
+        some = rows[first : first + size]
+        found.add(len(some), pa.record_batch({"value": pa.array(some, pa.binary())}).serialize())
     return found.computed()
 
 

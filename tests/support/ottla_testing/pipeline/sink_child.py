@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
@@ -32,8 +33,9 @@ MOST = 200
 
 def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """The sending task of the sink, which may die."""
-    from ottla.pipeline.sink.exactly_once import _send_task
+    from ottla.pipeline.sink import tasks
 
+    slices = tasks.slices
     context = TaskContext.get()
     assert context is not None
     attempt = context.attemptNumber()
@@ -48,16 +50,17 @@ def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
             raise RuntimeError("this task was to die")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def counted() -> Iterator[Any]:
+    def counted(*given: Any) -> Iterator[Any]:
         seen = 0
-        for batch in batches:
-            for start in range(0, batch.num_rows, PIECE):
+        for target, rows in slices(*given):
+            for start in range(0, rows.num_rows, PIECE):
                 if left is not None and seen >= left:
                     die()
                 seen += PIECE
-                yield batch.slice(start, PIECE)
+                yield tasks.Slice(target, rows.slice(start, PIECE))
 
-    yield from _send_task(work, counted())
+    with patch.object(tasks, "slices", counted):
+        yield from tasks.send_task(work, batches)
     if left is not None:
         die()
 
@@ -71,7 +74,7 @@ def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     conf = {"spark.sql.streaming.pollingDelay": "20ms"}
     spark = session("local[2,4]", **conf)
-    exactly_once._send_task = mortal
+    exactly_once.send_task = mortal
     query = SinkQuery(spark, Path(sys.argv[1]), json.loads(sys.argv[4]), each=sys.argv[2] == "each")
     while True:
         try:

@@ -15,8 +15,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,8 +31,9 @@ FOLDER = Path(sys.argv[1])
 DEATHS, LOST = FOLDER / "deaths", FOLDER / "lost"
 PIECE = 20  # rows per record batch
 MOST = 2000
+CHUNK_BYTES = 2000
 TASKS: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
-    name: getattr(exactly_once, name) for name in ("_place_task", "_send_task")
+    name: getattr(exactly_once, name) for name in ("pack_task", "send_task")
 }
 
 
@@ -43,7 +46,7 @@ def noted(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def pieces(batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+def rows_of_packing(batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
     """Yields the rows in small record batches; calls `act` before each with the number of rows so far."""
     seen = 0
     for batch in batches:
@@ -51,6 +54,27 @@ def pieces(batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Ite
             act(seen)
             seen += PIECE
             yield batch.slice(start, PIECE)
+
+
+def run_task(name: str, work: Any, batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Iterator[Any]:
+    """Runs a task that gets its rows in small record batches; calls `act` as `rows_of_packing`."""
+    from ottla.pipeline.sink import tasks
+
+    if name == "pack_task":
+        yield from TASKS[name](work, rows_of_packing(batches, act))
+        return
+    slices = tasks.slices
+
+    def of_sending(*given: Any) -> Iterator[Any]:
+        seen = 0
+        for target, rows in slices(*given):
+            for start in range(0, rows.num_rows, PIECE):
+                act(seen)
+                seen += PIECE
+                yield tasks.Slice(target, rows.slice(start, PIECE))
+
+    with patch.object(tasks, "slices", of_sending):
+        yield from TASKS[name](work, batches)
 
 
 def mortal(name: str, seed: str) -> Callable[..., Iterator[pa.RecordBatch]]:
@@ -70,7 +94,7 @@ def mortal(name: str, seed: str) -> Callable[..., Iterator[pa.RecordBatch]]:
             note(DEATHS)
             raise RuntimeError("this task was to die")
 
-        yield from TASKS[name](work, pieces(batches, act))
+        yield from run_task(name, work, batches, act)
         if left is not None:
             die()
 
@@ -100,11 +124,11 @@ def again(spark: SparkSession, count: int, options: dict[str, str]) -> dict[str,
                 note(LOST)
                 raise RuntimeError("this task lost the files of the shuffle")
 
-        yield from TASKS["_send_task"](work, pieces(batches, act))
+        yield from run_task("send_task", work, batches, act)
 
     for name, task in TASKS.items():
         setattr(exactly_once, name, task)
-    exactly_once._send_task = losing
+    exactly_once.send_task = losing
     rows = spark.range(count, numPartitions=2).selectExpr("CAST(id AS string) AS value")
     report = write_exactly_once(rows.mapInArrow(unstable, rows.schema), 0, options)
     return {"lost": noted(LOST), "records": report.records}
@@ -119,6 +143,7 @@ def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     spark = session("local[2,4]", **{"spark.local.dir": str(FOLDER / "spark")})
     seed, read, count, *to = map(json.loads, sys.argv[2:])
+    exactly_once.Work = partial(exactly_once.Work, chunk_bytes=CHUNK_BYTES)  # type: ignore[misc]
     print(json.dumps(copy(spark, seed, read, to[0])), flush=True)
     print(json.dumps(again(spark, count, to[1])), flush=True)
     sys.stdin.read()

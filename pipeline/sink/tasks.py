@@ -1,0 +1,205 @@
+"""The tasks of an exactly-once write: they bring the rows to the tasks of their target partitions, and send them.
+
+Without orderBy the rows pass the shuffle packed (see `packed_rows`), and are sorted by place as they are. With orderBy
+they pass it one by one, since Spark sorts them by their columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark import Accumulator, TaskContext
+
+from .computations import Reports
+from .errors import SinkError
+from .options import SinkOptions
+from .order import Digest, Places
+from .packed_rows import edges, pack, unpack
+from .rows import SENT, assigned, content
+from .task_writer import TaskSender
+from .transaction import Grant
+
+__all__ = [
+    "CHUNK_BYTES",
+    "ORDER",
+    "PLACE",
+    "RESULT",
+    "ROWS",
+    "Slice",
+    "Work",
+    "pack_task",
+    "packed_rows",
+    "place_task",
+    "placed_rows",
+    "send_task",
+    "slices",
+]
+
+CHUNK_BYTES = 8 << 20
+"""The size of rows that a task packs at a time. Packed rows of fewer than some hundred bytes cost as much as rows."""
+
+ORDER, PLACE, ROWS = "order", "place", "rows"
+RESULT = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("records", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("first_offset", pa.int64()),
+        pa.field("last_offset", pa.int64()),
+    ]
+)
+
+Target = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The parameters of the tasks. `write` identifies this job in the reports to `computations`."""
+
+    options: SinkOptions
+    grant: Grant
+    targets: tuple[Target, ...]
+    tasks: int
+    now_ms: int
+    has_headers: bool
+    write: str
+    computations: Accumulator[Reports]
+    chunk_bytes: int = CHUNK_BYTES
+
+    @property
+    def places(self) -> Places:
+        """The numbers that rows are sorted by."""
+        return Places(len(self.targets))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are sent. Lists are the most expensive ones for Spark, so headers only if the rows have the
+        column."""
+        return pa.schema([field for field in SENT if field.name != "headers" or self.has_headers])
+
+    @property
+    def order(self) -> list[str]:
+        """The columns of orderBy in the shuffle."""
+        return [f"{ORDER}{number}" for number in range(len(self.options.order_by))]
+
+
+class Slice(NamedTuple):
+    """Rows for one target, by its number."""
+
+    target: int
+    rows: pa.RecordBatch
+
+
+# -- before the shuffle
+
+
+def pack_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Packs the rows of a partition of the DataFrame by target, and reports their digest."""
+    digest = Digest()
+    yield from packed_rows(work, _partition(), batches, digest)
+    _report(work, digest)
+
+
+def place_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Adds the place of each row to a partition of the DataFrame, with the columns to be written, and reports its
+    digest."""
+    digest = Digest()
+    for placed in placed_rows(work, _partition(), batches):
+        digest.add(placed.num_rows, placed.serialize())
+        yield placed
+    _report(work, digest)
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+def _report(work: Work, digest: Digest) -> None:
+    work.computations.add({work.write: {_partition(): {digest.computed()}}})
+
+
+def packed_rows(
+    work: Work, partition: int, batches: Iterable[pa.RecordBatch], digest: Digest
+) -> Iterator[pa.RecordBatch]:
+    """Yields the packed rows of a partition of the DataFrame as they enter the shuffle, each with the place of the
+    first of them. Raises SinkError."""
+    numbered = ((targets, _written(work, batch)) for targets, batch in _with_targets(work, batches))
+    first = 0
+    for packed in pack(numbered, work.chunk_bytes):
+        targets = np.array([one.target for one in packed], np.int32)
+        places = work.places.of(targets, partition, first)
+        first += sum(one.rows for one in packed)
+        for one in packed:
+            digest.add(one.rows, one.data)
+        data = pa.array([one.data for one in packed], pa.binary())
+        yield pa.RecordBatch.from_arrays([pa.array(places), data], names=[PLACE, ROWS])
+
+
+def placed_rows(work: Work, partition: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a partition of the DataFrame as they enter the shuffle. Raises SinkError."""
+    first = 0
+    for targets, batch in _with_targets(work, batches):
+        places = pa.array(work.places.of(targets, partition, first))
+        columns = [places, *(batch.column(name) for name in work.order), *_written(work, batch).columns]
+        yield pa.RecordBatch.from_arrays(columns, names=[PLACE, *work.order, *work.schema.names])
+        first += batch.num_rows
+
+
+def _with_targets(
+    work: Work, batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[npt.NDArray[np.int32], pa.RecordBatch]]:
+    """Yields the number of each row's target, and the rows. Raises SinkError."""
+    counts: dict[str, int] = {}
+    bases: dict[str, int] = {}
+    for number, (topic, target) in enumerate(work.targets):
+        counts[topic] = target + 1
+        bases.setdefault(topic, number)
+    for batch in batches:
+        found = assigned(batch, work.options.topic, counts)
+        numbers = found.column("partition").to_numpy()
+        if len(bases) > 1:
+            topics = found.column("topic").dictionary_encode()
+            firsts = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
+            numbers = numbers + firsts[topics.indices.to_numpy()]
+        yield numbers, batch
+
+
+def _written(work: Work, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return content(batch, work.now_ms).select(work.schema.names)
+
+
+# -- after it
+
+
+def send_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sends the rows of some target partitions, one partition after the other, and yields the results."""
+    seen = -1
+    with TaskSender(work.options, work.grant) as sender:
+        for target, found in groupby(slices(work, batches), key=itemgetter(0)):
+            if target <= seen:
+                raise SinkError("Spark did not sort the rows of a task: the micro-batch is not committed")
+            seen = target
+            sent = sender.send(work.targets[target], (one.rows for one in found))
+            yield pa.RecordBatch.from_pylist([sent._asdict()], schema=RESULT)
+
+
+def slices(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
+    """Yields the rows of sorted batches, packed or not, by target."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        targets = work.places.target(batch.column(PLACE).to_numpy())
+        for start, stop in pairwise(edges(targets)):
+            some = batch.slice(start, stop - start)
+            rows = some.select(work.schema.names) if work.order else unpack(some.column(ROWS), work.schema)
+            yield Slice(int(targets[start]), rows)
