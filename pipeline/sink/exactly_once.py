@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -27,11 +27,10 @@ from ..cluster import context_of, worker_python
 from ..spark_api import arrow_schema, to_tasks
 from .computations import Computations
 from .errors import SinkError, SinkFenced
-from .gathered_writes import needed
 from .options import SinkOptions
 from .order import MOST_TARGETS, check_computed
 from .report import SinkReport
-from .rows import COLUMNS, check_columns
+from .rows import COLUMNS, Targets, check_columns
 from .task_writer import Sent
 from .tasks import PLACE, RESULT, ROWS, Work, pack_task, place_task, send_task
 from .transaction import Grant, SinkTransaction
@@ -91,12 +90,19 @@ def checked(schema: StructType, options: SinkOptions, *, of_all: bool = False) -
     looked_at = {*COLUMNS, *options.order_by}
     fields = [_arrow_field(field) for field in schema if of_all or field.name in looked_at]
     check_columns(pa.schema(fields), options.topic)
-    found = needed(schema.names, options)
+    found = _needed(schema.names, options)
     for field in schema:
         if field.name in options.order_by and not _has_order(field.dataType):
             kind = field.dataType.simpleString()
             raise SinkError(f"orderBy names {field.name}, of type {kind}, which cannot be sorted")
     return found
+
+
+def _needed(names: Sequence[str], options: SinkOptions) -> list[str]:
+    for name in options.order_by:
+        if name not in names:
+            raise SinkError(f"orderBy names {name}, which is not a column; use {', '.join(names)}")
+    return [name for name in names if name in options.order_by or name in COLUMNS]
 
 
 def _arrow_field(field: StructField) -> pa.Field:
@@ -117,7 +123,7 @@ def _has_order(kind: DataType) -> bool:
 def _chosen(df: DataFrame, options: SinkOptions) -> DataFrame:
     """Returns the rows with the columns that are read. Raises SinkError."""
     try:
-        return df.select(*(_quoted(name) for name in needed(df.columns, options)))
+        return df.select(*(_quoted(name) for name in _needed(df.columns, options)))
     except AnalysisException as error:
         raise SinkError(f"a column name is ambiguous: {str(error).splitlines()[0]}") from None
 
@@ -125,9 +131,6 @@ def _chosen(df: DataFrame, options: SinkOptions) -> DataFrame:
 def _check(df: DataFrame, options: SinkOptions) -> None:
     checked(df.schema, options)
     _chosen(df, options)
-    if options.idempotency_key is not None or options.staging_location is not None:
-        name = "idempotencyKey" if options.idempotency_key is not None else "stagingLocation"
-        raise SinkError(f"{name} is an option of the format ottla; here use transactionalId and the batch id")
 
 
 def refuse_speculation(spark: SparkSession) -> None:
@@ -231,8 +234,8 @@ def _send(
     counts: Mapping[str, int],
     now_ms: int,
 ) -> list[Sent]:
-    targets = [(topic, number) for topic, count in sorted(counts.items()) for number in range(count)]
-    if not targets:
+    targets = Targets(counts)
+    if not len(targets):
         return []
     if len(targets) > MOST_TARGETS:
         raise SinkError(f"the topics have {len(targets)} partitions, more than the maximum of {MOST_TARGETS}")
@@ -241,7 +244,7 @@ def _send(
     work = Work(
         options,
         grant,
-        tuple(targets),
+        targets,
         min(len(targets), cores * TASKS_PER_CORE),
         now_ms,
         "headers" in rows.columns,

@@ -23,7 +23,7 @@ from .errors import SinkError
 
 __all__ = ["BATCH_BYTES", "IN_FLIGHT", "OPTIONS", "SinkOptions"]
 
-OPTIONS: tuple[str, ...] = ("topic", "transactionalId", "orderBy", "idempotencyKey", "stagingLocation")
+OPTIONS: tuple[str, ...] = ("topic", "transactionalId", "orderBy")
 """The options with an effect, besides `kafka.*`."""
 
 BATCH_BYTES = 256 << 10
@@ -105,8 +105,8 @@ class SinkOptions:
     """The parsed options of a sink; picklable.
 
     `kafka` has the `kafka.*` options without their prefix, `client` the client's options made of them. `batch_bytes` is
-    the approximate uncompressed size of a batch's records. `topic`, `transactional_id`, `idempotency_key` and
-    `staging_location` are None if missing, `order_by` is empty then.
+    the approximate uncompressed size of a batch's records. `topic` and `transactional_id` are None if missing,
+    `order_by` is empty then.
     """
 
     kafka: Mapping[str, str]
@@ -114,8 +114,6 @@ class SinkOptions:
     topic: str | None = None
     transactional_id: str | None = None
     order_by: tuple[str, ...] = ()
-    idempotency_key: str | None = None
-    staging_location: str | None = None
     batch_bytes: int = BATCH_BYTES
 
     @property
@@ -156,8 +154,6 @@ class SinkOptions:
             topic=texts["topic"],
             transactional_id=texts["transactionalId"],
             order_by=names,
-            idempotency_key=texts["idempotencyKey"],
-            staging_location=texts["stagingLocation"],
             batch_bytes=max(1, min(batch_bytes, client.max_request_size)),
         )
 

@@ -8,7 +8,9 @@ Spark.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ import pyarrow.compute as _compute
 from ...protocol.murmur2 import murmur2 as murmur2_of_one
 from .errors import SinkError
 
-__all__ = ["COLUMNS", "SENT", "assigned", "check_columns", "content", "ordered", "partitions_of"]
+__all__ = ["COLUMNS", "SENT", "Target", "Targets", "assigned", "check_columns", "content", "partitions_of"]
 
 # pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
@@ -133,6 +135,41 @@ def _timestamps(column: pa.Array | None, count: int, otherwise_ms: int) -> pa.Ar
 
 
 # -- target partitions
+
+
+Target = tuple[str, int]
+
+
+class Targets:
+    """The partitions of topics, each with a number: in the order of the topics' names. `counts` has the number of
+    partitions of each topic. Picklable."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = dict(sorted(counts.items()))
+        self._ends = list(accumulate(self._counts.values()))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, number: int) -> Target:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        at = bisect_right(self._ends, number)
+        return list(self._counts)[at], number - (self._ends[at - 1] if at else 0)
+
+    def __iter__(self) -> Iterator[Target]:
+        return ((topic, number) for topic, count in self._counts.items() for number in range(count))
+
+    def numbers(self, rows: pa.RecordBatch, topic: str | None) -> npt.NDArray[np.int32]:
+        """Returns the number of each row's target, see `assigned`. Raises SinkError."""
+        found = assigned(rows, topic, self._counts)
+        numbers = found.column("partition").to_numpy().astype(np.int32)
+        if len(self._counts) > 1:
+            bases = dict(zip(self._counts, [0, *self._ends], strict=False))
+            topics: Any = found.column("topic").dictionary_encode()
+            firsts = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
+            numbers = numbers + firsts[topics.indices.to_numpy()]
+        return numbers
 
 
 def assigned(rows: pa.RecordBatch, topic: str | None, counts: Mapping[str, int]) -> pa.RecordBatch:
@@ -260,28 +297,3 @@ def _checksums(values: pa.Array) -> npt.NDArray[np.int64]:
     view: Any = data.data
     pairs = zip(starts.tolist(), ends.tolist(), strict=True)
     return np.fromiter((zlib.crc32(view[start:end]) for start, end in pairs), np.int64, len(values))
-
-
-# -- order
-
-
-def ordered(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Returns the rows sorted by these columns, nulls first as in Spark, stable. Raises SinkError."""
-    for name in by:
-        if name not in rows.schema.names:
-            raise SinkError(f"orderBy names {name}, which is not a column; use {', '.join(rows.schema.names)}")
-    if not by:
-        return rows
-    keys: list[tuple[str, Any]] = []
-    for number, name in enumerate(by):
-        column = rows.column(name)
-        if column.null_count:  # the null placement option of sort_indices differs among pyarrow releases
-            keys.append((f"{number} is there", column.is_valid()))
-        keys.append((f"{number}", column))
-    keys.append(("place", pa.array(np.arange(rows.num_rows))))
-    table = pa.table(dict(keys))
-    try:
-        order = pc.sort_indices(table, [(name, "ascending") for name, _ in keys])
-    except pa.ArrowException as error:
-        raise SinkError(f"rows cannot be sorted: {error}") from None
-    return rows.take(order)

@@ -1,6 +1,6 @@
 """The tasks of an exactly-once write: they bring the rows to the tasks of their target partitions, and send them.
 
-Without orderBy the rows pass the shuffle packed (see `packed_rows`), and are sorted by place as they are. With orderBy
+Without orderBy the rows pass the shuffle packed (see `parts`), and are sorted by place as they are. With orderBy
 they pass it one by one, since Spark sorts them by their columns.
 """
 
@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark import Accumulator, TaskContext
 
@@ -21,8 +19,8 @@ from .computations import Reports
 from .errors import SinkError
 from .options import SinkOptions
 from .order import Digest, Places
-from .packed_rows import edges, pack, unpack
-from .rows import SENT, assigned, content
+from .parts import Part, edges, gathered, pack, split, unpack
+from .rows import SENT, Targets, content
 from .task_writer import TaskSender
 from .transaction import Grant
 
@@ -32,7 +30,6 @@ __all__ = [
     "PLACE",
     "RESULT",
     "ROWS",
-    "Slice",
     "Work",
     "pack_task",
     "packed_rows",
@@ -43,7 +40,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 8 << 20
-"""The size of rows that a task packs at a time. Packed rows of fewer than some hundred bytes cost as much as rows."""
+"""The size of the rows that a task packs at a time."""
 
 ORDER, PLACE, ROWS = "order", "place", "rows"
 RESULT = pa.schema(
@@ -57,8 +54,6 @@ RESULT = pa.schema(
     ]
 )
 
-Target = tuple[str, int]
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -66,7 +61,7 @@ class Work:
 
     options: SinkOptions
     grant: Grant
-    targets: tuple[Target, ...]
+    targets: Targets
     tasks: int
     now_ms: int
     has_headers: bool
@@ -89,13 +84,6 @@ class Work:
     def order(self) -> list[str]:
         """The columns of orderBy in the shuffle."""
         return [f"{ORDER}{number}" for number in range(len(self.options.order_by))]
-
-
-class Slice(NamedTuple):
-    """Rows for one target, by its number."""
-
-    target: int
-    rows: pa.RecordBatch
 
 
 # -- before the shuffle
@@ -133,45 +121,28 @@ def packed_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the packed rows of a partition of the DataFrame as they enter the shuffle, each with the place of the
     first of them. Raises SinkError."""
-    numbered = ((targets, _written(work, batch)) for targets, batch in _with_targets(work, batches))
     first = 0
-    for packed in pack(numbered, work.chunk_bytes):
-        targets = np.array([one.target for one in packed], np.int32)
-        places = work.places.of(targets, partition, first)
-        first += sum(one.rows for one in packed)
-        for one in packed:
-            digest.add(one.rows, one.data)
-        data = pa.array([one.data for one in packed], pa.binary())
-        yield pa.RecordBatch.from_arrays([pa.array(places), data], names=[PLACE, ROWS])
+    for some in gathered(batches, work.chunk_bytes):
+        numbers = [work.targets.numbers(batch, work.options.topic) for batch in some]
+        parts = list(split([_written(work, batch) for batch in some], numbers))
+        packed = [pack(part.rows) for part in parts]
+        for part, data in zip(parts, packed, strict=True):
+            digest.add(part.rows.num_rows, data)
+        targets = np.array([part.target for part in parts], np.int32)
+        places = pa.array(work.places.of(targets, partition, first))
+        first += sum(part.rows.num_rows for part in parts)
+        yield pa.RecordBatch.from_arrays([places, pa.array(packed, pa.binary())], names=[PLACE, ROWS])
 
 
 def placed_rows(work: Work, partition: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a partition of the DataFrame as they enter the shuffle. Raises SinkError."""
     first = 0
-    for targets, batch in _with_targets(work, batches):
-        places = pa.array(work.places.of(targets, partition, first))
+    for batch in batches:
+        numbers = work.targets.numbers(batch, work.options.topic)
+        places = pa.array(work.places.of(numbers, partition, first))
         columns = [places, *(batch.column(name) for name in work.order), *_written(work, batch).columns]
         yield pa.RecordBatch.from_arrays(columns, names=[PLACE, *work.order, *work.schema.names])
         first += batch.num_rows
-
-
-def _with_targets(
-    work: Work, batches: Iterable[pa.RecordBatch]
-) -> Iterator[tuple[npt.NDArray[np.int32], pa.RecordBatch]]:
-    """Yields the number of each row's target, and the rows. Raises SinkError."""
-    counts: dict[str, int] = {}
-    bases: dict[str, int] = {}
-    for number, (topic, target) in enumerate(work.targets):
-        counts[topic] = target + 1
-        bases.setdefault(topic, number)
-    for batch in batches:
-        found = assigned(batch, work.options.topic, counts)
-        numbers = found.column("partition").to_numpy()
-        if len(bases) > 1:
-            topics = found.column("topic").dictionary_encode()
-            firsts = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
-            numbers = numbers + firsts[topics.indices.to_numpy()]
-        yield numbers, batch
 
 
 def _written(work: Work, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -193,7 +164,7 @@ def send_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
             yield pa.RecordBatch.from_pylist([sent._asdict()], schema=RESULT)
 
 
-def slices(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
+def slices(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
     """Yields the rows of sorted batches, packed or not, by target."""
     for batch in batches:
         if not batch.num_rows:
@@ -202,4 +173,4 @@ def slices(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
         for start, stop in pairwise(edges(targets)):
             some = batch.slice(start, stop - start)
             rows = some.select(work.schema.names) if work.order else unpack(some.column(ROWS), work.schema)
-            yield Slice(int(targets[start]), rows)
+            yield Part(int(targets[start]), rows)

@@ -2,8 +2,8 @@
 
     python tests/interop/spark_sink_child.py '{"way": ..., "rows": ..., "checkpoint": ..., "options": {...}}'
 
-The ways are "foreachBatch" and "stream", which write the files that the folder `rows` has now, one in each micro-batch,
-and "batch", which writes all of them at once. Exit code 0 if all went well, else 1, with what went wrong on stderr.
+The ways are "foreachBatch", which writes the files that the folder `rows` has now, one in each micro-batch, and
+"batch", which writes all of them at once. Exit code 0 if all went well, else 1, with what went wrong on stderr.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ def main() -> int:
     options = given["options"]
     spark = session("local[2,4]", **CONF)  # a task is tried four times
     if given["way"] == "batch":
-        spark.read.schema(SCHEMA).parquet(given["rows"]).write.format("ottla").options(**options).mode("append").save()
+        write_exactly_once(spark.read.schema(SCHEMA).parquet(given["rows"]), 0, options)
         return 0
     writer = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(given["rows"]).writeStream
-    if given["way"] == "foreachBatch":
-        writer = writer.foreachBatch(lambda rows, number: write_exactly_once(rows, number, options) and None)
-    else:
-        writer = writer.format("ottla").options(**options)
+    writer = writer.foreachBatch(lambda rows, number: write_exactly_once(rows, number, options) and None)
     query = writer.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True).start()
     query.awaitTermination()
     return 0

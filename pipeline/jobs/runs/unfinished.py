@@ -1,14 +1,13 @@
 """Finds what jobs left when they were interrupted, and removes it.
 
-Four jobs write to a place of their own first: an export to `_ottla/unfinished` of its folder, an import to a folder
-beside the data directory, `upgrade` and `compact` to files beside the segments, and the stream writer to
-`ottla-staging`. The next run of the same job continues from there, so nothing has to be removed; it is for jobs that
-are not run again.
+Some jobs write to a place of their own first: an export to `_ottla/unfinished` of its folder, an import to a folder
+beside the data directory, `upgrade` and `compact` to files beside the segments. The next run of the same job continues
+from there, so nothing has to be removed; it is for jobs that are not run again.
 
 In an object store there are exports alone.
 
 Owns the recognition of these places, and what may be removed: never that of a running job, and never the only copy of a
-record. Staged rows of a query are only listed, since nothing marks a running query; its next micro-batch removes them.
+record.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from ....storage.io.files import DiskFiles
 from ...backend import ReadError
 from ...objects.places import Place, is_url
 from ...readers.files.broker_lock import is_locked
-from ...sink import staged_rows
 from ..export import commit, layout
 from ..export.committers import committer_of
 from ..export.iceberg import own_table
@@ -32,7 +30,7 @@ from ..export.tasks import Form
 from ..import_ import staging_folder
 from ..in_place.directory_hold import OWN_SUFFIXES, held
 
-EXPORT, IMPORT, IN_PLACE, SINK = "export", "import", "upgrade or compact", "stream writer"
+EXPORT, IMPORT, IN_PLACE = "export", "import", "upgrade or compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def _of_export(has_pieces: bool, is_pending: bool) -> str:
 
 
 def _in(place: str) -> Iterator[Unfinished]:
-    for look in (_export, _import, _in_place, _sink):
+    for look in (_export, _import, _in_place):
         found = look(place)
         if found is not None:
             yield found
@@ -173,15 +171,6 @@ def _in_place(place: str) -> Unfinished | None:
         return None
     kept = "a job or a broker uses the directory" if is_locked(os.path.join(place, LOCK)) else ""
     return Unfinished(IN_PLACE, place, "new segments that were not put in place", *_amounts(left), kept)
-
-
-def _sink(place: str) -> Unfinished | None:
-    folder = os.path.join(place, staged_rows.FOLDER)
-    files = [file for owner in _inside(folder) for file in _inside(owner)]
-    if not files:
-        return None
-    kept = "nothing marks a running query; its next micro-batch removes them"
-    return Unfinished(SINK, folder, "rows on the way to the driver", *_amounts(files), kept)
 
 
 def remove(one: Unfinished) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from ottla.pipeline.backend import ReadError
@@ -18,7 +17,6 @@ from ottla.pipeline.jobs.export.commit import Committer, Settings
 from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.import_ import staging_folder
 from ottla.pipeline.jobs.runs.unfinished import unfinished
-from ottla.pipeline.sink.staged_rows import Place, stage
 from ottla.protocol.records.batch import Record
 from ottla.storage.io.files import DiskFiles
 from ottla_testing.pipeline.export_samples import NOW_MS, a_log, checked, exported
@@ -156,15 +154,6 @@ def test_directory_that_was_not_closed_is_kept(capsys: pytest.CaptureFixture[str
     (data / ".kafka_cleanshutdown").unlink()
     assert f"  kept: {data} was not closed cleanly: start its broker" in runs(capsys, "clean", data, code=1)
     assert left.exists()
-
-
-def test_staged_rows_of_a_query_listed_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    rows = pa.record_batch({"value": pa.array([b"x" * 5000], pa.binary())})
-    staged = stage([rows], Place(str(tmp_path), "query", 3), message_bytes=10)
-    assert staged.file is not None
-    shown = runs(capsys, "clean", tmp_path, code=1)
-    assert shown.startswith(f"{tmp_path}/ottla-staging: stream writer: rows on the way to the driver; 1 file")
-    assert "  kept: nothing marks a running query" in shown and Path(staged.file).exists()
 
 
 def test_paths_that_cannot_be_read_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

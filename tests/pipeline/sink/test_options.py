@@ -21,8 +21,6 @@ def test_options_parsed() -> None:
             "topic": " t ",
             "transactionalid": "q",
             "orderBy": "at, name",
-            "idempotencyKey": "k",
-            "stagingLocation": "/tmp/s",
             "kafka.batch.size": "1000",
             "kafka.compression.type": "ZSTD",
             "kafka.compression.zstd.level": "7",
@@ -36,7 +34,6 @@ def test_options_parsed() -> None:
         }
     )
     assert (found.topic, found.transactional_id, found.order_by) == ("t", "q", ("at", "name"))
-    assert (found.idempotency_key, found.staging_location) == ("k", "/tmp/s")
     assert (found.batch_bytes, found.codec.name, found.client.compression_level) == (1000, "ZSTD", 7)
     assert (found.client.delivery_timeout_ms, found.client.max_block_ms, found.in_flight) == (40000, 7, 3)
     assert (found.client.max_request_size, found.client.connect_timeout_ms) == (5000, 9)

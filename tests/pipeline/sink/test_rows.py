@@ -1,4 +1,4 @@
-"""The rows of the sink: valid columns, target partitions, and order."""
+"""The rows of the sink: valid columns and target partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.client.producer.partitioners import java_default
 from ottla.pipeline.sink import SinkError
-from ottla.pipeline.sink.rows import HEADERS, SENT, assigned, check_columns, content, murmur2, ordered
+from ottla.pipeline.sink.rows import HEADERS, SENT, Targets, assigned, check_columns, content, murmur2
 from ottla.protocol.murmur2 import java_partition
 from ottla.protocol.murmur2 import murmur2 as murmur2_of_one
 
@@ -68,6 +68,21 @@ def test_assigned_rows_without_key_spread() -> None:
     found = assigned(batch(value=[b"%d" % number for number in range(4000)]), "t", {"t": 4}).column("partition")
     counts = [found.to_pylist().count(partition) for partition in range(4)]
     assert min(counts) > 800
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.integers(0, 3)), st.data())
+def test_targets_have_numbers_in_order(counts: dict[str, int], data: st.DataObject) -> None:
+    targets = Targets(counts)
+    wanted = [(topic, number) for topic in sorted(counts) for number in range(counts[topic])]
+    assert [*targets] == [targets[number] for number in range(len(targets))] == wanted
+    with pytest.raises(IndexError):
+        targets[len(wanted)]
+    if not wanted:
+        return
+    rows = data.draw(st.lists(st.sampled_from(wanted), min_size=1))
+    topics, partitions = zip(*rows, strict=True)
+    given_ = batch(topic=[*topics], partition=pa.array(partitions, pa.int32()), value=["v"] * len(rows))
+    assert [targets[number] for number in targets.numbers(given_, None).tolist()] == rows
 
 
 def test_assigned_topics() -> None:
@@ -146,37 +161,3 @@ def test_content_of_rows() -> None:
     assert content(seconds).column("timestamp").to_pylist() == [7000]
     nanos = batch(value=["a"], timestamp=pa.array([7_999_999], pa.timestamp("ns")))
     assert content(nanos).column("timestamp").to_pylist() == [7]
-
-
-# -- order
-
-ROW = st.tuples(
-    st.none() | st.integers(0, 2),
-    st.none() | st.sampled_from([b"", b"a", b"b"]),
-    st.integers(0, 1),
-)
-
-
-def table(rows: list[Any]) -> pa.Table:
-    ranks, names, at = zip(*rows, strict=True)
-    return pa.table({"rank": pa.array(ranks, pa.int8()), "name": pa.array(names, pa.binary()), "at": pa.array(at)})
-
-
-def nulls_first(value: Any) -> tuple[bool, Any]:
-    return (value is not None, value if value is not None else 0)
-
-
-@given(st.lists(ROW, min_size=1, max_size=20), st.integers(1, 20))
-def test_ordered_is_stable(rows: list[Any], size: int) -> None:
-    whole = table(rows)
-    pieces = pa.concat_tables([whole.slice(first, size) for first in range(0, len(rows), size)])
-    found = [tuple(row.values()) for row in ordered(pieces, ["rank"]).to_pylist()]
-    assert found == sorted(rows, key=lambda row: nulls_first(row[0]))
-    found = [tuple(row.values()) for row in ordered(pieces, ["name", "rank"]).to_pylist()]
-    assert found == sorted(rows, key=lambda row: ((row[1] is not None, row[1] or b""), nulls_first(row[0])))
-    assert ordered(pieces, []).equals(whole)
-
-
-def test_ordered_unknown_column_refused() -> None:
-    with pytest.raises(SinkError, match="orderBy names when, which is not a column; use rank, name, at"):
-        ordered(table([(0, None, 0)]), ["when"])

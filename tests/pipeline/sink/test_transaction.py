@@ -96,6 +96,25 @@ def test_consecutive_micro_batches(each: Embedded) -> None:
         assert other.committed_batch() is None
 
 
+def test_id_of_another_query_refused(broker: Embedded) -> None:
+    """The micro-batches of the other query have the same ids, so one of them would be skipped."""
+    options, name, owner = world.options(broker), world.topic(broker), world.transactional_id()
+
+    def committed(query: str | None, number: int) -> int | None:
+        with SinkTransaction(options, owner, query=query) as transaction:
+            filled(options, transaction, name)
+            last = transaction.committed_batch()
+            transaction.commit(number)
+            return last
+
+    assert committed("first", 0) is None
+    with pytest.raises(SinkError, match=r"belongs to query first, .* query second .* needs its own"):
+        committed("second", 1)
+    assert committed("first", 1) == 0
+    assert committed(None, 2) == 1
+    assert committed("second", 3) == 2
+
+
 def test_micro_batch_without_rows_committed(broker: Embedded) -> None:
     name, owner = world.topic(broker), world.transactional_id()
     with SinkTransaction(world.options(broker), owner) as transaction:

@@ -32,9 +32,8 @@ class Child:
     def __init__(self, query: SinkQuery, log: Path, seed: str) -> None:
         self.query, self.path = query, log
         self.log = log.open("ab")
-        kind = "each" if query.each else "format"
         self.process = subprocess.Popen(
-            [sys.executable, str(CHILD), str(query.folder), kind, seed, json.dumps(query.options)],
+            [sys.executable, str(CHILD), str(query.folder), seed, json.dumps(query.options)],
             stdin=subprocess.PIPE,
             stdout=self.log,
             stderr=self.log,
@@ -63,22 +62,19 @@ class Child:
 @pytest.mark.timeout(3600)
 def test_kills_each_row_written_once(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     """Tasks die all the time. In the first round the driver is killed, in the second the broker, then one of them at
-    random. Rows arrive in the order of their values, and keep it. The tasks of the format write nothing, so it has
-    rounds in a soak only."""
+    random. Rows arrive in the order of their values, and keep it."""
     seed = os.environ.get("SEED", str(random.randrange(10**6)))
     print(f"seed {seed}")
-    play(tmp_path / "each", each=True, rounds=min(scaled(2), 30), seed=seed)
-    assert (tmp_path / "each" / "query" / "deaths").stat().st_size >= 1
-    if scaled(2) > 2:
-        play(tmp_path / "format", each=False, rounds=min(scaled(1), 10), seed=seed)
+    play(tmp_path, rounds=min(scaled(2), 30), seed=seed)
+    assert (tmp_path / "query" / "deaths").stat().st_size >= 1
 
 
-def play(folder: Path, *, each: bool, rounds: int, seed: str) -> None:
+def play(folder: Path, *, rounds: int, seed: str) -> None:
     chance = random.Random(seed)
     (folder / "broker").mkdir(parents=True)
     broker = RunningBroker(folder / "broker")
     options = {"kafka.bootstrap.servers": broker.address, "topic": "out", "kafka.batch.size": "500"}
-    query = SinkQuery(None, folder / "query", options, each)
+    query = SinkQuery(None, folder / "query", options)
     child: Child | None = None
     try:
         admin = AdminClient({"bootstrap.servers": broker.address})

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from ottla.pipeline.sink import Grant, SinkError, SinkOptions
 from ottla.pipeline.sink.order import MOST_TARGETS, ROW_BITS, Computed, Digest, Places, check_computed
-from ottla.pipeline.sink.packed_rows import pack, unpack
-from ottla.pipeline.sink.rows import SENT
-from ottla.pipeline.sink.tasks import ORDER, PLACE, Slice, Work, packed_rows, placed_rows, slices
+from ottla.pipeline.sink.parts import Part, gathered, pack, split, unpack
+from ottla.pipeline.sink.rows import SENT, Targets
+from ottla.pipeline.sink.tasks import ORDER, PLACE, Work, packed_rows, placed_rows, slices
 
-TARGETS = (("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1))
+TARGETS = Targets({"a": 3, "b": 2})
 
 
 class Row(NamedTuple):
@@ -92,7 +92,7 @@ def written(frame: list[list[Row]], order_by: str | None, chance: random.Random)
         if order_by:
             keys = [("target", "ascending"), (f"{ORDER}0", "ascending"), *keys]
         mine = mine.append_column("target", targets).sort_by(keys)
-        some: list[Slice] = list(slices(doing, mine.to_batches(max_chunksize=chance.randint(1, 9))))
+        some: list[Part] = list(slices(doing, mine.to_batches(max_chunksize=chance.randint(1, 9))))
         assert [one.target for one in some] == sorted(one.target for one in some)
         for one in some:
             values = one.rows.column("value").to_pylist()
@@ -133,20 +133,24 @@ NUMBERED = st.lists(st.lists(st.tuples(st.integers(0, 3), CONTENT), max_size=9),
 @given(NUMBERED, st.integers(1, 2000))
 def test_packed_rows_are_the_rows_in_their_order(given_: list[list[tuple[int, Any]]], most_bytes: int) -> None:
     """Rows of each target come back as they were, wherever pieces end, and also where a batch is a slice."""
-    numbered: list[tuple[Any, pa.RecordBatch]] = []
+    given_ = [some for some in given_ if some]
+    whole: list[pa.RecordBatch] = []
     for some in given_:
         filled = [*some, (0, (1, b"unseen", None, None))]
         columns = [pa.array([row[at] for _, row in filled], SENT.field(at).type) for at in range(len(SENT))]
-        rows = pa.RecordBatch.from_arrays(columns, schema=SENT).slice(0, len(some))
-        numbered.append((np.array([target for target, _ in some], np.int32), rows))
+        whole.append(pa.RecordBatch.from_arrays(columns, schema=SENT).slice(0, len(some)))
+    targets = iter([np.array([target for target, _ in some], np.int32) for some in given_])
+    values: dict[int, list[bytes]] = {}
+    for rows in gathered(whole, most_bytes):
+        parts = list(split(rows, [next(targets) for _ in rows]))
+        assert [one.target for one in parts] == sorted({one.target for one in parts})
+        for one in parts:
+            values.setdefault(one.target, []).append(pack(one.rows))
     found: dict[int, list[Any]] = {}
-    for packed in pack(numbered, most_bytes):
-        assert [one.target for one in packed] == sorted({one.target for one in packed})
-        for one in packed:
-            rows = unpack(pa.array([one.data], pa.binary()), SENT)
-            rows.validate(full=True)
-            assert rows.num_rows == one.rows > 0
-            found.setdefault(one.target, []).extend(rows.to_pylist())
+    for target, some in values.items():
+        unpacked = unpack(pa.array(some, pa.binary()), SENT)
+        unpacked.validate(full=True)
+        found[target] = unpacked.to_pylist()
     wanted: dict[int, list[Any]] = {}
     for target, row in itertools.chain.from_iterable(given_):
         wanted.setdefault(target, []).append(dict(zip(SENT.names, row, strict=True)))
@@ -156,8 +160,7 @@ def test_packed_rows_are_the_rows_in_their_order(given_: list[list[tuple[int, An
 def test_small_rows_are_gathered_and_large_ones_are_not() -> None:
     def sizes(value_bytes: int) -> list[int]:
         rows = pa.RecordBatch.from_pylist([{"value": b"x" * value_bytes}] * 10)
-        some = [(np.array([0, 1] * 5, np.int32), rows)] * 20
-        return [sum(one.rows for one in packed) for packed in pack(some, 1000)]
+        return [sum(one.num_rows for one in some) for some in gathered([rows, rows[:0]] * 20, 1000)]
 
     assert sizes(10) == [70, 70, 60]  # a batch has 140 bytes
     assert sizes(5000) == [10] * 20

@@ -44,8 +44,8 @@ ABOUT = """\
              upgrade, compact, export, import: MB of log per second and core, local[1], read (import: written), of
              records uncompressed in v1 (upgrade), with keys so that about 40% are kept (compact), to and from Parquet.
              sink, stream: thousands of rows per second from files to a topic, local[2], in micro-batches timed by
-             Spark, by write_exactly_once in foreachBatch and by the streaming sink, compared with the connector's
-             sink, which writes at least once"""
+             Spark, by write_exactly_once in foreachBatch and by the streaming sink, which writes at least once,
+             compared with the connector's sink, which does, too"""
 
 
 class Sizes(NamedTuple):
@@ -298,12 +298,9 @@ def rate(stock: Stock, sink: str, size: str) -> float:
         rate(stock, sink, size)
         rate(stock, sink, size)
     broker, made = stock.place.broker, stock.new()
-    topic, staging = made.name, made.with_name(f"{made.name}-staging")
+    topic = made.name
     raw.make_topic(broker.address, topic, PARTITIONS)
-    staging.mkdir()
     options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
-    if sink == STREAM:
-        options["stagingLocation"] = str(staging)
     count = stock.sizes.rows[size] // FILES * FILES
     command = {"sink": sink, "rows": str(stock.get("rows", size)), "options": options, "count": count}
     return count / stock.place.worker(CORES[0]).run("sink", **command) / 1000

@@ -1,4 +1,4 @@
-"""A process with a query whose tasks die: `sink_child.py FOLDER EACH SEED OPTIONS`, until it is killed.
+"""A process with a query whose tasks die: `sink_child.py FOLDER SEED OPTIONS`, until it is killed.
 
 Every other attempt of a task raises or kills its own process, anywhere among its rows, or after the last one, when all
 are sent but the result is not reported; Spark tries each four times. The process ends when its stdin is closed.
@@ -25,7 +25,7 @@ from ottla.pipeline import session
 from ottla.pipeline.sink import exactly_once
 from ottla_testing.pipeline.sink_queries import SinkQuery
 
-SEED = sys.argv[3]
+SEED = sys.argv[2]
 DEATHS = f"{sys.argv[1]}/deaths"
 PIECE = 20  # rows per record batch
 MOST = 200
@@ -34,6 +34,7 @@ MOST = 200
 def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """The sending task of the sink, which may die."""
     from ottla.pipeline.sink import tasks
+    from ottla.pipeline.sink.parts import Part
 
     slices = tasks.slices
     context = TaskContext.get()
@@ -57,7 +58,7 @@ def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
                 if left is not None and seen >= left:
                     die()
                 seen += PIECE
-                yield tasks.Slice(target, rows.slice(start, PIECE))
+                yield Part(target, rows.slice(start, PIECE))
 
     with patch.object(tasks, "slices", counted):
         yield from tasks.send_task(work, batches)
@@ -75,7 +76,7 @@ def main() -> None:
     conf = {"spark.sql.streaming.pollingDelay": "20ms"}
     spark = session("local[2,4]", **conf)
     exactly_once.send_task = mortal
-    query = SinkQuery(spark, Path(sys.argv[1]), json.loads(sys.argv[4]), each=sys.argv[2] == "each")
+    query = SinkQuery(spark, Path(sys.argv[1]), json.loads(sys.argv[3]))
     while True:
         try:
             query.start().awaitTermination()

@@ -59,6 +59,7 @@ def rows_of_packing(batches: Iterator[pa.RecordBatch], act: Callable[[int], None
 def run_task(name: str, work: Any, batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Iterator[Any]:
     """Runs a task that gets its rows in small record batches; calls `act` as `rows_of_packing`."""
     from ottla.pipeline.sink import tasks
+    from ottla.pipeline.sink.parts import Part
 
     if name == "pack_task":
         yield from TASKS[name](work, rows_of_packing(batches, act))
@@ -71,7 +72,7 @@ def run_task(name: str, work: Any, batches: Iterator[pa.RecordBatch], act: Calla
             for start in range(0, rows.num_rows, PIECE):
                 act(seen)
                 seen += PIECE
-                yield tasks.Slice(target, rows.slice(start, PIECE))
+                yield Part(target, rows.slice(start, PIECE))
 
     with patch.object(tasks, "slices", of_sending):
         yield from TASKS[name](work, batches)
