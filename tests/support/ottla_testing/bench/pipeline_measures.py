@@ -26,6 +26,7 @@ WIRE, CONNECTOR, TUNED, CONSUMER = "wire", "connector", "tuned", "consumer"
 PEERS = (OTTLA, WIRE, CONNECTOR, TUNED, CONSUMER)
 NAMES = ("pipeline",)
 PARTITIONS = 2  # one task of the connector per core
+KEY_BYTES = len(b"c-000000")
 CODECS = {"": "none", " lz4": "lz4"}
 SIZES = {"100 B": 100, "1 KiB": 1024}
 LABELS = {
@@ -33,6 +34,7 @@ LABELS = {
 }
 CORES = ("local[2]", "local[1]")
 JOBS = ("census", "audit")
+USES = ("bytes", "parquet")  # of the rows; else all columns are read and dropped
 CLIENT_SECONDS, WORKER_SECONDS = 120.0, 300.0
 # As Spark's guide recommends for the connector: its consumer polls 500 records at a time by default, and discards what
 # it has prefetched each time.
@@ -42,8 +44,10 @@ ABOUT = """\
 pipeline     all records of a topic of two partitions, all columns, to Spark's noop sink, local[2]: thousands of
              records per second by Ottla's source of files (ottla), its source of brokers (wire), Spark's Kafka
              connector with its defaults (connector) and with larger polls (tuned), or, without it, confluent-kafka in
-             tasks (consumer); values of JSON that lz4 makes four times smaller. census, audit: MB of log per second
-             and core, local[1]. cores: the speed-up with two cores"""
+             tasks (consumer); values of JSON that lz4 makes four times smaller. bytes: the same for the sum of the
+             sizes of keys and values, which Ottla's sources have as columns; parquet: the same for all columns
+             to Parquet files by Spark. census, audit: MB of log per second and core, local[1]. cores: the
+             speed-up with two cores"""
 
 
 class Sizes(NamedTuple):
@@ -59,11 +63,15 @@ QUICK = Sizes(rounds=1, records={"100 B": 400_000, "1 KiB": 100_000}, cores=Fals
 
 MEASURES = (
     *(Measure(f"pipeline {label}", "k/s") for label in LABELS),
+    *(Measure(f"pipeline {use} {label}", "k/s") for use in USES for label in SIZES),
     *(Measure(f"pipeline {job} {label}", "MB/s") for job in JOBS for label in SIZES),
     *(Measure(f"pipeline cores {label}", "x") for label in SIZES),
     *(Measure(f"pipeline cores {job} {label}", "x") for job in JOBS for label in SIZES),
 )
-AIMS = tuple(Aim(f"pipeline {label}", CONNECTOR, 3, True) for label in LABELS)
+AIMS = tuple(
+    Aim(f"pipeline {name}", CONNECTOR, 3 if "100 B" in name else 2, True)
+    for name in (*LABELS, *(f"{use} {label}" for use in USES for label in SIZES))
+)
 
 Figures = dict[str, dict[str, float]]
 Take = Callable[[], Figures]
@@ -132,7 +140,7 @@ class Place:
         self._broker: peers.Peer | None = None
         self._workers: dict[str, Worker] = {}
         self._topics: dict[str, str] = {}
-        self._warm: set[tuple[str, str, str]] = set()
+        self._warm: set[tuple[str, ...]] = set()
         self._jars: str | None = None
         self.missing = ""  # the reason if there is no connector
 
@@ -208,19 +216,26 @@ class Place:
             CONSUMER: {"source": CONSUMER, "options": {**wire, "partitions": PARTITIONS}},
         }[who]
 
-    def seconds(self, master: str, who: str, label: str) -> float:
+    def seconds(self, master: str, who: str, label: str, use: str = "read") -> float:
         """Reads once; the first read of its kind is preceded by one that is checked and warms up the JVM."""
         command = self.source(who, label)
         worker = self.worker(master)
+        count, size = self.count(label), LABELS[label][0]
         if (master, who, label) not in self._warm:
             found = worker.run("check", **command)
-            count, size = self.count(label), LABELS[label][0]
             each = count // PARTITIONS
             if found != [count, PARTITIONS * each * (each - 1) // 2, count * size]:
                 raise BenchError(f"{who} has the count and sums {found} for {count} records")
-            worker.run("read", **command)
             self._warm.add((master, who, label))
-        return worker.run("read", **command)
+        if use == "bytes":
+            sizes = ("keySize", "valueSize") if who in (OTTLA, WIRE) else ("length(key)", "length(value)")
+            if who in (OTTLA, WIRE):
+                command["options"]["columns"] = ",".join(sizes)
+            command |= {"sum": f"sum({sizes[0]}) + sum({sizes[1]})", "wanted": count * (size + KEY_BYTES)}
+        if (master, who, label, use) not in self._warm:
+            worker.run(use, **command)
+            self._warm.add((master, who, label, use))
+        return worker.run(use, **command)
 
     def job_seconds(self, master: str, job: str, label: str) -> float:
         """Runs a job over a topic's folders; the first run of its kind is preceded by a warm-up."""
@@ -276,15 +291,22 @@ def takes(names: Sequence[str], place: Place) -> list[tuple[str, str, Take]]:
         for label in LABELS
         for who in (OTTLA, WIRE, *others)
     ]
+    found += [
+        (f"pipeline {use} {label}", who, partial(read, place, who, label, use))
+        for use in USES
+        for label in SIZES
+        for who in (OTTLA, WIRE, *others)
+    ]
     if place.sizes.cores:
         found += [(f"pipeline cores {label}", OTTLA, partial(read_by_cores, place, label)) for label in SIZES]
         found += [(f"pipeline {job}", OTTLA, partial(run_job, place, job, label)) for job in JOBS for label in SIZES]
     return found
 
 
-def read(place: Place, who: str, label: str) -> Figures:
+def read(place: Place, who: str, label: str, use: str = "read") -> Figures:
     """Returns thousands of records per second of one read."""
-    return {f"pipeline {label}": {who: place.count(label) / place.seconds(CORES[0], who, label) / 1000}}
+    name = f"pipeline {label}" if use == "read" else f"pipeline {use} {label}"
+    return {name: {who: place.count(label) / place.seconds(CORES[0], who, label, use) / 1000}}
 
 
 def read_by_cores(place: Place, label: str) -> Figures:

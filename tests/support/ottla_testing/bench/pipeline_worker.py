@@ -1,11 +1,18 @@
 """A process with one Spark session, for pipeline_measures.py: reads commands and writes results as lines of JSON.
+
     python -m ottla_testing.bench.pipeline_worker MASTER JAR,...
-`{"do": "check", "source": ..., "options": {...}}`: the number of records of a source, the sum of their offsets and the
-sum of their values' sizes. `{"do": "read", ...}`: the seconds until all rows with all columns are in Spark's noop sink.
-`{"do": "job", "name": ..., "given": [...], "more": {...}}`: the seconds of a job; in `more`, "settings" are the fields
-of its settings. `{"do": "sink", "sink": ..., "rows": FOLDER, "options": {...}}`: the seconds of the micro-batches of a
-stream from files to a topic, by `write_exactly_once` in foreachBatch or by a sink of this name. The source "consumer"
-is librdkafka in tasks, one per partition. Ends with its stdin.
+
+* `{"do": "check", "source": ..., "options": {...}}`: the number of records of a source, the sum of their offsets and
+  the sum of their values' sizes. The source "consumer" is librdkafka in tasks, one per partition.
+* `{"do": "read", ...}`: the seconds until all rows with all columns are in Spark's noop sink.
+* `{"do": "bytes", "sum": ..., "wanted": ..., ...}`: the seconds of a sum, which must have the wanted value.
+* `{"do": "parquet", ...}`: the seconds until all rows with all columns are in Parquet files.
+* `{"do": "job", "name": ..., "given": [...], "more": {...}}`: the seconds of a job; in `more`, "settings" are the
+  fields of its settings.
+* `{"do": "sink", "sink": ..., "rows": FOLDER, "options": {...}}`: the seconds of the micro-batches of a stream from
+  files to a topic, by `write_exactly_once` in foreachBatch or by a sink of this name.
+
+Ends with its stdin.
 """
 
 from __future__ import annotations
@@ -115,6 +122,14 @@ def result_of(spark: SparkSession, command: dict[str, Any]) -> Any:
     started = time.perf_counter()
     if what == "read":
         frame(spark, command).write.format("noop").mode("overwrite").save()
+    elif what == "bytes":
+        ((found,),) = frame(spark, command).selectExpr(command["sum"]).collect()
+        if found != command["wanted"]:
+            raise RuntimeError(f"{found} bytes instead of {command['wanted']}")
+    elif what == "parquet":
+        with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
+            frame(spark, command).write.parquet(f"{folder}/rows")
+            return time.perf_counter() - started
     elif what == "sink":
         return written(spark, command)
     else:
