@@ -9,6 +9,7 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -35,6 +36,7 @@ LABELS = {
 CORES = ("local[2]", "local[1]")
 JOBS = ("census", "audit")
 USES = ("bytes", "parquet")  # of the rows; else all columns are read and dropped
+EXPORTED = "exported"
 CLIENT_SECONDS, WORKER_SECONDS = 120.0, 300.0
 # As Spark's guide recommends for the connector: its consumer polls 500 records at a time by default, and discards what
 # it has prefetched each time.
@@ -46,7 +48,8 @@ pipeline     all records of a topic of two partitions, all columns, to Spark's n
              connector with its defaults (connector) and with larger polls (tuned), or, without it, confluent-kafka in
              tasks (consumer); values of JSON that lz4 makes four times smaller. bytes: the same for the sum of the
              sizes of keys and values, which Ottla's sources have as columns; parquet: the same for all columns
-             to Parquet files by Spark. census, audit: MB of log per second and core, local[1]. cores: the
+             to Parquet files by Spark; exported: by `ottla pipeline export`, from files and from brokers, compared
+             with the connector and Spark. census, audit: MB of log per second and core, local[1]. cores: the
              speed-up with two cores"""
 
 
@@ -63,14 +66,14 @@ QUICK = Sizes(rounds=1, records={"100 B": 400_000, "1 KiB": 100_000}, cores=Fals
 
 MEASURES = (
     *(Measure(f"pipeline {label}", "k/s") for label in LABELS),
-    *(Measure(f"pipeline {use} {label}", "k/s") for use in USES for label in SIZES),
+    *(Measure(f"pipeline {use} {label}", "k/s") for use in (*USES, EXPORTED) for label in SIZES),
     *(Measure(f"pipeline {job} {label}", "MB/s") for job in JOBS for label in SIZES),
     *(Measure(f"pipeline cores {label}", "x") for label in SIZES),
     *(Measure(f"pipeline cores {job} {label}", "x") for job in JOBS for label in SIZES),
 )
 AIMS = tuple(
     Aim(f"pipeline {name}", CONNECTOR, 3 if "100 B" in name else 2, True)
-    for name in (*LABELS, *(f"{use} {label}" for use in USES for label in SIZES))
+    for name in (*LABELS, *(f"{use} {label}" for use in (*USES, EXPORTED) for label in SIZES))
 )
 
 Figures = dict[str, dict[str, float]]
@@ -237,6 +240,21 @@ class Place:
             self._warm.add((master, who, label, use))
         return worker.run(use, **command)
 
+    def export_seconds(self, who: str, label: str) -> float:
+        """Exports a topic to a new folder, compressed as by Spark; the first export of its kind is preceded by a
+        warm-up."""
+        topic = self.topic(label)
+        source = str(self.data) if who == OTTLA else {"bootstrap.servers": self.broker.bootstrap}
+        more = {"settings": {"topics": [topic], "codec": "snappy"}}
+        runs = 1 if (EXPORTED, who, label) in self._warm else 2
+        self._warm.add((EXPORTED, who, label))
+        found = 0.0
+        for _ in range(runs):
+            with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
+                given = [source, f"{folder}/rows"]
+                found = self.worker(CORES[0]).run("job", name="export", given=given, more=more)
+        return found
+
     def job_seconds(self, master: str, job: str, label: str) -> float:
         """Runs a job over a topic's folders; the first run of its kind is preceded by a warm-up."""
         paths = [str(folder) for folder in sorted(self.data.glob(f"{self.topic(label)}-*"))]
@@ -297,6 +315,11 @@ def takes(names: Sequence[str], place: Place) -> list[tuple[str, str, Take]]:
         for label in SIZES
         for who in (OTTLA, WIRE, *others)
     ]
+    found += [
+        (f"pipeline {EXPORTED} {label}", who, partial(export, place, who, label))
+        for label in SIZES
+        for who in (OTTLA, WIRE)
+    ]
     if place.sizes.cores:
         found += [(f"pipeline cores {label}", OTTLA, partial(read_by_cores, place, label)) for label in SIZES]
         found += [(f"pipeline {job}", OTTLA, partial(run_job, place, job, label)) for job in JOBS for label in SIZES]
@@ -306,7 +329,16 @@ def takes(names: Sequence[str], place: Place) -> list[tuple[str, str, Take]]:
 def read(place: Place, who: str, label: str, use: str = "read") -> Figures:
     """Returns thousands of records per second of one read."""
     name = f"pipeline {label}" if use == "read" else f"pipeline {use} {label}"
-    return {name: {who: place.count(label) / place.seconds(CORES[0], who, label, use) / 1000}}
+    rate = place.count(label) / place.seconds(CORES[0], who, label, use) / 1000
+    found: Figures = {name: {who: rate}}
+    if use == "parquet" and who in (CONNECTOR, TUNED):  # one figure, compared with both ways to write Parquet
+        found[f"pipeline {EXPORTED} {label}"] = {who: rate}
+    return found
+
+
+def export(place: Place, who: str, label: str) -> Figures:
+    """Returns thousands of records per second of one export."""
+    return {f"pipeline {EXPORTED} {label}": {who: place.count(label) / place.export_seconds(who, label) / 1000}}
 
 
 def read_by_cores(place: Place, label: str) -> Figures:
