@@ -26,19 +26,28 @@ class Part(NamedTuple):
 
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Joins record batches to lists of at most `most_bytes`, or of one batch; leaves out empty ones."""
+    """Joins record batches to lists of at most `most_bytes`, and cuts larger ones into about that; leaves out empty
+    ones."""
     some: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        if some and size + batch.nbytes > most_bytes:
-            yield some
-            some, size = [], 0
-        some.append(batch)
-        size += batch.nbytes
+        for piece in _cut(batch, most_bytes):
+            if some and size + piece.nbytes > most_bytes:
+                yield some
+                some, size = [], 0
+            some.append(piece)
+            size += piece.nbytes
     if some:
         yield some
+
+
+def _cut(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cuts a record batch into pieces of equal numbers of rows: as one value of a shuffle it would be several times in
+    the heap of a JVM."""
+    rows = batch.num_rows
+    each = rows if batch.nbytes <= most_bytes else max(1, rows * most_bytes // batch.nbytes)
+    for first in range(0, rows, max(1, each)):
+        yield batch.slice(first, each)
 
 
 def split(batches: Sequence[pa.RecordBatch], targets: Sequence[npt.NDArray[np.int32]]) -> Iterator[Part]:
