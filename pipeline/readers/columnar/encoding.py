@@ -26,7 +26,7 @@ from ....protocol.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, B
 from ....protocol.records.compression import Codec
 from ....protocol.records.errors import InvalidRecords, UnsupportedCodec
 from ....protocol.records.layout import CRC_AT, CRC_FROM, PREFIX_BYTES
-from .varints import Int64s, checked_difference, zigzag_widths, zigzags
+from .varints import Int64s, checked_difference, varint_bytes, zigzag_widths
 
 __all__ = ["BATCH_BYTES", "HEAD", "EncodeOptions", "encode", "payloads", "singles"]
 
@@ -191,13 +191,13 @@ def _headers(column: Any, none: Int64s) -> tuple[pa.Array | None, Int64s]:
     total = int((np.maximum(value_sizes, 0) + key_sizes + _HEADER_OVERHEAD_BYTES).sum())
     if total > INT32_MAX - 10 * counts.size:
         raise InvalidRecords(f"headers of {total} bytes")
-    written = _joined(_varint_array(key_sizes[:, None]), keys, _varint_array(value_sizes[:, None]), values)
+    written = _joined(_varints(key_sizes), keys, _varints(value_sizes), values)
     _, bounds, data = written.buffers()
     # The headers of one record are adjacent: an array over their bytes with the records' bounds joins them.
     places = np.concatenate(([0], np.cumsum(counts)))
     of_records = np.frombuffer(bounds, np.int32)[: len(written) + 1][places]
     joined = pa.Array.from_buffers(pa.binary(), counts.size, [None, pa.py_buffer(of_records), data])
-    return _binary(_joined(_varint_array(counts[:, None]), joined))
+    return _binary(_joined(_varints(counts), joined))
 
 
 # --- splitting
@@ -295,21 +295,27 @@ def _record_parts(part: _Table, bounds: Sequence[int]) -> tuple[list[Any], Int64
     # Length, attributes (0, whose varint is 0), two deltas, the key's length.
     head = np.zeros((offset_deltas.size, 5), np.int64)
     head[:, 2], head[:, 3], head[:, 4] = timestamp_deltas, offset_deltas, part.key_sizes
-    widths = zigzag_widths(head.ravel())[1].reshape(head.shape)[:, 1:].sum(axis=1)
-    widths += zigzag_widths(part.value_sizes)[1] + np.maximum(part.key_sizes, 0) + np.maximum(part.value_sizes, 0)
-    head[:, 0] = widths + part.header_sizes
+    codes, widths = zigzag_widths(head)
+    value_codes, value_widths = zigzag_widths(part.value_sizes[:, None])
+    lengths = widths[:, 1:].sum(axis=1) + value_widths[:, 0] + part.header_sizes
+    lengths += np.maximum(part.key_sizes, 0) + np.maximum(part.value_sizes, 0)
+    codes[:, 0], widths[:, 0] = zigzag_widths(lengths)
     headers = pa.scalar(b"\x00", pa.binary()) if part.headers is None else part.headers
-    values = _varint_array(part.value_sizes[:, None])
-    sizes = head[:, 0] + zigzag_widths(head[:, 0])[1]
-    return [_varint_array(head), part.keys, values, part.values, headers], sizes
+    values = _varint_array(value_codes, value_widths)
+    return [_varint_array(codes, widths), part.keys, values, part.values, headers], lengths + widths[:, 0]
 
 
-def _varint_array(values: Int64s) -> pa.Array:
-    """Returns a binary array with one element per row of `values`: its values as varints."""
-    data, widths = zigzags(values.ravel())
-    bounds = np.zeros(values.shape[0] + 1, np.int32)
-    np.cumsum(widths.reshape(values.shape).sum(axis=1), out=bounds[1:])
-    return pa.Array.from_buffers(pa.binary(), values.shape[0], [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+def _varints(values: Int64s) -> pa.Array:
+    """Returns a binary array of these values as varints."""
+    return _varint_array(*zigzag_widths(values[:, None]))
+
+
+def _varint_array(codes: npt.NDArray[np.uint64], widths: Int64s) -> pa.Array:
+    """Returns a binary array with one element per row: its zigzag forms as varints, of these sizes."""
+    bounds = np.zeros(codes.shape[0] + 1, np.int32)
+    np.cumsum(widths.sum(axis=1), out=bounds[1:])
+    data = varint_bytes(codes, widths)
+    return pa.Array.from_buffers(pa.binary(), codes.shape[0], [None, pa.py_buffer(bounds), pa.py_buffer(data)])
 
 
 def _joined(*parts: Any) -> pa.Array:

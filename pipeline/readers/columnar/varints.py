@@ -180,27 +180,35 @@ def after_varints(data: Bytes, positions: Int64s) -> Int64s:
 
 def zigzag_widths(values: Int64s) -> tuple[npt.NDArray[np.uint64], Int64s]:
     """Returns the zigzag form of each value and its size as a varint."""
-    codes = ((values << 1) ^ (values >> 63)).astype(np.uint64)
-    widths = np.ones(codes.size, np.int64)
-    rest = codes >> np.uint64(7)
-    while rest.any():
-        widths += rest > 0
-        rest >>= np.uint64(7)
+    codes = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    widths = np.ones(codes.shape, np.int64)
+    most, least = int(codes.max(initial=0)), 128
+    while most >= least:
+        widths += codes >= np.uint64(least)
+        least <<= 7
     return codes, widths
 
 
 def zigzags(values: Int64s) -> tuple[Bytes, Int64s]:
     """Returns all values as concatenated varints, and the size of each."""
     codes, widths = zigzag_widths(values)
+    return varint_bytes(codes, widths), widths
+
+
+def varint_bytes(codes: npt.NDArray[np.uint64], widths: Int64s) -> Bytes:
+    """Returns all zigzag forms as concatenated varints; `widths` are their sizes."""
+    codes, widths = codes.ravel(), widths.ravel()
     ends = np.cumsum(widths)
     begins = ends - widths
     out = np.empty(int(ends[-1]) if ends.size else 0, np.uint8)
-    for index in range(int(widths.max()) if widths.size else 0):
+    low = codes.astype(np.uint8)  # the last seven bits, and one that is replaced
+    out[begins] = np.where(widths > 1, low | np.uint8(128), low)
+    for index in range(1, int(widths.max(initial=0))):
         reached = np.flatnonzero(widths > index)
         byte = (codes[reached] >> np.uint64(7 * index) & np.uint64(127)).astype(np.uint8)
         byte[widths[reached] - 1 > index] |= 128
         out[begins[reached] + index] = byte
-    return out, widths
+    return out
 
 
 def checked_sum(left: Int64s, right: Int64s, name: str) -> Int64s:
