@@ -37,6 +37,7 @@ CORES = ("local[2]", "local[1]")
 JOBS = ("census", "audit")
 USES = ("bytes", "parquet")  # of the rows; else all columns are read and dropped
 EXPORTED = "exported"
+LAYERS = ("decoded", "one core")
 CLIENT_SECONDS, WORKER_SECONDS = 120.0, 300.0
 # As Spark's guide recommends for the connector: its consumer polls 500 records at a time by default, and discards what
 # it has prefetched each time.
@@ -49,8 +50,9 @@ pipeline     all records of a topic of two partitions, all columns, to Spark's n
              tasks (consumer); values of JSON that lz4 makes four times smaller. bytes: the same for the sum of the
              sizes of keys and values, which Ottla's sources have as columns; parquet: the same for all columns
              to Parquet files by Spark; exported: by `ottla pipeline export`, from files and from brokers, compared
-             with the connector and Spark. census, audit: MB of log per second and core, local[1]. cores: the
-             speed-up with two cores"""
+             with the connector and Spark. decoded: by Ottla's source of files in one process, to Arrow's record
+             batches, without Spark; one core: all columns through Spark, local[1]: the rest of its time is Spark's.
+             census, audit: MB of log per second and core, local[1]. cores: the speed-up with two cores"""
 
 
 class Sizes(NamedTuple):
@@ -68,6 +70,7 @@ MEASURES = (
     *(Measure(f"pipeline {label}", "k/s") for label in LABELS),
     *(Measure(f"pipeline {use} {label}", "k/s") for use in (*USES, EXPORTED) for label in SIZES),
     *(Measure(f"pipeline {job} {label}", "MB/s") for job in JOBS for label in SIZES),
+    *(Measure(f"pipeline {layer} {label}", "k/s") for layer in LAYERS for label in SIZES),
     *(Measure(f"pipeline cores {label}", "x") for label in SIZES),
     *(Measure(f"pipeline cores {job} {label}", "x") for job in JOBS for label in SIZES),
 )
@@ -342,9 +345,12 @@ def export(place: Place, who: str, label: str) -> Figures:
 
 
 def read_by_cores(place: Place, label: str) -> Figures:
-    """Reads with one core and with two, alternating."""
+    """Reads with one core and with two, alternating, and without Spark."""
     two, one = (place.seconds(master, OTTLA, label) for master in CORES)
-    return {f"pipeline cores {label}": {OTTLA: one / two}}
+    alone = place.worker(CORES[1]).run("decode", **place.source(OTTLA, label))
+    rates = {layer: place.count(label) / seconds / 1000 for layer, seconds in zip(LAYERS, (alone, one), strict=True)}
+    found: Figures = {f"pipeline {layer} {label}": {OTTLA: rate} for layer, rate in rates.items()}
+    return found | {f"pipeline cores {label}": {OTTLA: one / two}}
 
 
 def run_job(place: Place, job: str, label: str) -> Figures:

@@ -6,6 +6,7 @@
   the sum of their values' sizes. The source "consumer" is librdkafka in tasks, one per partition.
 * `{"do": "read", ...}`: the seconds until all rows with all columns are in Spark's noop sink.
 * `{"do": "bytes", "sum": ..., "wanted": ..., ...}`: the seconds of a sum, which must have the wanted value.
+* `{"do": "decode", ...}`: the seconds until all rows of `ottla_log` are decoded in this process.
 * `{"do": "parquet", ...}`: the seconds until all rows with all columns are in Parquet files.
 * `{"do": "job", "name": ..., "given": [...], "more": {...}}`: the seconds of a job; in `more`, "settings" are the
   fields of its settings.
@@ -23,13 +24,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.pipeline import session
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 CONSUMER = "consumer"
 FOREACH = "foreachBatch"
@@ -126,6 +128,14 @@ def result_of(spark: SparkSession, command: dict[str, Any]) -> Any:
         ((found,),) = frame(spark, command).selectExpr(command["sum"]).collect()
         if found != command["wanted"]:
             raise RuntimeError(f"{found} bytes instead of {command['wanted']}")
+    elif what == "decode":
+        from ottla.pipeline.sources.log import LogSource
+
+        source = LogSource(command["options"])
+        reader = source.reader(cast("StructType", source.schema()))
+        for piece in reader.partitions():
+            for _ in reader.read(piece):
+                pass
     elif what == "parquet":
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
             frame(spark, command).write.parquet(f"{folder}/rows")
