@@ -35,11 +35,10 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     `master` defaults to that of `spark-submit`, else to `local[*]`. `conf` are settings of Spark, as in
     `session(**{"spark.driver.memory": "4g"})`. They override the settings for a local master: loopback addresses, no
     web interface, a progress bar if stderr is a terminal, only errors in the log, and Unix sockets between the JVM and
-    its Python processes (Spark 4.1 and later). With every master, filter
-    pushdown is enabled (the option `pushdown` decides whether a source applies it), and tasks run in this process's
-    Python unless PYSPARK_PYTHON or `spark.pyspark.python` names another: on a cluster, that path must exist on every
-    worker and have Ottla installed. The heap is Spark's default, 1 GiB. Raises SetupError if there is no Java, and for
-    settings of Spark Connect.
+    its Python processes (Spark 4.1 and later). With every master, filter pushdown is enabled (the option `pushdown`
+    decides whether a source applies it), and tasks run in this process's Python unless PYSPARK_PYTHON or
+    `spark.pyspark.python` names another: on a cluster, that path must exist on every worker and have Ottla installed.
+    The heap is Spark's default, 1 GiB. Raises SetupError if there is no Java, and for settings of Spark Connect.
     """
     given = settings(master, conf, os.environ, terminal=sys.stderr is not None and sys.stderr.isatty())
     cluster.check_classic(given, os.environ)

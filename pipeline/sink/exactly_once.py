@@ -297,7 +297,7 @@ def _target(work: Work) -> Column:
 def _hint(rows: DataFrame, work: Work) -> Column:
     """Returns a number that orders rows by target and then by the first column of orderBy, as far as 63 bits hold it.
     Spark compares the first sort column in place, but copies the bytes of others for every comparison."""
-    (by, *_) = work.order
+    by = work.order[0]
     kind = dict(rows.dtypes)[by]
     if kind in ("tinyint", "smallint", "int", "bigint", "timestamp"):
         number = F.unix_millis(by) if kind == "timestamp" else F.col(by).cast("bigint")

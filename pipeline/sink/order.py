@@ -1,8 +1,9 @@
 """The order in which rows are written: by the partitions of the DataFrame, and by row within each.
 
 Owns the place of a row, one number for its target partition and its rank there, and the comparison of repeated
-computations of a partition of the DataFrame. A shuffle delivers rows in any order, so a row gets its place before the
-shuffle and rows are sorted by it afterwards: every attempt of a task sorts the same rows by the same places.
+computations of a partition of the DataFrame. A shuffle delivers rows in any order, so a row, or the first of those that
+are packed together, gets its place before the shuffle, and afterwards these are sorted by it: every attempt of a task
+sorts the same rows by the same places.
 
 Places are equal only if the rows are. Spark computes a partition of the DataFrame again when an executor is lost with
 its shuffle files; if the user's query has a shuffle, the rows may then have another order. So every computation reports

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 8 << 20
-"""The size of the rows that a task packs at a time."""
+"""A value of the shuffle is in the heap of a JVM several times; on the other hand, many targets share these bytes."""
 
 ORDER, PLACE, ROWS = "order", "place", "rows"
 RESULT = pa.schema(
@@ -57,7 +57,8 @@ RESULT = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The parameters of the tasks. `write` identifies this job in the reports to `computations`."""
+    """The parameters of the tasks. A row without a timestamp gets `now_ms`. `write` identifies this job in the reports
+    to `computations`. `chunk_bytes` of rows are packed at a time."""
 
     options: SinkOptions
     grant: Grant
