@@ -25,6 +25,7 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set if spark-submit started the JVM, which
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+DAEMON = "spark.python.daemon.module"
 _starting = threading.Lock()
 _registered: WeakSet[SparkSession] = WeakSet()
 
@@ -35,10 +36,11 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     `master` defaults to that of `spark-submit`, else to `local[*]`. `conf` are settings of Spark, as in
     `session(**{"spark.driver.memory": "4g"})`. They override the settings for a local master: loopback addresses, no
     web interface, a progress bar if stderr is a terminal, only errors in the log, and Unix sockets between the JVM and
-    its Python processes (Spark 4.1 and later). With every master, filter pushdown is enabled (the option `pushdown`
-    decides whether a source applies it), and tasks run in this process's Python unless PYSPARK_PYTHON or
-    `spark.pyspark.python` names another: on a cluster, that path must exist on every worker and have Ottla installed.
-    The heap is Spark's default, 1 GiB. Raises SetupError if there is no Java, and for settings of Spark Connect.
+    its Python processes (Spark 4.1 and later), which `worker_daemon` starts. With every master, filter pushdown is
+    enabled (the option `pushdown` decides whether a source applies it), and tasks run in this process's Python unless
+    PYSPARK_PYTHON or `spark.pyspark.python` names another: on a cluster, that path must exist on every worker and have
+    Ottla installed. The heap is Spark's default, 1 GiB. Raises SetupError if there is no Java, and for settings of
+    Spark Connect.
     """
     given = settings(master, conf, os.environ, terminal=sys.stderr is not None and sys.stderr.isatty())
     cluster.check_classic(given, os.environ)
@@ -90,7 +92,7 @@ def settings(
         ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.ui.enabled": "false"}
         if hasattr(socket, "AF_UNIX"):
             # Over TCP a short task waits 40 ms for the rows of its JVM: Nagle's algorithm and delayed acknowledgements.
-            ours[UNIX_SOCKETS] = "true"
+            ours |= {UNIX_SOCKETS: "true", DAEMON: f"{__package__}.worker_daemon"}
         places = [environ.get("SPARK_CONF_DIR"), environ.get("SPARK_HOME") and f"{environ['SPARK_HOME']}/conf"]
         if not any(place and Path(place, "log4j2.properties").exists() for place in places):
             options = chosen.pop("spark.driver.extraJavaOptions", "")

@@ -36,6 +36,7 @@ def test_local_session_uses_loopback(master: str) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "ottla.pipeline.worker_daemon",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     }
     assert LOGGING.exists()
