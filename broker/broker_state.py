@@ -343,7 +343,15 @@ class BrokerState:
                 self._partitions[name] = len(topic.partitions)
             for partition in topic.partitions if topic is not None else ():
                 self._load_coordinator(partition)
+        self.topics.on_created = self._topic_created
         self.topics.on_deleted = self._share_topic_deleted
+
+    def _topic_created(self, topic: Topic) -> None:
+        """Makes the coordinator whose log a new topic is: its modules take some 30 ms, in which its clients would wait.
+        Not in the request that creates the topic, since Kafka's clients look for the coordinator again after that.
+        """
+        if topic.name in _HELD_IN and is_internal(topic.name, self.config):
+            self.loop.call_soon(self._coordinator, topic.name)
 
     def _partitions_of(self, name: str) -> int:
         """Returns the partition count of a coordinator's log: that at the start, or the one it is created with."""

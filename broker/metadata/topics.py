@@ -178,6 +178,8 @@ class Topics:
         self._new_names: set[str] = set()  # names of topics being created
         self.created_at = metadata.end_offset
         """The end offset of the metadata log when a topic was last created, or at the start."""
+        self.on_created: Callable[[Topic], object] = lambda topic: None
+        """Called when a topic was created."""
         self.on_deleted: Callable[[Topic], object] = lambda topic: None
         """Called when a topic was deleted, before its partitions end."""
         self.changes = TopicChanges()
@@ -355,6 +357,7 @@ class Topics:
         self._by_name[name] = self._by_id[topic.id] = topic
         self.created_at = self._metadata.end_offset
         self._warn_of_format(topic)
+        self.on_created(topic)
         return topic
 
     def _open_new(self, topic: Topic, placed: Sequence[tuple[int, bytes]], now_ms: int) -> Steps[None]:
