@@ -21,7 +21,19 @@ import pyarrow.compute as _compute
 from ...protocol.murmur2 import murmur2 as murmur2_of_one
 from .errors import SinkError
 
-__all__ = ["COLUMNS", "SENT", "Target", "Targets", "assigned", "check_columns", "content", "partitions_of"]
+__all__ = [
+    "COLUMNS",
+    "SENT",
+    "Target",
+    "Targets",
+    "assigned",
+    "check_columns",
+    "content",
+    "is_bytes",
+    "is_headers",
+    "is_text",
+    "partitions_of",
+]
 
 # pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
@@ -29,7 +41,7 @@ pc: Any = _compute
 COLUMNS: tuple[str, ...] = ("key", "value", "headers", "topic", "partition", "timestamp")
 """The columns that are read; a query must have `value`, and `topic` unless the option names it."""
 
-HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+HEADERS: Any = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SENT = pa.schema(
     [
         pa.field("timestamp", pa.int64()),
@@ -52,29 +64,36 @@ _INT31 = 0x7FFFFFFF
 # -- columns
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
+    """Returns whether values of a type are bytes or text, also by a dictionary."""
     types = pa.types
-    return types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
+    if types.is_dictionary(kind):
+        return is_bytes(kind.value_type)  # type: ignore[attr-defined]
+    return is_text(kind) or types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Returns whether values of a type are text, also by a dictionary."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)  # type: ignore[attr-defined]
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _is_headers(kind: pa.DataType) -> bool:
+def is_headers(kind: pa.DataType) -> bool:
+    """Returns whether values of a type are lists of structs of a key and a value."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
     inner: Any = kind.value_type  # type: ignore[attr-defined]
     if not pa.types.is_struct(inner) or {field.name for field in inner} != {"key", "value"}:
         return False
-    return _is_text(inner.field("key").type) and _is_bytes(inner.field("value").type)
+    return is_text(inner.field("key").type) and is_bytes(inner.field("value").type)
 
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
-    "key": (_is_bytes, "string or binary"),
-    "value": (_is_bytes, "string or binary"),
-    "headers": (_is_headers, "array<struct<key: string, value: binary>>"),
-    "topic": (_is_text, "string"),
+    "key": (is_bytes, "string or binary"),
+    "value": (is_bytes, "string or binary"),
+    "headers": (is_headers, "array<struct<key: string, value: binary>>"),
+    "topic": (is_text, "string"),
     "partition": (lambda kind: pa.types.is_int32(kind) or pa.types.is_int16(kind) or pa.types.is_int8(kind), "int"),
     "timestamp": (lambda kind: pa.types.is_timestamp(kind) or pa.types.is_int64(kind), "timestamp, or ms as long"),
 }
@@ -109,12 +128,25 @@ def content(rows: pa.RecordBatch, timestamp_ms: int = _NO_TIMESTAMP) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, schema=SENT)
 
 
-def _bytes(column: pa.Array) -> pa.Array:
-    return column if column.type == pa.binary() else column.cast(pa.binary())
+def _plain(column: Any) -> Any:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _headers(column: pa.Array) -> pa.Array:
-    return column if column.type == HEADERS else column.cast(HEADERS)
+def _bytes(column: Any) -> Any:
+    return column if column.type == pa.binary() else _plain(column).cast(pa.binary())
+
+
+def _headers(column: Any) -> Any:
+    """Converts any lists of structs of a key and a value; a null becomes an empty list."""
+    if column.type == HEADERS:
+        return column
+    bounds = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False), out=bounds[1:])
+    flat = column.flatten()
+    children = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
+    columns = [_plain(children["key"]).cast(pa.string()), _bytes(children["value"])]
+    pieces = pa.StructArray.from_arrays(columns, fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(bounds), pieces, type=HEADERS)
 
 
 def _timestamps(column: pa.Array | None, count: int, otherwise_ms: int) -> pa.Array:

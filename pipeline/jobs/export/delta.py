@@ -139,19 +139,34 @@ _CODECS = {"lz4": "LZ4_RAW", "none": "UNCOMPRESSED"}
 FileSizes = dict[str, dict[tuple[Any, Any], list[int]]]
 
 
-def file_sizes(root: str, options: dict[str, str] | None = None) -> FileSizes:
-    """Returns the sizes of the files in the newest version of a table: by topic, and by partition and date. Raises
-    ExportError; MissingExtra without deltalake."""
+def actions(root: str, options: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Returns what the newest version of a table has of each file: `path`, `size_bytes`, values of partitions such as
+    `partition.topic`, and bounds such as `min.offset`. Raises ExportError, also if a file has other rows or columns
+    than the table; MissingExtra without deltalake."""
     with needed():
         import deltalake
         from deltalake.exceptions import DeltaError
-    found: FileSizes = {}
     try:
         table = deltalake.DeltaTable(root, storage_options=options)
-        actions: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    except (DeltaError, OSError) as error:
+        features = table.protocol().reader_features or ()
+        # Older releases of deltalake do not show the vectors: then the feature of the table decides.
+        vectors = getattr(table, "deletion_vectors", None) if "deletionVectors" in features else lambda: ()
+        has_vectors = vectors is None or any(some.num_rows for some in vectors())
+        found: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
         raise ExportError(f"the Delta table in {root} cannot be read: {_line(error)}") from error
-    for one in actions:
+    if "columnMapping" in features:
+        raise ExportError(f"the Delta table in {root} has columns under other names in its files (columnMapping)")
+    if has_vectors:
+        raise ExportError(f"the Delta table in {root} has deleted rows in deletion vectors: purge them first")
+    return found
+
+
+def file_sizes(root: str, options: dict[str, str] | None = None) -> FileSizes:
+    """Returns the sizes of the files in the newest version of a table: by topic, and by partition and date. Raises the
+    errors of `actions`."""
+    found: FileSizes = {}
+    for one in actions(root, options):
         day = (one["partition.partition"], one["partition.date"])
         found.setdefault(one["partition.topic"], {}).setdefault(day, []).append(one["size_bytes"])
     return found

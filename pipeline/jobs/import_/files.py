@@ -11,7 +11,8 @@ import hashlib
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +24,15 @@ from crc32c import crc32c
 from ....protocol.limits import INT32_MAX
 from ...backend import ReadError
 from ...objects.places import Place, is_url
+from ...sink.rows import is_bytes, is_headers, is_text
+from ..export.delta import actions
 
 # pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
 
 SUFFIX = ".parquet"
 DELTA_LOG = "_delta_log"
-COLUMNS = ("value", "key", "headers", "timestamp", "topic", "partition", "offset")
-_OTHER_ROWS = {"deletionVectors", "columnMapping"}
-"""Features of Delta tables with which the files' rows or columns are not those of the table."""
+_HIDDEN = ("_", ".")
 
 _HIVE = re.compile(r"(topic|partition)=(.+)")
 _CHECKED_BYTES = 8 << 20
@@ -45,7 +46,7 @@ DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 class ParquetFile(NamedTuple):
     """A file to import: its path, its path relative to the import folder, and the topic and partition in its folder
-    names. `place`: of an object, whose path is a URL; then its size is known."""
+    names. `place`: of an object, whose path is a URL. `size_bytes` is 0 if it is not known."""
 
     path: str
     name: str
@@ -83,47 +84,31 @@ def listed(folder: str | os.PathLike[str], store_conf: Mapping[str, str] | None 
 
     Names that begin with `_` or `.` are ignored, as in Spark. Raises ReadError without any file.
     """
-    if is_url(os.fspath(folder)):
-        return _listed_objects(os.fspath(folder), store_conf or {})
+    root = os.fspath(folder)
+    if is_url(root):
+        return _listed_objects(root.rstrip("/"), store_conf or {})
     if store_conf:
-        raise ReadError(f"settings of an object store do not apply to the folder {os.fspath(folder)}")
-    root = os.path.abspath(os.fspath(folder))
+        raise ReadError(f"settings of an object store do not apply to the folder {root}")
+    root = os.path.abspath(root)
     if os.path.isfile(root):
         return [of_path(root, os.path.dirname(root))]
     if not os.path.isdir(root):
         raise ReadError(f"there is no file or folder {root}")
-    found = _of_delta(root) if os.path.isdir(os.path.join(root, DELTA_LOG)) else sorted(_walked(root))
-    if not found:
-        raise ReadError(f"{root} has no Parquet file (with a name ending in {SUFFIX})")
-    return [of_path(path, root) for path in found]
+    return [of_path(path, root) for path in _chosen(root, _walked(root))]
 
 
 def _walked(root: str) -> Iterator[str]:
+    """Yields the names of all files below a folder, but those of hidden folders, relative to it."""
+
     def failed(error: OSError) -> None:
         raise ReadError(f"cannot read {error.filename}: {error.strerror}")
 
     for folder, folders, names in os.walk(root, onerror=failed, followlinks=True):
-        if DELTA_LOG in folders:
-            raise ReadError(f"{folder} is a Delta table: import it alone, since its files may have deleted rows")
-        if "metadata" in folders and any(name.endswith(".metadata.json") for name in _names(folder, "metadata")):
-            raise ReadError(f"{folder} is an Iceberg table: name its catalog, since its files may have deleted rows")
-        folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
-        yield from (
-            os.path.join(folder, name)
-            for name in sorted(names)
-            if name.endswith(SUFFIX) and not name.startswith(("_", "."))
-        )
-
-
-def _names(folder: str, inner: str) -> list[str]:
-    try:
-        return os.listdir(os.path.join(folder, inner))
-    except OSError:
-        return []
+        folders[:] = [name for name in folders if name == DELTA_LOG or not name.startswith(_HIDDEN)]
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in names)
 
 
 def _listed_objects(url: str, conf: Mapping[str, str]) -> list[ParquetFile]:
-    url = url.rstrip("/")
     try:
         if url.endswith(SUFFIX):
             place = Place.of(url.rpartition("/")[0], conf)
@@ -134,40 +119,32 @@ def _listed_objects(url: str, conf: Mapping[str, str]) -> list[ParquetFile]:
         sizes = {one.path: one.size_bytes for one in place.files().below(place.url)}
     except OSError as error:
         raise ReadError(f"cannot read {error.filename or url}: {error.strerror}") from None
-    names = [path[len(place.url) + 1 :].split("/") for path in sizes]
-    if any(name[0] == DELTA_LOG for name in names):
-        paths = _of_delta(place.url, place.options())
-    elif tables := [name for name in names if DELTA_LOG in name]:
-        folder = "/".join([place.url, *tables[0][: tables[0].index(DELTA_LOG)]])
-        raise ReadError(f"{folder} is a Delta table: import it alone, since its files may have deleted rows")
-    elif tables := [name for name in names if name[-1].endswith(".metadata.json") and name[-2:-1] == ["metadata"]]:
-        folder = "/".join([place.url, *tables[0][:-2]])
-        raise ReadError(f"{folder} is an Iceberg table: name its catalog, since its files may have deleted rows")
-    else:
-        parts = [name for name in names if not any(part.startswith(("_", ".")) for part in name)]
-        paths = sorted(f"{place.url}/{'/'.join(name)}" for name in parts if name[-1].endswith(SUFFIX))
-    if not paths:
-        raise ReadError(f"{url} has no Parquet object (with a name ending in {SUFFIX})")
+    paths = _chosen(place.url, (path[len(place.url) + 1 :] for path in sizes), place.options())
     return [of_path(path, place.url)._replace(place=place, size_bytes=sizes.get(path, 0)) for path in paths]
 
 
-def _of_delta(root: str, options: dict[str, str] | None = None) -> list[str]:
-    from ...extras import MissingExtra
-
-    try:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-    except ImportError:
-        raise MissingExtra(f"{root} is a Delta table: pip install 'ottla[delta]'") from None
-    try:
-        table = DeltaTable(root, storage_options=options)
-        features = set(table.protocol().reader_features or ()) & _OTHER_ROWS
-        names: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
-    except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
-        raise ReadError(f"{root} is not a readable Delta table: {_line(error)}") from error
-    if features:
-        raise ReadError(f"{root} is a Delta table with unsupported features: {', '.join(sorted(features))}")
-    return sorted(_path_of(root, name) for name in names)
+def _chosen(root: str, names: Iterable[str], options: dict[str, str] | None = None) -> list[str]:
+    """Returns the paths of the Parquet files among all names below a folder, or of the Delta table in it. Raises
+    ReadError without any, and for another table, whose files may have deleted rows."""
+    found, names = list[str](), list(names)
+    if any(name.startswith(f"{DELTA_LOG}/") for name in names):
+        found, names = [_path_of(root, one["path"]) for one in actions(root, options)], []
+    for name in names:
+        *folders, file = name.split("/")
+        above = list(takewhile(lambda folder: not folder.startswith(_HIDDEN), folders))
+        if folders[len(above) :][:1] == [DELTA_LOG]:
+            table = "a Delta table: import it alone"
+        elif above == folders and file.endswith(".metadata.json") and folders[-1:] == ["metadata"]:
+            above.pop()
+            table = "an Iceberg table: name its catalog"
+        else:
+            if above == folders and file.endswith(SUFFIX) and not file.startswith(_HIDDEN):
+                found.append(f"{root}/{name}")
+            continue
+        raise ReadError(f"{'/'.join((root, *above))} is {table}, since its files may have deleted rows")
+    if not found:
+        raise ReadError(f"{root} has no Parquet file (with a name ending in {SUFFIX})")
+    return sorted(found)
 
 
 def _path_of(root: str, name: str) -> str:
@@ -194,7 +171,8 @@ def of_path(path: str, root: str) -> ParquetFile:
     if partition is not None and not (partition.isascii() and partition.isdecimal() and int(partition) <= INT32_MAX):
         raise ReadError(f"{path}: partition={partition} is not a partition number")
     name = path.removeprefix(f"{root}/") if is_url(root) else os.path.relpath(path, root)
-    return ParquetFile(path, name, named.get("topic"), None if partition is None else int(partition))
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    return ParquetFile(path, name, named.get("topic"), None if partition is None else int(partition), None, size)
 
 
 # -- inspection of a file
@@ -203,11 +181,13 @@ def of_path(path: str, root: str) -> ParquetFile:
 def opened(path: str, place: Place | None = None) -> pq.ParquetFile:
     """Opens a file, or an object of a place, and checks its columns. Raises ReadError."""
     try:
-        file = pq.ParquetFile(
-            path if place is None else _object(path, place),
-            pre_buffer=False,
-            buffer_size=_BUFFER_BYTES if place is None else _OBJECT_BUFFER_BYTES,
-        )
+        source: Any = path
+        if place is not None:
+            from ...objects.reading import ObjectReader
+
+            source = ObjectReader(place.files(), path)
+        buffer_bytes = _BUFFER_BYTES if place is None else _OBJECT_BUFFER_BYTES
+        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_bytes)
     except DAMAGE as error:
         raise ReadError(f"{path} is not a readable Parquet file: {_line(error)}") from error
     try:
@@ -216,12 +196,6 @@ def opened(path: str, place: Place | None = None) -> pq.ParquetFile:
         file.close()
         raise
     return file
-
-
-def _object(path: str, place: Place) -> Any:
-    from ...objects.reading import ObjectReader
-
-    return ObjectReader(place.files(), path)
 
 
 def look(file: ParquetFile) -> Found:
@@ -270,61 +244,27 @@ def _bytes_of(file: ParquetFile) -> Iterator[bytes]:
 
 
 def _check(path: str, schema: pa.Schema) -> None:
-    for name in COLUMNS:
+    for name in _KINDS:
         if schema.names.count(name) > 1:
             raise ReadError(f"{path} has several columns {name}: it may occur once")
     if "value" not in schema.names:
         raise ReadError(f"{path} has no column value: its columns are {', '.join(schema.names) or 'none'}")
-    for name in COLUMNS:
-        if name in schema.names and not _FITS[name](schema.field(name).type):
-            raise ReadError(f"{path}: {name} is of type {schema.field(name).type}: it must be {_WORDS[name]}")
+    for name, (fits, wanted) in _KINDS.items():
+        if name in schema.names and not fits(schema.field(name).type):
+            raise ReadError(f"{path}: {name} is of type {schema.field(name).type}: it must be {wanted}")
 
 
-def _bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _bytes(kind.value_type)
-    return any(
-        is_one(kind)
-        for is_one in (
-            pa.types.is_binary,
-            pa.types.is_string,
-            pa.types.is_large_binary,
-            pa.types.is_large_string,
-            pa.types.is_fixed_size_binary,
-        )
-    )
-
-
-def _text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _text(kind.value_type)
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _headers(kind: pa.DataType) -> bool:
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
-        return False
-    fields = {field.name: field.type for field in kind.value_type}
-    return fields.keys() == {"key", "value"} and _text(fields["key"]) and _bytes(fields["value"])
-
-
-_FITS = {
-    "value": _bytes,
-    "key": _bytes,
-    "headers": _headers,
-    "timestamp": lambda kind: pa.types.is_timestamp(kind) or pa.types.is_integer(kind),
-    "topic": _text,
-    "partition": pa.types.is_integer,
-    "offset": pa.types.is_integer,
-}
-_WORDS = {
-    "value": "string or binary",
-    "key": "string or binary",
-    "headers": "a list of structs of key and value",
-    "timestamp": "a timestamp, or milliseconds as an integer",
-    "topic": "string",
-    "partition": "an integer",
-    "offset": "an integer",
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "value": (is_bytes, "string or binary"),
+    "key": (is_bytes, "string or binary"),
+    "headers": (is_headers, "a list of structs of key and value"),
+    "timestamp": (
+        lambda kind: pa.types.is_timestamp(kind) or pa.types.is_integer(kind),
+        "a timestamp, or an integer",
+    ),
+    "topic": (is_text, "string"),
+    "partition": (pa.types.is_integer, "an integer"),
+    "offset": (pa.types.is_integer, "an integer"),
 }
 
 

@@ -10,16 +10,15 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from ....storage.io.files import Files, SharedFiles
 from ...backend import ReadError
 from ...objects.places import Place
 from ..export import layout
 from ..export.commit import Settings
+from ..export.delta import actions
 from ..export.iceberg import own_table
 from ..export.manifest import ExportError, exported_files
-from ..iceberg_catalog import CatalogTable, as_error, data_files, of_objects
+from ..iceberg_catalog import CatalogTable, data_files, of_objects
 
 _EPOCH = date(1970, 1, 1)
 
@@ -116,23 +115,14 @@ def _file(root: str, folder: str, name: str) -> TableFile:
 
 
 def _of_delta(root: str, options: dict[str, str] | None) -> Iterator[TableFile]:
-    from ...extras import needed
-
-    with needed():
-        import deltalake
-    with as_error(ReadError, f"the Delta table in {root} cannot be read"):
-        table = deltalake.DeltaTable(root, storage_options=options)
-        actions: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    for action in actions:
-        if action.get("deletionVector.storageType") is not None:
-            raise ReadError(f"the Delta table in {root} has deleted rows in deletion vectors: purge them first")
+    for one in actions(root, options):
         yield TableFile(
-            os.path.join(root, action["path"]),
-            action["partition.topic"],
-            int(action["partition.partition"]),
-            _day(action["partition.date"]),
-            action.get("min.offset"),
-            action.get("max.offset"),
+            os.path.join(root, one["path"]),
+            one["partition.topic"],
+            int(one["partition.partition"]),
+            _day(one["partition.date"]),
+            one.get("min.offset"),
+            one.get("max.offset"),
         )
 
 

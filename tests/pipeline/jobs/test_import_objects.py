@@ -87,7 +87,7 @@ def test_objects_are_read_in_few_requests(tmp_path: Path, store: ObjectServer) -
 
 
 def test_delta_table_newest_version(store: ObjectServer) -> None:
-    place = store.place("la ke")
+    place = store.place("tables/la ke")
     table = pa.table({"value": pa.array([b"old"]), "topic": ["t"], "partition": pa.array([1], pa.int32())})
     options = place.options()
     deltalake.write_deltalake(place.url, table, partition_by=["topic", "partition"], storage_options=options)
@@ -96,13 +96,13 @@ def test_delta_table_newest_version(store: ObjectServer) -> None:
     found = [files.look(file) for file in listed(place.url, store)]
     assert [row["value"] for row in rows_of(found)[TopicPartition("t", 1)]] == [b"new"]
     with pytest.raises(ReadError, match=r"la ke is a Delta table: import it alone"):
-        listed(f"s3://{BUCKET}", store)
+        listed(f"s3://{BUCKET}/tables", store)
 
 
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        (f"s3://{BUCKET}/nothing", "has no Parquet object"),
+        (f"s3://{BUCKET}/nothing", "has no Parquet file"),
         (f"s3://{BUCKET}/nothing/x.parquet", "cannot read s3://lake/nothing/x.parquet: there is no such object"),
         ("s3://no-such-bucket/x", "cannot read s3://no-such-bucket/x: NoSuchBucket"),
         ("https://host/folder", "web servers have no lists of files"),

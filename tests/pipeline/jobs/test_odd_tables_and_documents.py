@@ -26,6 +26,7 @@ from ottla.pipeline.jobs.import_.steps import fill
 from ottla.pipeline.jobs.import_.tasks import Layout
 from ottla.pipeline.jobs.replay import schedule
 from ottla.pipeline.jobs.replay.tasks import COLUMNS
+from ottla.pipeline.jobs.verify.listing import listed as verified_files
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
 from ottla.storage.io.files import DiskFiles
@@ -97,15 +98,44 @@ def test_nested_delta_table_refused(tmp_path: Path) -> None:
         files.listed(tmp_path / "all")
 
 
-def test_deleted_rows_of_table_not_imported(tmp_path: Path) -> None:
+FIRST_ROW = {
+    "storageType": "i",
+    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg00000",
+    "sizeInBytes": 34,
+    "cardinality": 1,
+}
+"""A deletion vector with row 0: its magic number and a bitmap, in Z85."""
+
+
+def test_deleted_rows_of_table_not_read(tmp_path: Path) -> None:
+    import deltalake
+
+    deltalake.write_deltalake(str(tmp_path), pa.table({"value": [b"x"]}))
+    log = tmp_path / "_delta_log"
+    first = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
+    (added,) = (line["add"] for line in first if "add" in line)
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    log_line = json.dumps({"protocol": {**protocol, **features}}) + "\n"
+    (log / f"{1:020d}.json").write_text(log_line)
+    assert len(files.listed(tmp_path)) == 1  # no row is deleted yet
+    removed = {"path": added["path"], "dataChange": True, "deletionTimestamp": 1}
+    lines = [json.dumps(one) + "\n" for one in ({"remove": removed}, {"add": {**added, "deletionVector": FIRST_ROW}})]
+    (log / f"{2:020d}.json").write_text("".join(lines))
+    for listed in (files.listed, lambda path: verified_files(str(path), Settings("delta"))):
+        with pytest.raises(ReadError, match="has deleted rows in deletion vectors: purge them first"):
+            listed(tmp_path)
+
+
+def test_renamed_columns_of_table_not_imported(tmp_path: Path) -> None:
     import deltalake
 
     deltalake.write_deltalake(str(tmp_path), pa.table({"value": [b"x"]}))
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
-    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    features = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
     log = tmp_path / "_delta_log" / f"{1:020d}.json"
     log.write_text(json.dumps({"protocol": {**protocol, **features}}) + "\n")
-    with pytest.raises(ReadError, match="Delta table with unsupported features: deletionVectors"):
+    with pytest.raises(ReadError, match=r"has columns under other names in its files \(columnMapping\)"):
         files.listed(tmp_path)
 
 
