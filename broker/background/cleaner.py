@@ -20,11 +20,11 @@ from ...storage.compaction.compaction import (
     Cleaned,
     Dirtiness,
     Group,
-    SegmentFacts,
-    active_producers,
     dirtiness,
+    facts_of,
     most_dirty,
     next_change_ms,
+    task_of,
 )
 from ...storage.errors import StorageError
 from ...storage.io.disk_errors import PASSING
@@ -171,7 +171,7 @@ class Cleaner:
             lags = self._lags_ms(topic)
             if lags != NO_LAGS:
                 with contextlib.suppress(StorageError):  # logged by `_choose`
-                    facts = self._facts(log, with_times=True)
+                    facts = facts_of(log.segments, with_times=True)
                     if (when_ms := next_change_ms(facts, now_ms, *lags)) is not None:
                         found.append(when_ms)
         return min(found, default=None)
@@ -184,7 +184,7 @@ class Cleaner:
     def _dirtiness(self, topic: Topic, log: PartitionLog, log_dir: LogDir, now_ms: int) -> Dirtiness:
         min_lag_ms, max_lag_ms = lags = self._lags_ms(topic)
         return dirtiness(
-            self._facts(log, with_times=lags != NO_LAGS),
+            facts_of(log.segments, with_times=lags != NO_LAGS),
             cleaner_offset=log_dir.data.cleaner_offset(log.topic, log.partition),
             log_start_offset=log.log_start_offset,
             last_stable_offset=log.last_stable_offset,
@@ -192,24 +192,6 @@ class Cleaner:
             min_lag_ms=min_lag_ms,
             max_lag_ms=max_lag_ms,
         )
-
-    @staticmethod
-    def _facts(log: PartitionLog, *, with_times: bool = False) -> list[SegmentFacts]:
-        """The facts of a log's segments, the active one last."""
-        found: list[SegmentFacts] = []
-        for segment in log.segments:
-            largest_ms, first_ms = segment.times_ms() if with_times else (-1, -1)
-            found.append(
-                SegmentFacts(
-                    segment.base_offset,
-                    segment.size_bytes,
-                    segment.next_offset,
-                    segment.modified_ns(),
-                    largest_ms,
-                    first_ms,
-                )
-            )
-        return found
 
     # One pass
 
@@ -267,24 +249,21 @@ class Cleaner:
     def _task(self, topic: Topic, log: PartitionLog, dirty: Dirtiness) -> Clean:
         behaviour = self._config.profile.behaviour
         keeps = behaviour.cleaner_keeps_last_batch
-        config = log.config
-        return Clean(
-            directory=log.directory,
-            segments=tuple(facts for facts in self._facts(log) if facts.base_offset < dirty.end_offset),
-            first_dirty_offset=dirty.first_dirty_offset,
-            end_offset=dirty.end_offset,
+        task = task_of(
+            log.directory,
+            log.config,
+            log.producers(),
+            facts_of(log.segments, with_times=False),
+            dirty,
             now_ms=self._clock.now_ms(),
             delete_retention_ms=topic.config["delete.retention.ms"],
-            active_producers=active_producers(log.producers()),
+        )
+        return task._replace(
             keep_old_formats=behaviour.cleaner_keeps_old_formats,
             delete_horizon=behaviour.delete_horizon,
             keep_empty_at_end=keeps != "none",
             kept_end_offset=log.high_watermark if keeps == "high_watermark" else dirty.end_offset,
-            segment_bytes=config.segment_bytes,
-            segment_index_bytes=config.segment_index_bytes,
-            index_interval_bytes=config.index_interval_bytes,
             dedupe_buffer_bytes=self._config["log.cleaner.dedupe.buffer.size"],
-            max_record_bytes=config.rules.max_record_bytes,
         )
 
     def _put_in_place(self, log: PartitionLog, delay_ms: int, group: Group) -> None:

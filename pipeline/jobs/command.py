@@ -94,6 +94,13 @@ def source(parsed: argparse.Namespace) -> Settings | list[str]:
     return configs(parsed.command_config, parsed.kafka, brokers) if brokers else parsed.paths
 
 
+def check_least(parsed: argparse.Namespace, **least: int) -> None:
+    """Checks numbers that are given against their least values. Raises UsageError, which names the flag."""
+    for name, value in least.items():
+        if (given := getattr(parsed, name)) is not None and given < value:
+            raise UsageError(f"--{name.replace('_', '-')} {given}: it must be {value} or more")
+
+
 def add_catalog(parser: argparse.ArgumentParser, default: str) -> None:
     """Adds the flags of a table in an Iceberg catalog; `check_catalog` checks them."""
     parser.add_argument("--catalog", metavar="TYPE", help=f"of the Iceberg table: sql, rest, hive, glue ({default})")

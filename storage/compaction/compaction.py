@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ...protocol.limits import INT32_MAX, INT64_MAX
@@ -30,13 +30,14 @@ from ...protocol.named import NamedTuple
 from ...protocol.records import batch, filtering, formats, record_sizes
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..config import LogConfig
 from ..errors import StorageError
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..producers import txn_index
 from ..producers.producer_state import Producer
 from ..segments.scan import entries
-from ..segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from ..segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from .cleaned_transactions import CleanedTransactions, aborted_transactions
 from .offset_map import OffsetMap
 from .rewrite import Limits, Read, Source, Target, Verdict, every, none, rewrite
@@ -68,6 +69,15 @@ class SegmentFacts(NamedTuple):
     def time_ms(self) -> int:
         """The largest record timestamp, or the modification time of the file."""
         return self.largest_timestamp_ms if self.largest_timestamp_ms >= 0 else self.modified_ms
+
+
+def facts_of(segments: Iterable[Segment], *, with_times: bool) -> list[SegmentFacts]:
+    """Returns the facts of the segments of an open log, the active one last. Raises StorageError."""
+    found: list[SegmentFacts] = []
+    for one in segments:
+        times = one.times_ms() if with_times else (-1, -1)
+        found.append(SegmentFacts(one.base_offset, one.size_bytes, one.next_offset, one.modified_ns(), *times))
+    return found
 
 
 # -- selection
@@ -184,6 +194,32 @@ class Clean(NamedTuple):
     index_interval_bytes: int = 4096
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     max_record_bytes: int = INT32_MAX
+
+
+def task_of(
+    directory: str,
+    config: LogConfig,
+    producers: Mapping[int, Producer],
+    facts: Iterable[SegmentFacts],
+    dirty: Dirtiness,
+    *,
+    now_ms: int,
+    delete_retention_ms: int,
+) -> Clean:
+    """Returns the task of a pass over an open log, by the rules of the newest cleaner."""
+    return Clean(
+        directory=directory,
+        segments=tuple(one for one in facts if one.base_offset < dirty.end_offset),
+        first_dirty_offset=dirty.first_dirty_offset,
+        end_offset=dirty.end_offset,
+        now_ms=now_ms,
+        delete_retention_ms=delete_retention_ms,
+        active_producers=active_producers(producers),
+        segment_bytes=config.segment_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        max_record_bytes=config.rules.max_record_bytes,
+    )
 
 
 class Group(NamedTuple):

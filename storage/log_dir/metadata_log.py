@@ -36,8 +36,10 @@ def values(folder: inspect.PartitionFolder, files: Files = inspect.INSPECTION_FI
 def _values(path: str, start: int, files: Files) -> Iterator[bytes]:
     """Yields the values at or above an offset, in order."""
     with contextlib.suppress(StorageError, OSError), inspect.FileSource(path, files) as source:
-        for found in inspect.entries(source, check_crc=False):
-            if isinstance(found, inspect.Damage) or found.header.is_control or found.last_offset < start:
+        for found in inspect.entries(source):
+            if isinstance(found, inspect.Damage) or found.crc_ok is False:
+                continue
+            if found.header.is_control or found.last_offset < start:
                 continue
             if found.size_bytes > inspect.ENTRY_BYTES_MAX:
                 continue

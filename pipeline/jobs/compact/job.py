@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
+from ....storage.errors import StorageError
 from ....storage.io.files import DiskFiles
+from ....storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from ...backend import ReadError
 from ...cluster import context_of
 from .. import spark_tasks
@@ -64,7 +66,7 @@ def compact(
     with contextlib.ExitStack() as stack:
         holdings = [stack.enter_context(held(root, looking=dry_run)) for root in roots]
         chosen = chosen_topics(holdings, settings)
-        known = {holding.root: checkpoints(holding) for holding in holdings}
+        known = {holding.root: _checkpoints(holding) for holding in holdings}
         plans: list[PartitionPlan] = []
         unplanned: list[tuple[str, str]] = []
         for holding, folder in [(one, folder) for one in holdings for folder in one.partitions]:
@@ -105,12 +107,19 @@ def chosen_topics(holdings: Sequence[Held], settings: CompactSettings) -> dict[s
     return compacted_topics(
         {folder.topic for holding in holdings for folder in holding.partitions},
         topic_configs([holding.root for holding in holdings]),
-        {topic for holding in holdings for topic, _ in checkpoints(holding).cleaner_offsets},
+        {topic for holding in holdings for topic, _ in _checkpoints(holding).cleaned},
         topics=settings.topics,
         like=settings.like,
         force=settings.force,
         defaults=settings.configs,
     )
+
+
+def _checkpoints(holding: Held) -> OffsetCheckpoints:
+    try:
+        return checkpoints(holding.files, holding.root)
+    except StorageError as error:
+        raise ReadError(str(error)) from error
 
 
 def plan_lines(plans: Sequence[PartitionPlan]) -> list[str]:

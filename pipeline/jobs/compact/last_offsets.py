@@ -29,8 +29,6 @@ import pyarrow as pa
 from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ....protocol.records.layout import LENGTH_AT, PREFIX_BYTES
-from ....storage import inspect
 from ....storage.compaction.cleaned_transactions import CleanedTransactions
 from ....storage.compaction.offset_map import digests
 from ....storage.errors import StorageError
@@ -43,6 +41,7 @@ from ...readers.columnar import Rows
 from ...readers.columnar.columns import record_batch
 from ...readers.columnar.varints import Int64s
 from ..in_place.directory_hold import COMPACTED, own_suffix
+from ..in_place.windows import entry_windows
 
 ROWS = 1 << 20
 """Keys that are sorted at once, and the size of a bucket."""
@@ -55,9 +54,7 @@ DIRTY, CLEAN, KEYLESS, TOMBSTONES = range(4)
 
 _BLOCK = struct.Struct("<qq")
 _COUNT = struct.Struct("<q")
-_ENTRY_SIZE = struct.Struct(">i")
 _KIND = struct.Struct(">xxh")
-_LEAST_BYTES = 14
 _HASH_BYTES = 16
 _ROW_WORDS = 3  # two for the hash, one for the offset
 
@@ -115,46 +112,13 @@ def _keys_of(item: KeysItem, files: Files) -> KeysFound:
         keys = _Keys(item, blocks)
         position = 0
         try:
-            for start, data in windows(item.path, item.size_bytes, files):
-                position = start
-                for rows in columnar.spans(data, columnar.Options(control=True)):
+            for data, places in entry_windows(files, item.path, item.size_bytes, WINDOW_BYTES):
+                for rows in columnar.spans(memoryview(data)[: places[-1]], columnar.Options(control=True)):
                     keys.add(rows)
+                position += places[-1]
         except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
             raise StorageError(f"{item.path}, in the window from byte {position}: {error}") from error
         return keys.finish(name)
-
-
-def windows(path: str, size_bytes: int, files: Files) -> Iterator[tuple[int, memoryview]]:
-    """Yields (position, bytes) of the first `size_bytes` of a log, in windows of whole entries. Raises StorageError,
-    and CorruptRecords if no whole entry follows."""
-    looking = inspect.INSPECTION_FILES if isinstance(files, DiskFiles) else files
-    with inspect.FileSource(path, looking) as source:
-        position = 0
-        while position < size_bytes:
-            data = source.read(position, min(WINDOW_BYTES, size_bytes - position))
-            size = _whole(data)
-            if not size:
-                if len(data) < PREFIX_BYTES:
-                    raise CorruptRecords(f"{len(data)} bytes, too few for an entry")
-                size = _ENTRY_SIZE.unpack_from(data, LENGTH_AT)[0] + PREFIX_BYTES
-                if not _LEAST_BYTES <= size <= min(size_bytes - position, inspect.ENTRY_BYTES_MAX):
-                    raise CorruptRecords(f"an entry of {size} bytes, but only {size_bytes - position} are left")
-                data = source.read(position, size)
-                if len(data) < size:
-                    raise CorruptRecords("the file was truncated")
-            yield position, memoryview(data)[:size]
-            position += size
-
-
-def _whole(data: bytes) -> int:
-    """Returns how many bytes are whole entries, by their sizes."""
-    unpack, position, end = _ENTRY_SIZE.unpack_from, 0, len(data)
-    while position + PREFIX_BYTES <= end:
-        size = unpack(data, position + LENGTH_AT)[0] + PREFIX_BYTES
-        if size < _LEAST_BYTES or position + size > end:
-            break
-        position += size
-    return position
 
 
 class _Blocks:

@@ -13,10 +13,10 @@ again, and finished groups stay in place.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ....protocol.records.validate import Rules
 from ....storage.compaction.cleaned_transactions import aborted_transactions
@@ -24,20 +24,20 @@ from ....storage.compaction.compaction import (
     Clean,
     Dirtiness,
     SegmentFacts,
-    active_producers,
     dirtiness,
+    facts_of,
     groups,
+    task_of,
     tombstones_from_ms,
 )
 from ....storage.config import LogConfig
 from ....storage.errors import StorageError
-from ....storage.format import checkpoint
 from ....storage.io.copy_on_write import Overlay, ReadOnlyFiles
 from ....storage.io.files import DiskFiles, Files
 from ....storage.log.recovery import LogCheckpoints
+from ....storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from ....storage.partition_log import PartitionLog, TopicIdPartition
 from ....storage.producers.txn_index import AbortedTransaction
-from ....storage.segments.segment import Segment
 from ...backend import ReadError
 from ..in_place.directory_hold import COMPACTED, Held, put_in_place, sweep
 from ..in_place.disk_space import Free, Room, check_room, free_bytes, under_way
@@ -75,29 +75,11 @@ class PartitionPlan:
         return f"{self.topic}-{self.partition}"
 
 
-class Checkpoints(NamedTuple):
-    """The checkpoints of a directory, by topic and partition. An unreadable one counts as empty, as for a broker."""
-
-    recovery_points: dict[tuple[str, int], int]
-    log_starts: dict[tuple[str, int], int]
-    watermarks: dict[tuple[str, int], int]
-    cleaner_offsets: dict[tuple[str, int], int]
-
-
-def checkpoints(held: Held) -> Checkpoints:
-    """Reads the checkpoints of a held directory."""
-    found: list[dict[tuple[str, int], int]] = []
-    for name in (
-        checkpoint.RECOVERY_POINT,
-        checkpoint.LOG_START_OFFSET,
-        checkpoint.REPLICATION_OFFSET,
-        checkpoint.CLEANER_OFFSET,
-    ):
-        try:
-            found.append(checkpoint.read_offsets(held.files, os.path.join(held.root, name)))
-        except StorageError:
-            found.append({})
-    return Checkpoints(*found)
+def checkpoints(files: Files, root: str) -> OffsetCheckpoints:
+    """Reads the checkpoints of a directory; a damaged one counts as empty, as for a broker. Raises StorageError."""
+    found = OffsetCheckpoints(files, root, (), {})
+    found.read()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +100,40 @@ def plan_partition(
     now_ms: int,
     release: Release | None = None,
     min_dirty_ratio: float = 0.0,
-    known: Checkpoints | None = None,
+    known: OffsetCheckpoints | None = None,
 ) -> PartitionPlan:
     """Returns the plan of a pass over a partition, without changing anything. A log with a dirty ratio up to
     `min_dirty_ratio` has nothing to do. `known` are the directory's checkpoints, if they were read already. Raises
     ReadError."""
-    known = known or checkpoints(held)
-    directory = os.path.join(held.root, f"{topic}-{partition}")
+    key, directory = (topic, partition), os.path.join(held.root, f"{topic}-{partition}")
     below = ReadOnlyFiles() if isinstance(held.files, DiskFiles) else held.files
     try:
+        known = known or checkpoints(held.files, held.root)
         with Overlay(below) as files:
-            log = _opened(files, known, directory, (topic, partition), settings, now_ms)
+            log = _opened(files, known, directory, key, settings, now_ms)
             try:
-                return _plan(files, held.root, known, log, settings, now_ms, release or Release(), min_dirty_ratio)
+                facts = facts_of(log.segments, with_times=settings.min_compaction_lag_ms > 0)
+                # The log of a replica that was shut down as a follower may have records after the high watermark that
+                # its leader lacks.
+                committed = known.watermarks.get(key, log.log_end_offset)
+                dirty = dirtiness(
+                    facts,
+                    cleaner_offset=known.cleaned.get(key),
+                    log_start_offset=log.log_start_offset,
+                    last_stable_offset=min(log.last_stable_offset, committed),
+                    now_ms=now_ms,
+                    min_lag_ms=settings.min_compaction_lag_ms,
+                )
+                task = task_of(
+                    log.directory,
+                    log.config,
+                    log.producers(),
+                    facts,
+                    dirty,
+                    now_ms=now_ms,
+                    delete_retention_ms=settings.delete_retention_ms,
+                )._replace(**dataclasses.asdict(release or Release()))
+                return planned(files, held.root, key, task, dirty, facts, is_due=dirty.ratio > min_dirty_ratio)
             finally:
                 log.abandon()
     except (StorageError, OSError) as error:
@@ -138,7 +141,7 @@ def plan_partition(
 
 
 def _opened(
-    files: Files, known: Checkpoints, directory: str, key: tuple[str, int], settings: Settings, now_ms: int
+    files: Files, known: OffsetCheckpoints, directory: str, key: tuple[str, int], settings: Settings, now_ms: int
 ) -> PartitionLog:
     """Opens the log as its broker would. The changes of opening stay in an overlay above the disk."""
     config = LogConfig(
@@ -161,47 +164,6 @@ def _opened(
     )
 
 
-def _plan(
-    files: Files,
-    root: str,
-    known: Checkpoints,
-    log: PartitionLog,
-    settings: Settings,
-    now_ms: int,
-    release: Release,
-    min_dirty_ratio: float,
-) -> PartitionPlan:
-    key = (log.topic, log.partition)
-    facts = [_facts(segment, with_times=settings.min_compaction_lag_ms > 0) for segment in log.segments]
-    # The log of a replica that was shut down as a follower may have records after the high watermark that its leader
-    # lacks.
-    committed = known.watermarks.get(key, log.log_end_offset)
-    dirty = dirtiness(
-        facts,
-        cleaner_offset=known.cleaner_offsets.get(key),
-        log_start_offset=log.log_start_offset,
-        last_stable_offset=min(log.last_stable_offset, committed),
-        now_ms=now_ms,
-        min_lag_ms=settings.min_compaction_lag_ms,
-    )
-    task = Clean(
-        directory=log.directory,
-        segments=tuple(segment for segment in facts if segment.base_offset < dirty.end_offset),
-        first_dirty_offset=dirty.first_dirty_offset,
-        end_offset=dirty.end_offset,
-        now_ms=now_ms,
-        delete_retention_ms=settings.delete_retention_ms,
-        active_producers=active_producers(log.producers()),
-        keep_old_formats=release.keep_old_formats,
-        delete_horizon=release.delete_horizon,
-        keep_empty_at_end=release.keep_empty_at_end,
-        segment_bytes=settings.segment_bytes,
-        segment_index_bytes=settings.segment_index_bytes,
-        index_interval_bytes=settings.index_interval_bytes,
-    )
-    return planned(files, root, key, task, dirty, facts, is_due=dirty.ratio > min_dirty_ratio)
-
-
 def planned(
     files: Files,
     root: str,
@@ -222,13 +184,6 @@ def planned(
         aborted_transactions(files, task.directory) if is_due else [],
         len(facts),
         sum(segment.size_bytes for segment in facts),
-    )
-
-
-def _facts(segment: Segment, *, with_times: bool) -> SegmentFacts:
-    largest_ms, first_ms = segment.times_ms() if with_times else (-1, -1)
-    return SegmentFacts(
-        segment.base_offset, segment.size_bytes, segment.next_offset, segment.modified_ns(), largest_ms, first_ms
     )
 
 
@@ -417,17 +372,11 @@ class Compaction:
 
     def _note_offset(self, plan: PartitionPlan, offset: int, *, only_if_none: bool = False) -> None:
         """Writes the end of the clean part to the cleaner's checkpoint, durably."""
-        path = os.path.join(plan.root, checkpoint.CLEANER_OFFSET)
+        key = plan.topic, plan.partition
         try:
-            try:
-                known = checkpoint.read_offsets(self._files, path)
-            except StorageError as error:
-                if isinstance(error.__cause__, OSError):
-                    raise
-                known = {}  # a damaged checkpoint counts as empty, as for a broker
-            if only_if_none and (plan.topic, plan.partition) in known:
-                return
-            checkpoint.write_offsets(self._files, path, {**known, (plan.topic, plan.partition): offset})
+            known = checkpoints(self._files, plan.root)
+            if not (only_if_none and key in known.cleaned):
+                known.write_cleaned(key, offset, None)
         except StorageError as error:
             raise ReadError(str(error)) from error
 

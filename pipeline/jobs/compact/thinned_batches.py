@@ -12,7 +12,7 @@ unchanged with their verdict, for the slow path.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,8 @@ from ...readers.columnar import batches
 from ...readers.columnar.rows import Rows
 from ...readers.columnar.upgrade import PADDING, upgraded
 from ...readers.columnar.varints import Int64s, after_varints, checked_difference, zigzag_widths, zigzags
-from .last_offsets import windows
+from ..in_place.windows import entry_windows
+from .last_offsets import WINDOW_BYTES
 
 LEAST_RECORDS = 200
 """Fewer records are handled batch by batch: the array operations cost as much as about this number."""
@@ -123,17 +124,15 @@ class RunReader:
 
     def read(self, files: Files, path: str, size_bytes: int) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
         """Reads a segment, see `storage.compaction.rewrite.Read`."""
-        for _, window in windows(path, size_bytes, files):
+        for data, places in entry_windows(files, path, size_bytes, WINDOW_BYTES):
+            window = memoryview(data)
             items: list[_Item] = []
-            position = 0
-            while position < len(window):
+            for position, end in pairwise(places):
                 header = formats.read_header(window, position)
-                size = header.size_bytes
-                verdict = self._chooser(header, window[position : position + size])
+                verdict = self._chooser(header, window[position:end])
                 # An existing delete horizon is kept.
                 horizon_ms = None if header.has_delete_horizon else verdict.delete_horizon_ms
                 items.append(_Item(position, header, verdict, horizon_ms))
-                position += size
             yield from self._written(window, items)
 
     def _written(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:

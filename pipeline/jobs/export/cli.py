@@ -16,6 +16,7 @@ from ..command import (
     add_source,
     add_store_conf,
     check_catalog,
+    check_least,
     chosen_topics,
     pattern,
     source,
@@ -80,9 +81,7 @@ def check(parsed: argparse.Namespace) -> None:
     decoding_arguments.check(parsed)
     if parsed.add_columns and parsed.format == "parquet":
         raise UsageError("--add-columns needs --format delta or iceberg: files of Parquet have no common schema")
-    for name in ("rows_per_file", "file_bytes"):
-        if (number := getattr(parsed, name)) is not None and number < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {number}: it must be 1 or more")
+    check_least(parsed, rows_per_file=1, file_bytes=1)
     if parsed.format == "delta":
         require("deltalake", "--format delta")
     check_catalog(parsed, "--format iceberg", parsed.format == "iceberg")

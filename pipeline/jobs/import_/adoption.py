@@ -15,24 +15,23 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ....storage import inspect
 from ....storage.errors import StorageError
 from ....storage.format.file_names import LOCK, META_PROPERTIES
 from ....storage.format.partition_metadata import read_topic_id
+from ....storage.io import folder_copies
 from ....storage.io.files import Files
 from ...backend import ReadError
 from ...readers.files.broker_lock import is_in_use
+from ..partitions import topic_ids
 from .staging_folder import Staging, known_as
-from .tasks import remove_tree
 
 HISTORY = "__cluster_metadata-0"
 _SET_ASIDE = re.compile(r"(.+)\.[0-9a-f]{32}-(?:stray|delete)")
 _NOT_ADDED = ": not added: "
-_EXISTS = "a topic of that name exists"
 _OTHER_FILE_SYSTEM = (errno.EXDEV, errno.EBUSY)
-_COPY_BYTES = 4 << 20
 
 Importer = Callable[[Sequence[str]], tuple[int, str]]
 """Runs `ottla import-dir` with these arguments; returns its exit code and its output."""
@@ -92,9 +91,7 @@ class Target:
     def _names(self) -> list[str]:
         try:
             return self.files.list(self.path)
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise ReadError(f"cannot read {self.path}: {error.strerror}") from error
@@ -110,25 +107,14 @@ class Target:
                 names = list(known) if known is not None else staging.whole_names()
                 missing = {_topic(name) for name in names if not self._is_ours(staging, name)}
                 return {_topic(name) for name in names} - missing
-            existing = self.existing(staging, sorted({_topic(name) for name in known}))
+            existing = self.existing(map(_topic, known))
             self._take_back(staging, {name: by for name, by in known.items() if _topic(name) not in existing})
             staging.forget_adding()
             return existing
 
-    def existing(self, staging: Staging, topics: Sequence[str]) -> set[str]:
-        """Returns which of these topics exist in the directory's metadata log, from a dry run of `import-dir`."""
-        probe = os.path.join(staging.path, "probe")
-        remove_tree(self.files, probe)
-        for topic in topics:
-            self.files.make_directory(os.path.join(probe, f"{topic}-0"))
-            self.files.open(os.path.join(probe, f"{topic}-0", f"{0:020d}.log"), create=True).close()
-        _, output = self._importer([probe, "--data-dir", self.path, "--dry-run", "--topics", _any_of(topics)])
-        remove_tree(self.files, probe)
-        lines = output.splitlines()
-        found = {topic for topic in topics if f"{topic}{_NOT_ADDED}{_EXISTS}" in lines}
-        if not all(topic in found or any(line.startswith(f"{topic}: would be") for line in lines) for topic in topics):
-            raise ReadError(f"cannot determine the topics of {self.path}: {_last(output)}")
-        return found
+    def existing(self, topics: Iterable[str]) -> set[str]:
+        """Returns which of these topics exist in the directory's metadata log."""
+        return set(topics) & topic_ids(self.path).keys()
 
     def _take_back(self, staging: Staging, known: dict[str, list[int]]) -> None:
         """Moves folders of topics that were not added back to the staging folder, under any name."""
@@ -206,9 +192,9 @@ class Target:
         suffix = f".{uuid.uuid4().hex}-delete"  # removed by the next opening
         copy = os.path.join(self.path, name[: 255 - len(suffix)] + suffix)
         self.files.make_directory(copy)
-        for file in sorted(self.files.list(source)):
-            _copy(self.files, os.path.join(source, file), os.path.join(copy, file))
-        self.files.sync_directory(copy)
+        found = folder_copies.entries(self.files, source)
+        folder_copies.copy(self.files, source, copy, found)
+        folder_copies.sync(self.files, copy, found)
         self.files.replace(copy, target)
 
     def _import(self, staging: Staging, topics: Sequence[str]) -> None:
@@ -227,21 +213,8 @@ class Target:
             yield
         except OSError as error:
             raise ReadError(f"cannot add to {self.path}: {error.strerror or error}") from error
-
-
-def _copy(files: Files, source: str, target: str) -> None:
-    reading = files.open(source)
-    try:
-        writing = files.open(target, create=True)
-        try:
-            size = reading.size()
-            for position in range(0, size, _COPY_BYTES):
-                writing.write(position, bytes(reading.read(position, min(_COPY_BYTES, size - position))))
-            writing.sync()
-        finally:
-            writing.close()
-    finally:
-        reading.close()
+        except StorageError as error:  # a source that changes while it is copied
+            raise ReadError(f"cannot add to {self.path}: {error}") from error
 
 
 def exists_already(topic: str, path: str) -> str:

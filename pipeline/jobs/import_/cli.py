@@ -14,6 +14,7 @@ from ..command import (
     add_catalog,
     add_store_conf,
     check_catalog,
+    check_least,
     configs,
     pattern,
     setting,
@@ -50,12 +51,9 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError("give either --bootstrap-server or --data-dir")
     if parsed.data_dir is not None and (parsed.kafka or parsed.command_config or parsed.partitions is not None):
         raise UsageError("--kafka, --command-config and --partitions need --bootstrap-server")
-    if parsed.partitions is not None and parsed.partitions < 1:
-        raise UsageError(f"--partitions {parsed.partitions}: it must be 1 or more")
-    if parsed.segment_bytes < 1 << 16:
-        raise UsageError(f"--segment-bytes {parsed.segment_bytes}: it must be 65536 or more")
+    check_least(parsed, partitions=1, segment_bytes=1 << 16)
     pattern(parsed)
-    parsed.config = configs(parsed.command_config, parsed.kafka)
+    config = configs(parsed.command_config, parsed.kafka)
     has_catalog = parsed.catalog is not None or bool(parsed.catalog_conf)
     check_catalog(parsed, "--catalog or --catalog-conf", has_catalog)
     if parsed.folder is None and parsed.catalog_properties is None:
@@ -64,38 +62,38 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError("a catalog without FOLDER needs --table")
     from ..in_place.directory_hold import check_on_disk
     from . import sources
+    from .settings import ImportSettings
 
     if parsed.data_dir is not None:
         check_on_disk(parsed.data_dir)
-    parsed.store_conf = dict(parsed.store_conf)
-    sources.listed(parsed.folder, parsed.table, parsed.catalog_properties, parsed.store_conf)
+    parsed.settings = ImportSettings(
+        topics=parsed.topic,
+        like=parsed.topics,
+        to_topic=parsed.to_topic,
+        partitions=parsed.partitions,
+        codec=parsed.codec,
+        segment_bytes=parsed.segment_bytes,
+        table=parsed.table,
+        catalog=parsed.catalog_properties,
+        config=config,
+        store_conf=dict(parsed.store_conf),
+    )
+    sources.listed(parsed.folder, parsed.table, parsed.catalog_properties, parsed.settings.store_conf)
     if parsed.bootstrap_server is not None:
         from .produce import options_of
 
-        options_of(parsed.bootstrap_server, parsed.config)
+        options_of(parsed.bootstrap_server, config)
 
 
 def run(
     spark: SparkSession, parsed: argparse.Namespace, on_plan: PlanCallback, on_progress: ProgressCallback | None
 ) -> tuple[Report | None, int]:
     from .job import import_records
-    from .settings import ImportSettings
 
     report = import_records(
         spark,
         parsed.folder,
-        ImportSettings(
-            topics=parsed.topic,
-            like=parsed.topics,
-            to_topic=parsed.to_topic,
-            partitions=parsed.partitions,
-            codec=parsed.codec,
-            segment_bytes=parsed.segment_bytes,
-            table=parsed.table,
-            catalog=parsed.catalog_properties,
-            config=parsed.config,
-            store_conf=parsed.store_conf,
-        ),
+        parsed.settings,
         bootstrap=parsed.bootstrap_server,
         data_dir=parsed.data_dir,
         dry_run=parsed.dry_run,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from pyspark.sql import SparkSession
 
@@ -108,8 +109,9 @@ def import_records(
         identity = files.identity(found, *chosen, layout)
 
         def run(works: Sequence[Work]) -> Iterator[tuple[Work, Written]]:
+            size_of = attrgetter("piece.plain_bytes")
             return spark_tasks.run(
-                spark, works, tasks.write, bytes_of=_bytes_of, on_progress=on_progress, name="ottla import"
+                spark, works, tasks.write, bytes_of=size_of, on_progress=on_progress, name="ottla import"
             )
 
         report = fill(plan, source, target, identity, layout, run, now_ms=time.time_ns() // 1_000_000)
@@ -119,23 +121,11 @@ def import_records(
 
 def _inspected(spark: SparkSession, listed: Sequence[files.ParquetFile]) -> list[files.Found]:
     """Returns the contents of each of the files. A few small ones are inspected here, faster than Spark would start."""
-    if len(listed) <= LOOK_HERE_FILES and sum(map(_size_of, listed)) <= LOOK_HERE_BYTES:
+    if len(listed) <= LOOK_HERE_FILES and sum(file.size_bytes for file in listed) <= LOOK_HERE_BYTES:
         return [files.look(file) for file in listed]
-    found = spark_tasks.run(spark, listed, files.look, bytes_of=_size_of, name="ottla import: inspect files")
+    name, size_of = "ottla import: inspect files", attrgetter("size_bytes")
+    found = spark_tasks.run(spark, listed, files.look, bytes_of=size_of, name=name)
     return sorted((of for _, of in found), key=lambda of: of.file.name)
-
-
-def _size_of(file: files.ParquetFile) -> int:
-    if file.place is not None:
-        return file.size_bytes
-    try:
-        return os.stat(file.path).st_size
-    except OSError:
-        return 0
-
-
-def _bytes_of(work: Work) -> int:
-    return work.piece.plain_bytes
 
 
 def _report_plan(plan: Plan, on_plan: Callable[[str], object] | None, where: str, new: Sequence[str]) -> None:
@@ -160,10 +150,6 @@ def _planned(plan: Plan, source: str, target: str) -> ImportReport:
     return report
 
 
-def _plain_bytes(work: Delivery) -> int:
-    return work.plain_bytes
-
-
 class _Deliveries:
     """Runs the tasks of one transaction after the other, with their common progress."""
 
@@ -179,10 +165,10 @@ class _Deliveries:
         name = "ottla import"
         # Tasks of rows by key read the same files, and each counts their full size.
         yield from spark_tasks.run(
-            self._spark, works, produce.deliver, bytes_of=_plain_bytes, on_progress=self._report, name=name
+            self._spark, works, produce.deliver, bytes_of=attrgetter("plain_bytes"), on_progress=self._report, name=name
         )
         self._items += len(works)
-        self._bytes += sum(map(_plain_bytes, works))
+        self._bytes += sum(work.plain_bytes for work in works)
 
     def _report(self, progress: Progress) -> None:
         if self._say is not None:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ...backend import TopicPartition
 from ...sink.options import SinkOptions
-from ...sink.rows import partitions_of
+from ...sink.rows import SENT, partitions_of
 from ...sink.task_writer import Sent, send
 from ...sink.transaction import Grant, SinkTransaction
 from . import rows
@@ -39,8 +38,6 @@ TRANSACTION_TIMEOUT_MS = 15 * 60_000
 
 BY_KEY = -1
 """In a plan: the partition of rows without one, which go to the partition of their key."""
-
-_SENT = ("timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class Delivery:
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows for the sink."""
         for found in rows.read(self.clusters):
-            some = found.select(list(_SENT))
+            some = found.select(SENT.names)
             if self.by_key:
                 nowhere = pa.nulls(some.num_rows, pa.int32())
                 keys, values = some.column("key"), some.column("value")
@@ -70,11 +67,6 @@ class Delivery:
                 some = some.filter(pa.array(np.equal(where, self.partition)))
             if some.num_rows:
                 yield some
-
-
-class _Key(NamedTuple):
-    topic: str
-    partition: int
 
 
 Run = Callable[[Sequence[Delivery]], Iterator[tuple[Delivery, Sent]]]
@@ -109,9 +101,9 @@ def deliveries(
     pieces: Sequence[Piece], counts: Mapping[str, int], options: SinkOptions, grant: Grant
 ) -> list[Delivery]:
     """Returns the work of a transaction's tasks: one for each target partition."""
-    by_key: dict[_Key, list[Piece]] = {}
+    by_key: dict[TopicPartition, list[Piece]] = {}
     for piece in pieces:
-        by_key.setdefault(_Key(*piece.key), []).append(piece)
+        by_key.setdefault(piece.key, []).append(piece)
     found: list[Delivery] = []
     for key, some in sorted(by_key.items()):
         clusters = tuple(cluster for piece in some for cluster in piece.clusters)
@@ -140,7 +132,7 @@ def bring(
     wanted = {topic: max(count, 1) for topic, count in plan.partitions.items()}
     counts = ensure(options, wanted if partitions is None else {t: max(n, partitions) for t, n in wanted.items()})
     report = ImportReport(source, str(options.kafka["bootstrap.servers"]), plan.files)
-    found: dict[_Key, Imported] = {}
+    found: dict[TopicPartition, Imported] = {}
     with SinkTransaction(options, f"ottla-import-{identity}") as transaction:
         grant: Grant | None = transaction.begin()
         last = transaction.committed_batch()
@@ -159,8 +151,8 @@ def bring(
     return report
 
 
-def _count(found: dict[_Key, Imported], sent: Sent) -> None:
-    key = _Key(sent.topic, sent.partition)
+def _count(found: dict[TopicPartition, Imported], sent: Sent) -> None:
+    key = TopicPartition(sent.topic, sent.partition)
     before = found.get(key)
     records, size = sent.records, sent.bytes
     first, end = sent.first_offset, sent.last_offset + 1 if sent.last_offset >= 0 else -1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from ...backend import TopicPartition
+
+_NAMES = {"first": "firstOffset", "end": "endOffset"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +77,7 @@ class ImportReport:
             "skipped": self.skipped,
             "notes": self.notes,
             "seconds": round(self.seconds, 3),
-            "partitions": [
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "records": one.records,
-                    "bytes": one.bytes,
-                    "firstOffset": one.first,
-                    "endOffset": one.end,
-                    "segments": one.segments,
-                }
-                for one in self.partitions
-            ],
+            "partitions": [{_NAMES.get(name, name): of for name, of in asdict(one).items()} for one in self.partitions],
         }
         return json.dumps(document, indent=2) + "\n"
 

@@ -16,7 +16,8 @@ import pyarrow.compute as _compute
 
 from ...backend import ReadError
 from ...objects.places import Place
-from ...readers.columnar.columns import HEADER
+from ...sink.errors import SinkError
+from ...sink.rows import SENT, content
 from .files import DAMAGE, mask_of, opened
 
 pc: Any = _compute
@@ -32,18 +33,8 @@ SORTED_BYTES = 1 << 30
 """The limit for sorting rows in memory if their offsets do not ascend."""
 
 _ROWS_AT_ONCE = 1 << 16
-SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.int64()),
-        pa.field("headers", pa.list_(HEADER)),
-    ]
-)
+SCHEMA = SENT.append(pa.field("offset", pa.int64()))
 """The columns for `columnar.encode`."""
-
-_PER_MS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class FilePart(NamedTuple):
@@ -112,7 +103,7 @@ def of_file(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.Reco
             yield from _streamed(part, at_once_bytes)
         else:
             yield from _in_memory(part)
-    except DAMAGE as error:
+    except (*DAMAGE, SinkError) as error:
         raise ReadError(f"{part.path} cannot be read: {' '.join(str(error).split())[:300]}") from error
 
 
@@ -164,55 +155,10 @@ def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def records(rows: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
-    """Returns rows of a file with the columns of `SCHEMA`. Rows without offsets are numbered from `start`."""
-    names = rows.schema.names
-    count = rows.num_rows
-    nothing = pa.nulls(count, pa.binary())
-    made = {
-        "key": _bytes(rows.column("key")) if "key" in names else nothing,
-        "value": _bytes(rows.column("value")),
-        "timestamp": _times(rows.column("timestamp")) if "timestamp" in names else pa.array(np.full(count, -1)),
-        "headers": _headers(rows.column("headers")) if "headers" in names else _no_headers(count),
-    }
+    """Returns rows of a file with the columns of `SCHEMA`. Rows without offsets are numbered from `start`. Raises
+    SinkError."""
+    made = content(rows)
+    offsets = pa.array(np.arange(start or 0, (start or 0) + rows.num_rows))
     if start is None:
-        made["offset"] = rows.column("offset").cast(pa.int64())
-    else:
-        made["offset"] = pa.array(np.arange(start, start + count))
-    return pa.RecordBatch.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def _bytes(column: Any) -> Any:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column if column.type == pa.binary() else column.cast(pa.binary())
-
-
-def _times(column: Any) -> pa.Array:
-    kind = column.type
-    numbers = column.cast(pa.int64())
-    values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
-    if pa.types.is_timestamp(kind):
-        values = values * 1000 if kind.unit == "s" else values // _PER_MS[kind.unit]
-    if numbers.null_count:
-        values = np.where(numbers.is_null().to_numpy(zero_copy_only=False), -1, values)
-    return pa.array(values.astype(np.int64))
-
-
-def _no_headers(count: int) -> Any:
-    bounds = pa.array(np.zeros(count + 1, np.int32))
-    return pa.ListArray.from_arrays(bounds, pa.array([], HEADER), type=SCHEMA.field("headers").type)
-
-
-def _headers(column: Any) -> Any:
-    """Converts any list of structs of key and value to headers; a record without headers has an empty list."""
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    bounds = np.zeros(counts.size + 1, np.int32)
-    np.cumsum(counts, out=bounds[1:])
-    flat = column.flatten()
-    children = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
-    keys = children["key"]
-    if keys.null_count:
-        raise ReadError("a header has no key")
-    keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
-    pieces = pa.StructArray.from_arrays([keys.cast(pa.string()), _bytes(children["value"])], fields=list(HEADER))
-    return pa.ListArray.from_arrays(pa.array(bounds), pieces, type=SCHEMA.field("headers").type)
+        offsets = rows.column("offset").cast(pa.int64())
+    return pa.RecordBatch.from_arrays([*made.columns, offsets], schema=SCHEMA)

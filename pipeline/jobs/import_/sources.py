@@ -76,7 +76,7 @@ def _of_table(of: CatalogTable, name: str, store_conf: Mapping[str, str] | None 
                 topic=topic if isinstance(topic, str) else file.topic,
                 partition=partition if isinstance(partition, int) else file.partition,
                 place=place,
-                size_bytes=0 if place is None else one.bytes,
+                size_bytes=one.bytes,
             )
         )
     return SourceFiles(name, sorted(made, key=lambda file: file.name))

@@ -244,6 +244,9 @@ def _opened(
         raise ReadError(
             f"another import to {target} was interrupted while it added topics ({path}): run that one again first"
         )
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(os.path.join(path, PLAN))  # first: what is left of the others then belongs to no import
+        files.sync_directory(path)
     for name in files.list(path):
         if name != LOCK:
             remove_tree(files, os.path.join(path, name))

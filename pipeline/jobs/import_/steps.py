@@ -51,18 +51,8 @@ def fill(
         for _ in run(staging.work(left, layout, now_ms)):
             pass
         facts = staging.assemble(left)
-        for key, written in sorted(facts.items()):
-            report.partitions.append(
-                Imported(
-                    key.topic,
-                    key.partition,
-                    written.records,
-                    written.bytes,
-                    written.first,
-                    written.end,
-                    written.segments,
-                )
-            )
+        for key, of in sorted(facts.items()):
+            report.partitions.append(Imported(*key, of.records, of.bytes, of.first, of.end, of.segments))
         target.add(staging)
     return report
 
@@ -70,5 +60,5 @@ def fill(
 def _check(place: Target, staging: Staging, topics: Sequence[str]) -> None:
     """Raises ReadError if the topics cannot be added."""
     place.check(topics, ours=list(staging.read_adding() or ()))
-    if place.has_history and (known := place.existing(staging, topics)):
+    if place.has_history and (known := place.existing(topics)):
         raise ReadError(exists_already(min(known), place.path))

@@ -21,6 +21,7 @@ from ....storage.config import LogConfig
 from ....storage.errors import StorageError
 from ....storage.follower_log import FollowerLog
 from ....storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
+from ....storage.io import folder_copies
 from ....storage.io.files import DiskFiles, Files, write_atomically
 from ....storage.log.recovery import LogCheckpoints
 from ....storage.partition_log import TopicIdPartition
@@ -38,11 +39,8 @@ class Layout:
     """The layout of segments, with Kafka's defaults. `leader_epoch` is that of the batches."""
 
     codec: int = 0
-    level: int | None = None
     segment_bytes: int = SEGMENT_BYTES
-    segment_ms: int = 7 * 24 * 3600 * 1000
     index_interval_bytes: int = 4096
-    segment_index_bytes: int = 10 << 20
     batch_bytes: int = 256 << 10
     leader_epoch: int = 0
 
@@ -105,12 +103,7 @@ def write(work: Work, files: Files | None = None) -> Written:
 
 def _write(work: Work, folder: str, files: Files) -> Written:
     piece, layout = work.piece, work.layout
-    config = LogConfig(
-        segment_bytes=layout.segment_bytes,
-        segment_ms=layout.segment_ms,
-        index_interval_bytes=layout.index_interval_bytes,
-        segment_index_bytes=layout.segment_index_bytes,
-    )
+    config = LogConfig(segment_bytes=layout.segment_bytes, index_interval_bytes=layout.index_interval_bytes)
     log = FollowerLog.open(
         files,
         folder,
@@ -123,7 +116,6 @@ def _write(work: Work, folder: str, files: Files) -> Written:
         log.begin_at(piece.first, work.now_ms)
         options = EncodeOptions(
             codec=layout.codec,
-            level=layout.level,
             batch_bytes=min(layout.batch_bytes, layout.segment_bytes // 2),
             leader_epoch=layout.leader_epoch,
         )
@@ -163,13 +155,5 @@ def read_done(files: Files, folder: str) -> Written | None:
 
 def remove_tree(files: Files, path: str) -> None:
     """Removes a folder and its contents, if it exists. Raises OSError."""
-    try:
-        names = files.list(path)
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        files.remove(path)
-        return
-    for name in sorted(names, key=lambda name: name != DONE):  # the file that proves completion goes first
-        remove_tree(files, os.path.join(path, name))
-    files.remove_directory(path)
+    if files.exists(path):
+        folder_copies.remove_tree(files, path)

@@ -5,19 +5,22 @@ Owns two calls to the brokers. Raises ReadError.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from ....client.admin.admin import Admin
+from ....client.admin.calls import Calls
+from ....client.admin.topics import TopicCalls
 from ....client.admin.types import NewTopic
+from ....client.net.cluster import Cluster
 from ....client.net.errors import ClientError, KafkaError, UnsupportedVersion
-from ....client.net.security import security_of
 from ....protocol.errors import ErrorCode
 from ....protocol.limits import INT64_MAX
 from ...backend import ReadError
-from ...readers.wire.connection import addresses
+from ...readers.wire.connection import connected, with_brokers
 from ...readers.wire.event_loop import loop_here
 from ...sink.options import SinkOptions
+
+T = TypeVar("T")
 
 KEPT: Mapping[str, str | None] = {"retention.ms": "-1"}
 """The configs of a created topic: old records must not be deleted by retention,"""
@@ -25,42 +28,32 @@ KEPT: Mapping[str, str | None] = {"retention.ms": "-1"}
 ANY_TIME: Mapping[str, str | None] = {"message.timestamp.after.max.ms": str(INT64_MAX)}
 """and, with Kafka 3.6 or later, not be refused for a future timestamp."""
 
-T = TypeVar("T")
+
+class _Topics(TopicCalls):
+    def __init__(self, cluster: Cluster) -> None:
+        self._calls = Calls(cluster)
 
 
-def _run(options: SinkOptions, work: Any) -> Any:
-    client = options.client
-
-    async def done() -> Any:
-        async with Admin(
-            client.bootstrap,
-            request_timeout_ms=client.request_timeout_ms,
-            default_api_timeout_ms=min(client.default_api_timeout_ms, client.max_block_ms),
-            retry_backoff_ms=client.retry_backoff_ms,
-            retry_backoff_max_ms=client.retry_backoff_max_ms,
-            **security_of(client),
-        ) as admin:
-            return await work(admin)
+def _run(options: SinkOptions, work: Callable[[_Topics], Coroutine[Any, Any, T]]) -> T:
+    async def done() -> T:
+        async with connected(options.client) as cluster:
+            try:
+                return await work(_Topics(cluster))
+            except ClientError as error:
+                raise ReadError(f"the request failed: {with_brokers(error, cluster)}") from error
 
     loop = loop_here()
     try:
-        return loop.run(_as_read_error(options, done()))
+        return loop.run(done())
     finally:
         loop.close()
-
-
-async def _as_read_error(options: SinkOptions, work: Coroutine[Any, Any, T]) -> T:
-    try:
-        return await work
-    except ClientError as error:
-        raise ReadError(f"the request to the brokers at {addresses(options.client)} failed: {error}") from error
 
 
 def counts(options: SinkOptions, names: list[str]) -> dict[str, int]:
     """Returns the number of partitions of each existing topic. Raises ReadError."""
 
-    async def describe(admin: Admin) -> dict[str, int]:
-        found = await admin.describe_topics(names)
+    async def describe(topics: _Topics) -> dict[str, int]:
+        found = await topics.describe_topics(names)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for one in found.values():
             if isinstance(one, ClientError) and not (isinstance(one, KafkaError) and one.code == missing):
@@ -77,11 +70,11 @@ def ensure(options: SinkOptions, wanted: Mapping[str, int]) -> dict[str, int]:
     check_wide(there, wanted)
     missing = {name: count for name, count in wanted.items() if name not in there}
 
-    async def make(admin: Admin) -> None:
+    async def make(topics: _Topics) -> None:
         left = dict(missing)
         for replication, configs in ((-1, {**KEPT, **ANY_TIME}), (-1, KEPT), (1, KEPT)):
             new_topics = [NewTopic(name, max(1, count), replication, configs=configs) for name, count in left.items()]
-            results = await admin.create_topics(new_topics)
+            results = await topics.create_topics(new_topics)
             failed = {name: result for name, result in results.items() if isinstance(result, ClientError)}
             left = {name: left[name] for name, result in failed.items() if not _exists(result)}
             if not left:

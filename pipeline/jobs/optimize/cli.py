@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ...extras import require
-from ..command import Job, PlanCallback, Report, UsageError, add_store_conf, pattern
+from ..command import Job, PlanCallback, Report, add_store_conf, check_least, pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +33,7 @@ def check(parsed: argparse.Namespace) -> None:
     from ..export import arguments
     from .job import check
 
-    if parsed.file_bytes is not None and parsed.file_bytes < 1:
-        raise UsageError(f"--file-bytes {parsed.file_bytes}: it must be 1 or more")
-    if parsed.delete_old is not None and parsed.delete_old < 0:
-        raise UsageError(f"--delete-old {parsed.delete_old}: it must be 0 or more")
+    check_least(parsed, file_bytes=1, delete_old=0)
     pattern(parsed)
     parsed.folder = arguments.folder(parsed.folder)
     require("deltalake", "optimize")

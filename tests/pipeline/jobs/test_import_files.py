@@ -22,6 +22,8 @@ from ottla.pipeline.jobs.import_.plan import Plan
 from ottla.pipeline.jobs.import_.produce import BY_KEY
 from ottla_testing.pipeline.import_samples import NOW_MS, planned, put, put_records, some
 
+NAMES = ("offset", "timestamp", "key", "value")
+
 
 def rows_of(plan: Plan) -> dict[TopicPartition, list[tuple[Any, ...]]]:
     """Returns the rows of the pieces: offset, timestamp, key, value, headers."""
@@ -30,7 +32,13 @@ def rows_of(plan: Plan) -> dict[TopicPartition, list[tuple[Any, ...]]]:
         of = found.setdefault(piece.key, [])
         for rows in piece.read():
             of += [
-                (row["offset"], row["timestamp"], row["key"], row["value"], [tuple(h.values()) for h in row["headers"]])
+                (
+                    row["offset"],
+                    row["timestamp"],
+                    row["key"],
+                    row["value"],
+                    [tuple(h.values()) for h in row["headers"] or ()],
+                )
                 for row in rows.to_pylist()
             ]
     return found

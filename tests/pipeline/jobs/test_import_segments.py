@@ -275,10 +275,7 @@ def test_import_interrupted_anywhere_second_run_completes(
         if kind == "new":
             assert not target.exists() or read(target) == expected, last
         elif kind == "history":
-            from ottla.pipeline.jobs.import_.staging_folder import Staging
-
-            probing = Staging(DiskFiles(), str(tmp_path / "probe"), "", {})
-            known = Target(DiskFiles(), str(target), in_process(DiskFiles())).existing(probing, ["t", "u"])
+            known = Target(DiskFiles(), str(target)).existing(["t", "u"])
             whole = {key for key, found in read(target).items() if found == expected.get(key)}
             for topic in known:
                 assert {key for key in expected if key.topic == topic} <= whole, last
