@@ -5,7 +5,8 @@
 Needs a JDK of 17 or later and Maven, which fetches the published packages of the tests into a cache. Each class runs in
 a Java process of its own with a time limit; no test is run twice. Results are added to out/kafka-tests.jsonl, a line
 for each test; the table of all of them is printed, and written to out/kafka-tests.json. A run with --kafka writes its
-results to control/VERSION.json beside this file. How the tests reach Ottla is in README.md there.
+results to control/VERSION.json beside this file; with --runs, or a test named several times, also which tests passed
+in some of the runs only. How the tests reach Ottla is in README.md there.
 """
 
 from __future__ import annotations
@@ -231,9 +232,15 @@ def main() -> int:
             for _ in range(args.runs):
                 rows = pool.map(lambda name: run_class(name, args, jars, first), names)
                 runs.append([row for some in rows for row in some])
-        differing = kafka_tests.differing(runs)
+        controls = {path.stem: kafka_tests.Control.load(path) for path in CONTROL.glob("*.json")}
+        differing, there_too = kafka_tests.differing(runs, controls)
         if args.runs > 1:
             print(f"{args.runs} runs, {len(differing)} tests with different outcomes", *differing, sep="\n")
+            print(f"{len(there_too)} with different outcomes here and on Kafka", *there_too, sep="\n")
+        if args.kafka:
+            control = controls.get(args.version) or kafka_tests.Control({})
+            control.note_unstable(row for rows in runs for row in rows)
+            control.save(CONTROL / f"{args.version}.json")
     if args.kafka:
         return 0
     controls = {path.stem: kafka_tests.Control.load(path) for path in CONTROL.glob("*.json")}

@@ -4,8 +4,8 @@ The results on Kafka are kept in a file for each version (`Control`), since they
 
 A test that fails on Ottla is `failed` unless REASONS explains it: it needs an object in the Java process of Kafka
 (`internals`), a feature that is not built yet, or something that Ottla does not have, by a page of the documents. A
-test that fails in the run on Kafka does not count either. A reason is found in the name of a test or in its failure,
-never in a list of tests that happen to fail.
+test that fails in the run on Kafka, or in some of several runs there, does not count either. A reason is found in the
+name of a test or in its failure, never in a list of tests that happen to fail.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Reason(NamedTuple):
 
 WHOLE = "(class)"  # in place of a method
 FAILS_ON_KAFKA = "fails on Kafka"
+UNSTABLE = "unstable"
+"""The outcome on Kafka of a test that passed in some runs and failed in others."""
 NO_BROKER = "no broker"
 REASONS = (  # the first that matches
     Reason(
@@ -85,7 +87,7 @@ def key_of(row: Row) -> Key:
 
 class Control:
     """The results on one version of Kafka: for each class the number of tests that passed, and the outcomes of the
-    others by method and name."""
+    others by method and name; of tests that were run often, how many runs of how many failed, if some passed."""
 
     def __init__(self, classes: dict[str, dict[str, Any]]) -> None:
         self.classes = classes
@@ -95,7 +97,8 @@ class Control:
         """Reads a file that `save` wrote; one that does not exist has no results."""
         classes = json.loads(path.read_text()) if path.exists() else {}
         for found in classes.values():
-            found["others"] = {_plain(test): outcome for test, outcome in found["others"].items()}
+            for kind in found.keys() - {"passed"}:
+                found[kind] = {_plain(test): of for test, of in found[kind].items()}
         return cls(classes)
 
     def save(self, path: Path) -> None:
@@ -112,13 +115,28 @@ class Control:
             outcomes.setdefault(kind, {})[f"{method} {name}"] = row["outcome"]
         for kind, tests in outcomes.items():
             others = {test: outcome for test, outcome in sorted(tests.items()) if outcome != "passed"}
-            self.classes[kind] = {"passed": len(tests) - len(others), "others": others}
+            of = self.classes.setdefault(kind, {})
+            of |= {"passed": len(tests) - len(others), "others": others}
+
+    def note_unstable(self, rows: Iterable[Row]) -> None:
+        """Notes those of these tests, each of which has several results, that passed and failed."""
+        outcomes: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            _, kind, method, name = key_of(row)
+            outcomes.setdefault((kind, f"{method} {name}"), []).append(row["outcome"])
+        for (kind, test), found in outcomes.items():
+            if {"passed", "failed"} <= set(found):
+                of = self.classes.setdefault(kind, {"passed": 0, "others": {}})
+                of.setdefault(UNSTABLE, {})[test] = [found.count("failed"), len(found)]
 
     def outcome(self, row: Row) -> str | None:
         """Returns the outcome of a test on Kafka; None if its class did not run there."""
         _, kind, method, name = key_of(row)
         found = self.classes.get(kind)
-        return None if found is None else found["others"].get(f"{method} {name}", "passed")
+        if found is None:
+            return None
+        test = f"{method} {name}"
+        return UNSTABLE if test in found.get(UNSTABLE, {}) else found["others"].get(test, "passed")
 
 
 def read(path: Path) -> list[Row]:
@@ -144,15 +162,24 @@ def longest_first(names: Iterable[str], rows: Iterable[Row]) -> list[str]:
     return sorted(names, key=lambda name: seconds[name], reverse=True)
 
 
-def differing(runs: Iterable[Iterable[Row]]) -> list[str]:
-    """Returns a line for each test whose outcome is not that of all runs; "-" where a run has no such test."""
+def differing(runs: Iterable[Iterable[Row]], controls: Mapping[str, Control]) -> tuple[list[str], list[str]]:
+    """Returns a line for each test whose outcome is not that of all runs; "-" where a run has no such test. Those that
+    have no outcome of their own on Kafka either come second."""
+    runs = [list(rows) for rows in runs]
     found = [{key_of(row): row["outcome"] for row in rows} for rows in runs]
+    unstable = {
+        key_of(row)
+        for rows in runs
+        for row in rows
+        if (control := controls.get(row["version"])) is not None and control.outcome(row) == UNSTABLE
+    }
     lines: list[str] = []
+    there_too: list[str] = []
     for key in sorted({key for outcomes in found for key in outcomes}):
         outcomes = [one.get(key, "-") for one in found]
         if len(set(outcomes)) > 1:
-            lines.append(f"{key[1]}.{key[2]} {key[3]}: {', '.join(outcomes)}")
-    return lines
+            (there_too if key in unstable else lines).append(f"{key[1]}.{key[2]} {key[3]}: {', '.join(outcomes)}")
+    return lines, there_too
 
 
 def suite_of(name: str) -> str:
