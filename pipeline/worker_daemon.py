@@ -1,8 +1,8 @@
 """`pyspark.daemon` with two changes, for `spark.python.daemon.module` of a local session.
 
 A process that has bytes left for a JVM that is gone ends without a word: over Unix sockets it notices that at once, and
-would print a traceback after the end of a program that has succeeded. And the collection of garbage after each task
-passes over the objects of imported modules: it took 15 ms, in which the next task waits.
+would print a traceback. And the collection of garbage after each task passes over the objects of imported modules: it
+took 15 ms, in which the next task waits.
 """
 
 from __future__ import annotations

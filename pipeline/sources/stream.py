@@ -13,6 +13,8 @@ is logged, and tried again with the next progress and when the query stops.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -130,12 +132,16 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._processed(end)
 
     def stop(self) -> None:
-        """Closes the group and the backend at the end of the query."""
+        """Closes the group and the backend at the end of the query. If Spark has gone, the process ends, too."""
         if self._group is not None:
             self._group.close()
         if self._open is not None:
             self._open.__exit__(None, None, None)
         self._open = self._stream = self._group = None
+        if isinstance(sys.exc_info()[1], EOFError):
+            # PySpark would report the closed connection over it, which a Unix socket refuses: a traceback on stderr
+            # after a query that has ended as it should.
+            os._exit(0)
 
     def _processed(self, end: Position) -> None:
         name = self.options.commit_group

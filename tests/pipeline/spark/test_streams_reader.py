@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -157,3 +159,20 @@ def test_pending_commit_tried_at_close() -> None:
     brokers.fail_ms = 0
     group.close()
     assert brokers.committed == [{T0: 1}]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("error", "code"), [("EOFError", 0), ("ValueError", 1)])
+def test_process_of_a_query_ends_silently_once_spark_has_gone(error: str, code: int) -> None:
+    """The runner of PySpark reads on until the connection is closed, and then stops the reader."""
+    program = f"""
+from ottla.pipeline.sources.stream import LogsStreamReader
+reader = object.__new__(LogsStreamReader)
+reader._open = reader._group = None
+try:
+    raise {error}
+finally:
+    reader.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == code and bool(done.stderr) == bool(code)
