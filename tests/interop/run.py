@@ -38,6 +38,7 @@ MODULES = [
     "repaired",
     "lost_directory",
     "java_transactions",
+    "histories",
     "streams",
     "streams_groups",
     "transaction_directories",
