@@ -1,7 +1,7 @@
 """Object stores (Amazon S3 and compatible ones, Google Cloud Storage, Azure) as file systems.
 
-`places` has the URLs and settings, `files` the interface `storage.io.files.Files` over objects, `lock` the lock of a
-prefix, `reading` the files that are read by position. Needs the extra `objects`.
+`places` has the URLs and settings, `files` the interface `storage.io.files.Files` over objects, `web` the lists of web
+servers, `lock` the lock of a prefix, `reading` the files that are read by position. Needs the extra `objects`.
 """
 
 from __future__ import annotations

@@ -18,11 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import obstore
 from obstore import exceptions
 
 from ...storage.io.files import File, Files
+from . import web
 from .lock import ObjectLock, Timing
 
 PARALLEL = 16
@@ -32,6 +34,7 @@ _MEMORY_BYTES = 1 << 20  # of a file that is being written; the rest is in a tem
 _PART_BYTES = 8 << 20
 _PART_UPLOADS = 4
 _DELETED_AT_ONCE = 1000
+_DEPTH_MAX = 16  # a folder of a web server may have a link to one above it
 _SHOWN = 200
 _XML = re.compile(r"<(Code|Message)>([^<]*)</")
 _STATUS = re.compile(r"status code: ([0-9]{3}[A-Za-z ]*)")
@@ -86,13 +89,24 @@ def _brief(error: Exception, otherwise: str) -> str:
     return brief if len(brief) <= _SHOWN else brief[: _SHOWN - 3] + "..."
 
 
+def _head(store: Any, key: str) -> Any:
+    """Returns the facts of an object."""
+    try:
+        return obstore.head(store, key)
+    except exceptions.GenericError as error:
+        if "Content-Length Header missing" not in str(error):
+            raise
+        # The response of Apache httpd to HEAD has no length if the file is empty.
+        return obstore.get(store, key).meta
+
+
 class _Reader:
     """An object open for reading: each read is a request."""
 
     def __init__(self, store: Any, key: str, path: str) -> None:
         self._store, self._key, self._path = store, key, path
         with _errors(path):
-            self._size = int(obstore.head(store, key)["size"])
+            self._size = int(_head(store, key)["size"])
 
     def size(self) -> int:
         return self._size
@@ -190,7 +204,7 @@ class ObjectFiles(Files):
 
     def size(self, path: str) -> int:
         with _errors(path):
-            return int(obstore.head(self.store, self._key(path))["size"])
+            return int(_head(self.store, self._key(path))["size"])
 
     def exists(self, path: str) -> bool:
         """Returns whether there is an object with this name; a folder is none."""
@@ -202,7 +216,7 @@ class ObjectFiles(Files):
 
     def modified_ns(self, path: str) -> int:
         with _errors(path):
-            return int(obstore.head(self.store, self._key(path))["last_modified"].timestamp() * 1e9)
+            return int(_head(self.store, self._key(path))["last_modified"].timestamp() * 1e9)
 
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         pass  # the store sets it
@@ -217,6 +231,8 @@ class ObjectFiles(Files):
 
     def entries(self, path: str) -> dict[str, int | None]:
         """Returns the names of `list`, with the sizes of objects."""
+        if self.root.lower().startswith(web.SCHEMES):
+            return self._linked(path)
         key = self._key(path)
         with _errors(path):
             found = obstore.list_with_delimiter(self.store, key or None)
@@ -226,6 +242,20 @@ class ObjectFiles(Files):
         if not names:
             raise FileNotFoundError(errno.ENOENT, "there is no object", path)
         return names
+
+    def _linked(self, path: str) -> dict[str, int | None]:
+        """Returns the names in a folder of a web server, with sizes by a request for each file."""
+        found = web.names(f"{self.root}/{quote(self._key(path))}".rstrip("/"), self.store.client_options or {})
+        files = [name for name in found if not name.endswith("/")]
+
+        def size(name: str) -> int | None:
+            with suppress(FileNotFoundError):  # removed meanwhile
+                return self.size(f"{path}/{name}")
+            return None
+
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            sizes = {name: size for name, size in zip(files, pool.map(size, files), strict=True) if size is not None}
+        return {**{name[:-1]: None for name in found if name.endswith("/")}, **sizes}
 
     def make_directory(self, path: str) -> None:
         pass
@@ -338,13 +368,26 @@ class ObjectFiles(Files):
                 yield from pool.map(self.read_bytes, some)
 
     def below(self, path: str) -> Iterator[Listed]:
-        """Yields all objects below a path, in order of their names."""
+        """Yields all objects below a path, in order of their names. A web server shows no time of a change."""
+        if self.root.lower().startswith(web.SCHEMES):
+            yield from self._linked_below(path, _DEPTH_MAX)
+            return
         with _errors(path):
             for some in obstore.list(self.store, self._key(path) or None):
                 for one in some:
                     if one["path"]:
                         modified_ms = int(one["last_modified"].timestamp() * 1000)
                         yield Listed(f"{self.root}/{one['path']}", int(one["size"]), modified_ms)
+
+    def _linked_below(self, path: str, depth: int) -> Iterator[Listed]:
+        if not depth:
+            raise OSError(errno.ELOOP, f"there are more than {_DEPTH_MAX} folders in one another", path)
+        for name, size in sorted(self.entries(path).items()):
+            if size is not None:
+                yield Listed(f"{path}/{name}", size, 0)
+                continue
+            with suppress(FileNotFoundError):  # an empty folder, or one that was removed meanwhile
+                yield from self._linked_below(f"{path}/{name}", depth - 1)
 
     def range(self, path: str, position: int, length: int) -> bytes:
         """Returns bytes of an object, fewer at its end."""

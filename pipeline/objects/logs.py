@@ -28,8 +28,6 @@ def places_of(paths: Iterable[str], conf: Mapping[str, str] | None = None) -> tu
     urls = [absolute(path.strip()) for path in paths if is_url(path.strip())]
     # The files of a data directory are beside its partitions.
     roots = [url.rpartition("/")[0] if inspect.partition_of(url.rpartition("/")[2]) else url for url in urls]
-    if any(root.lower().startswith("http") for root in roots):
-        raise StoreError(f"{roots[0]}: web servers have no lists of files, so logs there cannot be read")
     found = tuple(dict.fromkeys(_place(root, conf or {}) for root in roots))
     use(found)
     return found

@@ -58,9 +58,11 @@ def folder(path: str) -> str:
     return os.path.abspath(path)
 
 
-def objects(root: str, conf: Mapping[str, str], file_bytes: int, paths: Sequence[str]) -> Place | None:
-    """Returns the place of an export to objects, None for a folder; makes those of logs in object stores known. Raises
-    ExportError, StoreError, MissingExtra."""
+def objects(
+    root: str, conf: Mapping[str, str], file_bytes: int, paths: Sequence[str], *, writes: bool = True
+) -> Place | None:
+    """Returns the place of an export to objects, None for a folder; makes those of logs in object stores known.
+    `writes`: the export is to be written. Raises ExportError, StoreError, MissingExtra."""
     sources = places_of(paths, conf)
     if not is_url(root):
         if conf and not sources:
@@ -68,7 +70,7 @@ def objects(root: str, conf: Mapping[str, str], file_bytes: int, paths: Sequence
         return None
     if file_bytes > FILE_BYTES_MAX:
         raise ExportError(f"file_bytes is {file_bytes}: it must be {FILE_BYTES_MAX} or less in an object store")
-    return Place.of(root, conf, writes=True)
+    return Place.of(root, conf, writes=writes)
 
 
 def check_folder(root: str, format: str, paths: Sequence[str], *, has_catalog: bool = False) -> None:

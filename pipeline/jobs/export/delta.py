@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ....storage.io.files import Files, SharedFiles
 from ...extras import needed
+from ...objects.web import SCHEMES
 from . import layout
 from .manifest import Commit, Exported, ExportedFile, ExportError
 from .new_columns import added
@@ -143,6 +144,8 @@ def actions(root: str, options: dict[str, str] | None = None) -> list[dict[str, 
     """Returns what the newest version of a table has of each file: `path`, `size_bytes`, values of partitions such as
     `partition.topic`, and bounds such as `min.offset`. Raises ExportError, also if a file has other rows or columns
     than the table; MissingExtra without deltalake."""
+    if root.lower().startswith(SCHEMES):
+        raise ExportError(f"{root} is a Delta table: it can be read in a folder or in objects, not on a web server")
     with needed():
         import deltalake
         from deltalake.exceptions import DeltaError

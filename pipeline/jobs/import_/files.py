@@ -114,8 +114,6 @@ def _listed_objects(url: str, conf: Mapping[str, str]) -> list[ParquetFile]:
             place = Place.of(url.rpartition("/")[0], conf)
             return [of_path(url, place.url)._replace(place=place, size_bytes=place.files().size(url))]
         place = Place.of(url, conf)
-        if url.lower().startswith("http"):
-            raise ReadError(f"{url} is no Parquet file: web servers have no lists of files, so name one")
         sizes = {one.path: one.size_bytes for one in place.files().below(place.url)}
     except OSError as error:
         raise ReadError(f"cannot read {error.filename or url}: {error.strerror}") from None

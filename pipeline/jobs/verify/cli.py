@@ -42,7 +42,7 @@ def check(parsed: argparse.Namespace) -> None:
 
     parsed.export = arguments.folder(parsed.export)
     parsed.store_conf = dict(parsed.store_conf)
-    place = arguments.objects(parsed.export, parsed.store_conf, 0, parsed.paths)
+    place = arguments.objects(parsed.export, parsed.store_conf, 0, parsed.paths, writes=False)
     form = folder_settings(parsed.export, place).format
     check_catalog(parsed, "an Iceberg table", form == "iceberg")
 

@@ -51,7 +51,7 @@ def verify_export(
     if settings.table is not None or settings.catalog:
         catalog = catalog_of(root, settings.table, settings.catalog)
     conf = settings.store_conf or {}
-    place = arguments.objects(root, conf, 0, paths_of(source))
+    place = arguments.objects(root, conf, 0, paths_of(source), writes=False)
     with backend_of(source, FILE_BYTES, conf) as backend:
         made = plan(backend, root, settings.selection(), catalog, compacted=settings.compacted, place=place)
         report = VerifyReport(made)

@@ -48,7 +48,8 @@ def folder_settings(root: str, place: Place | None = None) -> Settings:
     settings, lock = stored(root, files), os.path.join(root, layout.LOCK)
     if settings is None:
         raise ExportError(f"{root} is not the folder of an export: it has no {layout.SETTINGS}")
-    if is_locked(lock) if place is None else files.exists(lock):
+    # The lock of a folder is an empty file, which is not a lock where it was copied to.
+    if is_locked(lock) if place is None else files.exists(lock) and files.size(lock) > 0:
         raise ExportError(f"{root} is in use by an export: wait for its end, or if it was killed run it again")
     if files.exists(os.path.join(root, layout.PENDING)):
         raise ExportError(f"{root} has an interrupted commit: run that export again first")

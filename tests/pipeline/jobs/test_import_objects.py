@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import deltalake
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
@@ -20,6 +20,7 @@ from ottla.pipeline.objects.places import Place
 from ottla.pipeline.objects.reading import TAIL_BYTES, ObjectReader, stream
 from ottla_testing.pipeline.import_samples import put_records, some
 from ottla_testing.pipeline.object_server import BUCKET, KEYS, ObjectServer, object_server_process
+from ottla_testing.pipeline.web_server import web_server
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,6 @@ def test_delta_table_newest_version(store: ObjectServer) -> None:
         (f"s3://{BUCKET}/nothing", "has no Parquet file"),
         (f"s3://{BUCKET}/nothing/x.parquet", "cannot read s3://lake/nothing/x.parquet: there is no such object"),
         ("s3://no-such-bucket/x", "cannot read s3://no-such-bucket/x: NoSuchBucket"),
-        ("https://host/folder", "web servers have no lists of files"),
         ("s3:///x", "names no bucket"),
         ("s3://user:pw@bucket/x", "with a password or a query is not supported"),
         ("https://host/x.parquet?sig=abc", "with a password or a query is not supported"),
@@ -166,43 +166,28 @@ def test_reader_reads_by_position(store: ObjectServer) -> None:
     assert b"".join(stream(objects, path, len(data))) == data
 
 
-def test_web_server_file_read(tmp_path: Path) -> None:
-    import threading
-    from functools import partial
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-
+def test_web_server_files_equal_the_folders(tmp_path: Path) -> None:
+    """One file by its name, and a folder by the lists that the server shows."""
     put_records(tmp_path, "t", 0, some(5))
-    (path,) = tmp_path.rglob("*.parquet")
-    data = path.read_bytes()
+    put_records(tmp_path / "a b%20c", "u", 1, some(7))
+    first, *_ = paths = sorted(tmp_path.rglob("*.parquet"))
+    with web_server(tmp_path) as server:
+        (one,) = files.listed(f"{server.url}/{quote(first.relative_to(tmp_path).as_posix())}")
+        assert one.size_bytes == first.stat().st_size
+        found = files.listed(server.url)
+        assert [file.size_bytes for file in found] == [path.stat().st_size for path in paths]
+        here, there = files.listed(tmp_path), rows_of([files.look(file) for file in found])
+    assert there == rows_of([files.look(file) for file in here])
+    assert sum(map(len, there.values())) == 12
 
-    class Handler(SimpleHTTPRequestHandler):
-        """Serves ranges, as web servers do."""
 
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            begin, _, end = self.headers["Range"].removeprefix("bytes=").partition("-")
-            part = data[int(begin) : int(end) + 1]
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {begin}-{int(begin) + len(part) - 1}/{len(data)}")
-            self.send_header("Content-Length", str(len(part)))
-            self.send_header("Last-Modified", self.date_time_string())
-            self.end_headers()
-            self.wfile.write(part)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path))) as web:
-        thread = threading.Thread(target=web.serve_forever, daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{web.server_port}/{path.relative_to(tmp_path).as_posix()}"
-        (file,) = files.listed(url)
-        assert (file.topic, file.partition, file.size_bytes) == ("t", 0, len(data))
-        rows = rows_of([files.look(file)])
-        web.shutdown()
-        thread.join()
-    assert [row["offset"] for row in rows[TopicPartition("t", 0)]] == pq.read_table(path).column("offset").to_pylist()
+def test_delta_table_of_web_server_refused(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "table", pa.table({"value": [b"a"]}))
+    with (
+        web_server(tmp_path) as server,
+        pytest.raises(ReadError, match="is a Delta table: it can be read in a folder"),
+    ):
+        files.listed(f"{server.url}/table")
 
 
 def test_table_of_a_catalog_in_store_equals_its_folder(tmp_path: Path, store: ObjectServer) -> None:

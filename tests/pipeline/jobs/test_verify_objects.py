@@ -19,11 +19,13 @@ from ottla.pipeline.jobs.verify.compare import compare
 from ottla.pipeline.jobs.verify.plan import plan
 from ottla.pipeline.jobs.verify.report import VerifyReport
 from ottla.pipeline.objects.files import ObjectFiles
+from ottla.pipeline.objects.places import Place
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
 from ottla_testing.each import each
 from ottla_testing.pipeline.export_samples import DAY_MS, NOW_MS, a_log, exported
 from ottla_testing.pipeline.object_server import KEYS, ObjectServer, object_server_process
+from ottla_testing.pipeline.web_server import web_server
 
 FORMATS: tuple[Format, ...] = ("parquet", "delta", "iceberg")
 COUNT = 9
@@ -99,6 +101,23 @@ def test_files_beside_the_manifest_and_of_another_size(tmp_path: Path, store: Ob
     problems = made.verified().problems
     assert len(problems) == 2 and any(one.endswith("other.parquet is not in the manifest") for one in problems)
     assert any("bytes, but was written with" in one for one in problems)
+
+
+def test_export_to_a_folder_that_a_store_or_a_web_server_has(tmp_path: Path, store: ObjectServer) -> None:
+    made = Export(tmp_path, store, "parquet", "copied")
+    lake, there = tmp_path / "lake", store.files("copied-of-a-folder")
+    exported(tmp_path / "data", lake, form=made.form, settings=made.settings)
+    assert (lake / layout.LOCK).stat().st_size == 0
+    for path in (one for one in lake.rglob("*") if one.is_file()):
+        there.put(f"{there.root}/{path.relative_to(lake).as_posix()}", path.read_bytes())
+    made.root, made.place = there.root, store.place("copied-of-a-folder")
+    assert made.verified().to_text().endswith(f"9 records, 9 rows in {made.root}: no difference\n")
+    with web_server(lake) as server:
+        made.root, made.place = server.url, Place.of(server.url)
+        assert made.verified().differences == 0
+        first, *_ = sorted(lake.rglob("*.parquet"))
+        first.unlink()
+        assert f"{first.relative_to(lake).as_posix()} is missing" in made.verified().problems
 
 
 @each("left", [layout.LOCK, layout.PENDING])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ottla.pipeline.readers.files.batch_backend import BatchBackend
 from ottla_testing.pipeline.export_samples import NOW_MS, a_log
 from ottla_testing.pipeline.object_server import BUCKET, KEYS, ObjectServer, object_server
 from ottla_testing.pipeline.read_samples import some
+from ottla_testing.pipeline.web_server import web_server
 
 RECORDS = ("offset", "timestamp", "key", "value", "headers")
 
@@ -85,6 +87,24 @@ def test_times_and_ids_equal_files(directory: Path, store: ObjectServer) -> None
     assert [there.topic_id(key.topic) for key in keys] == [here.topic_id(key.topic) for key in keys]
 
 
+def test_logs_of_web_server_equal_files(directory: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for path in ("v2-zstd-0", "v1-gzip-0", "transactions-0"):
+        shutil.copytree(directory / path, folder / path)
+    with web_server(folder) as server:
+        server.failing = {"GET /", "GET /v2-zstd-0/", "HEAD /v2-zstd-0/00000000000000000000.log"}
+        assert everything(FileBackend([server.url]), RECORDS) == everything(FileBackend([str(folder)]), RECORDS)
+        assert not server.failing
+        small = FileBackend([f"{server.url}/v2-zstd-0"], part_bytes=2000, window_bytes=300)
+        assert everything(small, RECORDS) == everything(FileBackend([str(folder / "v2-zstd-0")]), RECORDS)
+        there, here = (Audit([place]).report(as_tasks, now_ms=NOW_MS).to_json() for place in (server.url, str(folder)))
+        assert there.replace(server.url, str(folder)) == here
+        with pytest.raises(ReadError, match=rf"cannot read {server.url}/none: there is no object"):
+            FileBackend([f"{server.url}/none"]).partitions(Selection())
+    with pytest.raises(ReadError, match=rf"cannot read {server.url}: .*refused"):
+        FileBackend([server.url]).partitions(Selection())
+
+
 def test_folder_of_one_partition(directory: Path, store: ObjectServer) -> None:
     here = everything(FileBackend([str(directory / "v2-zstd-0")]), RECORDS)
     assert everything(FileBackend([f"s3://{BUCKET}/data/v2-zstd-0"], store_conf=store.conf), RECORDS) == here
@@ -122,8 +142,6 @@ def test_missing_objects_and_places(store: ObjectServer) -> None:
         FileBackend([f"s3://{BUCKET}/none"], store_conf=store.conf).partitions(Selection())
     with pytest.raises(ReadError, match="cannot read s3://no-such-bucket/x: NoSuchBucket"):
         FileBackend(["s3://no-such-bucket/x"], store_conf=store.conf).partitions(Selection())
-    with pytest.raises(ReadError, match="web servers have no lists of files"):
-        FileBackend(["https://host/data"])
     with pytest.raises(ReadError, match="is in an object store, where this cannot read"):
         files_of("s3://elsewhere/data")
     places_of([f"s3://{BUCKET}/data"], store.conf)
