@@ -26,8 +26,9 @@ SCHEMES = ("http://", "https://")
 
 
 def names(url: str, settings: Mapping[str, Any], *, pause: Callable[[float], object] = time.sleep) -> list[str]:
-    """Returns the names in a folder, those of folders with a "/" at their end. `settings` are those of the client of
-    the objects. Raises FileNotFoundError for a folder without one, OSError."""
+    """Returns the names in a folder, those of folders with a "/" at their end. Of `settings`, those of the objects'
+    client, only `root_certificate` and `allow_invalid_certificates` apply. Raises FileNotFoundError for a folder
+    without one, OSError."""
     context = _context(settings) if url.lower().startswith("https:") else None
     for again in (*PAUSES_S, None):
         try:
