@@ -76,8 +76,9 @@ def _fate(configs: Mapping[str, str] | None) -> str:
     return "They stay as they are until retention deletes them: only compaction rewrites them as v2."
 
 
-def of_all(old_in: Sequence[str], *, configs_known: bool) -> list[str]:
-    """Returns statements that hold for any topic. `old_in` are the directories in which v0 or v1 was found."""
+def of_all(old_in: Sequence[str], *, old_in_stores: bool = False, configs_known: bool) -> list[str]:
+    """Returns statements that hold for any topic. `old_in` are the directories in which v0 or v1 may have been found;
+    with `old_in_stores`, object stores, too."""
     out = [
         "Fetch v0-v3 closes the connection: clients that know no later version (before Kafka 0.11) are cut off.",
         "Produce v0-v2 closes the connection; v0 and v1 in a later version are refused with INVALID_RECORD (87).",
@@ -92,4 +93,6 @@ def of_all(old_in: Sequence[str], *, configs_known: bool) -> list[str]:
             f"`ottla pipeline upgrade {named}` rewrites the old formats as v2 while no broker runs (extra: pipeline);"
             " `ottla serve --override log.record.version.force.upgrade=2` does so at its start."
         )
+    if old_in_stores:
+        out.append("`ottla pipeline upgrade` rewrites old formats in directories of this machine only: copy the log first.")
     return out

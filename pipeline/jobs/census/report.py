@@ -38,6 +38,7 @@ from ....protocol.internal_records.metadata_values import TOPIC as METADATA_TOPI
 from ....protocol.records.compression import CODEC_NAMES
 from ....protocol.text import moment, plural, table, visible
 from ....storage.log_dir import readiness
+from ...objects.places import is_url
 from .facts import Amount, Damaged, Facts, Sizes, Times
 from .plan import Plan, SegmentPiece
 
@@ -167,8 +168,10 @@ def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: f
                 name, partitions, facts, configs, readiness.of_topic(amounts, configs), list(_notes(facts, partitions))
             )
         )
-    old = any(magic < 2 for magic, _ in total.formats)
-    on_4_0 = readiness.of_all(plan.paths if old else (), configs_known=plan.configs is not None)
+    old_in = plan.paths if any(magic < 2 for magic, _ in total.formats) else []
+    directories = [path for path in old_in if not is_url(path)]
+    in_stores = len(directories) < len(old_in)
+    on_4_0 = readiness.of_all(directories, old_in_stores=in_stores, configs_known=plan.configs is not None)
     return CensusReport(plan.paths, topics, total, plan.configs is not None, on_4_0, seconds)
 
 

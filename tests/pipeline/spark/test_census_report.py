@@ -301,3 +301,9 @@ def test_metadata_log_is_listed_and_not_in_the_totals(tmp_path: Path) -> None:
 def test_old_formats_name_the_command_that_upgrades_them(tmp_path: Path) -> None:
     written(tmp_path / "orders-0" / log_name(0), [record_set(1, 0, 0, 2)])
     assert f"\n  > `ottla pipeline upgrade {tmp_path}` rewrites the old formats as v2" in of(tmp_path).to_text()
+    made = plan([str(tmp_path)])
+    counted = [(piece, count(piece)) for piece in made.pieces]
+    made.paths = ["https://host/data"]
+    of_url = report(made, counted).to_text()
+    assert "pipeline upgrade https" not in of_url
+    assert "\n  > `ottla pipeline upgrade` rewrites old formats in directories of this machine only" in of_url
