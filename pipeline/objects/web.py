@@ -79,7 +79,9 @@ def linked(page: str, base: str) -> list[str]:
 
 
 def _context(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=settings.get("root_certificate"))
+    context = ssl.create_default_context()
+    if root := settings.get("root_certificate"):
+        context.load_verify_locations(cadata=bytes(root).decode("ascii", "ignore"))  # bytes would be DER
     if str(settings.get("allow_invalid_certificates")).lower() == "true":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.pipeline.objects import web
 from ottla.pipeline.objects.places import Place
+from ottla_testing.certificates import Authority
 from ottla_testing.pipeline.web_server import WebServer, web_server
 
 NGINX = """<html>
@@ -87,6 +88,19 @@ def test_objects_of_a_server(tmp_path: Path) -> None:
             ("/x%20y", 5),
         ]
         assert files.read_bytes(f"{server.url}/x%20y") == b"x%20y"
+
+
+def test_objects_of_a_server_with_a_certificate_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "PAUSES_S", ())
+    authority = Authority(tmp_path / "certificates")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_bytes(b"text")
+    with web_server(tmp_path / "data", authority.issue("server")) as server:
+        for conf in ({"root_certificate": authority.trusted.read_text()}, {"allow_invalid_certificates": "true"}):
+            files = Place.of(server.url, conf).files()
+            assert files.entries(server.url) == {"a": 4} and files.read_bytes(f"{server.url}/a") == b"text"
+        with pytest.raises(OSError, match="certificate verify failed"):
+            Place.of(server.url).files().entries(server.url)
 
 
 def test_folders_in_one_another_without_end(tmp_path: Path) -> None:

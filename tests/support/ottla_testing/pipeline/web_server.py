@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,11 +61,15 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def web_server(folder: Path) -> Iterator[WebServer]:
-    """Serves a folder until the end of the block."""
+def web_server(folder: Path, certificate: Path | None = None) -> Iterator[WebServer]:
+    """Serves a folder until the end of the block, over TLS with a certificate and its key in a file."""
     found = WebServer()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, found, directory=str(folder))) as server:
-        found.url = f"http://127.0.0.1:{server.server_port}"
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        found.url = f"http{'' if certificate is None else 's'}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
