@@ -94,5 +94,5 @@ def of_all(old_in: Sequence[str], *, old_in_stores: bool = False, configs_known:
             " `ottla serve --override log.record.version.force.upgrade=2` does so at its start."
         )
     if old_in_stores:
-        out.append("`ottla pipeline upgrade` rewrites old formats in directories of this machine only: copy the log first.")
+        out.append("`ottla pipeline upgrade` rewrites old formats only in directories of this machine.")
     return out

@@ -306,4 +306,4 @@ def test_old_formats_name_the_command_that_upgrades_them(tmp_path: Path) -> None
     made.paths = ["https://host/data"]
     of_url = report(made, counted).to_text()
     assert "pipeline upgrade https" not in of_url
-    assert "\n  > `ottla pipeline upgrade` rewrites old formats in directories of this machine only" in of_url
+    assert "\n  > `ottla pipeline upgrade` rewrites old formats only in directories of this machine." in of_url
