@@ -14,7 +14,6 @@ from typing import Protocol, TypeAlias
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
 from ...protocol.named import NamedTuple
-from .consumer.metadata_hash import group_hash
 from .registry import Entry, Registry
 from .settings import WRITE_ERRORS
 from .share.assignor import Partitions
@@ -31,7 +30,6 @@ from .share.events import (
     Initialize,
     Leave,
     Loaded,
-    Metadata,
     OffsetsDeleted,
     OffsetsReply,
     Reply,
@@ -251,18 +249,8 @@ class ShareGroups:
 
     def _decide(self, group: Group, event: Event) -> Decision:
         registry = self._registry
-        topics = registry.topics
-
-        def hash_of(names: frozenset[str]) -> int:
-            return group_hash(shape for name in names if (shape := topics.shape_of(name)) is not None)
-
-        return decide(
-            group,
-            event,
-            now_ms=registry.clock.now_ms(),
-            settings=self.settings_of(group.group_id),
-            metadata=Metadata(topics.shape_of, hash_of, topics.version),
-        )
+        settings = self.settings_of(group.group_id)
+        return decide(group, event, now_ms=registry.clock.now_ms(), settings=settings, topics=registry.topics)
 
     def _encoded(self, group_id: str, changes: Sequence[Change]) -> list[tuple[bytes, bytes | None]]:
         return encode_all(group_id, changes, has_times=self._registry.settings.consumer_format.assignment_time)

@@ -13,7 +13,6 @@ from typing import Any
 from ...protocol.errors import ErrorCode
 from . import records
 from .classic.state import Group as ClassicGroup
-from .consumer.metadata_hash import group_hash
 from .registry import Entry, Registry, offset_tombstones
 from .settings import WRITE_ERRORS
 from .streams.events import (
@@ -29,7 +28,6 @@ from .streams.events import (
     HeartbeatReply,
     Loaded,
     MemberLeave,
-    Metadata,
     Reply,
     Response,
     RevocationOverdue,
@@ -186,18 +184,8 @@ class StreamsGroups:
 
     def _decide(self, group: Group, event: Event) -> Decision:
         registry = self._registry
-        topics = registry.topics
-
-        def hash_of(names: frozenset[str]) -> int:
-            return group_hash(shape for name in names if (shape := topics.shape_of(name)) is not None)
-
-        return decide(
-            group,
-            event,
-            now_ms=registry.clock.now_ms(),
-            settings=self.settings_of(group.group_id),
-            metadata=Metadata(topics.shape_of, hash_of, topics.version),
-        )
+        settings = self.settings_of(group.group_id)
+        return decide(group, event, now_ms=registry.clock.now_ms(), settings=settings, topics=registry.topics)
 
     def _encoded(self, group_id: str, changes: Sequence[Change]) -> list[records.Record]:
         return encode_all(group_id, changes, has_times=self._registry.settings.consumer_format.assignment_time)

@@ -46,3 +46,7 @@ class TopicLookup:
     names: Callable[[], Iterable[str]] = _no_names
     version: Callable[[], int] = _unchanged
     created_version: Callable[[], int] = _unchanged
+
+    def shapes_of(self, names: Iterable[str]) -> list[TopicShape]:
+        """Returns the shapes of those of these topics that exist."""
+        return [shape for name in names if (shape := self.shape_of(name)) is not None]

@@ -15,9 +15,9 @@ from ..classic.state import CONSUMER_PROTOCOL_TYPE
 from ..classic.state import Group as ClassicGroup
 from ..classic.state import GroupState as ClassicState
 from ..classic.state import Member as ClassicGroupMember
+from ..metadata_hash import group_hash
 from ..topics import TopicLookup
 from .events import Settings
-from .metadata_hash import group_hash
 from .moves import Refusal
 from .state import (
     NOTHING,
@@ -58,7 +58,6 @@ def upgraded(group: ClassicGroup, settings: Settings, topics: TopicLookup) -> li
         raise _not_upgraded(group, "the group size exceeds the consumer group maximum size")
     made = [_upgraded_member(group, one, topics) for one in group.members.values()]
     names = {topic for member in made for topic in member.info.topics}
-    shapes = [shape for name in names if (shape := topics.shape_of(name)) is not None]
     epoch = group.generation_id
     targets: dict[str, Partitions] = {
         member.member_id: {topic_id: frozenset(epochs) for topic_id, epochs in member.current.assigned.items()}
@@ -66,7 +65,7 @@ def upgraded(group: ClassicGroup, settings: Settings, topics: TopicLookup) -> li
     }
     return [
         *(InfoSet(member.member_id, member.info) for member in made),
-        EpochSet(epoch, group_hash(shapes) if settings.by_hash else 0),
+        EpochSet(epoch, group_hash(topics.shapes_of(names)) if settings.by_hash else 0),
         *(TargetSet(name, partitions) for name, partitions in targets.items()),
         AssignmentEpochSet(epoch),
         *(CurrentSet(member.member_id, member.current) for member in made),

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from ....protocol.errors import ErrorCode
+from ..metadata_hash import group_hash
 from ..topics import TopicLookup, TopicShape
 from .assignors import ASSIGNORS, Spec, Subscription
 from .events import (
@@ -25,7 +26,6 @@ from .events import (
     Settings,
     StartTimer,
 )
-from .metadata_hash import group_hash
 from .reconciliation import Goal, Owned, reconciled
 from .state import (
     NOTHING,
@@ -178,7 +178,7 @@ class Step:
         the epoch.
         """
         group = self.group
-        shapes = [shape for topic in subscriptions.topics if (shape := self.topics.shape_of(topic)) is not None]
+        shapes = self.topics.shapes_of(subscriptions.topics)
         metadata_hash = group_hash(shapes) if self.settings.by_hash else 0
         stored = None
         if self.settings.by_hash:
@@ -239,7 +239,7 @@ class Step:
         for name, info in members.items():
             key = info.topics, info.regex
             if key not in known:
-                shapes = [shape for topic in self.topics_of(info) if (shape := self.topics.shape_of(topic)) is not None]
+                shapes = self.topics.shapes_of(self.topics_of(info))
                 counts |= {shape.topic_id: shape.partitions for shape in shapes}
                 known[key] = frozenset(shape.topic_id for shape in shapes)
             subscribed[name] = Subscription(known[key], info.instance_id, previous.get(name, NOTHING))

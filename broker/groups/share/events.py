@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TypeAlias
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.named import NamedTuple
-from ..topics import TopicShape
 from .assignor import Partitions
 from .state import Change
 
@@ -24,17 +23,6 @@ class Settings:
     assignment_interval_ms: int = 0
     initialize_retry_ms: int = 30_000
     first_epoch: int = 1
-
-
-@frozen
-class Metadata:
-    """What share groups read of the cluster's topics. `hash_of` returns the hash of the metadata of topics (KIP-1101),
-    `version` increases with every change of the metadata.
-    """
-
-    shape_of: Callable[[str], TopicShape | None]
-    hash_of: Callable[[frozenset[str]], int]
-    version: Callable[[], int]
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

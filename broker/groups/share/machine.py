@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ....protocol.errors import ErrorCode
+from ..metadata_hash import group_hash
+from ..topics import TopicLookup
 from .assignor import Partitions, assign
 from .events import (
     AlterOffsets,
@@ -28,7 +30,6 @@ from .events import (
     Initialize,
     Leave,
     Loaded,
-    Metadata,
     OffsetsDeleted,
     OffsetsReply,
     Reply,
@@ -70,9 +71,9 @@ class Refusal(Exception):
         self.message = message
 
 
-def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, metadata: Metadata) -> Decision:
+def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, topics: TopicLookup) -> Decision:
     """Returns the changes of the group that `event` leads to, and the effects after them, in order."""
-    step = _Step(group, now_ms, settings, metadata)
+    step = _Step(group, now_ms, settings, topics)
     try:
         TABLE[type(event)](step, event)
     except Refusal as refusal:
@@ -83,11 +84,11 @@ def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, metad
 class _Step:
     """A decision in progress: the group before it, with the changes so far applied to a copy of what they change."""
 
-    def __init__(self, group: Group, now_ms: int, settings: Settings, metadata: Metadata) -> None:
+    def __init__(self, group: Group, now_ms: int, settings: Settings, topics: TopicLookup) -> None:
         self.group = group
         self.now_ms = now_ms
         self.settings = settings
-        self.metadata = metadata
+        self.topics = topics
         self.epoch = group.epoch
         self.members = dict(group.members)
         self.initialization = group.initialization
@@ -131,9 +132,9 @@ def _heartbeat(step: _Step, event: Heartbeat) -> None:
     changed = info.topics != before.info.topics
     if group.assignment_epoch >= group.epoch and _has_unassigned(group):
         changed = True
-    version = step.metadata.version()
+    version = step.topics.version()
     if changed or group.checked != version:
-        found = step.metadata.hash_of(step.subscribed_topics)
+        found = group_hash(step.topics.shapes_of(step.subscribed_topics))
         changed = changed or found != group.metadata_hash
         if changed:
             step.bump(found)
@@ -209,7 +210,7 @@ def _target(step: _Step, member: Member) -> tuple[int, Partitions]:
     if group.assignment_epoch >= step.epoch or is_early:
         return group.assignment_epoch, group.target.get(member.member_id, {})
     subscriptions = {
-        one.member_id: frozenset(shape.topic_id for name in one.info.topics if (shape := step.metadata.shape_of(name)))
+        one.member_id: frozenset(shape.topic_id for shape in step.topics.shapes_of(one.info.topics))
         for one in step.members.values()
     }
     target = assign(subscriptions, group.target, step.initialization.assignable)
@@ -225,7 +226,7 @@ def _reconciled(step: _Step, member: Member, target_epoch: int, target: Partitio
     current = member.current
     if not changed and current.epoch == target_epoch and member.member_id in step.group.members:
         return None
-    known = {shape.topic_id for name in member.info.topics if (shape := step.metadata.shape_of(name))}
+    known = {shape.topic_id for shape in step.topics.shapes_of(member.info.topics)}
     assigned = {id: partitions for id, partitions in target.items() if id in known}
     made = Current(current.epoch, current.previous_epoch, assigned)
     if target_epoch != current.epoch:
@@ -240,7 +241,7 @@ def _initialize_missing(step: _Step) -> None:
     begun = _combined(present.initialized, recent)
     missing: dict[bytes, Initialized] = {}
     for name in sorted(step.subscribed_topics):
-        shape = step.metadata.shape_of(name)
+        shape = step.topics.shape_of(name)
         if shape is not None:
             have = begun[shape.topic_id].partitions if shape.topic_id in begun else frozenset[int]()
             if len(have) < shape.partitions:
@@ -291,7 +292,7 @@ def _expired(step: _Step, event: SessionExpired) -> None:
 def _remove(step: _Step, member_id: str) -> None:
     del step.members[member_id]
     step.changes += [CurrentSet(member_id, None), TargetSet(member_id, None), InfoSet(member_id, None)]
-    step.bump(step.metadata.hash_of(step.subscribed_topics))
+    step.bump(group_hash(step.topics.shapes_of(step.subscribed_topics)))
 
 
 def _loaded(step: _Step, _: Loaded) -> None:
@@ -325,7 +326,7 @@ def _alter_offsets(step: _Step, event: AlterOffsets) -> None:
     starts: dict[bytes, dict[int, int]] = {}
     topics: dict[bytes, Initialized] = {}
     for name, offsets in event.offsets.items():
-        shape = step.metadata.shape_of(name)
+        shape = step.topics.shape_of(name)
         for index, offset in offsets.items():
             if shape is None or not 0 <= index < shape.partitions:
                 results[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC
@@ -349,7 +350,7 @@ def _delete_offsets(step: _Step, event: DeleteOffsets) -> None:
     deleted: dict[bytes, frozenset[int]] = {}
     deleting = dict(present.deleting)
     for name in event.topics:
-        shape = step.metadata.shape_of(name)
+        shape = step.topics.shape_of(name)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if shape is None:
             results[name, -1] = unknown, UNKNOWN_TOPIC
@@ -396,7 +397,7 @@ def _delete_group(step: _Step, _: DeleteGroup) -> None:
     topics = _combined(present.initialized, present.initializing)
     deleted = {id: topic.partitions for id, topic in topics.items()}
     for id, name in present.deleting.items():
-        shape = step.metadata.shape_of(name)
+        shape = step.topics.shape_of(name)
         if shape is not None and shape.topic_id == id:
             deleted[id] = frozenset(range(shape.partitions))
     if deleted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TypeAlias
 
@@ -10,7 +10,6 @@ from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
 from ....protocol.named import NamedTuple
-from ..topics import TopicShape
 from .endpoints import EndpointPartitions
 from .state import Change, Endpoint
 from .values import InternalTopic, TaskOffsets, TasksTuple, Topology
@@ -45,17 +44,6 @@ class Settings:
         if self.rack_tags and self.has_static_members:
             configs[RACK_TAGS] = ",".join(self.rack_tags)
         return configs
-
-
-@frozen
-class Metadata:
-    """What streams groups read of the cluster's topics. `hash_of` returns the hash of the metadata of topics
-    (KIP-1101), `version` increases with every change of the metadata.
-    """
-
-    shape_of: Callable[[str], TopicShape | None]
-    hash_of: Callable[[frozenset[str]], int]
-    version: Callable[[], int]
 
 
 # --- events ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...errors import Refused
+from ..topics import TopicLookup
 from .events import (
     Decision,
     DelayOver,
@@ -23,7 +24,6 @@ from .events import (
     HeartbeatReply,
     Loaded,
     MemberLeave,
-    Metadata,
     Reply,
     RevocationOverdue,
     SessionExpired,
@@ -49,9 +49,9 @@ from .statuses import statuses_of
 NOT_EMPTY = "The group is not empty."
 
 
-def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, metadata: Metadata) -> Decision:
+def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, topics: TopicLookup) -> Decision:
     """Returns the changes of the group that `event` leads to, and the effects after them, in order."""
-    step = Step(group, now_ms, settings, metadata)
+    step = Step(group, now_ms, settings, topics)
     try:
         TABLE[group.state, type(event)](step, event)
     except Refused as refused:

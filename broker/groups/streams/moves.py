@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from ....protocol.errors import ErrorCode
 from ...errors import Refused
+from ..metadata_hash import group_hash
+from ..topics import TopicLookup
 from .assignor import Assignee, Configs, assign
 from .endpoints import EndpointPartitions, endpoint_partitions
 from .events import (
@@ -19,7 +21,6 @@ from .events import (
     DelayOver,
     Effect,
     Heartbeat,
-    Metadata,
     RevocationOverdue,
     SessionExpired,
     Settings,
@@ -60,11 +61,11 @@ INTERVAL = "Assignment delayed due to the configured assignment interval."
 class Step:
     """A decision in progress: changes and effects so far. Its methods are the elementary changes."""
 
-    def __init__(self, group: Group, now_ms: int, settings: Settings, metadata: Metadata) -> None:
+    def __init__(self, group: Group, now_ms: int, settings: Settings, topics: TopicLookup) -> None:
         self.group = group
         self.now_ms = now_ms
         self.settings = settings
-        self.metadata = metadata
+        self.topics = topics
         self.epoch = group.epoch
         self.is_delayed = group.is_delayed
         self.replaced: Member | None = None
@@ -144,13 +145,13 @@ class Step:
         """Returns the configured topology and the hash of its topics, both for the topics that exist now. Raises
         Refused.
         """
-        group, version = self.group, self.metadata.version()
+        group, version = self.group, self.topics.version()
         if group.configured is not None and group.topology is not None and group.checked == version:
             return group.configured, group.metadata_hash
-        found_hash = self.metadata.hash_of(topology.required_topics)
+        found_hash = group_hash(self.topics.shapes_of(topology.required_topics))
         configured = group.configured
         if configured is None or group.topology is None or found_hash != group.metadata_hash:
-            configured = configure(topology, self.metadata.shape_of)
+            configured = configure(topology, self.topics.shape_of)
             self.changes.append(ConfiguredSet(configured))
         self.changes.append(Checked(version))
         return configured, found_hash
@@ -282,7 +283,7 @@ class Step:
                 endpoint_partitions(
                     one.current.assigned.tasks,
                     configured.subtopologies or {},
-                    self.metadata.shape_of,
+                    self.topics.shape_of,
                     existing_only=self.settings.has_static_members,
                 ),
             )

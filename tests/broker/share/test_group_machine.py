@@ -22,7 +22,6 @@ from ottla.broker.groups.share.events import (
     Initialize,
     Leave,
     Loaded,
-    Metadata,
     OffsetsDeleted,
     OffsetsReply,
     Reply,
@@ -35,7 +34,7 @@ from ottla.broker.groups.share.events import (
 from ottla.broker.groups.share.machine import decide
 from ottla.broker.groups.share.records import decode, encode_all
 from ottla.broker.groups.share.state import Group, GroupState
-from ottla.broker.groups.topics import TopicShape
+from ottla.broker.groups.topics import TopicLookup, TopicShape
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.each import each
 
@@ -59,8 +58,14 @@ class World:
         self.deleted: list[DeleteState] = []
 
     def feed(self, event: Event) -> Any:
-        metadata = Metadata(self.topics.get, self.hash_of, lambda: self.version)
-        decision = decide(self.group, event, now_ms=self.now_ms, settings=self.settings, metadata=metadata)
+        topics = TopicLookup(
+            lambda name, index: name in self.topics,
+            lambda topic_id: None,
+            lambda name: None,
+            self.topics.get,
+            version=lambda: self.version,
+        )
+        decision = decide(self.group, event, now_ms=self.now_ms, settings=self.settings, topics=topics)
         self.log += encode_all("g", decision.changes)
         for change in decision.changes:
             self.group.apply(change)
@@ -79,9 +84,6 @@ class World:
                 if self.initializes:
                     self.feed(StateInitialized({id: frozenset(found) for id, found in effect.starts.items()}))
         return response
-
-    def hash_of(self, names: frozenset[str]) -> int:
-        return hash(tuple(sorted((name, self.topics.get(name)) for name in names))) if names else 0
 
     def beat(self, member: str = "m", epoch: int = 0, topics: str | None = None, **more: Any) -> HeartbeatReply:
         names = frozenset(topics) if topics is not None else frozenset("t") if epoch == 0 else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.broker.groups.consumer.metadata_hash import group_hash
 from ottla.broker.groups.streams.events import (
     TIMERS,
     CancelTimer,
@@ -16,7 +15,6 @@ from ottla.broker.groups.streams.events import (
     HeartbeatReply,
     Loaded,
     MemberLeave,
-    Metadata,
     Reply,
     Settings,
     StartTimer,
@@ -35,7 +33,7 @@ from ottla.broker.groups.streams.state import (
     each,
 )
 from ottla.broker.groups.streams.values import NOTHING, InternalTopic, Subtopology, TasksTuple, Topology
-from ottla.broker.groups.topics import TopicShape
+from ottla.broker.groups.topics import TopicLookup, TopicShape
 from ottla.protocol.errors import ErrorCode
 
 STORED = (
@@ -111,11 +109,14 @@ class World:
         return TopicShape(name.encode().ljust(16, b"\0"), name, self.counts[name]) if name in self.counts else None
 
     def decide(self, event: Any) -> Decision:
-        def hash_of(names: frozenset[str]) -> int:
-            return group_hash(shape for name in names if (shape := self._shape_of(name)) is not None)
-
-        metadata = Metadata(self._shape_of, hash_of, lambda: self.version)
-        return decide(self.group, event, now_ms=self.now_ms, settings=self.settings, metadata=metadata)
+        topics = TopicLookup(
+            lambda name, index: index < self.counts.get(name, 0),
+            lambda topic_id: None,
+            lambda name: None,
+            self._shape_of,
+            version=lambda: self.version,
+        )
+        return decide(self.group, event, now_ms=self.now_ms, settings=self.settings, topics=topics)
 
     def feed(self, event: Any) -> Any:
         """Feeds an event; returns its response, if any."""

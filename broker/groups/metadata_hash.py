@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from ..topics import TopicShape
+from .topics import TopicShape
 
 CACHED_TOPICS = 1000
 
