@@ -1,4 +1,4 @@
-"""Clients of other languages in histories: all roles under all faults, with one node and with three.
+"""Clients of other languages in histories: all roles under all faults, with one node and with three. And Kafka Streams.
 
 What they did and saw is checked as in `tests/history`. `OTTLA_HISTORY_RUNS` is the number of runs of each (2), of a
 minute of faults each; a history with a violation is kept in out/.
@@ -20,6 +20,8 @@ from ottla_testing.history.workload import (
     GROUP_FAULTS,
     Client,
     Workload,
+    applications,
+    group_times,
     loops,
     members,
     next_terrain,
@@ -45,14 +47,19 @@ def crew(library: str) -> list[Client]:
     return [*clients, *loops(library, protocol="consumer"), *migrating]
 
 
-def java_program() -> str:
-    """Returns the command of the Java client. Raises Missing."""
-    folder = jars(f"kafka-clients-{JAVA}", [f"org.apache.kafka:kafka-clients:{JAVA}"])
+def streams_crew() -> list[Client]:
+    """Returns an application of Streams with each group protocol, and clients that write what they read."""
+    return [*sender("confluent"), *writer("confluent"), *applications("classic"), *applications("streams")]
+
+
+def java_program(name: str, artifact: str) -> str:
+    """Returns the command of a class in this folder, which needs an artifact of Kafka. Raises Missing."""
+    folder = jars(f"{artifact}-{JAVA}", [f"org.apache.kafka:{artifact}:{JAVA}"])
     classes = OUT / "history-java"
-    source = str(HERE / "HistoryClient.java")
+    source = str(HERE / f"{name}.java")
     subprocess.run([program("javac"), "-nowarn", "-cp", f"{folder}/*", "-d", str(classes), source], check=True)
-    quick = "-Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-    return f"{program('java')} {quick} -cp '{classes}:{folder}/*' HistoryClient"
+    quick = "-Xmx192m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+    return f"{program('java')} {quick} -cp '{classes}:{folder}/*' {name}"
 
 
 def franz_program() -> str:
@@ -65,7 +72,11 @@ def franz_program() -> str:
     return str(made)
 
 
-PROGRAMS = {"java": java_program, "franz": franz_program}
+PROGRAMS = {
+    "java": partial(java_program, "HistoryClient", "kafka-clients"),
+    "franz": franz_program,
+    "streams": partial(java_program, "HistoryStreams", "kafka-streams"),
+}
 
 
 def run_history(library: str) -> str:
@@ -75,9 +86,12 @@ def run_history(library: str) -> str:
         seed = random.randrange(1 << 32)
         nodes = 1 if number % 2 else 3
         around = next_terrain(seed)
+        if library == "streams":  # earlier ones have no streams groups
+            around |= group_times("streams") | {"release": random.Random(seed).choice(("", "4.3", "4.4"))}
+        clients = streams_crew() if library == "streams" else crew(library)
         print(f"seed {seed}: {nodes} nodes, {around}", flush=True)
         with tempfile.TemporaryDirectory(prefix="history-") as folder:
-            load = Workload(Path(folder) / "run", seed, crew(library), pace=0.5, hung_s=HUNG_S, nodes=nodes, **around)
+            load = Workload(Path(folder) / "run", seed, clients, pace=0.5, hung_s=HUNG_S, nodes=nodes, **around)
             try:
                 load.begin()
                 load.disturb(LONG_S, GROUP_FAULTS if nodes == 1 else CLUSTER_FAULTS)
@@ -99,4 +113,5 @@ def run_history(library: str) -> str:
 CHECKS = [
     Check(f"history with Java {JAVA} in all roles", partial(run_history, "java")),
     Check("history with franz-go in all roles", partial(run_history, "franz")),
+    Check(f"history with Kafka Streams {JAVA}, exactly once", partial(run_history, "streams")),
 ]

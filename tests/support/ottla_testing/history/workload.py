@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla_testing.clients.running_broker import RunningBroker, free_ports
 from ottla_testing.history.cutting_proxy import CuttingProxy
 from ottla_testing.history.history import Recorder
+from ottla_testing.history.life import VALUES_PER_LIFE
 from ottla_testing.history.life_wire import configure_sharing
 from ottla_testing.history.ports import split
 from ottla_testing.history.shares import configs_of
@@ -49,6 +52,7 @@ FIRST_DEEDS = {  # no faults before these
     "writer": '"type":"ok","op":"commit"',
     "loop": '"type":"ok","op":"send_offsets"',
     "sharer": '"type":"ok","op":"share_ack"',
+    "application": '"partition":"made_by_streams',
 }
 FAULTS = ("kill", "pause", "cut", "crash", "zombie")
 GROUP_FAULTS = (*FAULTS, "move")
@@ -111,6 +115,14 @@ def loops(library: str, **more: Any) -> list[Client]:
         more |= {"target": f"made_by_{library}", "target_partitions": MADE_PARTITIONS, **given}
         clients.append(Client(name, "loop", library, more))
     return clients
+
+
+def applications(protocol: str, count: int = 2) -> list[Client]:
+    """Returns the processes of an application of Kafka Streams that does what a loop does. The environment has their
+    command, `OTTLA_HISTORY_STREAMS`."""
+    more = {"application": f"{protocol}-application", "target": f"made_by_streams_{protocol}", "protocol": protocol}
+    more |= {"target_partitions": MADE_PARTITIONS}
+    return [Client(f"{protocol} application {number}", "application", "streams", more) for number in range(count)]
 
 
 def whole_crew() -> list[Client]:
@@ -237,7 +249,7 @@ class Workload:
         for index, proxy in enumerate(self.proxies):
             proxy.target = self.broker.port + index
         self.topics = {LINES: PARTITIONS}
-        self.topics |= {client.more["target"]: MADE_PARTITIONS for client in clients if client.role == "loop"}
+        self.topics |= {client.more["target"]: MADE_PARTITIONS for client in clients if "target" in client.more}
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
@@ -278,8 +290,17 @@ class Workload:
             **client.more,
         }
         command = [sys.executable, str(Path(__file__).with_name("life.py")), json.dumps(config)]
+        if client.role == "application":
+            command = self._application(config)
         with self.log(client.name).open("ab") as log:
             client.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def _application(self, config: dict[str, Any]) -> list[str]:
+        # A zombie still has the lock of its state.
+        state = self.folder / f"state of {config['process']}"
+        words = (self.path, config["process"], config["number"] * VALUES_PER_LIFE, self.address, config["application"])
+        words += (config["protocol"], LINES, config["target"], config["target_partitions"], state)
+        return [*shlex.split(os.environ["OTTLA_HISTORY_STREAMS"]), *map(str, words)]
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -464,7 +485,7 @@ class Workload:
 
     def _zombie(self) -> None:
         """Stops a client, starts another in its place, and lets it continue."""
-        if not (living := self._living("writer", "loop") or self._living("member", "sharer")):
+        if not (living := self._living("writer", "loop", "application") or self._living("member", "sharer")):
             return
         client = self.choose.choice(living)
         assert client.process
@@ -495,7 +516,11 @@ class Workload:
                 self.recorder.ok("share_drained", group=group, topic=LINES)
         groups = sorted({client.more["group"] for client in self.clients if "group" in client.more})
         self.until(lambda: self._is_done(groups, last), lambda: f"not all is read: {last}, {self._committed(groups)}")
-        self.end("member", "loop")
+        for application in sorted(
+            {client.more["application"] for client in self.clients if client.role == "application"}
+        ):
+            self._await_application(application, last)
+        self.end("member", "loop", "application")
         partitions = [f"{topic}-{index}" for topic, count in self.topics.items() for index in range(count)]
         for isolation in (ALL, COMMITTED_ONLY):
             self.read(partitions, isolation)
@@ -503,6 +528,17 @@ class Workload:
             self.recorder.ok("committed", group=group, offsets=offsets)
         for topic in sorted(self.topics.keys() - {LINES}):
             self.recorder.ok("drained", source=LINES, target=topic)
+
+    def _await_application(self, application: str, last: dict[str, int]) -> None:
+        """Waits until an application of Streams has read the topic, and then what it wrote to its own topic."""
+
+        def await_offsets(places: dict[str, int]) -> None:
+            done, committed = partial(self._is_done, [application], places), partial(self._committed, [application])
+            self.until(done, lambda: f"{application} has not read all: {places}, {committed()}")
+
+        await_offsets(last)
+        inner = [f"{application}-keyed-repartition-{index}" for index in range(PARTITIONS)]
+        await_offsets(self.read(inner, COMMITTED_ONLY, note=False))
 
     def _drain(self) -> None:
         """Waits until share groups deliver nothing more, and ends their members."""
@@ -530,6 +566,7 @@ class Workload:
     def until(self, done: Callable[[], bool], complaint: Callable[[], str]) -> None:
         end = time.monotonic() + PATIENCE_S
         while not done():
+            assert not self.broken, self.broken[0]
             assert time.monotonic() < end, complaint()
             self.rest(0.1)
 
@@ -583,6 +620,7 @@ class Workload:
         ends = found[0]
         config = {"bootstrap.servers": self.address, "group.id": "nobody", "enable.auto.commit": False}
         more = {"isolation.level": isolation, "enable.partition.eof": True, "check.crcs": True, "log_level": 0}
+        more["auto.offset.reset"] = "earliest"  # Streams deletes records that it has read from its own topic
         consumer = Consumer({**config, **more})
         last: dict[str, int] = {}
         try:
