@@ -54,6 +54,7 @@ MODULES = [
     "replayed",
     "other_admins",
     "spark",
+    "spark_stored",
     "spark_connect",
     "spark_sink",
     "iceberg_rest",

@@ -116,8 +116,9 @@ def our_broker(profile: str = "ottla") -> RunningBroker:
     return broker(profile, replica_high_watermark_checkpoint_interval_ms="100")
 
 
-def await_checkpoint(running: Any, topic: str) -> None:
-    """Returns when the files have everything that was written to a topic of one of our brokers, or of a Kafka."""
+def await_checkpoint(running: Any, topic: str) -> dict[int, int]:
+    """Waits until the files have everything that was written to a topic of one of our brokers, or of a Kafka; returns
+    partition -> end."""
     settings = {"bootstrap.servers": running.address, "group.id": "ends", "log_level": 0}
     consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})  # else the end is the last stable offset
     try:
@@ -126,6 +127,7 @@ def await_checkpoint(running: Any, topic: str) -> None:
     finally:
         consumer.close()
     spark_session.await_checkpoint(folders(running), topic, ends)
+    return ends
 
 
 def folders(running: Any) -> list[Path]:
@@ -331,9 +333,10 @@ def run_stream_writing() -> str:
 # Our sources beside it
 
 
-def same(source: str, running: Any, name: str, options: Mapping[str, str]) -> int:
-    """Compares schema and rows of our source with the connector's; returns the number of rows. Raises Failed."""
-    place = places(running)
+def same(source: str, running: Any, name: str, options: Mapping[str, str], remote: Path | None = None) -> int:
+    """Compares schema and rows of our source with the connector's; returns the number of rows. `remote` is the folder
+    of a Kafka's remote segments. Raises Failed."""
+    place = places(running, remote)
     theirs, ours = frame(KAFKA, place[KAFKA], options), frame(source, place[source], options)
     if ours.schema != theirs.schema:
         raise Failed(f"{name}: the schema is {ours.schema.simpleString()}, not {theirs.schema.simpleString()}")
@@ -342,10 +345,10 @@ def same(source: str, running: Any, name: str, options: Mapping[str, str]) -> in
     return len(wanted)
 
 
-def places(running: Any) -> dict[str, dict[str, str]]:
+def places(running: Any, remote: Path | None = None) -> dict[str, dict[str, str]]:
     """Returns source -> the options by which it finds a broker of ours, or a Kafka."""
-    wire = at_broker(running.address)
-    return {KAFKA: wire, OURS: wire, LOG: {"path": ",".join(map(str, folders(running)))}}
+    wire, path = at_broker(running.address), ",".join(map(str, folders(running)))
+    return {KAFKA: wire, OURS: wire, LOG: {"path": path if remote is None else f"tiered:{remote}!{path}"}}
 
 
 def run_same(source: str) -> str:
