@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -172,19 +172,21 @@ def copied(group: Any) -> Any:
     return made
 
 
+LOOKUP = TopicLookup(
+    has_partition=lambda name, index: name == "t" and index < TOPIC.partitions,
+    name_of=lambda topic_id: "t" if topic_id == TOPIC_ID else None,
+    id_of=lambda name: TOPIC_ID if name == "t" else None,
+    shape_of=lambda name: TOPIC if name == "t" else None,
+    names=lambda: ["t"],
+)
+
+
 def consumer_edges() -> Edges:
     """The transitions of a consumer group (KIP-848) with at most two members and a topic of two partitions."""
-    lookup = TopicLookup(
-        has_partition=lambda name, index: name == "t" and index < TOPIC.partitions,
-        name_of=lambda topic_id: "t" if topic_id == TOPIC_ID else None,
-        id_of=lambda name: TOPIC_ID if name == "t" else None,
-        shape_of=lambda name: TOPIC if name == "t" else None,
-        names=lambda: ["t"],
-    )
     settings = consumer.Settings()
 
     def decide(group: ConsumerGroup, event: Any, now_ms: int) -> Any:
-        return consumer_machine.decide(group, event, now_ms=now_ms, settings=settings, topics=lookup)
+        return consumer_machine.decide(group, event, now_ms=now_ms, settings=settings, topics=LOOKUP)
 
     return decided_edges(ConsumerGroup("g", 1), decide, consumer_events, ConsumerState.DEAD)
 
@@ -208,11 +210,10 @@ def consumer_events(at: ConsumerGroup) -> Iterator[Any]:
 
 def share_edges() -> Edges:
     """The transitions of a share group (KIP-932) with at most two members."""
-    metadata = share.Metadata(lambda name: TOPIC if name == "t" else None, lambda names: len(names), lambda: 1)
     settings = share.Settings()
 
     def decide(group: ShareGroup, event: Any, now_ms: int) -> Any:
-        return share_machine.decide(group, event, now_ms=now_ms, settings=settings, metadata=metadata)
+        return share_machine.decide(group, event, now_ms=now_ms, settings=settings, topics=LOOKUP)
 
     return decided_edges(ShareGroup("g"), decide, share_events, ShareState.DEAD)
 
@@ -244,8 +245,8 @@ def streams_edges() -> Edges:
 
     def decide(group: StreamsGroup, event: Any, now_ms: int) -> Any:
         version = len(known)
-        metadata = streams.Metadata(known.get, lambda names: version, lambda: version)
-        return streams_machine.decide(group, event, now_ms=now_ms, settings=settings, metadata=metadata)
+        topics = replace(LOOKUP, shape_of=known.get, version=lambda: version)
+        return streams_machine.decide(group, event, now_ms=now_ms, settings=settings, topics=topics)
 
     def events(at: StreamsGroup) -> Iterator[Any]:
         for shape in (None, TOPIC):
