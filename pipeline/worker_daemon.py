@@ -1,4 +1,5 @@
-"""`pyspark.daemon` with two changes, for `spark.python.daemon.module` of a local session.
+"""`pyspark.daemon` with two changes, for `spark.python.daemon.module` of a local session, and for the processes in
+which Spark plans (`sources.source.quiet_planner`).
 
 A process that has bytes left for a JVM that is gone ends without a word: over Unix sockets it notices that at once, and
 would print a traceback. And the collection of garbage after each task passes over the objects of imported modules: it

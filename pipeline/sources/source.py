@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from functools import partial
 from typing import ClassVar
 
@@ -34,6 +35,20 @@ def open_backend(options: SourceOptions) -> Backend:
 
     backend = BatchBackend if options.source == "ottla_batches" else FileBackend
     return backend(options.paths, store_conf=dict(options.store))
+
+
+def quiet_planner() -> None:
+    """Makes this process end as those of `worker_daemon` do, if it is one in which Spark plans: Spark starts these by
+    `pyspark.daemon`, whatever its configs are. One that waited for more work when the JVM ended printed a traceback.
+    """
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None and main.__spec__.name == "pyspark.daemon":
+        from ..worker_daemon import worker
+
+        setattr(main, "worker", worker)  # noqa: B010 (a module's attribute for the type checker)
+
+
+quiet_planner()
 
 
 class LogsSource(DataSource):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 import socket
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 
 from ottla.pipeline import worker_daemon
+from ottla.pipeline.sources.source import quiet_planner
 
 
 @pytest.fixture
@@ -42,3 +46,15 @@ def test_objects_of_the_first_task_are_not_looked_at_again(
             assert gc.get_freeze_count() <= frozen
         finally:
             gc.unfreeze()
+
+
+@pytest.mark.parametrize(("name", "is_planner"), [("pyspark.daemon", True), (None, False), ("pytest.__main__", False)])
+def test_process_in_which_spark_plans_ends_likewise(
+    name: str | None, *, is_planner: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its daemon is that of PySpark, which calls `worker` by this name for each work."""
+    main = ModuleType("__main__")
+    main.__spec__ = name and ModuleSpec(name, None)  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    quiet_planner()
+    assert getattr(main, "worker", None) is (worker_daemon.worker if is_planner else None)
