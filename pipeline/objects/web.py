@@ -27,8 +27,8 @@ SCHEMES = ("http://", "https://")
 
 def names(url: str, settings: Mapping[str, Any], *, pause: Callable[[float], object] = time.sleep) -> list[str]:
     """Returns the names in a folder, those of folders with a "/" at their end. Of `settings`, those of the objects'
-    client, only `root_certificate` and `allow_invalid_certificates` apply. Raises FileNotFoundError for a folder
-    without one, OSError."""
+    client, only `root_certificate` and `allow_invalid_certificates` apply. Raises FileNotFoundError if there is no
+    such folder or no list of it, OSError."""
     context = _context(settings) if url.lower().startswith("https:") else None
     for again in (*PAUSES_S, None):
         try:
