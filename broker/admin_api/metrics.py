@@ -29,7 +29,8 @@ from ..version import own_version
 if TYPE_CHECKING:
     from ..groups.coordinator import GroupCoordinator
     from ..metadata.topics import Topic
-    from ..metrics.counters import Histogram, RequestMetrics, TopicCounters
+    from ..metrics.counters import RequestMetrics, TopicCounters
+    from ..metrics.histogram import Histogram
     from ..metrics.loop_lag import LoopLag
     from ..network.server import Running
     from ..replica.partition import Partition
@@ -80,7 +81,7 @@ class Buckets:
             total += count
             self.buckets.append((str(bound), total))
         self.count = total
-        self.sum_seconds = of.sum_ns / 1e9
+        self.sum = of.sum / of.per_unit
 
 
 class Summed:
@@ -277,6 +278,11 @@ async def _share_partitions(rows: Rows, running: Running) -> None:
         rows.add(
             "kafka_server_sharegroupmetrics_recordacknowledgements", state.share_partitions.acknowledged[kind], name
         )
+    of = "kafka_server_sharegroupmetrics_"
+    rows.add(of + "partitionloadtime_seconds", Buckets(state.share_partitions.load_time))
+    for group_id, fetches in state.share_partitions.fetches.items():
+        rows.add(of + "topicpartitionsacquiretime_seconds", Buckets(fetches.acquire_time), group_id)
+        rows.add(of + "requesttopicpartitionsfetchratio", Buckets(fetches.ratio), group_id)
     queues = state.dead_letters
     for name, counts in (
         ("recordcount", queues.records),
@@ -293,6 +299,7 @@ async def _share_partitions(rows: Rows, running: Running) -> None:
         labels = led.key.group_id, led.partition.topic, str(led.key.partition)
         rows.add(of + "inflightmessagecount", led.machine.in_flight, *labels)
         rows.add(of + "inflightbatchcount", led.machine.batches_in_flight, *labels)
+        rows.add(of + "inflightbatchmessagecount", Buckets(led.machine.batch_sizes), *labels)
         rows.add(of + "acquisitionlocktimeout", led.machine.lock_timeouts, *labels)
         await rows.pause()
 

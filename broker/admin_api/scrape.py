@@ -72,9 +72,7 @@ def _samples(family: Family, labels: dict[str, str], value: Any) -> Iterator[Sam
     if family.kind == HISTOGRAM:
         for bound, count in value.buckets:
             yield Sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
-        yield Sample(f"{family.name}_count", labels, value.count)
-        yield Sample(f"{family.name}_sum", labels, value.sum_seconds)
-    elif family.kind == SUMMARY:
+    if family.kind in (HISTOGRAM, SUMMARY):
         yield Sample(f"{family.name}_count", labels, value.count)
         yield Sample(f"{family.name}_sum", labels, value.sum)
     else:

@@ -16,6 +16,7 @@ from ...protocol.records import formats
 from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ...protocol.schema import Versions
 from .errors import Note, code_of, noting
+from .histogram import SECONDS_NS, Histogram
 
 if TYPE_CHECKING:
     from ...protocol.records.rules import Rules
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from ..metadata.topics import Topics
     from ..replica.partition import Partition
 
-BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Histogram bounds of request times, in seconds."""
-_BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS)
 _HEAD_BYTES = 23
 # Errors that Kafka does not count as failed Produce or Fetch requests: client errors, or errors with a metric of their
 # own.
@@ -52,24 +50,6 @@ _EXPECTED_IN_FETCH = frozenset(
         ErrorCode.OFFSET_OUT_OF_RANGE,
     )
 )
-
-
-class Histogram:
-    """A histogram: `buckets` has a count for each bound, and a last one for larger values."""
-
-    __slots__ = ("bounds", "bounds_ns", "buckets", "sum_ns")
-
-    def __init__(self, bounds: tuple[float, ...] = BOUNDS) -> None:
-        """`bounds` are in seconds, ascending."""
-        self.bounds = bounds
-        self.bounds_ns = _BOUNDS_NS if bounds is BOUNDS else tuple(round(bound * 1e9) for bound in bounds)
-        self.buckets = [0] * (len(bounds) + 1)
-        self.sum_ns = 0
-
-    def add(self, ns: int) -> None:
-        """Counts a duration."""
-        self.buckets[bisect_left(self.bounds_ns, ns)] += 1
-        self.sum_ns += ns
 
 
 class Api(Protocol):
@@ -303,8 +283,8 @@ class RequestMetrics:
         counted.request_bytes += request_bytes
         counted.response_bytes += response_bytes
         time = counted.time
-        time.buckets[bisect_left(_BOUNDS_NS, duration_ns)] += 1
-        time.sum_ns += duration_ns
+        time.buckets[bisect_left(SECONDS_NS, duration_ns)] += 1
+        time.sum += duration_ns
         if response is not None:
             note = counted.note_errors
             if note is None:

@@ -2,8 +2,8 @@
 
 Owns the table. Kafka's names follow the usual rules of the JMX exporter: domain, type and name of the bean in lower
 case, joined by `_`, counters with `_total`, the other key properties as labels. A bean with percentiles becomes a
-histogram in seconds, with `_seconds` in its name. `kafka_consumergroup_*` are those of kafka_exporter. Metrics that
-Kafka does not have begin with `ottla_`.
+histogram; one of times is in seconds, with `_seconds` in its name. `kafka_consumergroup_*` are those of kafka_exporter.
+Metrics that Kafka does not have begin with `ottla_`.
 """
 
 from __future__ import annotations
@@ -163,6 +163,21 @@ FAMILIES = (
     Family(
         _SHARE_GROUPS + "recordacknowledgements", COUNTER, ("acktype",), "Acknowledged records by type, such as Accept."
     ),
+    Family(
+        _SHARE_GROUPS + "partitionloadtime_seconds", HISTOGRAM, (), "Time until a share partition has its stored state."
+    ),
+    Family(
+        _SHARE_GROUPS + "topicpartitionsacquiretime_seconds",
+        HISTOGRAM,
+        ("group",),
+        "Time until a ShareFetch acquires records, or ends without that.",
+    ),
+    Family(
+        _SHARE_GROUPS + "requesttopicpartitionsfetchratio",
+        HISTOGRAM,
+        ("group",),
+        "Percent of the partitions of a ShareFetch of which it can acquire records.",
+    ),
     Family(_SHARE_GROUPS + "deadletterqueuerecordcount", COUNTER, ("group",), "Records written to dead-letter queues."),
     Family(
         _SHARE_GROUPS + "deadletterqueuetotalproducerequests", COUNTER, ("group",), "Batches for dead-letter queues."
@@ -177,6 +192,12 @@ FAMILIES = (
         _SHARE_PARTITIONS + "inflightmessagecount", GAUGE, _SHARE, "Records of a share partition that are in flight."
     ),
     Family(_SHARE_PARTITIONS + "inflightbatchcount", GAUGE, _SHARE, "Batches of a share partition that are in flight."),
+    Family(
+        _SHARE_PARTITIONS + "inflightbatchmessagecount",
+        HISTOGRAM,
+        _SHARE,
+        "Records of the batches that came into flight.",
+    ),
     Family(
         _SHARE_PARTITIONS + "acquisitionlocktimeout", COUNTER, _SHARE, "Records whose acquisition lock has expired."
     ),

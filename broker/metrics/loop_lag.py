@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from .counters import Histogram
+from .histogram import Histogram
 
 EVERY_SECONDS = 0.1
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -20,6 +20,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
 from ...protocol.named import NamedTuple
 from ..errors import Refused
+from ..metrics.histogram import Histogram
 from .in_flight import NO_MEMBER, Held, InFlightBatch, Transition
 from .values import (
     Acknowledgement,
@@ -34,6 +35,7 @@ from .values import (
     StoredState,
 )
 
+BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 LEAST_SHRINKING_COUNT = 2  # a smaller delivery count does not shrink deliveries
 
 _STATES = {
@@ -93,6 +95,8 @@ class SharePartition:
         self._batches: list[InFlightBatch] = []  # in order of their offsets
         self.lock_timeouts = 0
         """The number of records whose lock has expired."""
+        self.batch_sizes = Histogram(BATCH_SIZES, 1)
+        """The number of records of each batch when it came into flight."""
         self._looks_for_free = False  # whether some offset at or below the end may be available
         self._gap: tuple[int, int] | None = None  # (end offset of the stored state, first offset of the rest of gaps)
         self.unwritten: list[DeadLetters] = []
@@ -106,6 +110,7 @@ class SharePartition:
                 self._gap = stored.batches[-1].last, end + 1
             end = last
             self._batches.append(InFlightBatch(first, last, Held(RecordState(state), count)))
+            self.batch_sizes.add(last - first + 1)
             if state == RecordState.ARCHIVING:
                 self.unwritten.append(DeadLetters(first, last, count, is_rejected=count < limit))
         self.end_offset = end if self._batches else self.start_offset
@@ -463,6 +468,7 @@ class SharePartition:
 
     def _insert(self, batch: InFlightBatch) -> None:
         self._batches.insert(self._floor(batch.first) + 1, batch)
+        self.batch_sizes.add(batch.last - batch.first + 1)
 
 
 class _Acquiring:

@@ -9,6 +9,7 @@ session left; the next fetch creates it again from stored state. Rules: Kafka 4.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from ...protocol.named import NamedTuple
 from ...storage.log.results import Appended
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of
+from ..metrics.histogram import Histogram
 from ..replica.partition import Partition
 from ..replica.purgatory import FetchWaiter
 from .in_flight import Transition
@@ -54,6 +56,9 @@ _PASSED_ON = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _DROPPED_AFTER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, *_PASSED_ON)
 
 
+_PERCENT = tuple(range(0, 101, 10))
+
+
 class Persister(Protocol):
     """Stores the state of share partitions. The methods raise Refused; a future ends with a sync."""
 
@@ -85,7 +90,7 @@ class Identity(NamedTuple):
 class Led:
     """A share partition of a partition that this broker leads. `ready` is done when the stored state was read."""
 
-    __slots__ = ("identity", "key", "machine", "ready", "state_epoch", "timer", "timer_ms", "waiters")
+    __slots__ = ("identity", "key", "machine", "ready", "since_ns", "state_epoch", "timer", "timer_ms", "waiters")
 
     def __init__(self, key: SharePartitionKey, identity: Identity, machine: SharePartition, state_epoch: int) -> None:
         self.key = key
@@ -93,6 +98,7 @@ class Led:
         self.machine = machine
         self.state_epoch = state_epoch
         self.ready: asyncio.Future[Appended] | None = None
+        self.since_ns = 0
         self.timer: Timer | None = None
         self.timer_ms = 0
         self.waiters: dict[FetchWaiter, None] = {}
@@ -113,6 +119,16 @@ class Led:
             waiter.check()
 
 
+class GroupFetches:
+    """What the metrics show of a group's share fetches."""
+
+    def __init__(self) -> None:
+        self.acquire_time = Histogram()
+        """The time until a fetch acquires, or ends without that."""
+        self.ratio = Histogram(_PERCENT, 1)
+        """How many percent of its partitions a fetch could acquire records of."""
+
+
 class SharePartitions:
     """All share partitions of this broker, by group and partition."""
 
@@ -123,6 +139,7 @@ class SharePartitions:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         write_dead_letters: WriteDeadLetters,
+        timer: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._persister = persister
         self._write_dead_letters = write_dead_letters
@@ -133,6 +150,12 @@ class SharePartitions:
         self._led: dict[SharePartitionKey, Led] = {}
         self.acknowledged: Counter[AcknowledgeType] = Counter()
         """The numbers of acknowledged records by type."""
+        self.load_time = Histogram()
+        """The time until a share partition has its stored state."""
+        self.fetches: dict[str, GroupFetches] = {}
+        """By group."""
+        self.timer = timer
+        """The time in ns, for the histograms."""
 
     def __len__(self) -> int:
         return len(self._led)
@@ -156,6 +179,7 @@ class SharePartitions:
         if led is not None:
             return led
         identity = Identity(partition, partition.leader, partition.log.leader_epoch)
+        since_ns = self.timer()
         try:
             stored, submitted = self._persister.read(key, identity.leader_epoch)
         except Refused as refused:
@@ -167,18 +191,23 @@ class SharePartitions:
         except ValueError as error:
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         led = self._led[key] = Led(key, identity, machine, stored.state_epoch)
+        led.since_ns = since_ns
         if isinstance(submitted, asyncio.Future):
             led.ready = submitted
             submitted.add_done_callback(partial(self._read, led))
         else:
-            self._bury(led, machine.unwritten)
+            self._loaded(led)
         return led
+
+    def _loaded(self, led: Led) -> None:
+        self.load_time.add(self.timer() - led.since_ns)
+        self._bury(led, led.machine.unwritten)
 
     def _read(self, led: Led, done: asyncio.Future[Appended]) -> None:
         if done.cancelled() or done.exception() is not None:
             self._drop(led)
         else:
-            self._bury(led, led.machine.unwritten)
+            self._loaded(led)
         led.wake()
 
     def _first_offset(self, group_id: str, partition: Partition) -> int:
@@ -216,6 +245,14 @@ class SharePartitions:
             waiter.wake()
 
     # --- records -------------------------------------------------------------------------------------------------
+
+    def count_fetch(self, group_id: str, since_ns: int, acquirable: int, partitions: int) -> None:
+        """Counts a share fetch that began at a time and can now acquire records of some of its partitions."""
+        found = self.fetches.get(group_id)
+        if found is None:
+            found = self.fetches[group_id] = GroupFetches()
+        found.acquire_time.add(self.timer() - since_ns)
+        found.ratio.add(100 * acquirable // partitions)
 
     def acquire(
         self, led: Led, wanted: Acquisition, max_records: int, fetch_offset: int, fetched: Fetched

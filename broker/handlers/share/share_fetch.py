@@ -131,6 +131,7 @@ class _Fetching:
         self._max_bytes = self._most_bytes()
         self._failed: Results = {}
         self._led: dict[TopicPartition, Led] = {}
+        self._since_ns = self._broker.share_partitions.timer()
 
     def _most_bytes(self) -> int:
         most = min(self._request.max_bytes, self._broker.config["fetch.max.bytes"])
@@ -199,6 +200,9 @@ class _Fetching:
     async def _read(self) -> Results:
         """Reads and acquires. A partition of which nothing can be acquired has no result."""
         acquirable, context = self._acquirable(), self._context
+        self._broker.share_partitions.count_fetch(
+            self._key.group_id, self._since_ns, len(acquirable), len(self._plan.partitions)
+        )
         results: Results = {}
         left = self._request.max_records
         limits = _shares(self._max_bytes, len(acquirable))

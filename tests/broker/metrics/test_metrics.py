@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ottla.broker.metrics.counters import BOUNDS, RequestMetrics
+from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.metrics.histogram import SECONDS
 from ottla.protocol.messages.groups.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -122,14 +124,14 @@ async def test_request_times_match_a_timer(tmp_path: Path) -> None:
         timer = Timer()
         client = await metered_broker.broker.client()
         metered_broker.broker.running.connections.observe(RequestMetrics(timer))
-        steps_ns = [round(bound * 1e9) + more for bound in BOUNDS for more in (-1, 0, 1)]
+        steps_ns = [round(bound * 1e9) + more for bound in SECONDS for more in (-1, 0, 1)]
         for step_ns in steps_ns:
             timer.step_ns = step_ns
             await client.call(ping(), 0)
         scrape = await metered_broker.scrape()
         assert scrape.value(f"{TIMES}_sum", request="ApiVersions") == pytest.approx(sum(steps_ns) / 1e9, abs=1e-9)
         assert scrape.value(f"{TIMES}_count", request="ApiVersions") == len(steps_ns)
-        for bound in BOUNDS:  # a time equal to the bound is within it
+        for bound in SECONDS:  # a time equal to the bound is within it
             below = sum(step_ns <= round(bound * 1e9) for step_ns in steps_ns)
             assert scrape.value(f"{TIMES}_bucket", request="ApiVersions", le=bound) == below
         assert scrape.value(f"{TIMES}_bucket", request="ApiVersions", le="+Inf") == len(steps_ns)
@@ -325,6 +327,9 @@ async def test_share_partitions_sessions_and_acknowledgements_are_counted(tmp_pa
         of = "kafka_server_sharepartitionmetrics_"
         assert scrape.value(f"{of}inflightmessagecount", **labels) == 2
         assert scrape.value(f"{of}inflightbatchcount", **labels) == 1
+        sizes = f"{of}inflightbatchmessagecount"
+        assert [scrape.value(f"{sizes}_bucket", **labels, le=most) for most in ("2", "5", "+Inf")] == [0, 1, 1]
+        assert scrape.value(f"{sizes}_sum", **labels) == 4
         assert scrape.value(f"{of}acquisitionlocktimeout_total", **labels) == 1
         assert scrape.value("kafka_server_sharesessioncache_sharesessionscount") == 1
         assert scrape.value("kafka_server_sharesessioncache_sharepartitionscount") == 2
@@ -340,6 +345,30 @@ async def test_share_partitions_sessions_and_acknowledgements_are_counted(tmp_pa
             )
         }
         assert list(counted.values()) == [1, 1, 2, 0]
+
+
+async def test_share_fetches_are_counted_by_time_and_acquirable_partitions(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        broker, ns = metered_broker.broker, itertools.count(step=400_000_000)
+        broker.state.share_partitions.timer = ns.__next__
+        topic_id = await broker.topic("t", partitions=2)
+        client = await broker.client()
+        for partition in (0, 1):
+            await client.call(produce(records(b"a"), partition=partition), 9)
+            await initialize(client, (topic_id, partition))
+        member = await Member.join(broker)
+        # Begins at 0, loads until 0.8 and 1.6, acquires at 2.0; the last partition does not exist.
+        await member.fetch((topic_id, 0), (topic_id, 1), (topic_id, 9))
+        await member.acknowledge({(topic_id, 0): [(0, 0, [RELEASE])]})
+        await member.fetch()
+        scrape, of = await metered_broker.scrape(), "kafka_server_sharegroupmetrics_"
+        assert scrape.value(f"{of}partitionloadtime_seconds_count") == 2
+        assert scrape.value(f"{of}partitionloadtime_seconds_sum") == 0.8
+        time, ratio = f"{of}topicpartitionsacquiretime_seconds", f"{of}requesttopicpartitionsfetchratio"
+        assert scrape.value(f"{time}_sum", group="g") == 2.4
+        assert [scrape.value(f"{time}_bucket", group="g", le=most) for most in ("0.25", "0.5", "2.5")] == [0, 1, 2]
+        assert [scrape.value(f"{ratio}_bucket", group="g", le=most) for most in ("60", "70")] == [0, 2]
+        assert scrape.value(f"{ratio}_sum", group="g") == 132
 
 
 async def test_consumer_lag(tmp_path: Path) -> None:
@@ -467,6 +496,10 @@ async def test_both_exposition_formats_agree(tmp_path: Path) -> None:
         assert ours(text) == ours(more) and len(ours(text)) > 80
         assert {name for name, family in text.families.items() if family.type == "histogram"} == {
             TIMES,
+            "kafka_server_sharegroupmetrics_partitionloadtime_seconds",
+            "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
+            "kafka_server_sharegroupmetrics_topicpartitionsacquiretime_seconds",
+            "kafka_server_sharepartitionmetrics_inflightbatchmessagecount",
             "ottla_event_loop_lag_seconds",
         }
         for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):

@@ -121,7 +121,7 @@ def _plane_of(broker: Embedded) -> Any:
     from ottla.broker.control.plane import Plane
 
     async def found(operations: Any) -> Plane:
-        # `isinstance` would ask a weak proxy for its class, and fail when the object behind it has gone.
+        # `isinstance` raises ReferenceError for a weak proxy whose object no longer exists.
         (plane,) = [
             one for one in gc.get_objects() if type(one) is Plane and one.__dict__.get("operations") is operations
         ]
