@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ...protocol.errors import ErrorCode
+from ..errors import Refused
 from ..patterns import Pattern
 from . import records
 from .classic.state import Group as ClassicGroup
@@ -40,7 +41,6 @@ from .consumer.events import (
     Timer,
 )
 from .consumer.machine import decide, refused
-from .consumer.moves import Refusal
 from .consumer.records import Format, encode_all
 from .consumer.removal import tombstones
 from .consumer.state import LEAVE, STATIC_LEAVE, Group, Resolved
@@ -125,8 +125,8 @@ class ConsumerGroups:
                 for change in changes:
                     group.apply(change)
                 first = encode_all(classic.group_id, changes, self._format)
-        except Refusal as refusal:
-            return HeartbeatReply(refusal.code, refusal.message)
+        except Refused as error:
+            return HeartbeatReply(error.code, error.message)
         decision = self._decide(group, event)
         if not decision.changes:
             (reply,) = (effect.response for effect in decision.effects if isinstance(effect, Reply))

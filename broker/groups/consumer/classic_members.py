@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ....protocol.consumer_protocol import ConsumerProtocolSubscription, read_subscription, version_of
 from ....protocol.errors import ErrorCode, MalformedMessage
+from ...errors import Refused
 from ..classic.state import (
     CONSUMER_PROTOCOL_TYPE,
     ErrorReply,
@@ -24,9 +25,10 @@ from ..classic.state import (
     Sync,
     SyncReply,
 )
+from ..members import known_static, member_of
 from .conversion import Joining, downgraded, downgrades, downgrades_with, embedded
 from .events import BecomeClassic, CancelTimer, Event, JoinOverdue, StartTimer, SyncOverdue
-from .moves import Refusal, Step, Subscriptions, check_room, known_member, known_static
+from .moves import Step, Subscriptions, check_room
 from .reconciliation import Owned
 from .regexes import update_regex
 from .removal import tombstones
@@ -66,11 +68,11 @@ def classic_join(step: Step, event: Join) -> None:
     member_id = request.member_id or event.new_member_id
     if step.settings.migration == "disabled":
         text = f"Cannot join the consumer group {group.group_id} with the classic protocol because the group "
-        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{text}migration is disabled.")
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{text}migration is disabled.")
     check_room(group, request.member_id, step.settings.max_size)
     if not _supports(group, request.protocol_type, [name for name, _ in request.protocols]):
         text = f"Member {member_id}'s protocols are not supported."
-        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
     if request.requires_member_id and not request.member_id and request.instance_id is None:
         step.reply(event.token, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         return
@@ -150,7 +152,7 @@ def _subscription(metadata: bytes) -> ConsumerProtocolSubscription:
         return read_subscription(metadata)
     except MalformedMessage:
         text = "Malformed embedded consumer protocol in subscription deserialization."
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, text) from None
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, text) from None
 
 
 def _owned(subscription: ConsumerProtocolSubscription, step: Step) -> Owned:
@@ -162,17 +164,14 @@ def _owned(subscription: ConsumerProtocolSubscription, step: Step) -> Owned:
 
 
 def _classic_member(group: Group, event: Sync | Heartbeat) -> tuple[Member, ClassicMember]:
-    """Returns the member of a request. Raises Refusal, also for a member of the consumer protocol."""
-    if event.instance_id is None:
-        member = known_member(group, event.member_id)
-    else:
-        member = known_static(group, event.member_id, event.instance_id)
+    """Returns the member of a request. Raises Refused, also for a member of the consumer protocol."""
+    member = member_of(group, event.member_id, event.instance_id)
     if member.info.classic is None:
         text = f"Member {member.member_id} does not use the classic protocol."
-        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, text)
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, text)
     if member.current.epoch != event.generation_id:
         text = f"The request generation id {event.generation_id} is not equal to the member epoch "
-        raise Refusal(ErrorCode.ILLEGAL_GENERATION, f"{text}{member.current.epoch} of member {member.member_id}.")
+        raise Refused(ErrorCode.ILLEGAL_GENERATION, f"{text}{member.current.epoch} of member {member.member_id}.")
     return member, member.info.classic
 
 
@@ -182,7 +181,7 @@ def classic_sync(step: Step, event: Sync) -> None:
     name, metadata = classic.protocols[0]
     if event.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or event.protocol_name not in (None, name):
         text = f"Member {member.member_id} has joined with the protocol {name}."
-        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
     is_late = step.group.assignment_epoch > member.current.epoch
     if is_late and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
         _await_join(step, member)
@@ -236,16 +235,14 @@ def classic_leave(step: Step, event: Leave) -> None:
         try:
             member = _leaving(step.group, member_id, instance_id)
             gone[member.member_id] = member
-        except Refusal as refusal:
-            error = refusal.code
+        except Refused as refused:
+            error = refused.code
         left.append(LeftMember(member_id, instance_id, error))
     fence(step, list(gone.values()))
     step.reply(event.token, LeaveReply(ErrorCode.NONE, tuple(left)))
 
 
 def _leaving(group: Group, member_id: str, instance_id: str | None) -> Member:
-    if instance_id is None:
-        return known_member(group, member_id)
     member = group.static_member(instance_id)
     # An administrator removes by instance id alone (KIP-345).
-    return member if member is not None and not member_id else known_static(group, member_id, instance_id)
+    return member if member is not None and not member_id else member_of(group, member_id, instance_id)

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from ....protocol.consumer_protocol import assignment_bytes, read_assignment, read_subscription, version_of
 from ....protocol.errors import ErrorCode, MalformedMessage
 from ....protocol.named import NamedTuple
+from ...errors import Refused
 from ..classic.moves import select_protocol
 from ..classic.state import CONSUMER_PROTOCOL_TYPE
 from ..classic.state import Group as ClassicGroup
@@ -18,7 +19,6 @@ from ..classic.state import Member as ClassicGroupMember
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup
 from .events import Settings
-from .moves import Refusal
 from .state import (
     NOTHING,
     AssignmentEpochSet,
@@ -47,7 +47,7 @@ class Joining(NamedTuple):
 
 
 def upgraded(group: ClassicGroup, settings: Settings, topics: TopicLookup) -> list[Change]:
-    """Returns the changes that make a group with the members of a classic group. Raises Refusal with
+    """Returns the changes that make a group with the members of a classic group. Raises Refused with
     GROUP_ID_NOT_FOUND if it cannot be converted.
     """
     if not settings.upgrades:
@@ -72,9 +72,9 @@ def upgraded(group: ClassicGroup, settings: Settings, topics: TopicLookup) -> li
     ]
 
 
-def _not_upgraded(group: ClassicGroup, reason: str, more: str = "") -> Refusal:
+def _not_upgraded(group: ClassicGroup, reason: str, more: str = "") -> Refused:
     text = f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.{more}"
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, text)
+    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
 def _upgraded_member(group: ClassicGroup, member: ClassicGroupMember, topics: TopicLookup) -> Member:
@@ -128,7 +128,7 @@ def downgraded(
     joining: Joining | None = None,
 ) -> ClassicGroup:
     """Returns the classic group of the members, without those that leave and with one that joins. Each member has its
-    target assignment. Raises Refusal if a subscription cannot be read.
+    target assignment. Raises Refused if a subscription cannot be read.
     """
     kept = [member for name, member in group.members.items() if name not in leaving]
     if joining is not None:
@@ -142,7 +142,7 @@ def downgraded(
             version = version_of(member.metadata(protocol_name))
         except MalformedMessage as error:
             text = f"Cannot downgrade the classic group {group.group_id}: {error}."
-            raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, text) from None
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, text) from None
         target = group.target.get(holder_id, NOTHING)
         members[name] = _classic_assigned(member, embedded(target, topics, version))
     return ClassicGroup(

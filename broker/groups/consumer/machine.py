@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from ....protocol.errors import ErrorCode
+from ...errors import Refused
 from ..classic.state import Heartbeat as ClassicHeartbeat
 from ..classic.state import Join as ClassicJoin
 from ..classic.state import Leave as ClassicLeave
 from ..classic.state import Sync as ClassicSync
+from ..members import known_member, known_static, member_of
 from ..topics import TopicLookup
 from .classic_members import classic_heartbeat, classic_join, classic_leave, classic_sync, fence, refused_classic
 from .events import (
@@ -38,13 +40,10 @@ from .events import (
     SyncOverdue,
 )
 from .moves import (
-    Refusal,
     Step,
     Subscriptions,
     check_epoch,
     check_room,
-    known_member,
-    known_static,
 )
 from .regexes import resolved, update_regex
 from .removal import tombstones
@@ -68,8 +67,8 @@ def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, topic
     step = Step(group, now_ms, settings, topics)
     try:
         TABLE[group.state, type(event)](step, event)
-    except Refusal as refusal:
-        return refused(event, refusal.code, refusal.message)
+    except Refused as error:
+        return refused(event, error.code, error.message)
     return Decision(tuple(step.changes), tuple(step.effects))
 
 
@@ -149,7 +148,7 @@ def _member_of(step: Step, request: HeartbeatRequest, member_id: str) -> tuple[M
         member = group.members.get(member_id)
         return (Member(member_id), True) if member is None else (member, False)
     if holder.info.classic is None and holder.current.epoch != STATIC_LEAVE:
-        raise Refusal(
+        raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {request.instance_id} cannot join the group because the "
             f"instance id is owned by {holder.member_id} member.",
@@ -178,10 +177,7 @@ def _partitions(assigned: Assigned) -> Partitions:
 
 def _leave(step: Step, event: MemberLeave) -> None:
     group = step.group
-    if event.instance_id is None:
-        member = known_member(group, event.member_id)
-    else:
-        member = known_static(group, event.member_id, event.instance_id)
+    member = member_of(group, event.member_id, event.instance_id)
     if event.instance_id is not None and event.epoch == STATIC_LEAVE:
         assigned = member.current.assigned
         if step.settings.resets_epochs:
@@ -225,7 +221,7 @@ def _delete(step: Step, event: Delete) -> None:
 
 
 def _delete_busy(step: Step, event: Delete) -> None:
-    raise Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+    raise Refused(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
 
 def _nothing(step: Step, event: Event) -> None:
@@ -233,7 +229,7 @@ def _nothing(step: Step, event: Event) -> None:
 
 
 def _unknown_member(step: Step, event: ClassicSync | ClassicHeartbeat) -> None:
-    raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {event.member_id} is not a member.")
+    raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {event.member_id} is not a member.")
 
 
 _EVENTS_OF_MEMBERS: dict[type, Callable[[Step, Any], None]] = {

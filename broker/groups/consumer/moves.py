@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import NoReturn
 
 from ....protocol.errors import ErrorCode
+from ...errors import Refused
+from ..members import fenced, full
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup, TopicShape
 from .assignors import ASSIGNORS, Spec, Subscription
@@ -45,15 +46,6 @@ from .state import (
     TargetSet,
     TopicsSet,
 )
-
-
-class Refusal(Exception):
-    """A request is refused, and nothing changes."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class Subscriptions:
@@ -265,7 +257,7 @@ class Step:
         goal = Goal(epoch, target, subscribed, owned, self.group.is_owned)
         after = reconciled(member.current, goal, subscription_changed=subscription_changed)
         if after is None:
-            raise Refusal(
+            raise Refused(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 "The consumer group member is in a unknown state. The member must abandon all its partitions and "
                 "rejoin.",
@@ -291,52 +283,21 @@ def _stored(shapes: Sequence[TopicShape]) -> tuple[tuple[bytes, str, int, tuple[
 
 
 def check_room(group: Group, member_id: str, max_size: int) -> None:
-    """Raises Refusal if the group is full and the member is a new one."""
+    """Raises Refused if the group is full and the member is a new one."""
     if len(group.members) >= max_size and member_id not in group.members:
-        text = f"The consumer group has reached its maximum capacity of {max_size} members."
-        raise Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
-
-
-def known_member(group: Group, member_id: str) -> Member:
-    """Returns a member by its id. Raises Refusal."""
-    member = group.members.get(member_id)
-    if member is None:
-        text = f"Member {member_id} is not a member of group {group.group_id}."
-        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, text)
-    return member
-
-
-def known_static(group: Group, member_id: str, instance_id: str) -> Member:
-    """Returns a static member, which must have this id. Raises Refusal."""
-    member = group.static_member(instance_id)
-    if member is None:
-        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        refuse_fenced_instance(member, member_id, instance_id)
-    return member
-
-
-def refuse_fenced_instance(holder: Member, member_id: str, instance_id: str) -> NoReturn:
-    text = f"Static member {member_id} with instance id {instance_id} was fenced by member {holder.member_id}."
-    raise Refusal(ErrorCode.FENCED_INSTANCE_ID, text)
+        raise full(group.kind, max_size)
 
 
 def check_epoch(member: Member, epoch: int, owned: Owned | None, *, rejoins_at_zero: bool) -> None:
-    """Raises Refusal unless a heartbeat has the epoch of the member, or the previous one with no partitions but those
+    """Raises Refused unless a heartbeat has the epoch of the member, or the previous one with no partitions but those
     of its assignment: then the response with the new epoch may be lost.
     """
     current = member.current
     if epoch == current.epoch or (epoch == 0 and rejoins_at_zero):
         return
-    compared = "greater" if epoch > current.epoch else "smaller"
     is_subset = owned is not None and all(
         topic_id in current.assigned and indexes <= current.assigned[topic_id].keys()
         for topic_id, indexes in owned.items()
     )
-    if compared == "smaller" and epoch == current.previous_epoch and is_subset:
-        return
-    raise Refusal(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {compared} member epoch ({epoch}) than the one known by the group "
-        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
-    )
+    if epoch != current.previous_epoch or epoch > current.epoch or not is_subset:
+        raise fenced(Group.kind, epoch, current.epoch)

@@ -6,9 +6,10 @@ Expressions are RE2's, and match a whole name. The search itself is an effect: i
 from __future__ import annotations
 
 from ....protocol.errors import ErrorCode
+from ...errors import Refused
 from ...patterns import BadPattern, Pattern
 from .events import Caller, RegexesResolved, Resolve
-from .moves import Refusal, Step, Subscriptions
+from .moves import Step, Subscriptions
 from .state import Info, RegexSet
 
 REFRESH_INTERVAL_MIN_MS = 10_000
@@ -84,4 +85,4 @@ def _check(regex: str) -> None:
         words = problem.rpartition(": ")[0] or problem
         text = _PROBLEMS.get(words, words)
         message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {text}."
-        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None

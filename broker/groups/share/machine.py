@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ....protocol.errors import ErrorCode
+from ...errors import Refused
+from ..members import fenced, full, known_member
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup
 from .assignor import Partitions, assign
@@ -62,22 +64,13 @@ NOTHING_TO_DELETE = "There is no offset information to delete."
 NOT_EMPTY = "The group is not empty."
 
 
-class Refusal(Exception):
-    """Ends a heartbeat with an error response."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
 def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, topics: TopicLookup) -> Decision:
     """Returns the changes of the group that `event` leads to, and the effects after them, in order."""
     step = _Step(group, now_ms, settings, topics)
     try:
         TABLE[type(event)](step, event)
-    except Refusal as refusal:
-        return Decision((), (Reply(HeartbeatReply(refusal.code, refusal.message)),))
+    except Refused as refused:
+        return Decision((), (Reply(HeartbeatReply(refused.code, refused.message)),))
     return Decision(tuple(step.changes), tuple(step.effects))
 
 
@@ -160,36 +153,20 @@ def _heartbeat(step: _Step, event: Heartbeat) -> None:
 
 
 def _known_member(step: _Step, event: Heartbeat) -> Member:
-    """Returns the member, or a new one that joins. Raises Refusal."""
+    """Returns the member, or a new one that joins. Raises Refused."""
     group, limit = step.group, step.settings.max_size
-    member = group.members.get(event.member_id)
-    if member is None and len(group.members) >= limit:
-        raise Refusal(
-            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The share group has reached its maximum capacity of {limit} members."
-        )
-    if member is None and event.epoch != JOIN:
-        raise _unknown(event.member_id, group)
-    if member is None:
+    if event.member_id not in group.members and len(group.members) >= limit:
+        raise full(group.kind, limit)
+    if event.member_id not in group.members and event.epoch == JOIN:
         return Member(event.member_id)
+    member = known_member(group, event.member_id)
     epoch, previous = member.current.epoch, member.current.previous_epoch
-    must = "The member must abandon all its partitions and rejoin."
     if event.epoch > epoch:
-        raise Refusal(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The share group member has a greater member epoch ({event.epoch}) than the one known by the group "
-            f"coordinator ({epoch}). {must}",
-        )
+        raise fenced(group.kind, event.epoch, epoch)
     if event.epoch != JOIN and event.epoch < epoch and event.epoch != previous:
-        raise Refusal(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The share group member has a smaller member epoch ({event.epoch}) than the one known by the group "
-            f"coordinator ({epoch}), and it does not match the previous member epoch ({previous}). {must}",
-        )
+        more = f", and it does not match the previous member epoch ({previous})"
+        raise fenced(group.kind, event.epoch, epoch, more)
     return member
-
-
-def _unknown(member_id: str, group: Group) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
 def _has_unassigned(group: Group) -> bool:
@@ -277,8 +254,7 @@ def _without(topics: Mapping[bytes, Initialized], removed: Partitions) -> dict[b
 
 
 def _leave(step: _Step, event: Leave) -> None:
-    if event.member_id not in step.group.members:
-        raise _unknown(event.member_id, step.group)
+    known_member(step.group, event.member_id)
     _remove(step, event.member_id)
     step.effects.append(CancelTimer(SessionExpired(event.member_id)))
     step.effects.append(Reply(HeartbeatReply(ErrorCode.NONE, None, event.member_id, -1)))

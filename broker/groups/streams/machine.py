@@ -12,6 +12,7 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...errors import Refused
+from ..members import known_member, known_static, member_of
 from ..topics import TopicLookup
 from .events import (
     Decision,
@@ -30,7 +31,7 @@ from .events import (
     Settings,
     StartTimer,
 )
-from .moves import Step, check_epoch, check_room, known_member, known_static, tombstones
+from .moves import Step, check_epoch, check_room, tombstones
 from .state import (
     HOLDS_NOTHING,
     JOIN,
@@ -192,10 +193,7 @@ def _endpoint_epoch(step: Step, before: Member, after: Member, *, has_moved: boo
 
 def _leave(step: Step, event: MemberLeave) -> None:
     group = step.group
-    if event.instance_id is None:
-        member = known_member(group, event.member_id)
-    else:
-        member = known_static(group, event.member_id, event.instance_id)
+    member = member_of(group, event.member_id, event.instance_id)
     if event.shuts_down:
         step.changes.append(ShutdownRequested(event.member_id))
     if event.instance_id is not None and event.epoch == STATIC_LEAVE:

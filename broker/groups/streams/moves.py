@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ....protocol.errors import ErrorCode
 from ...errors import Refused
+from ..members import fenced, full
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup
 from .assignor import Assignee, Configs, assign
@@ -313,28 +314,7 @@ def check_room(group: Group, event: Heartbeat, settings: Settings) -> None:
         return
     if settings.has_static_members and (event.member_id in group.members or event.instance_id in group.static):
         return
-    text = f"The streams group has reached its maximum capacity of {settings.max_size} members."
-    raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
-
-
-def known_member(group: Group, member_id: str) -> Member:
-    """Returns a member by its id. Raises Refused."""
-    member = group.members.get(member_id)
-    if member is None:
-        text = f"Member {member_id} is not a member of group {group.group_id}."
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, text)
-    return member
-
-
-def known_static(group: Group, member_id: str, instance_id: str) -> Member:
-    """Returns a static member, which must have this id. Raises Refused."""
-    member = group.static_member(instance_id)
-    if member is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        text = f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
-        raise Refused(ErrorCode.FENCED_INSTANCE_ID, text)
-    return member
+    raise full(group.kind, settings.max_size)
 
 
 def check_epoch(member: Member, event: Heartbeat) -> None:
@@ -344,14 +324,8 @@ def check_epoch(member: Member, event: Heartbeat) -> None:
     current = member.current
     if event.epoch == current.epoch:
         return
-    compared = "greater" if event.epoch > current.epoch else "smaller"
-    if compared == "smaller" and event.epoch == current.previous_epoch and _is_part(event.owned, member):
-        return
-    raise Refused(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member has a {compared} member epoch ({event.epoch}) than the one known by the group "
-        f"coordinator ({current.epoch}). The member must abandon all its partitions and rejoin.",
-    )
+    if event.epoch != current.previous_epoch or event.epoch > current.epoch or not _is_part(event.owned, member):
+        raise fenced(Group.kind, event.epoch, current.epoch)
 
 
 def _is_part(owned: TasksTuple | None, member: Member) -> bool:
