@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -72,10 +73,13 @@ class Place:
     def of(cls, url: str, conf: Mapping[str, str] | Iterable[tuple[str, str]] = (), *, writes: bool = False) -> Place:
         """Checks a URL and settings. `writes`: the store must be one that can be written. Raises StoreError,
         MissingExtra."""
-        pairs = tuple(sorted(dict(conf).items()))
-        for name, _ in pairs:
+        settings = dict(conf)
+        for name in settings:
             if _SECRET.search(name):
                 raise StoreError(f"{name} is not a setting: credentials come from the environment of the processes")
+        if root := settings.get("root_certificate"):
+            settings["root_certificate"] = _certificates(root)
+        pairs = tuple(sorted(settings.items()))
         if url.startswith(TIERED):
             raise StoreError(f"{url}: logs with tiered storage can only be read, as logs")
         found = urlsplit(url)
@@ -105,6 +109,19 @@ class Place:
         if _is_plain(self.conf):
             options.setdefault("allow_http", "true")
         return options
+
+
+def _certificates(given: str) -> str:
+    """Returns the certificates of a file, or those that are given as text: workers may not have the file."""
+    if "-----BEGIN" in given:
+        return given
+    try:
+        text = Path(given).read_text(errors="replace")
+    except OSError as error:
+        raise StoreError(f"root_certificate {given}: {error.strerror or error}") from None
+    if "-----BEGIN" not in text:
+        raise StoreError(f"root_certificate {given} has no certificate in PEM format")
+    return text
 
 
 def _is_plain(conf: Conf) -> bool:

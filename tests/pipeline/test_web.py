@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.pipeline.objects import web
-from ottla.pipeline.objects.places import Place
+from ottla.pipeline.objects.places import Place, StoreError
 from ottla_testing.certificates import Authority
 from ottla_testing.pipeline.web_server import WebServer, web_server
 
@@ -96,11 +96,26 @@ def test_objects_of_a_server_with_a_certificate_of_its_own(tmp_path: Path, monke
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a").write_bytes(b"text")
     with web_server(tmp_path / "data", authority.issue("server")) as server:
-        for conf in ({"root_certificate": authority.trusted.read_text()}, {"allow_invalid_certificates": "true"}):
+        trusted = authority.trusted
+        for conf in (
+            {"root_certificate": trusted.read_text()},
+            {"root_certificate": str(trusted)},
+            {"allow_invalid_certificates": "true"},
+        ):
             files = Place.of(server.url, conf).files()
             assert files.entries(server.url) == {"a": 4} and files.read_bytes(f"{server.url}/a") == b"text"
         with pytest.raises(OSError, match="certificate verify failed"):
             Place.of(server.url).files().entries(server.url)
+
+
+def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
+    for path, problem in (
+        (tmp_path / "none", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (Path(__file__), "no certificate in PEM format"),
+    ):
+        with pytest.raises(StoreError, match=f"root_certificate {path}.*{problem}"):
+            Place.of("https://host/logs", {"root_certificate": str(path)})
 
 
 def test_folders_in_one_another_without_end(tmp_path: Path) -> None:
