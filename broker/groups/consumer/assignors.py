@@ -14,6 +14,7 @@ from ....protocol.named import NamedTuple
 from .state import NOTHING, Partitions
 
 UNIFORM, RANGE = "uniform", "range"
+_NONE = frozenset[int]()
 
 
 class Subscription(NamedTuple):
@@ -43,6 +44,8 @@ def assign_range(spec: Spec) -> dict[str, Partitions]:
     Members that subscribe to the same topics with equal numbers of partitions get the same partitions of each.
     """
     ordered = sorted(spec.members, key=lambda name: _range_order(name, spec.members[name].instance_id))
+    if spec.is_homogeneous:
+        return _same_ranges(spec, ordered)
     subscribers: dict[bytes, int] = {}
     for name in ordered:
         for topic in spec.members[name].topics:
@@ -64,6 +67,22 @@ def assign_range(spec: Spec) -> dict[str, Partitions]:
     return assignment
 
 
+def _same_ranges(spec: Spec, ordered: Sequence[str]) -> dict[str, Partitions]:
+    """Gives ranges of all topics to all members. Topics with equal numbers of partitions are taken together."""
+    by_count: dict[int, list[bytes]] = {}
+    for topic in spec.members[ordered[0]].topics:
+        by_count.setdefault(spec.counts[topic], []).append(topic)
+    found: dict[str, dict[bytes, frozenset[int]]] = {name: {} for name in ordered}
+    for count, topics in by_count.items():
+        quota, extra = divmod(count, len(ordered))
+        start = 0
+        for rank, name in enumerate(ordered[: count if quota == 0 else len(ordered)]):
+            end = start + quota + (rank < extra)
+            found[name] |= dict.fromkeys(topics, frozenset(range(start, end)))
+            start = end
+    return {**found}
+
+
 def _range_order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
     return (instance_id is None, member_id if instance_id is None else instance_id)
 
@@ -80,26 +99,20 @@ def _homogeneous(spec: Spec) -> dict[str, Partitions]:
         return dict.fromkeys(spec.members, NOTHING)
     total = sum(spec.counts[topic] for topic in topics)
     quota, extras = divmod(total, len(spec.members))
-    kept: dict[str, dict[bytes, list[int]]] = {}
-    free_of = {topic: bytearray(b"\x01") * spec.counts[topic] for topic in topics}
+    kept: dict[str, Partitions] = {}
+    free_of = _free(spec, topics)
+    are_apart = free_of is not None
+    if free_of is None:
+        free_of = {topic: set(range(spec.counts[topic])) for topic in topics}
     unfilled: list[tuple[str, int]] = []
     left = len(spec.members)
     for name, member in spec.members.items():
         room = quota + (extras > 0)
-        mine: dict[bytes, list[int]] = {}
-        for topic, indexes in member.previous.items():
-            free = free_of.get(topic)
-            if free is None:
-                continue  # the member does not subscribe to it any more
-            taken: list[int] = []
-            for index in sorted(indexes):
-                # A partition may be in two targets if a static member was replaced.
-                if len(taken) < room and index < len(free) and free[index]:
-                    free[index] = 0
-                    taken.append(index)
-            if taken:
-                mine[topic] = taken
-                room -= len(taken)
+        mine = member.previous
+        size = sum(map(len, mine.values()))
+        if not are_apart or size > room:
+            mine, size = _some(mine, room, free_of, given_up=are_apart)
+        room -= size
         has_extra = extras > 0
         if room > 0 and has_extra and left > extras:
             room -= 1  # another member may keep one more instead
@@ -109,12 +122,54 @@ def _homogeneous(spec: Spec) -> dict[str, Partitions]:
         if room > 0:
             unfilled.append((name, room))
         kept[name] = mine
-    unassigned = ((topic, index) for topic in sorted(topics) for index, is_free in enumerate(free_of[topic]) if is_free)
+    unassigned = ((topic, index) for topic in sorted(topics) for index in sorted(free_of[topic]))
     for name, room in unfilled:
-        mine = kept[name]
+        more: dict[bytes, list[int]] = {}
         for _, (topic, index) in zip(range(room), unassigned, strict=False):
-            mine.setdefault(topic, []).append(index)
-    return {name: _frozen(mine, spec.members[name].previous) for name, mine in kept.items()}
+            more.setdefault(topic, []).append(index)
+        kept[name] = {**kept[name], **{topic: kept[name].get(topic, _NONE).union(new) for topic, new in more.items()}}
+    return kept
+
+
+def _free(spec: Spec, topics: Set[bytes]) -> dict[bytes, set[int]] | None:
+    """Returns the partitions without an owner, or None if some are in two targets, as after a static member was
+    replaced, or are not there for their owner any more."""
+    targets: dict[bytes, list[frozenset[int]]] = {topic: [] for topic in topics}
+    try:
+        for member in spec.members.values():
+            for topic, indexes in member.previous.items():
+                targets[topic].append(indexes)
+    except KeyError:
+        return None
+    found: dict[bytes, set[int]] = {}
+    for topic, owned in targets.items():
+        free = set(range(spec.counts[topic])).difference(*owned)
+        if len(free) + sum(map(len, owned)) != spec.counts[topic]:
+            return None
+        found[topic] = free
+    return found
+
+
+def _some(
+    previous: Partitions, most: int, free_of: Mapping[bytes, set[int]], *, given_up: bool
+) -> tuple[Partitions, int]:
+    """Returns at most so many partitions that a member keeps, and their number. The others are free then: with
+    `given_up` they were not before, else those that it keeps were."""
+    found: dict[bytes, frozenset[int]] = {}
+    room = most
+    for topic, indexes in previous.items():
+        free = free_of.get(topic)
+        if free is None:
+            continue  # the member does not subscribe to it any more
+        mine = frozenset(sorted(indexes if given_up else indexes & free)[:room])
+        if given_up:
+            free |= indexes - mine
+        else:
+            free -= mine
+        if mine:
+            found[topic] = indexes if len(mine) == len(indexes) else mine
+            room -= len(mine)
+    return found, most - room
 
 
 def _frozen(mine: Mapping[bytes, Sequence[int]], previous: Partitions) -> Partitions:
@@ -134,10 +189,13 @@ def _heterogeneous(spec: Spec) -> dict[str, Partitions]:
     from its most to its least loaded subscribers while that helps.
     """
     names = list(spec.members)
-    subscribers: dict[bytes, list[int]] = {}
+    alike: dict[Set[bytes], list[int]] = {}
     for number, name in enumerate(names):
-        for topic in spec.members[name].topics:
-            subscribers.setdefault(topic, []).append(number)
+        alike.setdefault(spec.members[name].topics, []).append(number)
+    subscribers: dict[bytes, list[int]] = {}
+    for topics, numbers in alike.items():
+        for topic in topics:
+            subscribers.setdefault(topic, []).extend(numbers)
     owners = {topic: [-1] * spec.counts[topic] for topic in subscribers}
     loads = [0] * len(names)
     for number, name in enumerate(names):
@@ -172,6 +230,8 @@ ROUNDS_MAX = 16  # as in Kafka: topics with common subscribers may need several 
 
 def _fill(owners: list[int], subscribers: Sequence[int], loads: list[int]) -> None:
     """Gives each free partition to the subscriber with the fewest partitions."""
+    if -1 not in owners:
+        return
     least = [(loads[number], number) for number in subscribers]
     heapq.heapify(least)
     for index, owner in enumerate(owners):
@@ -184,7 +244,8 @@ def _fill(owners: list[int], subscribers: Sequence[int], loads: list[int]) -> No
 
 def _even_out(owners: list[int], subscribers: Sequence[int], loads: list[int]) -> bool:
     """Moves partitions of one topic from its most to its least loaded subscribers. Returns whether any moved."""
-    if max(loads[number] for number in subscribers) - min(loads[number] for number in subscribers) <= 1:
+    found = [loads[number] for number in subscribers]
+    if max(found) - min(found) <= 1:
         return False
     owned: dict[int, list[int]] = {}
     for index, number in enumerate(owners):

@@ -214,7 +214,7 @@ class Step:
             if isinstance(one, TargetSet) and one.partitions is not None
         }
         for name, partitions in computed.items():
-            if there.get(name) != partitions:
+            if (had := there.get(name)) is not partitions and had != partitions:
                 self.changes.append(TargetSet(name, partitions))
         self.changes.append(AssignmentEpochSet(epoch, self.now_ms))
         return epoch, computed[member.member_id]
