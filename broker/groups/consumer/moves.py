@@ -228,13 +228,16 @@ class Step:
         known: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
         counts: dict[bytes, int] = {}
         subscribed: dict[str, Subscription] = {}
+        ids: frozenset[bytes] | None = None
         for name, info in members.items():
-            key = info.topics, info.regex
-            if key not in known:
-                shapes = self.topics.shapes_of(self.topics_of(info))
-                counts |= {shape.topic_id: shape.partitions for shape in shapes}
-                known[key] = frozenset(shape.topic_id for shape in shapes)
-            subscribed[name] = Subscription(known[key], info.instance_id, previous.get(name, NOTHING))
+            if ids is None or not is_homogeneous:  # else as many long sets of names as members would be compared
+                key = info.topics, info.regex
+                if key not in known:
+                    shapes = self.topics.shapes_of(self.topics_of(info))
+                    counts |= {shape.topic_id: shape.partitions for shape in shapes}
+                    known[key] = frozenset(shape.topic_id for shape in shapes)
+                ids = known[key]
+            subscribed[name] = Subscription(ids, info.instance_id, previous.get(name, NOTHING))
         return ASSIGNORS[chosen](Spec(subscribed, counts, is_homogeneous))
 
     def topics_of(self, info: Info) -> Set[str]:
