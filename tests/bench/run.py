@@ -30,6 +30,7 @@ from ottla.broker.admin_api.views import OperationError
 from ottla.client import ClientError
 from ottla_testing import ROOT, interpreter
 from ottla_testing.bench import (
+    assignment,
     conversion,
     embedded,
     growth,
@@ -117,9 +118,15 @@ class Bench:
         self._take_observing()
         self._take_storage()
         self._take_pipeline()
+        self._take_assignment()
         self._take_limits()
         self._take_growth()
         self._take_volume()
+
+    def _take_assignment(self) -> None:
+        for _ in range(assignment.ROUNDS):
+            for what, whose, take in assignment.takes(self.names):
+                self._alone(what, take, whose)
 
     def _take_limits(self) -> None:
         """Runs one round: the figures are the worst of many requests."""
@@ -337,7 +344,9 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}\n{observing.ABOUT}")
-    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n{limits.ABOUT}\n{growth.ABOUT}\n{volume.ABOUT}\n")
+    print(
+        f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n{assignment.ABOUT}\n{limits.ABOUT}\n{growth.ABOUT}\n{volume.ABOUT}\n"
+    )
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     if any(map(bench.wanted, measures.NAMES)):
@@ -355,6 +364,9 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         print(f"\nof {bench.pipeline_sizes.rounds} rounds, in Spark")
         measured = (*pipeline_measures.MEASURES, *pipeline_jobs.MEASURES)
         print(stats.figures(measured, pipeline_measures.PEERS, bench.samples))
+    if any(map(bench.wanted, assignment.NAMES)):
+        print(f"\nof {assignment.ROUNDS} rounds; medians of {assignment.JOINS} within a round")
+        print(stats.figures(assignment.MEASURES, assignment.PEERS, bench.samples))
     if bench.limits:
         print(f"\nwhat one request costs other clients\n{limits.table(bench.limits)}")
     if bench.growth:
@@ -398,14 +410,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under 90 seconds")
     parser.add_argument("--rounds", type=int, help="number of rounds")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench.json")
-    words = f"what to measure: {' '.join(NAMES)} (default: all but limits, growth, volume)"
+    words = f"what to measure: {' '.join(NAMES)} (default: all but assignment, limits, growth, volume)"
     parser.add_argument("names", nargs="*", metavar="NAME", help=words)
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in NAMES]:
         parser.error(f"nothing is called {unknown[0]}; there are {', '.join(NAMES)}")
     if options.rounds is not None and not 1 <= options.rounds <= 100:
         parser.error("rounds: between 1 and 100")
-    tables = (*limits.NAMES, *growth.NAMES, *volume.NAMES)  # these take half an hour, and minutes
+    tables = (*assignment.NAMES, *limits.NAMES, *growth.NAMES, *volume.NAMES)  # these take half an hour, and minutes
     default = [name for name in NAMES if name not in tables]
     names = tuple(name for name in NAMES if name in (options.names or default))
     sizes, rounds, budget = (measures.QUICK, 3, 60.0) if options.quick else (measures.FULL, 9, 330.0)

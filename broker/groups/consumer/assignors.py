@@ -27,12 +27,14 @@ class Subscription(NamedTuple):
 
 class Spec(NamedTuple):
     """A group to assign. `counts` has the number of partitions of each subscribed topic; with `is_homogeneous` all
-    members subscribe to the same topics.
+    members subscribe to the same topics. `owners` has the partitions of the previous targets, where it is known that
+    only members have targets: it saves a look at each partition.
     """
 
     members: Mapping[str, Subscription]
     counts: Mapping[bytes, int]
     is_homogeneous: bool
+    owners: Mapping[bytes, Mapping[int, str]] | None = None
 
 
 Assignor: TypeAlias = Callable[[Spec], dict[str, Partitions]]
@@ -100,16 +102,16 @@ def _homogeneous(spec: Spec) -> dict[str, Partitions]:
     total = sum(spec.counts[topic] for topic in topics)
     quota, extras = divmod(total, len(spec.members))
     kept: dict[str, Partitions] = {}
-    free_of = _free(spec, topics)
+    sizes = [sum(map(len, member.previous.values())) for member in spec.members.values()]
+    free_of = _free(spec, topics, sum(sizes))
     are_apart = free_of is not None
     if free_of is None:
         free_of = {topic: set(range(spec.counts[topic])) for topic in topics}
     unfilled: list[tuple[str, int]] = []
     left = len(spec.members)
-    for name, member in spec.members.items():
+    for (name, member), size in zip(spec.members.items(), sizes, strict=True):
         room = quota + (extras > 0)
         mine = member.previous
-        size = sum(map(len, mine.values()))
         if not are_apart or size > room:
             mine, size = _some(mine, room, free_of, given_up=are_apart)
         room -= size
@@ -131,22 +133,19 @@ def _homogeneous(spec: Spec) -> dict[str, Partitions]:
     return kept
 
 
-def _free(spec: Spec, topics: Set[bytes]) -> dict[bytes, set[int]] | None:
-    """Returns the partitions without an owner, or None if some are in two targets, as after a static member was
-    replaced, or are not there for their owner any more."""
-    targets: dict[bytes, list[frozenset[int]]] = {topic: [] for topic in topics}
-    try:
-        for member in spec.members.values():
-            for topic, indexes in member.previous.items():
-                targets[topic].append(indexes)
-    except KeyError:
+def _free(spec: Spec, topics: Set[bytes], size: int) -> dict[bytes, set[int]] | None:
+    """Returns the partitions without an owner, or None if it is not known that the members have `size` different ones,
+    all of them partitions of the topics. After a static member was replaced, for example, some may be in two targets.
+    """
+    owners = spec.owners
+    if owners is None or not owners.keys() <= topics or sum(map(len, owners.values())) != size:
         return None
     found: dict[bytes, set[int]] = {}
-    for topic, owned in targets.items():
-        free = set(range(spec.counts[topic])).difference(*owned)
-        if len(free) + sum(map(len, owned)) != spec.counts[topic]:
+    for topic in topics:
+        owned, count = owners.get(topic, {}), spec.counts[topic]
+        if owned and max(owned) >= count:
             return None
-        found[topic] = free
+        found[topic] = set() if len(owned) == count else set(range(count)).difference(owned)
     return found
 
 

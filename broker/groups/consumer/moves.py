@@ -238,7 +238,8 @@ class Step:
                     known[key] = frozenset(shape.topic_id for shape in shapes)
                 ids = known[key]
             subscribed[name] = Subscription(ids, info.instance_id, previous.get(name, NOTHING))
-        return ASSIGNORS[chosen](Spec(subscribed, counts, is_homogeneous))
+        owners = self.group.target_owners if self.group.target.keys() <= members.keys() else None
+        return ASSIGNORS[chosen](Spec(subscribed, counts, is_homogeneous, owners))
 
     def topics_of(self, info: Info) -> Set[str]:
         """Returns the topic names that a member subscribes to; a regular expression matches none before it is

@@ -20,7 +20,6 @@ from ottla.protocol.messages.groups.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla_testing import ROOT
@@ -37,7 +36,7 @@ CREATED_PARTITIONS = 1_000
 GROWN_MAX = 2.0
 """The cost at the largest number over that of 10, which is marked if it is larger: one alone is served by shorter
 ways."""
-OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT = 2, 1, 0
+OFFSET_COMMIT, HEARTBEAT = 2, 0
 EPOCH_MEMBER_JOINS = 0
 PICTURE = ROOT / "out" / "growth.svg"
 
@@ -123,7 +122,7 @@ def groups(peer: Peer, count: int, connect: Connect) -> Callable[[], float]:
             topics=[topic(name="one", partitions=[partition])],
         )
         requests.append((connection, bytes(frame(request, version=OFFSET_COMMIT))))
-    _await_coordinator(connection)
+    raw.await_coordinator(connection, "g")
     error = int.from_bytes(connection.exchange(requests[0][1])[-2:], "big")
     if error:
         raise BenchError(f"a commit has error {error}")
@@ -131,22 +130,11 @@ def groups(peer: Peer, count: int, connect: Connect) -> Callable[[], float]:
     return lambda: in_turn(peer, repeated(requests))
 
 
-def _await_coordinator(connection: Connection) -> None:
-    """Waits for the topic of the group coordinator, which the first such request creates."""
-    request = frame(FindCoordinatorRequest(key="g"), version=FIND_COORDINATOR)
-    for _ in range(100):
-        found: Any = parse(FindCoordinatorResponse, FIND_COORDINATOR, connection.exchange(request), 4)
-        if not found.error_code:
-            return
-        time.sleep(0.1)
-    raise BenchError("there is no group coordinator")
-
-
 def members(peer: Peer, count: int, connect: Connect) -> Callable[[], float]:
     """ConsumerGroupHeartbeat of the members of one group, each of which has read its newest epoch."""
     raw.make_topic(peer.address, "one", 100)
     connection = connect()
-    _await_coordinator(connection)
+    raw.await_coordinator(connection, "g")
     epochs = dict.fromkeys((f"m{index}" for index in range(count)), EPOCH_MEMBER_JOINS)
     _beat(connection, epochs, joins=True)
     for _ in range(20):

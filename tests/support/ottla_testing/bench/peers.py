@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
@@ -229,20 +229,20 @@ def start_mock() -> Peer:
     return peer
 
 
-def start_kafka(heap: str = "1g") -> Peer:
-    """Starts Apache Kafka with its defaults, one process that is broker and controller, in a temporary folder. Raises
-    BenchError if it cannot run here.
+def start_kafka(heap: str = "1g", settings: Mapping[str, str] = {}) -> Peer:
+    """Starts Apache Kafka with its defaults but for `settings`, one process that is broker and controller, in a
+    temporary folder. Raises BenchError if it cannot run here.
     """
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
     try:
-        command, port = kafka_command(data, heap)
+        command, port = kafka_command(data, heap, settings)
         return spawn("kafka", command, ("127.0.0.1", port), data, KAFKA_SECONDS)
     except BaseException:
         shutil.rmtree(data, ignore_errors=True)
         raise
 
 
-def kafka_command(folder: Path, heap: str) -> tuple[list[str], int]:
+def kafka_command(folder: Path, heap: str, more: Mapping[str, str] = {}) -> tuple[list[str], int]:
     """Formats a folder for Apache Kafka, from Maven Central if its jars are not here yet. Returns the command that
     starts it, and its port. Raises BenchError.
     """
@@ -256,6 +256,7 @@ def kafka_command(folder: Path, heap: str) -> tuple[list[str], int]:
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
         "log.dirs": f"{folder}/logs",
+        **more,
     }
     properties = folder / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

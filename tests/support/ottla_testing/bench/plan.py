@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla_testing.bench import (
+    assignment,
     embedded,
     growth,
     limits,
@@ -20,6 +21,7 @@ NAMES = (
     *embedded.NAMES,
     *observing.NAMES,
     *pipeline_measures.NAMES,
+    *assignment.NAMES,
     *limits.NAMES,
     *growth.NAMES,
     *volume.NAMES,
@@ -31,6 +33,7 @@ MEASURES = (
     *observing.MEASURES,
     *pipeline_measures.MEASURES,
     *pipeline_jobs.MEASURES,
+    *assignment.MEASURES,
 )
 AIMS = (
     *measures.AIMS,
@@ -39,4 +42,5 @@ AIMS = (
     *observing.AIMS,
     *pipeline_measures.AIMS,
     *pipeline_jobs.AIMS,
+    *assignment.AIMS,
 )

@@ -205,11 +205,11 @@ def committed(payload: bytes) -> int:
 
 def await_coordinator(connection: Connection, group: str) -> None:
     """Waits until a group has a coordinator, whose topic the first request may create. Raises BenchError."""
-    for _ in range(500):
+    for _ in range(1000):
         if not connection.call(FindCoordinatorRequest(key=group), FindCoordinatorResponse).error_code:
             return
         time.sleep(0.01)
-    raise BenchError("no coordinator after five seconds")
+    raise BenchError("no coordinator after ten seconds")
 
 
 def metadata_request(topic: str, create: bool = False) -> MetadataRequest:
@@ -265,12 +265,12 @@ def make_topic(address: Address, topic: str, partitions: int = 1, configs: Mappi
             created = connection.call(request, CreateTopicsResponse).topics[0]
             if created.error_code:
                 raise BenchError(f"topic {topic} could not be created: error {created.error_code}")
-        for _ in range(200):
+        for _ in range(1000):
             found = connection.call(metadata_request(topic, create=not explicit), MetadataResponse).topics
             if found and not found[0].error_code and found[0].partitions and found[0].partitions[0].leader_id >= 0:
                 return
             time.sleep(0.01)
-    raise BenchError(f"topic {topic} has no leader after two seconds")
+    raise BenchError(f"topic {topic} has no leader after ten seconds")
 
 
 def drop_topic(address: Address, topic: str) -> None:
