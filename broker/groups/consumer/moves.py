@@ -15,7 +15,7 @@ from ...errors import Refused
 from ..members import fenced, full
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup, TopicShape
-from .assignors import ASSIGNORS, Spec, Subscription
+from .assignors import ASSIGNORS, UNIFORM, Spec, Subscription
 from .events import (
     TIMERS,
     CancelTimer,
@@ -238,7 +238,8 @@ class Step:
                     known[key] = frozenset(shape.topic_id for shape in shapes)
                 ids = known[key]
             subscribed[name] = Subscription(ids, info.instance_id, previous.get(name, NOTHING))
-        owners = self.group.target_owners if self.group.target.keys() <= members.keys() else None
+        of_members_alone = self.group.target.keys() <= members.keys()
+        owners = self.group.target_owners if chosen == UNIFORM and is_homogeneous and of_members_alone else None
         return ASSIGNORS[chosen](Spec(subscribed, counts, is_homogeneous, owners))
 
     def topics_of(self, info: Info) -> Set[str]:

@@ -193,7 +193,6 @@ class Group:
         self.static: dict[str, str] = {}
         """Member ids by instance id."""
         self.target: dict[str, Partitions] = {}
-        self.target_owners: dict[bytes, dict[int, str]] = {}
         self.owners: dict[bytes, dict[int, str]] = {}
         """The member that owns a partition, also while it has to revoke it."""
         self.subscribers: dict[str, Subscribers] = {}
@@ -207,6 +206,22 @@ class Group:
         """The number of classic members that support a protocol."""
         self.checked: Checked | None = None
         self._reconciled = 0
+        self._target_owners: dict[bytes, dict[int, str]] | None = None
+
+    @property
+    def target_owners(self) -> Mapping[bytes, Mapping[int, str]]:
+        """The member that has a partition in its target assignment. Kept from the first use on: most assignors do not
+        need it, and it costs more than a large target assignment itself.
+        """
+        if self._target_owners is None:
+            self._target_owners = {}
+            for member_id, partitions in self.target.items():
+                self._own(member_id, partitions, self._target_owners)
+        return self._target_owners
+
+    def _own(self, member_id: str, partitions: Partitions, owners: dict[bytes, dict[int, str]]) -> None:
+        for topic_id, indexes in partitions.items():
+            owners.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member_id))
 
     @property
     def state(self) -> GroupState:
@@ -335,17 +350,19 @@ class Group:
                 self._count_topic(topic, 0, 1)
 
     def _set_target(self, member_id: str, partitions: Partitions | None) -> None:
-        for topic_id, indexes in self.target.pop(member_id, NOTHING).items():
-            owners = self.target_owners.get(topic_id, {})
+        before, known = self.target.pop(member_id, NOTHING), self._target_owners
+        if partitions is not None:
+            self.target[member_id] = partitions
+        if known is None:
+            return
+        for topic_id, indexes in before.items():
+            owners = known.get(topic_id, {})
             for index in indexes:
                 if owners.get(index) == member_id:
                     del owners[index]
             if not owners:
-                self.target_owners.pop(topic_id, None)
-        if partitions is not None:
-            self.target[member_id] = partitions
-            for topic_id, indexes in partitions.items():
-                self.target_owners.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member_id))
+                known.pop(topic_id, None)
+        self._own(member_id, partitions or NOTHING, known)
 
 
 def count(counts: dict[str, int], name: str, by: int) -> None:
