@@ -23,8 +23,14 @@ def assign(
     made: dict[str, dict[bytes, set[int]]] = {member: {} for member in subscriptions}
     for members, topic_ids in _pools(subscriptions):
         places = [(id, index) for id in topic_ids for index in sorted(assignable.get(id, ()))]
+        common = frozenset(places)
         held = {
-            member: [(id, index) for id, index in places if index in target.get(member, {}).get(id, ())]
+            member: sorted(
+                (id, index)
+                for id, indexes in target.get(member, {}).items()
+                for index in indexes
+                if (id, index) in common
+            )
             for member in members
         }
         for member, found in _shared(places, held).items():

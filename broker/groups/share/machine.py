@@ -46,6 +46,7 @@ from .state import (
     AssignmentEpochSet,
     Change,
     Checked,
+    Complete,
     Current,
     CurrentSet,
     EpochSet,
@@ -57,6 +58,7 @@ from .state import (
     Initialized,
     Member,
     TargetSet,
+    recounted,
 )
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
@@ -84,15 +86,17 @@ class _Step:
         self.topics = topics
         self.epoch = group.epoch
         self.members = dict(group.members)
+        self.subscribers = group.subscribers
         self.initialization = group.initialization
         self.changes: list[Change] = []
         self.effects: list[Effect] = []
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        return frozenset[str]().union(*(member.info.topics for member in self.members.values()))
+        return frozenset(self.subscribers)
 
     def set_info(self, member: Member, info: Info) -> Member:
+        self.subscribers = recounted(self.subscribers, member.info.topics, info.topics)
         changed = replace(member, info=info)
         self.members[member.member_id] = changed
         self.changes.append(InfoSet(member.member_id, info))
@@ -123,7 +127,7 @@ def _heartbeat(step: _Step, event: Heartbeat) -> None:
     if info != before.info or before.member_id not in group.members:
         member = step.set_info(before, info)
     changed = info.topics != before.info.topics
-    if group.assignment_epoch >= group.epoch and _has_unassigned(group):
+    if group.assignment_epoch >= group.epoch and group.has_unassigned:
         changed = True
     version = step.topics.version()
     if changed or group.checked != version:
@@ -169,27 +173,17 @@ def _known_member(step: _Step, event: Heartbeat) -> Member:
     return member
 
 
-def _has_unassigned(group: Group) -> bool:
-    """Whether partitions of subscribed topics can be assigned, but are not all in the target assignment."""
-    topics = group.subscribed_topics
-    for topic_id, topic in group.initialization.initialized.items():
-        if topic.name in topics:
-            assigned = frozenset[int]().union(*(target.get(topic_id, ()) for target in group.target.values()))
-            if assigned != topic.partitions:
-                return True
-    return False
-
-
 def _target(step: _Step, member: Member) -> tuple[int, Partitions]:
     """Returns the epoch of the target assignment and that of the member, after computing a new one if it is time."""
     group, interval_ms = step.group, step.settings.assignment_interval_ms
     is_early = group.assigned_ms > 0 and step.now_ms - group.assigned_ms < interval_ms
     if group.assignment_epoch >= step.epoch or is_early:
         return group.assignment_epoch, group.target.get(member.member_id, {})
-    subscriptions = {
-        one.member_id: frozenset(shape.topic_id for shape in step.topics.shapes_of(one.info.topics))
-        for one in step.members.values()
+    known = {
+        topics: frozenset(shape.topic_id for shape in step.topics.shapes_of(topics))
+        for topics in {one.info.topics for one in step.members.values()}
     }
+    subscriptions = {one.member_id: known[one.info.topics] for one in step.members.values()}
     target = assign(subscriptions, group.target, step.initialization.assignable)
     for member_id, partitions in target.items():
         if partitions != group.target.get(member_id):
@@ -214,6 +208,10 @@ def _reconciled(step: _Step, member: Member, target_epoch: int, target: Partitio
 def _initialize_missing(step: _Step) -> None:
     """Begins the state of partitions of subscribed topics that have none; what was begun long ago is begun again."""
     present, retry_ms = step.initialization, step.settings.initialize_retry_ms
+    is_same = present is step.group.initialization and step.subscribers is step.group.subscribers
+    version = step.topics.version()
+    if is_same and step.group.complete == version:
+        return
     recent = {id: topic for id, topic in present.initializing.items() if step.now_ms - topic.at_ms < retry_ms}
     begun = _combined(present.initialized, recent)
     missing: dict[bytes, Initialized] = {}
@@ -227,6 +225,8 @@ def _initialize_missing(step: _Step) -> None:
         _begin(step, missing)
         starts = {id: dict.fromkeys(sorted(topic.partitions), -1) for id, topic in missing.items()}
         step.effects.append(Initialize(step.epoch, starts))
+    elif not present.initializing:
+        step.changes.append(Complete(version))
 
 
 def _begin(step: _Step, topics: Mapping[bytes, Initialized]) -> None:
@@ -266,7 +266,7 @@ def _expired(step: _Step, event: SessionExpired) -> None:
 
 
 def _remove(step: _Step, member_id: str) -> None:
-    del step.members[member_id]
+    step.subscribers = recounted(step.subscribers, step.members.pop(member_id).info.topics, frozenset())
     step.changes += [CurrentSet(member_id, None), TargetSet(member_id, None), InfoSet(member_id, None)]
     step.bump(group_hash(step.topics.shapes_of(step.subscribed_topics)))
 

@@ -12,9 +12,9 @@ from ....protocol.named import NamedTuple
 from ..record_form import read_record, readers, write_record
 from .assignor import Partitions
 from .state import (
+    UNRECORDED,
     AssignmentEpochSet,
     Change,
-    Checked,
     Current,
     CurrentSet,
     EpochSet,
@@ -57,11 +57,11 @@ def encode_all(group_id: str, changes: Iterable[Change], *, has_times: bool = Tr
 
     Raises MalformedMessage if a string is too long.
     """
-    return [_encoded(group_id, change, has_times) for change in changes if not isinstance(change, Checked)]
+    return [_encoded(group_id, change, has_times) for change in changes if not isinstance(change, UNRECORDED)]
 
 
 def _encoded(group_id: str, change: Change, has_times: bool) -> Record:
-    assert not isinstance(change, Checked)
+    assert not isinstance(change, UNRECORDED)
     kind = _kind(change)
     member = {"member_id": change[0]} if kind in _OF_MEMBER else {}
     return write_record(_KEYS[kind](group_id=group_id, **member), _value(change, has_times))

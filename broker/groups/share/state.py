@@ -1,12 +1,12 @@
 """Values of a share group, and the changes that its log consists of.
 
-A `Group` changes only by `apply`, in operation and when it is loaded: every change but `Checked` is a record of
-`__consumer_offsets`. `machine` decides which changes an event leads to. Source: KIP-932.
+A `Group` changes only by `apply`, in operation and when it is loaded: every change but `Checked` and `Complete` is a
+record of `__consumer_offsets`. `machine` decides which changes an event leads to. Source: KIP-932.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
@@ -131,7 +131,29 @@ class Checked(NamedTuple):
     version: int
 
 
-Change: TypeAlias = InfoSet | EpochSet | AssignmentEpochSet | TargetSet | CurrentSet | InitializationSet | Checked
+class Complete(NamedTuple):
+    """All partitions of the subscribed topics have a state at this version of the metadata. Has no record."""
+
+    version: int
+
+
+Recorded: TypeAlias = InfoSet | EpochSet | AssignmentEpochSet | TargetSet | CurrentSet | InitializationSet
+Change: TypeAlias = Recorded | Checked | Complete
+UNRECORDED = (Checked, Complete)
+
+
+def recounted(subscribers: Mapping[str, int], before: Set[str], after: Set[str]) -> Mapping[str, int]:
+    """Returns the numbers of subscribers by topic after a member has changed its subscription."""
+    if before == after:
+        return subscribers
+    found = dict(subscribers)
+    for topic in after - before:
+        found[topic] = found.get(topic, 0) + 1
+    for topic in before - after:
+        found[topic] -= 1
+        if not found[topic]:
+            del found[topic]
+    return found
 
 
 class Group:
@@ -152,6 +174,25 @@ class Group:
         self.initialization = Initialization()
         self.checked: int | None = None
         """The version of the metadata that was compared last."""
+        self.complete: int | None = None
+        """The version of the metadata at which no partition of the subscribed topics lacked a state."""
+        self.subscribers: Mapping[str, int] = {}
+        """The number of members that subscribe to a topic."""
+        self._has_unassigned: bool | None = None
+
+    @property
+    def has_unassigned(self) -> bool:
+        """Whether partitions of subscribed topics can be assigned, but are not all in the target assignment."""
+        if self._has_unassigned is None:
+            assigned: dict[bytes, set[int]] = {}
+            for target in self.target.values():
+                for topic_id, indexes in target.items():
+                    assigned.setdefault(topic_id, set()).update(indexes)
+            self._has_unassigned = any(
+                topic.name in self.subscribers and frozenset(assigned.get(topic_id, ())) != topic.partitions
+                for topic_id, topic in self.initialization.initialized.items()
+            )
+        return self._has_unassigned
 
     @property
     def state(self) -> GroupState:
@@ -164,10 +205,14 @@ class Group:
     @property
     def subscribed_topics(self) -> frozenset[str]:
         """The topics to which any member subscribes."""
-        return frozenset[str]().union(*(member.info.topics for member in self.members.values()))
+        return frozenset(self.subscribers)
 
     def apply(self, change: Change) -> None:
         """Makes a change."""
+        if isinstance(change, (InfoSet, TargetSet, InitializationSet)):
+            self._has_unassigned = None
+            if not isinstance(change, TargetSet):
+                self.complete = None
         if isinstance(change, CurrentSet):
             member = self.members.get(change.member_id)
             if change.current is not None:
@@ -177,6 +222,9 @@ class Group:
                 self.members[change.member_id] = Member(change.member_id, member.info, Current(LEAVE, LEAVE))
         elif isinstance(change, InfoSet):
             member = self.members.get(change.member_id)
+            before = member.info.topics if member is not None else frozenset[str]()
+            after = change.info.topics if change.info is not None else frozenset[str]()
+            self.subscribers = recounted(self.subscribers, before, after)
             if change.info is None:
                 self.members.pop(change.member_id, None)
             else:
@@ -194,5 +242,7 @@ class Group:
                 self.target[change.member_id] = change.partitions
         elif isinstance(change, InitializationSet):
             self.initialization = change.initialization or Initialization()
+        elif isinstance(change, Complete):
+            self.complete = change.version
         else:
             self.checked = change.version

@@ -6,6 +6,7 @@ Expected values are Kafka 4.3's, read from `GroupMetadataManager` and `SimpleAss
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,7 @@ class World:
         self.log += encode_all("g", decision.changes)
         for change in decision.changes:
             self.group.apply(change)
+        self.check()
         response = None
         for effect in decision.effects:
             if isinstance(effect, Reply):
@@ -84,6 +86,20 @@ class World:
                 if self.initializes:
                     self.feed(StateInitialized({id: frozenset(found) for id, found in effect.starts.items()}))
         return response
+
+    def check(self) -> None:
+        """What the group keeps of its members and targets is what these say now."""
+        group = self.group
+        subscribed = [topic for member in group.members.values() for topic in member.info.topics]
+        assert group.subscribers == Counter(subscribed)
+        ready = group.initialization.initialized
+        targets = {(id, n) for target in group.target.values() for id, indexes in target.items() for n in indexes}
+        free = [(id, n) for id, topic in ready.items() for n in topic.partitions if (id, n) not in targets]
+        if any(ready[id].name in subscribed for id, _ in free):
+            assert group.has_unassigned
+        shapes = [shape for topic in set(subscribed) if (shape := self.topics.get(topic))]
+        if group.complete == self.version:
+            assert all(len(ready[shape.topic_id].partitions) == shape.partitions for shape in shapes)
 
     def beat(self, member: str = "m", epoch: int = 0, topics: str | None = None, **more: Any) -> HeartbeatReply:
         names = frozenset(topics) if topics is not None else frozenset("t") if epoch == 0 else None
