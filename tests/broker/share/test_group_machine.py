@@ -88,7 +88,7 @@ class World:
         return response
 
     def check(self) -> None:
-        """What the group keeps of its members and targets is what these say now."""
+        """The counts that the group keeps agree with its members and targets."""
         group = self.group
         subscribed = [topic for member in group.members.values() for topic in member.info.topics]
         assert group.subscribers == Counter(subscribed)
