@@ -223,7 +223,7 @@ class Step:
         self, members: Mapping[str, Info], previous: Mapping[str, Partitions], *, is_homogeneous: bool
     ) -> dict[str, Partitions]:
         """Runs the assignor that most members prefer."""
-        votes = Counter(info.assignor for info in members.values() if info.assignor in self.settings.assignors)
+        votes = Counter([info.assignor for info in members.values()])
         chosen = max(self.settings.assignors, key=lambda name: votes[name])  # the first one without any votes
         known: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
         counts: dict[bytes, int] = {}

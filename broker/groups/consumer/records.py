@@ -155,9 +155,10 @@ def _target_value(change: TargetSet, _: Format) -> Any:
     if change.partitions is None:
         return None
     topic = ConsumerGroupTargetAssignmentMemberValue.TopicPartition
+    ordered = {indexes: sorted(indexes) for indexes in set(change.partitions.values())}  # range: one for all topics
     return ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
-            topic(topic_id=topic_id, partitions=sorted(indexes))
+            topic(topic_id=topic_id, partitions=ordered[indexes])
             for topic_id, indexes in sorted(change.partitions.items())
         ]
     )
