@@ -1,12 +1,13 @@
 """`make release VERSION=X.Y.Z`: a release as files and a tag in this checkout. It pushes and uploads nothing.
 
-    python docker/release.py VERSION [--out FOLDER] [--no-image] [--dry-run]
+    python docker/release.py VERSION [--out FOLDER] [--no-containers] [--dry-run]
 
 In a clone of HEAD it sets the version in pyproject.toml, dates the section "Unreleased" of CHANGELOG.md, builds sdist
 and wheel, checks them with twine, installs the wheel into an empty environment, writes the list of the installed
-components (SBOM, CycloneDX), and builds the image. Only when all of that succeeded does the checkout get the commit and
-the annotated tag vX.Y.Z. With --dry-run it gets neither. Without an engine for containers the image is named as
-missing; --no-image leaves it out.
+components (SBOM, CycloneDX), and builds the image and the wheels with the compiled check of records (cibuildwheel; its
+own variables, such as CIBW_MANYLINUX_X86_64_IMAGE, work). Only when all of that succeeded does the checkout get the
+commit and the annotated tag vX.Y.Z. With --dry-run it gets neither. Without an engine for containers these wheels and
+the image are named as missing; --no-containers leaves them out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -97,20 +99,29 @@ def build(tree: Path, out: Path, scratch: Path) -> list[Path]:
     return [*packages, components]
 
 
-def image(tree: Path, version: str) -> str:
+def working_engine() -> str | None:
+    """docker or podman, whichever works here."""
+    for name in ("docker", "podman"):
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True).returncode == 0:
+            return name
+    return None
+
+
+def compiled_wheels(sdist: Path, out: Path, scratch: Path, engine: str) -> list[Path]:
+    """Builds the wheels of [tool.cibuildwheel] from the sdist, each tested in its container."""
+    run(python_of(scratch / "cibuildwheel"), *RUN, "cibuildwheel")
+    os.environ.setdefault("CIBW_CONTAINER_ENGINE", engine)
+    run(scratch / "cibuildwheel" / "bin" / "cibuildwheel", "--platform", "linux", "--output-dir", out, sdist)
+    return sorted(out.glob("ottla-*-cp*.whl"))
+
+
+def image(tree: Path, version: str, engine: str) -> str:
     """Builds the image ottla:VERSION, and returns one line about it."""
-    engine = next((name for name in ("docker", "podman") if shutil.which(name) and _works(name)), None)
-    if engine is None:
-        return "missing: the image (neither docker nor podman works here)"
     run(engine, "build", "--file", tree / "docker" / "Dockerfile", "--tag", f"ottla:{version}", tree)
     return f"image ottla:{version}, built with {engine}"
 
 
-def _works(engine: str) -> bool:
-    return subprocess.run([engine, "info"], capture_output=True).returncode == 0
-
-
-def release(version: str, out: Path, *, has_image: bool, is_dry: bool) -> None:
+def release(version: str, out: Path, *, has_containers: bool, is_dry: bool) -> None:
     """Makes the release. Raises Refused; then the checkout is as it was."""
     check(version)
     out.mkdir(parents=True, exist_ok=True)
@@ -126,9 +137,19 @@ def release(version: str, out: Path, *, has_image: bool, is_dry: bool) -> None:
         }
         for name, text in edits.items():
             (tree / name).write_text(text)
-        for path in build(tree, out, scratch):
+        packages = build(tree, out, scratch)
+        engine = working_engine() if has_containers else None
+        if engine is not None:
+            (sdist,) = out.glob("*.tar.gz")
+            packages += compiled_wheels(sdist, out, scratch, engine)
+        for path in packages:
             print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}")
-        print(image(tree, version) if has_image else "left out: the image")
+        if engine is not None:
+            print(image(tree, version, engine))
+        elif has_containers:
+            print("missing: the compiled wheels and the image (neither docker nor podman works here)")
+        else:
+            print("left out: the compiled wheels and the image")
     if is_dry:
         print("dry run: no commit, no tag")
         return
@@ -144,11 +165,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="release.py", description="Makes a release in this checkout.")
     parser.add_argument("version")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "release", help="where the files go")
-    parser.add_argument("--no-image", action="store_true", help="leave the container image out")
+    parser.add_argument("--no-containers", action="store_true", help="leave out the compiled wheels and the image")
     parser.add_argument("--dry-run", action="store_true", help="make the files, but neither commit nor tag")
     given = parser.parse_args(arguments)
     try:
-        release(given.version, given.out.resolve(), has_image=not given.no_image, is_dry=given.dry_run)
+        release(given.version, given.out.resolve(), has_containers=not given.no_containers, is_dry=given.dry_run)
     except Refused as refused:
         print(f"release: {refused}", file=sys.stderr)
         return 1

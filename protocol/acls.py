@@ -62,6 +62,23 @@ class PermissionType(IntEnum):
     ALLOW = 3
 
 
+_OPERATIONS = {
+    ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    ResourceType.GROUP: "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+    ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE TWO_PHASE_COMMIT",
+    ResourceType.DELEGATION_TOKEN: "DESCRIBE",
+    ResourceType.USER: "CREATE_TOKENS DESCRIBE_TOKENS",
+}
+OPERATIONS = {kind: frozenset(AclOperation[name] for name in names.split()) for kind, names in _OPERATIONS.items()}
+"""The operations on the resources of a type, besides ALL."""
+CODES: dict[str, type[IntEnum]] = {
+    "resource_type": ResourceType,
+    "pattern_type": PatternType,
+    "operation": AclOperation,
+    "permission": PermissionType,
+}
+"""The parts of an entry that are codes, by their names; the others are texts."""
 CLUSTER_NAME = "kafka-cluster"
 """The name of the only resource of type CLUSTER."""
 

@@ -11,7 +11,7 @@ from functools import cache
 
 from . import messages
 from .named import NamedTuple
-from .schema import spec
+from .schema import is_message, spec
 
 
 class Api(NamedTuple):
@@ -31,20 +31,13 @@ def apis() -> dict[int, Api]:
         members = vars(importlib.import_module(module.name))
         for name, cls in members.items():
             for kind in ("Request", "Response"):
-                if name.endswith(kind) and isinstance(cls, type) and _is_message(cls):
+                if name.endswith(kind) and is_message(cls):
                     found.setdefault(spec(cls).api_key, {})[kind] = cls
     return {
         key: Api(key, pair["Request"].__name__.removesuffix("Request"), pair["Request"], pair["Response"])
         for key, pair in sorted(found.items())
         if len(pair) == 2
     }
-
-
-def _is_message(cls: type) -> bool:
-    try:
-        return bool(spec(cls))
-    except KeyError:
-        return False
 
 
 @cache

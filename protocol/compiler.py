@@ -28,6 +28,7 @@ from .primitives import (
     Mark,
     Nullable,
     UuidLeaf,
+    read_varint,
     varint_bytes,
 )
 from .schema import Group, default_of, fields_of, group_of
@@ -204,24 +205,11 @@ def explain(cls: type, version: int, buffer: Any, position: int, error: Exceptio
     return MalformedMessage(f"{name}: {error}")
 
 
-def _long_varint(buffer: Any, position: int, first: int) -> tuple[int, int]:
-    """Reads the rest of an unsigned varint whose first byte had its high bit set."""
-    value = first & 127
-    for shift in (7, 14, 21, 28):
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            if value >> 31:
-                raise ValueError("varint above 2^31 - 1")
-            return value, position
-    raise ValueError("varint longer than five bytes")
-
-
 class _Source:
     """The lines of a generated function, and the names it uses."""
 
-    def __init__(self, **names: Any) -> None:
+    def __init__(self, in_steps: bool, **names: Any) -> None:
+        self.in_steps = in_steps
         self.lines: list[str] = []
         self.names: dict[str, Any] = names
         self.count = 0
@@ -249,8 +237,6 @@ class _Source:
 
 
 class _ParserSource(_Source):
-    in_steps = False
-
     def unpack(self, fmt: str) -> str:
         name = "unpack_" + fmt.replace("?", "t")
         self.names.setdefault(name, struct.Struct(">" + fmt).unpack_from)
@@ -259,7 +245,7 @@ class _ParserSource(_Source):
     def length(self, depth: int, length: Length, n: str) -> None:
         if length.wire is None:
             self.add(depth, f"{n} = buf[pos]; pos += 1")
-            self.add(depth, f"if {n} > 127: {n}, pos = long_varint(buf, pos, {n})")
+            self.add(depth, f"if {n} > 127: {n}, pos = read_varint(buf, pos - 1)")
             self.add(depth, f"{n} -= 1")
         else:
             self.add(depth, f"{n}, = {self.unpack(length.wire.fmt)}(buf, pos); pos += {length.wire.size}")
@@ -363,7 +349,7 @@ class _ParserSource(_Source):
         n, last, tag, stop = self.name("n"), self.name("last"), self.name("tag"), self.name("stop")
         self.add(depth, f"{n} = buf[pos]; pos += 1")
         self.add(depth, f"if {n}:")
-        self.add(depth + 1, f"if {n} > 127: {n}, pos = long_varint(buf, pos, {n})")
+        self.add(depth + 1, f"if {n} > 127: {n}, pos = read_varint(buf, pos - 1)")
         self.add(depth + 1, f"items += {n}; {last} = -1")
         self.too_many(depth + 1)
         self.add(depth + 1, f"for _ in range({n}):")
@@ -372,7 +358,7 @@ class _ParserSource(_Source):
             self.step(depth)
         for target in (tag, stop):
             self.add(depth, f"{target} = buf[pos]; pos += 1")
-            self.add(depth, f"if {target} > 127: {target}, pos = long_varint(buf, pos, {target})")
+            self.add(depth, f"if {target} > 127: {target}, pos = read_varint(buf, pos - 1)")
         self.add(depth, f"{stop} += pos")
         self.add(depth, f"if {tag} <= {last} or {stop} > end: raise ValueError('tag')")
         self.add(depth, f"{last} = {tag}")
@@ -388,8 +374,9 @@ class _ParserSource(_Source):
 
 def _compiled_parser(layout: Group, *, in_steps: bool = False) -> Parser:
     name = layout.cls.__qualname__
-    source = _ParserSource(long_varint=_long_varint, TooManyItems=TooManyItems, new=object.__new__, message=name)
-    source.in_steps = in_steps
+    source = _ParserSource(
+        in_steps, read_varint=read_varint, TooManyItems=TooManyItems, new=object.__new__, message=name
+    )
     source.add(0, "def parse(buf, pos, most):")
     source.add(1, "end = len(buf); items = 0")
     if in_steps:
@@ -405,8 +392,6 @@ _SHORT_VARINTS = [bytes((value,)) for value in range(128)]
 
 
 class _BuilderSource(_Source):
-    in_steps = False
-
     def pack(self, fmt: str) -> str:
         name = "pack_" + fmt.replace("?", "t")
         self.names.setdefault(name, struct.Struct(">" + fmt).pack)
@@ -534,8 +519,7 @@ class _BuilderSource(_Source):
 
 
 def _compiled_builder(layout: Group, *, in_steps: bool = False) -> Builder:
-    source = _BuilderSource(short_varints=_SHORT_VARINTS, varint_bytes=varint_bytes, Shared=Shared)
-    source.in_steps = in_steps
+    source = _BuilderSource(in_steps, short_varints=_SHORT_VARINTS, varint_bytes=varint_bytes, Shared=Shared)
     source.add(0, "def build(value, add):")
     if in_steps:
         source.add(1, f"left = {STEP_ITEMS}")

@@ -1,4 +1,4 @@
-"""The framing of one connection without any I/O: received bytes in, whole frames out, responses with their size field.
+"""The framing of one connection: received bytes in, whole frames out, responses with their size field.
 
 Both sides of a connection use it; the content of a frame is opaque here. The caller reads from the socket into
 `receive_buffer()`, passes the number of bytes to `received(count)`, takes frames with `next_frame()` until it returns
@@ -21,6 +21,7 @@ from .errors import ProtocolViolation
 
 READ_BYTES = 128 * 1024  # larger frames get their own buffer; larger reads were not faster
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
+JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of pieces
 JOIN_PIECES = 512  # a response with more pieces is joined in runs of this many
 # a run is copied only if its pieces are at most this large on average; records and shared entries are larger
 SMALL_PIECE_BYTES = 512
@@ -163,6 +164,20 @@ def add_response(parts: list[Any], ready: list[Any]) -> int:
     ready.append(_SIZE.pack(size))
     ready += parts
     return 4 + size
+
+
+def write_pieces(transport: Any, pieces: list[Any]) -> None:
+    """Writes one or more pieces to a transport."""
+    if len(pieces) == 1:
+        transport.write(pieces[0])
+    elif sum(map(len, pieces)) < JOIN_BYTES:
+        transport.write(b"".join(pieces))
+    else:
+        # asyncio's writelines() in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 never pauses the protocol
+        # (CPython gh-127655): without a write() after it, nothing waits for a peer that does not read.
+        *parts, last = joined(pieces)
+        transport.writelines(parts)
+        transport.write(last)
 
 
 def joined(pieces: list[Any]) -> list[Any]:

@@ -26,7 +26,7 @@ class TopicPartitions:
     partitions: list[Int32]
 
 
-@message(api_key=0, versions="0-3")
+@message(versions="0-3")
 class ConsumerProtocolSubscription:
     """The topics of a member, and in v1 and later the partitions of its last assignment."""
 
@@ -37,7 +37,7 @@ class ConsumerProtocolSubscription:
     rack_id: Text | None = field("3+", default=None, ignorable=True)
 
 
-@message(api_key=0, versions="0-3")
+@message(versions="0-3")
 class ConsumerProtocolAssignment:
     """The partitions of a member. Data of the user are those of a custom assignor."""
 

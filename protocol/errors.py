@@ -158,3 +158,11 @@ class ErrorCode(IntEnum):
     GROUP_DELETION_FAILED = 134
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
     CONTROLLER_ID_NOT_REGISTERED = 136
+
+
+def error_name(code: int) -> str | None:
+    """Returns the name of an error code, or None if Kafka has none."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return None

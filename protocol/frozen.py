@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import operator
+from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -31,6 +32,11 @@ def frozen(cls: type[T]) -> type[T]:
 def slotted(cls: type[T]) -> type[T]:
     """Makes a declared class as `frozen` does, but with values that can be changed and have no hash."""
     return _made(cls, __hash__=None)
+
+
+def declarations(cls: Any) -> Mapping[str, dataclasses.Field[Any]]:
+    """Returns the declarations of a class by name, at once: `dataclasses.fields` makes another class first."""
+    return cls._declared
 
 
 def _made(cls: type[T], **methods: Any) -> type[T]:

@@ -12,7 +12,7 @@ import struct
 from .api_key import ApiKey
 from .errors import ProtocolViolation
 from .named import NamedTuple
-from .primitives import VARINT_BYTES_MAX
+from .primitives import read_varint
 from .records.new_tuple import new_tuple
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
@@ -61,28 +61,20 @@ def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
     try:
         if frame[position] == 0:
             return position + 1
-        count, position = _varint(frame, position)
+        count, position = read_varint(frame, position)
         if count > HEADER_TAGS_MAX:
             raise ProtocolViolation(f"{count} tagged fields in the header; the most is {HEADER_TAGS_MAX}")
         for _ in range(count):
-            _, position = _varint(frame, position)
-            size, position = _varint(frame, position)
+            _, position = read_varint(frame, position)
+            size, position = read_varint(frame, position)
             position += size
     except IndexError:
         raise ProtocolViolation("tagged fields of the header run past the end") from None
+    except ValueError as error:
+        raise ProtocolViolation(f"{error} in the header") from None
     if position > len(frame):
         raise ProtocolViolation("tagged fields of the header run past the end")
     return position
-
-
-def _varint(frame: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for index in range(VARINT_BYTES_MAX):
-        byte = frame[position + index]
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return value, position + index + 1
-    raise ProtocolViolation("varint longer than five bytes in the header")
 
 
 def response_header(correlation_id: int, api_key: int, flexible: bool) -> bytes:

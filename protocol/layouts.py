@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 import io
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from . import primitives, schema
 from .errors import MalformedMessage
-from .primitives import TEXT_BYTES_MAX, VARINT_BYTES_MAX, Codec, varint_bytes
+from .primitives import TEXT_BYTES_MAX, VARINT_BYTES_MAX, Codec, read_varint, varint_bytes
 from .schema import Value, default_of, group_of
 from .structs import Construct, Struct, build_value, parse_value
 
@@ -65,21 +66,33 @@ class Fixed(primitives.Fixed, Construct):
         return obj
 
 
-class UnsignedVarint(Codec, Construct):
-    """An unsigned varint of at most five bytes and 31 bits (construct's own VarInt has no bound)."""
+class Varint(Construct):
+    """An integer of as many bytes as it needs, at most `longest`, which `read(data, position)` decodes."""
 
     min_size = 1
 
+    def __init__(self, read: Callable[[bytes, int], tuple[int, int]], longest: int) -> None:
+        super().__init__()
+        self._read = read
+        self._longest = longest
+
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
-        value = 0
-        for index in range(VARINT_BYTES_MAX):
-            byte = take(stream, 1, path)[0]
-            value |= (byte & 0x7F) << 7 * index
-            if byte < 0x80:
-                if value >> 31:
-                    raise MalformedMessage(f"{path}: varint above 2^31 - 1")
-                return value
-        raise MalformedMessage(f"{path}: varint longer than {VARINT_BYTES_MAX} bytes")
+        start = stream.tell()
+        try:
+            value, used = self._read(stream.read(self._longest), 0)
+        except IndexError:
+            raise MalformedMessage(f"{path}: a varint is cut") from None
+        except ValueError as error:
+            raise MalformedMessage(f"{path}: {error}") from None
+        stream.seek(start + used)
+        return value
+
+
+class UnsignedVarint(Varint):
+    """An unsigned varint of at most five bytes and 31 bits (construct's own VarInt has no bound)."""
+
+    def __init__(self) -> None:
+        super().__init__(read_varint, VARINT_BYTES_MAX)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         stream.write(varint_bytes(obj))
@@ -109,14 +122,11 @@ class Mark(primitives.Mark, Construct):
         return obj
 
 
-boolean = Fixed("?")
 int8 = Fixed("b")
 int16 = Fixed("h")
 int32 = Fixed("i")
 int64 = Fixed("q")
-uint16 = Fixed("H")
 uint32 = Fixed("I")
-float64 = Fixed("d")
 unsigned_varint = UnsignedVarint()
 uuid = UuidLeaf()
 mark = Mark()

@@ -70,6 +70,21 @@ def varint_bytes(value: int) -> bytes:
     return bytes(out)
 
 
+def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Reads an unsigned varint and returns it with the position after it. Raises ValueError above 2^31 - 1, IndexError
+    at the end of the buffer."""
+    value = 0
+    for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> 31:
+                raise ValueError("varint above 2^31 - 1")
+            return value, position
+    raise ValueError("varint longer than five bytes")
+
+
 TEXT_BYTES_MAX = 0x7FFF
 """The longest string in bytes, also in the compact form, whose length field could hold more. Kafka's generated code
 refuses longer ones, so that a string received in a flexible version fits the records and responses of all versions."""
@@ -80,7 +95,6 @@ int16 = Fixed("h")
 int32 = Fixed("i")
 int64 = Fixed("q")
 uint16 = Fixed("H")
-uint32 = Fixed("I")
 float64 = Fixed("d")
 uuid = UuidLeaf()
 mark = Mark()
@@ -137,17 +151,6 @@ class Nullable(Codec):
         self.null = 0 if is_tagged else -1
 
 
-class Scalar:
-    """Annotation: the same codec in all versions."""
-
-    def __init__(self, leaf: Codec) -> None:
-        self.leaf = leaf
-
-    def codec(self, flexible: bool, nullable: bool) -> Codec:
-        """Returns the codec of a field in a flexible or an older version."""
-        return self.leaf
-
-
 class Variable:
     """Annotation: string or bytes, with a length field that depends on the version."""
 
@@ -161,16 +164,16 @@ class Variable:
         return Blob(Length(None if flexible else self.wire, nullable), self.text, self.view)
 
 
-Bool = Annotated[bool, Scalar(boolean)]
-Int8 = Annotated[int, Scalar(int8)]
-Int16 = Annotated[int, Scalar(int16)]
-Int32 = Annotated[int, Scalar(int32)]
-Int64 = Annotated[int, Scalar(int64)]
-UInt16 = Annotated[int, Scalar(uint16)]
-UInt32 = Annotated[int, Scalar(uint32)]
-Float64 = Annotated[float, Scalar(float64)]
-Uuid = Annotated[bytes, Scalar(uuid)]
-Present = Annotated[bool, Scalar(mark)]
+# An annotation is the codec of a type, or a Variable.
+Bool = Annotated[bool, boolean]
+Int8 = Annotated[int, int8]
+Int16 = Annotated[int, int16]
+Int32 = Annotated[int, int32]
+Int64 = Annotated[int, int64]
+UInt16 = Annotated[int, uint16]
+Float64 = Annotated[float, float64]
+Uuid = Annotated[bytes, uuid]
+Present = Annotated[bool, mark]
 """A tagged field of type bool, default False, that is true if it is present."""
 Text = Annotated[str, Variable(int16, text=True)]
 Bytes = Annotated[bytes, Variable(int32)]

@@ -24,17 +24,7 @@ from typing import Annotated, Any, dataclass_transform, get_args, get_origin
 
 from .limits import INT16_MAX
 from .named import NamedTuple
-from .primitives import (
-    ZERO_UUID,
-    Array,
-    Codec,
-    Length,
-    Nullable,
-    Scalar,
-    Uuid,
-    Variable,
-    int32,
-)
+from .primitives import ZERO_UUID, Array, Codec, Length, Nullable, Uuid, Variable, int32
 
 VERSION_MAX = INT16_MAX
 
@@ -171,7 +161,8 @@ def _make_init(cls: type[Value]) -> Any:
 
 
 class Spec(NamedTuple):
-    """The arguments of `@message`: the API (or record type) key, the existing versions, and the flexible ones."""
+    """The arguments of `@message`: the API (or record type) key, -1 for none, the existing versions, and the flexible
+    ones."""
 
     api_key: int
     versions: Versions
@@ -184,6 +175,17 @@ _specs: dict[type, Spec] = {}
 def spec(cls: type) -> Spec:
     """Returns the key and versions of a class made by `@message`. Raises KeyError for another class."""
     return _specs[cls]
+
+
+def is_message(cls: Any) -> bool:
+    """Returns whether this is a class made by `@message`."""
+    return isinstance(cls, type) and cls in _specs
+
+
+def response_class(request_class: type) -> type:
+    """Returns the response class of a request class, which is in the same module."""
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    return getattr(sys.modules[request_class.__module__], name)
 
 
 T = typing.TypeVar("T")
@@ -202,7 +204,7 @@ def group(cls: type[T]) -> type[T]:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-def message(*, api_key: int, versions: str, flexible: str = "none") -> typing.Callable[[type[T]], type[T]]:
+def message(*, api_key: int = -1, versions: str, flexible: str = "none") -> typing.Callable[[type[T]], type[T]]:
     """Makes a declared class a message of these versions; those in `flexible` have compact forms and tagged fields."""
 
     def declare(cls: type[T]) -> type[T]:
@@ -307,8 +309,8 @@ def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions)
         hint = typing.Union[tuple(inner)]  # noqa: UP007 - its members are a value
     if get_origin(hint) is Annotated:
         marker = get_args(hint)[1]
-        assert isinstance(marker, Scalar | Variable)
-        return marker.codec(flexible, nullable)
+        assert isinstance(marker, Codec | Variable)
+        return marker if isinstance(marker, Codec) else marker.codec(flexible, nullable)
     if get_origin(hint) is list:
         item = _codec(get_args(hint)[0], version, flexible, NEVER)
         return Array(Length(None if flexible else int32, nullable), item)

@@ -7,6 +7,7 @@ own tools print in Kafka's format instead.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -89,6 +90,19 @@ def _short(number: float) -> str:
     digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
     text = f"{number:.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
+
+
+def java_double(value: float) -> str:
+    """Formats a double like Java: always with a point, with an exponent below 0.001 and from 10,000,000 on."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    if not math.isfinite(value):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
+    from decimal import Decimal  # takes 3 ms to import, and hardly any number needs it
+
+    sign, figures, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+    digits = "".join(map(str, figures))
+    return f"{'-' * sign}{digits[0]}.{digits[1:] or '0'}E{int(exponent) + len(digits) - 1}"
 
 
 # Tables

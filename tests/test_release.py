@@ -69,7 +69,7 @@ def checkout(tmp_path: Path, release: ModuleType, monkeypatch: pytest.MonkeyPatc
 def test_bad_version_is_refused_in_one_line(
     version: str, reason: str, release: ModuleType, checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert release.main([version, "--no-image"]) == 1
+    assert release.main([version, "--no-containers"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("release: ") and reason in line
 
@@ -78,7 +78,7 @@ def test_checkout_with_changes_is_refused_and_left(
     release: ModuleType, checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (checkout / "pyproject.toml").write_text("mine")
-    assert release.main(["1.0.1", "--no-image"]) == 1
+    assert release.main(["1.0.1", "--no-containers"]) == 1
     assert "not committed" in capsys.readouterr().err
     assert (checkout / "pyproject.toml").read_text() == "mine"
     assert not (checkout / "out").exists()

@@ -1,4 +1,6 @@
-"""Records of `__consumer_offsets`: classic groups and their offsets. A key begins with its type, an int16."""
+"""Records of `__consumer_offsets`: classic groups and their offsets, and the keys of the other groups. A key begins
+with its type, an int16.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +34,29 @@ class GroupMetadataKey:
     """Key 2: one classic group."""
 
     group: Text
+
+
+@message(versions="0")
+class GroupKey:
+    """The key of the types about a group of another protocol."""
+
+    group_id: Text
+
+
+@message(versions="0")
+class MemberKey:
+    """The key of the types about a member of such a group."""
+
+    group_id: Text
+    member_id: Text
+
+
+@message(versions="0")
+class RegularExpressionKey:
+    """The key of the type about a regular expression of a consumer group."""
+
+    group_id: Text
+    regular_expression: Text
 
 
 @group

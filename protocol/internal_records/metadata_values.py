@@ -6,13 +6,13 @@ encoding. Record versions are those of metadata.version 3.9-IV0, unless a record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..compiler import build, parse
 from ..errors import MalformedMessage
-from ..primitives import varint_bytes
-from ..schema import spec
+from ..primitives import read_varint, varint_bytes
+from ..schema import is_message, spec
 from . import metadata_records
 
 TOPIC = "__cluster_metadata"
@@ -20,20 +20,9 @@ TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 FRAME_VERSION = 1
 
 WRITTEN_VERSIONS: dict[type, int] = {
-    metadata_records.TopicRecord: 0,
+    **{cls: 0 for cls in vars(metadata_records).values() if is_message(cls)},
     metadata_records.PartitionRecord: 1,
     metadata_records.PartitionChangeRecord: 1,
-    metadata_records.ConfigRecord: 0,
-    metadata_records.RemoveTopicRecord: 0,
-    metadata_records.ProducerIdsRecord: 0,
-    metadata_records.FeatureLevelRecord: 0,
-    metadata_records.ClientQuotaRecord: 0,
-    metadata_records.AccessControlEntryRecord: 0,
-    metadata_records.RemoveAccessControlEntryRecord: 0,
-    metadata_records.UserScramCredentialRecord: 0,
-    metadata_records.RemoveUserScramCredentialRecord: 0,
-    metadata_records.DelegationTokenRecord: 0,
-    metadata_records.RemoveDelegationTokenRecord: 0,
 }
 ELIGIBLE_SINCE = 2  # record version with eligible leader replicas, of metadata.version 4.0-IV1 (KIP-966)
 _WITH_ELIGIBLE = (metadata_records.PartitionRecord, metadata_records.PartitionChangeRecord)
@@ -51,21 +40,12 @@ def encode(record: object) -> bytes:
 
 def frame_of(value: bytes) -> tuple[int, int, int]:
     """Returns the type, the version and the position of the message in a value. Raises MalformedMessage."""
-    numbers: list[int] = []
-    position = 0
-    for _ in range(3):
-        number = shift = 0
-        while True:
-            if position == len(value) or shift > 28:
-                raise MalformedMessage("metadata record: its frame is cut short")
-            byte = value[position]
-            position += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        numbers.append(number)
-    frame_version, key, version = numbers
+    try:
+        frame_version, position = read_varint(value, 0)
+        key, position = read_varint(value, position)
+        version, position = read_varint(value, position)
+    except (IndexError, ValueError):
+        raise MalformedMessage("metadata record: its frame is cut short") from None
     if frame_version != FRAME_VERSION:
         raise MalformedMessage(f"metadata record: frame version {frame_version}")
     return key, version, position
@@ -92,11 +72,13 @@ TOPIC_RESOURCE = 2  # KIP-133's number for a topic
 Configs = dict[str, dict[str, str]]
 
 
-def topic_configs(values: Iterable[bytes]) -> Configs:
-    """Returns the configs of each topic after these values are applied, oldest first.
+def topic_configs(values: Iterable[bytes] | None) -> Configs | None:
+    """Returns the configs of each topic after these values are applied, oldest first; None without values.
 
     Unreadable values are skipped: a broker may be writing the last one.
     """
+    if values is None:
+        return None
     configs: Configs = {}
     names: dict[bytes, str] = {}
     for record in _readable(values):
@@ -113,11 +95,23 @@ def topic_configs(values: Iterable[bytes]) -> Configs:
     return configs
 
 
-def topic_ids(values: Iterable[bytes]) -> dict[str, bytes]:
+def gaps_by_config(configs: Configs | None) -> Callable[[str], bool]:
+    """Returns whether a cleaner may have left gaps in the logs of a topic: if it is compacted, or if the configs are
+    unknown."""
+    return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
+
+
+def number_in(configs: Mapping[str, str], name: str, default: int) -> int:
+    """Returns the number that a topic has for a config; the default if it has none, or no valid one."""
+    text = configs.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
+def topic_ids(values: Iterable[bytes] | None) -> dict[str, bytes]:
     """Returns the id of each topic that exists after these values are applied, oldest first. Unreadable values are
     skipped."""
     names: dict[bytes, str] = {}
-    for record in _readable(values):
+    for record in _readable(values or ()):
         if isinstance(record, metadata_records.TopicRecord):
             names[record.topic_id] = record.name
         elif isinstance(record, metadata_records.RemoveTopicRecord):

@@ -279,33 +279,15 @@ def _compress_lz4_block(raw: memoryview, level: int) -> bytes | memoryview:
 
 def _with_true_checksum(data: Buffer) -> bytearray:
     """Returns the frame of a v0 message with the header checksum that the LZ4 format requires."""
+    import xxhash  # imported late: only messages of format v0 need it
+
     out = bytearray(data)
     if len(out) > 6:
         flags = out[4]
         end = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
         if end < len(out):
-            out[end] = _xxh32(out[4:end]) >> 8 & 0xFF
+            out[end] = xxhash.xxh32_intdigest(out[4:end]) >> 8 & 0xFF
     return out
-
-
-def _xxh32(data: bytes | bytearray) -> int:
-    """Returns XXH32 with seed 0 of less than 16 bytes; a frame's header is never longer."""
-    state = 374761393 + len(data)
-    position = 0
-    while position + 4 <= len(data):
-        state = _rotated(state + int.from_bytes(data[position : position + 4], "little") * 3266489917, 17) * 668265263
-        position += 4
-    for byte in data[position:]:
-        state = _rotated(state + byte * 374761393, 11) * 2654435761
-    state &= 0xFFFFFFFF
-    state = (state ^ state >> 15) * 2246822519 & 0xFFFFFFFF
-    state = (state ^ state >> 13) * 3266489917 & 0xFFFFFFFF
-    return state ^ state >> 16
-
-
-def _rotated(value: int, bits: int) -> int:
-    value &= 0xFFFFFFFF
-    return (value << bits | value >> (32 - bits)) & 0xFFFFFFFF
 
 
 def _lz4_bound(data: Buffer, max_bytes: int) -> int:

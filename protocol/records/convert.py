@@ -5,7 +5,7 @@ Conversion follows KIP-98, KIP-724 and Kafka's RecordsUtil and LogValidator: how
 batches no older format can hold, and what becomes of offsets, timestamps and codecs. The loops over records are in
 rows.py.
 
-    up      a v0/v1 set -> one v2 batch, numbered from a base offset (`up_set`); one entry -> one v2 batch at the same
+    up      a v0/v1 set -> one v2 batch, numbered from 0 (`up_set`); one entry -> one v2 batch at the same
             offsets (`up_entry`); no producer, no headers, v0 has no timestamps
     down    stored batches -> messages at the same offsets (`down`); headers, producer, epoch, transaction and control
             batches are lost, in v0 timestamps as well
@@ -19,7 +19,6 @@ five times its size.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable
 from functools import partial
 from operator import lt
@@ -34,6 +33,7 @@ from .batch import (
     MAX_DECOMPRESSED_BYTES,
     NO_TIMESTAMP,
     BatchHeader,
+    Buffer,
     sealed,
 )
 from .compression import Codec
@@ -43,15 +43,8 @@ from .rows import Row
 from .steps import STEP_BYTES, STEP_RECORDS, Pace, Steps, in_c
 from .walk import check_count, varint
 
-__all__ = ["down", "holds_newer", "up_entry", "up_set"]
-
-Buffer = bytes | bytearray | memoryview
-
 _SIZE = struct.Struct(">8xi").unpack_from
 _COVERED = HEADER_COVERED.pack
-_PREFIX = struct.Struct(">qiI").pack
-_WRAPPER_V0 = struct.Struct(">bbii").pack
-_WRAPPER_V1 = struct.Struct(">bbqii").pack
 
 # The first piece of a run of messages that is read. It grows with the run, so that a set in which messages and wrappers
 # alternate is not copied over and over.
@@ -66,12 +59,10 @@ def up_set(
     codec: int | None = None,
     *,
     level: int | None = None,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
     log_append_time_ms: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Steps[bytearray]:
-    """Converts a v0 or v1 message set, as a client produced it, to one v2 batch of records numbered from `base_offset`.
+    """Converts a v0 or v1 message set, as a client produced it, to one v2 batch of records numbered from 0.
 
     Messages and wrappers may alternate; an incomplete last entry is left out, as in every format. `codec` None selects
     the codec of the last wrapper in the set. `log_append_time_ms` becomes the batch's max timestamp with the
@@ -103,16 +94,11 @@ def up_set(
         position = following
     mark = 0 if log_append_time_ms is None else LOG_APPEND_TIME_BIT
     target = source if codec is None else codec
-    return (yield from writer.batch(target, level, base_offset, mark, log_append_time_ms, leader_epoch))
+    return (yield from writer.batch(target, level, 0, mark, log_append_time_ms))
 
 
 def up_entry(
-    data: Buffer,
-    position: int,
-    header: BatchHeader,
-    *,
-    level: int | None = None,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    data: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Steps[bytearray]:
     """Converts one stored v0 or v1 entry to one v2 batch: a plain message alone, a wrapper's messages together.
 
@@ -135,7 +121,7 @@ def up_entry(
     if base_offset + writer.last_delta > header.base_offset:
         raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
     append_time = header.max_timestamp if mark else None
-    return (yield from writer.batch(header.codec, level, base_offset, mark, append_time, -1))
+    return (yield from writer.batch(header.codec, None, base_offset, mark, append_time))
 
 
 # --- down
@@ -228,7 +214,7 @@ def _down_batch(
         out += yield from writer.wrapper(codec, header.max_timestamp if mark else None)
 
 
-def _down_wrapper(view: memoryview, position: int, header: BatchHeader, pace: Pace, max_bytes: int) -> Steps[bytes]:
+def _down_wrapper(view: memoryview, position: int, header: BatchHeader, pace: Pace, max_bytes: int) -> Steps[bytearray]:
     """Converts a v1 wrapper to v0. The last offset must be known before the first message is written: it is read
     twice."""
     data = yield from _opened(view, position, header, max_bytes)
@@ -456,20 +442,12 @@ class _WrapperWriter:
         self._last_offset = found[-1][1] if self._magic else found[-1][1] - self._start
         self._timestamp = max(self._timestamp, highest)
 
-    def wrapper(self, codec: int, append_time: int | None) -> Steps[bytes]:
+    def wrapper(self, codec: int, append_time: int | None) -> Steps[bytearray]:
         """Returns the whole wrapper, with the offset of its last message and the append time or highest timestamp."""
         value = yield from compression.compressing(codec, self.payload, magic=self._magic)
         timestamp = self._timestamp if append_time is None else append_time
-        return (yield from in_c(len(value), partial(self._sealed, codec, timestamp, value)))
-
-    def _sealed(self, codec: int, timestamp: int, value: bytes) -> bytes:
-        attributes = self._attributes | codec
-        if self._magic:
-            head = _WRAPPER_V1(1, attributes, timestamp, -1, len(value))
-        else:
-            head = _WRAPPER_V0(0, attributes, -1, len(value))
-        size = 4 + len(head) + len(value)
-        return b"".join((_PREFIX(self._last_offset, size, zlib.crc32(value, zlib.crc32(head))), head, value))
+        fields = (self._last_offset, self._magic, self._attributes | codec, timestamp)
+        return (yield from in_c(len(value), partial(legacy.wrapper, *fields, value)))
 
 
 class _BatchWriter:
@@ -515,13 +493,7 @@ class _BatchWriter:
         self._max_timestamp = max(self._max_timestamp, highest)
 
     def batch(
-        self,
-        codec: int,
-        level: int | None,
-        base_offset: int,
-        mark: int,
-        append_time: int | None,
-        leader_epoch: int,
+        self, codec: int, level: int | None, base_offset: int, mark: int, append_time: int | None
     ) -> Steps[bytearray]:
         """Returns the whole batch; `append_time`, if given, replaces the highest timestamp."""
         if not self._count:
@@ -531,7 +503,7 @@ class _BatchWriter:
             data = yield from compression.compressing(codec, data, level)
         times = (self._base_timestamp, self._max_timestamp if append_time is None else append_time)
         covered = _COVERED(mark | codec, self.last_delta, *times, -1, -1, -1, self._count)
-        return (yield from in_c(len(data), partial(sealed, data, covered, base_offset, leader_epoch)))
+        return (yield from in_c(len(data), partial(sealed, data, covered, base_offset, -1)))
 
 
 def _check_bound(payload: bytearray, max_bytes: int) -> None:

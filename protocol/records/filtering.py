@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from ..limits import INT64_MAX, INT64_MIN
 from .batch import DELETE_HORIZON_BIT, NO_TIMESTAMP, BatchHeader, with_payload
 from .errors import InvalidRecords
-from .walk import check_count, check_end, varint, varlong
+from .walk import check_count, check_end, varint, varlong, zigzag
 
 Keep = Callable[[int, bytes | None, bool], bool]
 """Decides whether to retain a record, from its offset, its key and whether it has a value."""
@@ -147,11 +147,9 @@ def thinned(
         is_same, highest = shift == 0, old_base + latest
     else:
         is_same, highest = earliest == latest == append_time - new_base, append_time
-    if is_same:
-        data = b"".join([payload[runs[at] : runs[at + 1]] for at in range(0, len(runs), 2)])
-    else:
-        kept = b"".join([payload[runs[at] : runs[at + 1]] for at in range(0, len(runs), 2)])
-        data = _retimed(kept, count, shift, None if append_time is None else append_time - new_base)
+    data = b"".join([payload[runs[at] : runs[at + 1]] for at in range(0, len(runs), 2)])
+    if not is_same:
+        data = _retimed(data, count, shift, None if append_time is None else append_time - new_base)
     changed = header._replace(base_timestamp=new_base, max_timestamp=max(highest, NO_TIMESTAMP), record_count=count)
     bits = DELETE_HORIZON_BIT if has_horizon or delete_horizon_ms is not None else 0
     return with_payload(changed, data, header.codec, bits=bits), count
@@ -164,21 +162,9 @@ def _retimed(payload: bytes, record_count: int, shift: int, same: int | None) ->
         moved = delta + shift if same is None else same
         if not INT64_MIN <= moved <= INT64_MAX:
             raise InvalidRecords(f"a timestamp {moved} ms from the batch's does not fit")
-        time = _varint(moved)
-        out += _varint(1 + len(time) + stop - offset_at)
+        time = zigzag(moved)
+        out += zigzag(1 + len(time) + stop - offset_at)
         out.append(0)  # attributes
         out += time
         out += payload[offset_at:stop]
     return out
-
-
-def _varint(value: int) -> bytes:
-    rest = value << 1 if value >= 0 else (~value << 1) | 1
-    if rest < 128:
-        return bytes((rest,))
-    out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import batch, legacy
-from .batch import BatchHeader, Record
+from .batch import BatchHeader, Buffer, Record
 from .errors import CorruptRecords
 from .layout import LENGTH_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
-
-__all__ = ["MIN_ENTRY_BYTES", "NEWEST_MAGIC", "crc_matches", "headers", "read_header", "records"]
-
-Buffer = bytes | bytearray | memoryview
 
 NEWEST_MAGIC = batch.MAGIC
 MIN_ENTRY_BYTES = MIN_BYTES[0]
@@ -34,9 +30,8 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
 
 def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """Yields (position, header) of every whole entry, without checking CRCs. An incomplete last entry ends the
-    iteration.
-
-    Raises CorruptRecords for a bad size or magic.
+    iteration, as in Kafka, where the tail of fetched records is often cut. Raises CorruptRecords for a bad size or
+    magic.
     """
     position, end = 0, len(buffer)
     while position + MAGIC_AT < end:

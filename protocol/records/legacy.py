@@ -27,15 +27,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from . import compression
-from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader, Record
+from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader, Buffer, Record
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, Undecodable, UnsupportedCodec
 from .layout import LEGACY_CRC_FROM, LEGACY_KEY_AT, MIN_BYTES, OFFSET_AND_LENGTH, PREFIX_BYTES
-
-__all__ = ["assign", "build", "crc_matches", "inner", "message", "read_header", "records", "wrapped"]
-
-Buffer = bytes | bytearray | memoryview
-
 
 _V0 = struct.Struct(">qiIbb")
 _V1 = struct.Struct(">qiIbbq")
@@ -215,13 +210,15 @@ def put_message(
     out += body
 
 
+def wrapper(offset: int, magic: int, attributes: int, timestamp: int, value: bytes) -> bytearray:
+    """Returns the wrapper of a set that is already compressed."""
+    out = bytearray()
+    put_message(out, offset, magic, attributes, timestamp, None, value)
+    return out
+
+
 def build(
-    records: Sequence[Record],
-    *,
-    magic: int,
-    codec: int = 0,
-    log_append_time: bool = False,
-    level: int | None = None,
+    records: Sequence[Record], *, magic: int, codec: int = 0, log_append_time: bool = False, level: int | None = None
 ) -> bytearray:
     """Builds a message set of these records: plain messages at their offsets, or one wrapper.
 
@@ -241,10 +238,8 @@ def build(
     for record in records:
         put_message(out, record.offset - shift, magic, mark, record.timestamp, record.key, record.value)
     compressed = compression.compress(codec, out, level, magic=magic)
-    wrapper = bytearray()
     newest = max(record.timestamp for record in records)
-    put_message(wrapper, records[-1].offset, magic, mark | codec, newest, None, compressed)
-    return wrapper
+    return wrapper(records[-1].offset, magic, mark | codec, newest, compressed)
 
 
 def assign(buffer: bytearray | memoryview, position: int, *, offset: int) -> None:

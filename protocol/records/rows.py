@@ -17,13 +17,9 @@ from ..limits import INT64_MAX, INT64_MIN
 from .batch import CODEC_BITS
 from .errors import CorruptRecords, InvalidRecords
 from .layout import LEGACY_CRC_FROM, MIN_BYTES, PREFIX_BYTES
-from .walk import varint, varlong
-
-__all__ = ["Row", "put_messages", "put_records", "read_messages", "read_records"]
+from .walk import varint, varlong, zigzag
 
 Row = tuple[int, int, bytes | None, bytes | None]
-
-_MIN_SIZE = tuple(overhead - PREFIX_BYTES for overhead in MIN_BYTES[:2])
 
 # Offset, size, CRC, magic, attributes, (timestamp,) key length.
 _MESSAGE_V0 = struct.Struct(">qiIbbi").unpack_from
@@ -36,26 +32,16 @@ _HEAD_V1 = struct.Struct(">bbqi").pack
 _PUT_LENGTH = struct.Struct(">i").pack
 _NULL_LENGTH = b"\xff\xff\xff\xff"
 
-# The number of precomputed varints: all of one or two bytes.
-_READY_VARINTS = 8192
+READY_VARINTS = 8192
+"""The number of precomputed varints: all of one or two bytes."""
 
 
 @cache
-def _varints() -> tuple[bytes, ...]:
-    """Returns the varint of each number below 8192, computed on first use: a lookup takes a tenth of the time of
-    encoding."""
+def ready_varints() -> tuple[bytes, ...]:
+    """Returns the varint of each number below READY_VARINTS, computed on first use: a lookup takes a tenth of the time
+    of encoding."""
     short = [bytes((number << 1,)) for number in range(64)]
-    return *short, *(bytes((number << 1 & 127 | 128, number >> 6)) for number in range(64, _READY_VARINTS))
-
-
-def _varint(number: int) -> bytes:
-    rest = number << 1 if number >= 0 else ~(number << 1)
-    out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return *short, *(bytes((number << 1 & 127 | 128, number >> 6)) for number in range(64, READY_VARINTS))
 
 
 # --- formats v0 and v1
@@ -167,14 +153,8 @@ def put_messages(rows: Iterable[Row], magic: int, attributes: int, base_offset: 
     """Encodes rows as messages with offsets relative to `base_offset` (0: absolute); returns them and the highest
     timestamp."""
     pieces: list[bytes] = []
-    crc32, join, head_v0, head_v1, length, prefix = (
-        zlib.crc32,
-        b"".join,
-        _HEAD_V0,
-        _HEAD_V1,
-        _PUT_LENGTH,
-        _PREFIX,
-    )
+    crc32, join, head_v0, head_v1 = zlib.crc32, b"".join, _HEAD_V0, _HEAD_V1
+    length, prefix = _PUT_LENGTH, _PREFIX
     highest = -1
     try:
         for timestamp, offset, key, value in rows:
@@ -291,8 +271,8 @@ def put_records(rows: Iterable[Row], deltas: Iterable[int], base_timestamp: int)
     """Encodes rows as v2 records with these offset deltas; returns them and the highest timestamp. Raises
     InvalidRecords for a timestamp too far from the first."""
     pieces: list[bytes] = []
-    ready = _varints()
-    most = _READY_VARINTS
+    ready = ready_varints()
+    most = READY_VARINTS
     highest = -1
     for (timestamp, _, key, value), delta in zip(rows, deltas, strict=False):
         if timestamp > highest:
@@ -301,25 +281,25 @@ def put_records(rows: Iterable[Row], deltas: Iterable[int], base_timestamp: int)
         if 0 <= number < most:
             time = ready[number]
         elif INT64_MIN <= number <= INT64_MAX:
-            time = _varint(number)
+            time = zigzag(number)
         else:
             raise InvalidRecords(f"a timestamp {number} ms from the batch's does not fit")
-        index = ready[delta] if delta < most else _varint(delta)
+        index = ready[delta] if delta < most else zigzag(delta)
         if key is None:
             key_length = b"\x01"
             key = b""
         else:
             number = len(key)
-            key_length = ready[number] if number < most else _varint(number)
+            key_length = ready[number] if number < most else zigzag(number)
         if value is None:
             value_length = b"\x01"
             value = b""
         else:
             number = len(value)
-            value_length = ready[number] if number < most else _varint(number)
+            value_length = ready[number] if number < most else zigzag(number)
         number = 2 + len(time) + len(index) + len(key_length) + len(key) + len(value_length) + len(value)
         pieces += (
-            ready[number] if number < most else _varint(number),
+            ready[number] if number < most else zigzag(number),
             b"\x00",  # attributes
             time,
             index,

@@ -12,10 +12,8 @@ from ..frozen import frozen
 from ..limits import INT32_MAX, INT64_MAX, INT64_MIN, wrapped_int64
 from ..named import NamedTuple
 from . import batch
-from .batch import NO_TIMESTAMP, BatchHeader
+from .batch import NO_TIMESTAMP, BatchHeader, Buffer
 from .errors import PARTITION, InvalidRecords, InvalidTimestamps, RecordError
-
-Buffer = bytes | bytearray | memoryview
 
 # (timestamp, key, value, headers): a record in conversion to another format. The headers are encoded as in v2, with
 # their count.

@@ -14,32 +14,12 @@ raises MalformedMessage.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from typing import Any
 
 from ..errors import MalformedMessage
-from ..layouts import Fixed, bytes_left, int8, int16, int32, int64, take, uint32
+from ..layouts import Fixed, Varint, bytes_left, int8, int16, int32, int64, take, uint32
 from ..structs import Construct, Struct, build_value, members, parse_value
-from .errors import InvalidRecords
-from .walk import varint, varlong
-
-__all__ = [
-    "BATCH_HEADER",
-    "BATCH_V2",
-    "CONTROL_KEY",
-    "CONTROL_TYPES",
-    "END_TRANSACTION",
-    "MESSAGE_V0",
-    "MESSAGE_V1",
-    "RECORD_HEADER",
-    "RECORD_V2",
-    "Bits",
-    "ItemArray",
-    "Rest",
-    "SizedBytes",
-    "Zigzag",
-    "fields",
-]
+from .walk import varint, varlong, zigzag
 
 
 class Bits(Fixed):
@@ -57,37 +37,17 @@ class Bits(Fixed):
         return found | ({"unnamed": rest} if rest else {})
 
 
-class Zigzag(Construct):
+class Zigzag(Varint):
     """A signed varint: small numbers of either sign take few bytes. `bits` is 32 (at most 5 bytes) or 64 (10)."""
 
-    min_size = 1
-
     def __init__(self, bits: int) -> None:
-        super().__init__()
+        super().__init__(varint if bits == 32 else varlong, 5 if bits == 32 else 10)
         self.bits = bits
-        self._read: Callable[[bytes, int], tuple[int, int]] = varint if bits == 32 else varlong
-        self._longest = 5 if bits == 32 else 10
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> int:
-        start = stream.tell()
-        data = stream.read(self._longest)
-        try:
-            value, used = self._read(data, 0)
-        except IndexError:
-            raise MalformedMessage(f"{path}: a varint is cut") from None
-        except InvalidRecords as error:
-            raise MalformedMessage(f"{path}: {error}") from None
-        stream.seek(start + used)
-        return value
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         if not -(1 << self.bits - 1) <= obj < 1 << self.bits - 1:
             raise MalformedMessage(f"{path}: {obj} does not fit {self.bits} bits")
-        rest = obj << 1 if obj >= 0 else (~obj << 1) | 1
-        while rest > 127:
-            stream.write(bytes((rest & 127 | 128,)))
-            rest >>= 7
-        stream.write(bytes((rest,)))
+        stream.write(zigzag(obj))
         return obj
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ..limits import INT32_MAX
@@ -25,15 +25,6 @@ _INT64, _UINT32 = struct.Struct(">q"), struct.Struct(">I")
 _UNBOUNDED = INT32_MAX
 
 
-def entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields (position, header) of each entry of a checked set."""
-    position = 0
-    while position < end:
-        header = formats.read_header(records, position)
-        yield position, header
-        position += header.size_bytes
-
-
 # --- stored in place
 
 
@@ -42,7 +33,7 @@ def numbering(records: Buffer, end: int, rules: Rules, now_ms: int, base_offset:
     buffer = writable(records, end)
     headers: list[BatchHeader] = []
     left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
-    for position, header in entries(buffer, end):
+    for position, header in formats.headers(buffer):
         work = partial(
             _stamp, buffer, position, header, base_offset + len(headers), header.max_timestamp, rules, now_ms
         )
@@ -155,14 +146,12 @@ def _wrapped(
     messages: bytearray, offset: int, magic: int, attributes: int, timestamp: int, level: int | None
 ) -> bytearray:
     compressed = compression.compress(attributes & CODEC_BITS, messages, level, magic=magic)
-    wrapper = bytearray()
-    legacy.put_message(wrapper, offset, magic, attributes, timestamp, None, compressed)
-    return wrapper
+    return legacy.wrapper(offset, magic, attributes, timestamp, compressed)
 
 
 def _sizes_checked(buffer: bytearray, rules: Rules) -> Steps[list[BatchHeader]]:
     headers: list[BatchHeader] = []
-    for _, header in entries(buffer, len(buffer)):
+    for _, header in formats.headers(buffer):
         if header.size_bytes > rules.max_message_bytes:
             raise MessageTooLarge(
                 f"after conversion, a message has {header.size_bytes} bytes and exceeds {rules.max_message_bytes}"

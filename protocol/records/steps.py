@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["STEP_BYTES", "STEP_RECORDS", "Pace", "Steps", "in_c", "run"]
-
 # A step ends at either limit: some milliseconds of plain Python.
 STEP_BYTES = 256 * 1024
 STEP_RECORDS = 2000

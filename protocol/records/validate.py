@@ -26,7 +26,7 @@ from ..named import NamedTuple
 from . import batch, set_writer, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
-from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
+from .errors import CorruptRecords, InvalidRecords, Undecodable, UnsupportedCodec, WrongBatches
 from .layout import CODEC_AT, MAGIC_AT
 from .new_tuple import new_tuple
 from .plain import plain_header
@@ -43,17 +43,6 @@ from .validate_batch import (
     next_entry,
     rebuilding,
 )
-
-__all__ = [
-    "MessageTooLarge",
-    "Prepared",
-    "Rules",
-    "UnsupportedCodec",
-    "place",
-    "prepare",
-    "prepare_in_one_step",
-    "preparing",
-]
 
 
 class Decision(NamedTuple):

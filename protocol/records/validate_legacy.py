@@ -17,14 +17,7 @@ from ..named import NamedTuple
 from . import batch, convert, formats, legacy, validate_batch
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
-from .errors import (
-    CorruptRecords,
-    InvalidRecords,
-    MessageTooLarge,
-    Undecodable,
-    UnsupportedCodec,
-    Unwritable,
-)
+from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, Unwritable
 from .layout import (
     LEGACY_ATTRIBUTES_AT,
     LEGACY_CRC_AT,
@@ -36,7 +29,7 @@ from .layout import (
     PREFIX_BYTES,
 )
 from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing, unnumbered
-from .set_writer import entries, keeping_wrapper, numbering, writing
+from .set_writer import keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
 _FIXED = struct.Struct(">qiIbb").unpack_from
@@ -406,7 +399,7 @@ def _messages(records: Buffer, end: int, opened: Sequence[bytes | memoryview]) -
     """Yields all records of a checked set for conversion to another format."""
     data_of = iter(opened)
     view = memoryview(records)
-    for position, header in entries(records, end):
+    for position, header in formats.headers(memoryview(records)[:end]):
         if header.magic == batch.MAGIC:
             yield from validate_batch.messages(next(data_of), header)
         elif not header.codec:

@@ -13,7 +13,7 @@ import re
 import ssl
 import tempfile
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,19 @@ class KeyStore:
     key_password: str | None = field(default=None, repr=False)
     chain: str | None = field(default=None, repr=False)
     key: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, value: Callable[[str], str | None]) -> KeyStore:
+        """Returns the store that configs name, by a function that returns the value of `ssl.keystore.location` and the
+        like. The type is by default PEM for a key in a config, else JKS. Raises StoreError."""
+        return cls(
+            value("ssl.keystore.type") or (JKS if value("ssl.keystore.key") is None else PEM),
+            value("ssl.keystore.location"),
+            value("ssl.keystore.password"),
+            value("ssl.key.password"),
+            value("ssl.keystore.certificate.chain"),
+            value("ssl.keystore.key"),
+        )
 
     def __post_init__(self) -> None:
         kind = _checked_type("ssl.keystore.type", self.type)
@@ -127,6 +140,13 @@ class TrustStore:
     location: str | None = None
     password: str | None = field(default=None, repr=False)
     certificates: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, value: Callable[[str], str | None]) -> TrustStore:
+        """Returns the store that configs name, as `KeyStore.of`. Raises StoreError."""
+        certificates = value("ssl.truststore.certificates")
+        kind = value("ssl.truststore.type") or (JKS if certificates is None else PEM)
+        return cls(kind, value("ssl.truststore.location"), value("ssl.truststore.password"), certificates)
 
     def __post_init__(self) -> None:
         kind = _checked_type("ssl.truststore.type", self.type)

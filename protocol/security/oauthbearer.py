@@ -172,12 +172,9 @@ def https_context(options: Mapping[str, str]) -> ssl.SSLContext:
     system are trusted. Raises ValueError for a store that cannot be read."""
     import ssl  # few clients and brokers have such a URL
 
-    from .key_stores import JKS, PEM, TrustStore
+    from .key_stores import TrustStore
 
-    inline = options.get("ssl.truststore.certificates")
-    kind = options.get("ssl.truststore.type") or (JKS if inline is None else PEM)
-    location, password = options.get("ssl.truststore.location"), options.get("ssl.truststore.password")
-    trusted = TrustStore(kind, location, password, inline)
+    trusted = TrustStore.of(options.get)
     if not trusted:
         return ssl.create_default_context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

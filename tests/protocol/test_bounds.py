@@ -40,7 +40,7 @@ def assert_malformed(name: str, version: int, data: bytes | bytearray) -> str:
         value = parse(MESSAGES[name], version, data)
     except MalformedMessage as error:
         assert time.process_time() - begun < 2
-        assert str(error).startswith(name)
+        assert str(error).startswith(MESSAGES[name].__name__)
         return str(error)
     raise AssertionError(f"{name} v{version} reads {bytes(data[:200]).hex()} as {value!r:.300}")
 
@@ -119,7 +119,7 @@ def test_damaged_bytes_are_read_or_malformed(name: str, scaled: Callable[[int], 
             try:
                 value: Any = parse(MESSAGES[name], version, data)
             except MalformedMessage as error:
-                assert str(error).startswith(name), data.hex()
+                assert str(error).startswith(MESSAGES[name].__name__), data.hex()
             else:  # a parsed value can be written, unless a text exceeds its former bound
                 assert parse(MESSAGES[name], version, build(value, version)) is not None
 

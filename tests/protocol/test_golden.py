@@ -11,6 +11,7 @@ from ottla.protocol.internal_records import transaction_records
 from ottla.protocol.messages.cluster import api_versions, unregister_controller
 from ottla.protocol.messages.groups import delete_groups, join_group, offset_commit
 from ottla.protocol.messages.records import fetch, list_offsets, produce
+from ottla.protocol.messages.records.leaders import LeaderIdAndEpoch, NodeEndpoint
 from ottla.protocol.messages.topics import metadata
 from ottla.protocol.messages.transactions import (
     add_offsets_to_txn,
@@ -213,16 +214,14 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
                             high_watermark=5,
                             last_stable_offset=5,
                             log_start_offset=0,
-                            current_leader=FETCHED.FetchableTopicResponse.PartitionData.LeaderIdAndEpoch(
-                                leader_id=2, leader_epoch=3
-                            ),
+                            current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=3),
                             aborted_transactions=None,
                             records=b"",
                         )
                     ],
                 )
             ],
-            node_endpoints=[FETCHED.NodeEndpoint(node_id=2, host="h", port=9092)],
+            node_endpoints=[NodeEndpoint(node_id=2, host="h", port=9092)],
         ),
         """00000000 0000 00000001
         02 000102030405060708090a0b0c0d0e0f

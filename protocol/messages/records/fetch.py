@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...primitives import ZERO_UUID, Int8, Int16, Int32, Int64, Records, Text, Uuid
 from ...schema import field, group, message
+from .leaders import LeaderIdAndEpoch, NodeEndpoint
 
 
 @message(api_key=1, versions="0-18", flexible="12+")
@@ -77,11 +78,6 @@ class FetchResponse:
                 end_offset: Int64 = -1
 
             @group
-            class LeaderIdAndEpoch:
-                leader_id: Int32 = -1
-                leader_epoch: Int32 = -1
-
-            @group
             class SnapshotId:
                 end_offset: Int64 = -1
                 epoch: Int32 = -1
@@ -102,10 +98,3 @@ class FetchResponse:
             class AbortedTransaction:
                 producer_id: Int64
                 first_offset: Int64
-
-    @group
-    class NodeEndpoint:
-        node_id: Int32
-        host: Text
-        port: Int32
-        rack: Text | None = None

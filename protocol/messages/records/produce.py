@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...primitives import ZERO_UUID, Int16, Int32, Int64, Records, Text, Uuid
 from ...schema import field, group, message
+from .leaders import LeaderIdAndEpoch, NodeEndpoint
 
 
 @message(api_key=0, versions="0-13", flexible="9+")
@@ -44,11 +45,6 @@ class ProduceResponse:
 
         @group
         class PartitionProduceResponse:
-            @group
-            class LeaderIdAndEpoch:
-                leader_id: Int32 = -1
-                leader_epoch: Int32 = -1
-
             index: Int32
             error_code: Int16
             base_offset: Int64
@@ -62,10 +58,3 @@ class ProduceResponse:
             class BatchIndexAndErrorMessage:
                 batch_index: Int32
                 batch_index_error_message: Text | None = None
-
-    @group
-    class NodeEndpoint:
-        node_id: Int32
-        host: Text
-        port: Int32
-        rack: Text | None = None

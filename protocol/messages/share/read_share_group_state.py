@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...primitives import Int8, Int16, Int32, Int64, Text, Uuid
+from ...primitives import Int16, Int32, Int64, Text, Uuid
 from ...schema import group, message
+from .parts import StateBatch
 
 
 @message(api_key=84, versions="0", flexible="0+")
@@ -39,10 +40,3 @@ class ReadShareGroupStateResponse:
             state_epoch: Int32
             start_offset: Int64
             state_batches: list[StateBatch]
-
-            @group
-            class StateBatch:
-                first_offset: Int64
-                last_offset: Int64
-                delivery_state: Int8
-                delivery_count: Int16

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ...primitives import Bool, Int8, Int16, Int32, Int64, Text, Uuid
+from ...primitives import Bool, Int16, Int32, Text, Uuid
 from ...schema import field, group, message
+from ..records.leaders import NodeEndpoint
+from .parts import AcknowledgementBatch, LeaderIdAndEpoch
 
 
 @message(api_key=79, versions="1-2", flexible="0+")
@@ -24,12 +26,6 @@ class ShareAcknowledgeRequest:
             partition_index: Int32
             acknowledgement_batches: list[AcknowledgementBatch]
 
-            @group
-            class AcknowledgementBatch:
-                first_offset: Int64
-                last_offset: Int64
-                acknowledge_types: list[Int8]
-
 
 @message(api_key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeResponse:
@@ -47,19 +43,7 @@ class ShareAcknowledgeResponse:
 
         @group
         class PartitionData:
-            @group
-            class LeaderIdAndEpoch:
-                leader_id: Int32 = 0
-                leader_epoch: Int32 = 0
-
             partition_index: Int32
             error_code: Int16 = 0
             error_message: Text | None = None
             current_leader: LeaderIdAndEpoch = field(default=LeaderIdAndEpoch)
-
-    @group
-    class NodeEndpoint:
-        node_id: Int32
-        host: Text
-        port: Int32
-        rack: Text | None = None

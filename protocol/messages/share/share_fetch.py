@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ...primitives import Bool, Int8, Int16, Int32, Int64, Records, Text, Uuid
 from ...schema import field, group, message
+from ..records.leaders import NodeEndpoint
+from .parts import AcknowledgementBatch, LeaderIdAndEpoch
 
 
 @message(api_key=78, versions="1-2", flexible="0+")
@@ -32,12 +34,6 @@ class ShareFetchRequest:
             partition_max_bytes: Int32 = field("0", default=0)
             acknowledgement_batches: list[AcknowledgementBatch]
 
-            @group
-            class AcknowledgementBatch:
-                first_offset: Int64
-                last_offset: Int64
-                acknowledge_types: list[Int8]
-
     @group
     class ForgottenTopic:
         topic_id: Uuid
@@ -60,11 +56,6 @@ class ShareFetchResponse:
 
         @group
         class PartitionData:
-            @group
-            class LeaderIdAndEpoch:
-                leader_id: Int32 = 0
-                leader_epoch: Int32 = 0
-
             partition_index: Int32
             error_code: Int16 = 0
             error_message: Text | None = None
@@ -79,10 +70,3 @@ class ShareFetchResponse:
                 first_offset: Int64
                 last_offset: Int64
                 delivery_count: Int16
-
-    @group
-    class NodeEndpoint:
-        node_id: Int32
-        host: Text
-        port: Int32
-        rack: Text | None = None

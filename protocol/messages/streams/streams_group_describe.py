@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...limits import INT32_MIN
 from ...primitives import Bool, Int8, Int16, Int32, Text
 from ...schema import field, group, message
-from .streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
+from .parts import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
 from .topology_description import TopologyDescription
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
 
-from ottla.protocol.records import batch, walk
+from ottla.protocol.records import batch, formats, walk
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, Record
 from ottla_testing.protocol.batches import batch_of
 
@@ -228,20 +228,18 @@ def test_headers_lists_whole_batches_only() -> None:
     second = batch.build(SAMPLE, codec=3)
     together = GOLDEN + second + GOLDEN
     whole = [0, len(GOLDEN), len(GOLDEN) + len(second)]
-    assert [position for position, _ in batch.headers(memoryview(together))] == whole
-    assert [head.record_count for _, head in batch.headers(together)] == [2, 5, 2]
+    assert [position for position, _ in formats.headers(memoryview(together))] == whole
+    assert [head.record_count for _, head in formats.headers(together)] == [2, 5, 2]
     for end in range(whole[2], len(together)):
-        assert [position for position, _ in batch.headers(together[:end])] == whole[:2]
-    assert list(batch.headers(b"")) == []
+        assert [position for position, _ in formats.headers(together[:end])] == whole[:2]
+    assert list(formats.headers(b"")) == []
 
 
-@pytest.mark.parametrize(
-    ("at", "patch"), [(16, b"\x01"), (16, b"\x03"), (8, b"\x00\x00\x00\x30"), (8, b"\xff\xff\xff\xff")]
-)
+@pytest.mark.parametrize(("at", "patch"), [(16, b"\x03"), (8, b"\x00\x00\x00\x30"), (8, b"\xff\xff\xff\xff")])
 def test_header_with_bad_size_or_magic_raises(at: int, patch: bytes) -> None:
     data = bytearray(GOLDEN + GOLDEN)
     data[len(GOLDEN) + at : len(GOLDEN) + at + len(patch)] = patch
-    found = batch.headers(data)
+    found = formats.headers(data)
     next(found)
     with pytest.raises(CorruptRecords):
         next(found)
