@@ -11,7 +11,11 @@ from ..protocol.errors import ErrorCode, MalformedMessage
 from ..protocol.records import errors as records
 from ..storage import errors as storage
 
-pass
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""Kafka's message for an INVALID_REQUEST without one of its own."""
 
 
 class ConfigError(ValueError):

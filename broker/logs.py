@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..protocol.names import did_you_mean
@@ -264,16 +264,14 @@ def _silent(event: object, **values: object) -> None:
 
 
 class _Leveled:
-    """A logger that drops the events below its level."""
+    """A logger that drops the events below its level, and is made only for the others."""
 
-    def __init__(self, logger: Any, name: str) -> None:
-        self._logger = logger
+    def __init__(self, made: Callable[[], Any], name: str) -> None:
+        self._made = made
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
-        if levels().lets(self._name, method):
-            return getattr(self._logger, method)
-        return _silent
+        return getattr(self._made(), method) if levels().lets(self._name, method) else _silent
 
 
 def configure(log_format: str, wanted: Mapping[str, str] = {}) -> None:
@@ -287,38 +285,16 @@ def configure(log_format: str, wanted: Mapping[str, str] = {}) -> None:
 
 def quieten_thread() -> None:
     """Restricts logging in this thread to warnings and errors, with a configuration of its own."""
-    _threads.logger = _Quiet()
+    _threads.is_quiet = True
     _threads.levels = Levels("WARN")
 
 
-class _Quiet:
-    """The logger of an embedded broker."""
-
-    def debug(self, event: str, **values: Any) -> None:
-        """Drops the event."""
-
-    info = debug
-
-    def warning(self, event: str, **values: Any) -> None:
-        """Logs the event to stderr."""
-        self.loud().warning(event, **values)
-
-    def error(self, event: str, **values: Any) -> None:
-        """Logs the event to stderr."""
-        self.loud().error(event, **values)
-
-    def exception(self, event: str, **values: Any) -> None:
-        """Logs the event to stderr, with the current exception."""
-        self.loud().exception(event, **values)
-
-    @staticmethod
-    def loud() -> Any:
-        """A logger that writes all events to stderr."""
-        structlog = _structlog()
-
-        # Not cached: sys.stderr is another object in each test.
-        by_level = structlog.make_filtering_bound_logger(0)  # 0 lets all levels through
-        return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), _processors(), by_level)
+def _loud() -> Any:
+    """Returns a logger that writes all events to stderr."""
+    structlog = _structlog()
+    # Not cached: sys.stderr is another object in each test.
+    by_level = structlog.make_filtering_bound_logger(0)  # 0 lets all levels through
+    return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), _processors(), by_level)
 
 
 def _structlog() -> Any:
@@ -355,9 +331,8 @@ def get_logger(**context: Any) -> Any:
     """Returns a structlog logger with `context` bound to each of its events."""
     global _configured
     name = sys._getframe(1).f_globals["__name__"]  # pyright: ignore[reportPrivateUsage]  the one way to a caller
-    quiet = getattr(_threads, "logger", None)
-    if quiet is not None:
-        return _Leveled(quiet.loud(), name) if levels().are_changed else quiet
+    if getattr(_threads, "is_quiet", False):
+        return _Leveled(_loud, name)  # which imports structlog for an event that is written
     structlog = _structlog()
     if not _configured:
         structlog.configure(
@@ -367,4 +342,4 @@ def get_logger(**context: Any) -> Any:
         )
         _configured = True
     logger = structlog.get_logger(**context)
-    return _Leveled(logger, name) if levels().are_changed else logger
+    return _Leveled(lambda: logger, name) if levels().are_changed else logger

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ..storage.errors import StorageError
 from .config.message_format import behaviours_set
 from .config.serve_options import ServeOptions, StartupError
+from .futures import wake
 from .logs import get_logger
 from .network.listener import SocketSettings, bind
 from .network.server import Running, loop_factory, start
@@ -50,7 +51,7 @@ async def _serve(
     stop = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(RuntimeError):
-            loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
+            loop.add_signal_handler(number, wake, stop)
     _allow_many_files()
     try:
         running, control = await _start(options, loop)
@@ -81,11 +82,9 @@ async def _serve(
     else:
         await _wait_for_stop(running, stop)
     try:
-        if control is None:
-            await running.stop()
-        else:
+        if control is not None:
             await control.stop()
-            await control.operations.stop()
+        await (running if control is None else control.operations).stop()
     except StorageError as error:
         get_logger().error("stopped with unwritten data", reason=str(error))
         return 1
@@ -109,8 +108,7 @@ async def _wait_for_stop(running: Running, stop: asyncio.Future[None]) -> None:
     """
 
     def on_failed() -> None:
-        for node_id in running.state.nodes.ids:
-            running.show_node(node_id, False)
+        running.shut()
         get_logger().error("fatal disk failure, broker waits for a reset or restore", reason=running.failed.result())
 
     running.on_failed = on_failed
@@ -125,23 +123,15 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
         return await start(options, loop, opening=_interruptible()), None
     from .admin_api.operations import Operations
     from .control import app
-    from .faults import Faults
+    from .faults.rule_set import Faults
     from .recording.ring import Ring
     from .virtual_clock import VirtualClock
 
-    with contextlib.closing(bind(options.control, SocketSettings())) as sock:
+    with contextlib.closing(bind(options.control.listener, SocketSettings())) as sock:
         running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults(), ring=Ring())
         operations = Operations(running)
         await operations.keep_start()
-        control = await app.start_control(
-            operations,
-            options.control.host,
-            sock=sock.dup(),
-            may_write=options.control_write,
-            schemas=options.schemas,
-            control_access=options.control_access,
-        )
-    return running, control
+        return running, await app.start_control(operations, options.control, sock.dup())
 
 
 class _Interrupted(BaseException):

@@ -10,16 +10,13 @@ from __future__ import annotations
 import copy
 import functools
 import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..protocol.errors import ErrorCode
 from ..protocol.named import NamedTuple
 from ..protocol.primitives import ZERO_UUID, Array, Blob
-from ..protocol.schema import Group, empty_value, group_of, spec
-
-pass
+from ..protocol.schema import Group, empty_value, group_of, response_class, spec
 
 # Fields that identify an entry -> the kind of thing they name.
 _IDENTITY = {
@@ -150,24 +147,16 @@ class Topics(Protocol):
     def partition_count(self, topic: str) -> int: ...
 
 
-def response_class_of(request_class: type) -> type:
-    """Returns the class of an API's responses."""
-    name = request_class.__name__.removesuffix("Request") + "Response"
-    return getattr(sys.modules[request_class.__module__], name)
-
-
 @functools.cache
 def shape_of(request_class: type, version: int) -> Shape:
     """Returns the shape of an API in a declared version."""
-    response_class = response_class_of(request_class)
-    layout, request_layout = group_of(response_class, version), group_of(request_class, version)
+    responses = response_class(request_class)
+    layout, request_layout = group_of(responses, version), group_of(request_class, version)
     levels = _levels(layout, request_layout)
     code = _code(layout)
     paths: list[Path] = [] if code is None else [()]
     paths += _paths(levels, ())
-    return Shape(
-        spec(request_class).api_key, version, response_class, layout, code, request_layout, levels, tuple(paths)
-    )
+    return Shape(spec(request_class).api_key, version, responses, layout, code, request_layout, levels, tuple(paths))
 
 
 def _fields(layout: Group) -> Iterator[tuple[str, Any]]:

@@ -36,10 +36,11 @@ from ..logs import get_logger
 from .cleaner_process import CleanerHere, CleanerProcess, CleaningFailed, remove_leftovers
 
 if TYPE_CHECKING:
+    from ...storage.log_dir.directory import DataDirectory
     from ..clock import Clock, Timer
     from ..config.values import Config
     from ..metadata.topics import Topic, Topics
-    from ..replica.log_dirs import LogDir, LogDirs
+    from ..replica.log_dirs import LogDirs
     from ..replica.partition import Partition
 
 LEAST_BACKOFF_MS = 100  # log.cleaner.backoff.ms may be 0
@@ -144,9 +145,9 @@ class Cleaner:
                 if len(log.segments) > 1 and log.failure is None and key not in self._uncleanable:
                     yield topic, log
 
-    def _choose(self) -> tuple[Topic, PartitionLog, LogDir, Dirtiness] | None:
+    def _choose(self) -> tuple[Topic, PartitionLog, DataDirectory, Dirtiness] | None:
         now_ms = self._clock.now_ms()
-        found: dict[Key, tuple[Topic, PartitionLog, LogDir, Dirtiness]] = {}
+        found: dict[Key, tuple[Topic, PartitionLog, DataDirectory, Dirtiness]] = {}
         for topic, log in self._cleanable():
             try:
                 log_dir = self._logs.holder(log)
@@ -181,11 +182,11 @@ class Cleaner:
         """The least and the greatest time for which a record of the topic stays uncleaned."""
         return topic.config["min.compaction.lag.ms"], topic.config.get("max.compaction.lag.ms", MAX_LAG_MS)
 
-    def _dirtiness(self, topic: Topic, log: PartitionLog, log_dir: LogDir, now_ms: int) -> Dirtiness:
+    def _dirtiness(self, topic: Topic, log: PartitionLog, log_dir: DataDirectory, now_ms: int) -> Dirtiness:
         min_lag_ms, max_lag_ms = lags = self._lags_ms(topic)
         return dirtiness(
             facts_of(log.segments, with_times=lags != NO_LAGS),
-            cleaner_offset=log_dir.data.cleaner_offset(log.topic, log.partition),
+            cleaner_offset=log_dir.cleaner_offset(log.topic, log.partition),
             log_start_offset=log.log_start_offset,
             last_stable_offset=log.last_stable_offset,
             now_ms=now_ms,
@@ -195,7 +196,7 @@ class Cleaner:
 
     # One pass
 
-    async def _clean(self, topic: Topic, log: PartitionLog, log_dir: LogDir, dirty: Dirtiness) -> bool:
+    async def _clean(self, topic: Topic, log: PartitionLog, log_dir: DataDirectory, dirty: Dirtiness) -> bool:
         """Makes one pass. Returns whether to look for the next one at once, which is False after an error that may
         pass.
         """
@@ -206,16 +207,16 @@ class Cleaner:
         try:
             if log.recovery_point < dirty.end_offset:
                 await in_thread(log.flush)
-            if log_dir.data.cleaner_offset(log.topic, log.partition) is None:  # from now on offsets may be missing
-                await in_thread(log_dir.data.cleaned, log, dirty.first_dirty_offset)
+            if log_dir.cleaner_offset(log.topic, log.partition) is None:  # from now on offsets may be missing
+                await in_thread(log_dir.cleaned, log, dirty.first_dirty_offset)
             task = self._task(topic, log, dirty)
             put_in_place = partial(self._put_in_place, log, delay_ms)
             rate: float = self._config["log.cleaner.io.max.bytes.per.second"]
             cleaned: Cleaned = await in_thread(runner.run, task, rate, put_in_place)
-            await in_thread(log_dir.data.cleaned, log, cleaned.end_offset)
+            await in_thread(log_dir.cleaned, log, cleaned.end_offset)
         except (StorageError, CleaningFailed) as error:
             if isinstance(error, CleaningFailed) and error.errno is not None and error.errno not in PASSING:
-                log_dir.data.fail(str(error))  # as after an error of the log's own operations
+                log_dir.fail(str(error))  # as after an error of the log's own operations
                 return False
             self._remove_leftovers(log)
             return log.failure is None and not self._closed and self._failed(log, error)

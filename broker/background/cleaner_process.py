@@ -1,26 +1,26 @@
 """The process that cleans one log, so that the broker spends neither the time nor the memory.
 
-Owns the protocol between the two processes, JSON lines over pipes: the task goes in; each group of new segments comes
-out as soon as its files exist, and a line goes in when the broker has put them in place; the end of the pass or an
-error comes out. The process lives for one pass and ends with its broker. If it is killed, the next opening of the
+Owns the protocol between the two processes, pickles over pipes: the task goes in; each group of new segments comes out
+as soon as its files exist, and a byte goes in when the broker has put them in place; the end of the pass or an error
+comes out. The process lives for one pass and ends with its broker. If it is killed, the next opening of the
 folder, or `remove_leftovers`, removes its files. Throttling (log.cleaner.io.max.bytes.per.second) uses the real clock.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO
 
-from ...storage.compaction.compaction import Clean, Cleaned, Group, OnProgress, SegmentFacts, clean
-from ...storage.compaction.swap import CLEANED, SEGMENT_FILE, Rewritten
+from ...storage.compaction.compaction import Clean, Cleaned, Group, OnProgress, clean
+from ...storage.compaction.swap import CLEANED, SEGMENT_FILE
 from ...storage.errors import StorageError
 from ...storage.io.files import DiskFiles, Files
 
@@ -43,6 +43,28 @@ class CleaningFailed(Exception):
 
 PutInPlace = Callable[[Group], None]
 """Called with each group as soon as its files exist; an exception ends the pass."""
+Result = Group | Cleaned | tuple[str, bool, int | None]
+"""A group of new segments, the end of a pass, or the arguments of CleaningFailed for the error that ended it."""
+
+
+def _results(files: Files, task: Clean, on_progress: OnProgress | None) -> Iterator[Result]:
+    """Makes a pass."""
+    try:
+        yield from clean(files, task, on_progress=on_progress)
+    except (StorageError, ValueError) as error:
+        cause = error.__cause__
+        yield str(error), not isinstance(cause, OSError), cause.errno if isinstance(cause, OSError) else None
+
+
+def _adopted(results: Iterator[Result], put_in_place: PutInPlace) -> Cleaned:
+    """Puts the groups in place. Returns the end of the pass. Raises CleaningFailed."""
+    for made in results:
+        if isinstance(made, Cleaned):
+            return made
+        if not isinstance(made, Group):
+            raise CleaningFailed(*made)
+        put_in_place(made)
+    raise CleaningFailed("the pass ended without a result", False)
 
 
 class CleanerProcess:
@@ -61,7 +83,9 @@ class CleanerProcess:
         try:
             if self._stopped:
                 raise CleaningFailed("the cleaning was stopped", False)
-            return self._converse(process.stdin, process.stdout, task, bytes_per_second, put_in_place)
+            pickle.dump((task, bytes_per_second), process.stdin)
+            process.stdin.flush()
+            return _adopted(self._received(process.stdin, process.stdout), put_in_place)
         except (OSError, ValueError) as error:
             raise CleaningFailed(f"the cleaning process ended: {error}", False) from error
         finally:
@@ -71,21 +95,15 @@ class CleanerProcess:
                     pipe.close()
             process.wait()
 
-    def _converse(
-        self, stdin: IO[bytes], stdout: IO[bytes], task: Clean, bytes_per_second: float, put_in_place: PutInPlace
-    ) -> Cleaned:
-        _send(stdin, {"task": _task_to_json(task), "bytes_per_second": min(bytes_per_second, UNLIMITED)})
-        while line := stdout.readline():
-            message: dict[str, Any] = json.loads(line)
-            if "group" in message:
-                made = tuple(Rewritten(*fields) for fields in message["group"]["new"])
-                put_in_place(Group(made, tuple(message["group"]["old"])))
-                _send(stdin, {})
-            elif "cleaned" in message:
-                return Cleaned(*message["cleaned"])
-            else:
-                raise CleaningFailed(message["error"], message["is_damage"], message["errno"])
-        raise CleaningFailed("the cleaning was stopped" if self._stopped else "the cleaning process died", False)
+    def _received(self, stdin: IO[bytes], stdout: IO[bytes]) -> Iterator[Result]:
+        while True:
+            try:
+                yield pickle.load(stdout)
+            except (EOFError, pickle.UnpicklingError):
+                reason = "the cleaning was stopped" if self._stopped else "the cleaning process died"
+                raise CleaningFailed(reason, False) from None
+            stdin.write(b"\n")  # the group is in place
+            stdin.flush()
 
     def stop(self) -> None:
         """Ends the pass at once, at any point."""
@@ -104,14 +122,7 @@ class CleanerHere:
 
     def run(self, task: Clean, bytes_per_second: float, put_in_place: PutInPlace) -> Cleaned:
         """Cleans a log, as `CleanerProcess.run`."""
-        try:
-            for made in clean(self._files, task, on_progress=self._check):
-                if isinstance(made, Cleaned):
-                    return made
-                put_in_place(made)
-        except StorageError as error:
-            raise CleaningFailed(str(error), not isinstance(error.__cause__, OSError), _errno(error)) from error
-        raise CleaningFailed("the pass ended without a result", False)
+        return _adopted(_results(self._files, task, self._check), put_in_place)
 
     def _check(self, size_bytes: int) -> None:
         if self._stopped:
@@ -120,10 +131,6 @@ class CleanerHere:
     def stop(self) -> None:
         """Ends the pass at its next step."""
         self._stopped = True
-
-
-def _errno(error: Exception) -> int | None:
-    return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
 
 
 def remove_leftovers(files: Files, directory: str) -> None:
@@ -142,22 +149,6 @@ def remove_leftovers(files: Files, directory: str) -> None:
 
 
 # -- code of the process
-
-
-def _send(pipe: IO[bytes], value: dict[str, Any]) -> None:
-    pipe.write(json.dumps(value).encode() + b"\n")
-    pipe.flush()
-
-
-def _task_to_json(task: Clean) -> dict[str, Any]:
-    return task._asdict() | {"active_producers": list(task.active_producers.items())}
-
-
-def _task_from_json(found: dict[str, Any]) -> Clean:
-    segments = tuple(SegmentFacts(*fields) for fields in found["segments"])
-    producers = {producer_id: (epoch, offset) for producer_id, (epoch, offset) in found["active_producers"]}
-    values: dict[str, Any] = found | {"segments": segments, "active_producers": producers}
-    return Clean(**values)
 
 
 def throttle(
@@ -199,27 +190,19 @@ def main() -> None:
     """Makes one pass: see the module."""
     if len(sys.argv) > 1:
         _die_with(int(sys.argv[1]))
-    out = sys.stdout.buffer
-    received: dict[str, Any] = json.loads(sys.stdin.buffer.readline() or b"{}")
-    if not received:
+    try:
+        task, bytes_per_second = pickle.load(sys.stdin.buffer)
+    except EOFError:  # the broker has ended
         return
-    task, bytes_per_second = _task_from_json(received["task"]), float(received["bytes_per_second"])
     limit = throttle(bytes_per_second) if 0 < bytes_per_second < UNLIMITED else None
     try:
-        for value in _pass(task, limit):
-            _send(out, value)
-            if "group" in value and not sys.stdin.buffer.readline():
+        for made in _results(DiskFiles(), task, limit):
+            pickle.dump(made, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            if isinstance(made, Group) and not sys.stdin.buffer.read(1):
                 return  # the broker has ended
     except BrokenPipeError:
         os._exit(1)  # the broker has ended
-
-
-def _pass(task: Clean, limit: OnProgress | None) -> Iterator[dict[str, Any]]:
-    try:
-        for made in clean(DiskFiles(), task, on_progress=limit):
-            yield {"cleaned": made} if isinstance(made, Cleaned) else {"group": made._asdict()}
-    except (StorageError, ValueError) as error:
-        yield {"error": str(error), "is_damage": not isinstance(error.__cause__, OSError), "errno": _errno(error)}
 
 
 if __name__ == "__main__":

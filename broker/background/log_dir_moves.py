@@ -30,11 +30,12 @@ from ..logs import get_logger
 
 if TYPE_CHECKING:
     from ...storage.io.files import Files
+    from ...storage.log_dir.directory import DataDirectory
     from ..clock import Clock
     from ..config.values import Config
     from ..metadata.topics import Topics
     from ..replica.flush import Durability
-    from ..replica.log_dirs import LogDir, LogDirs
+    from ..replica.log_dirs import LogDirs
     from ..replica.partition import Partition
 
 COPY_BYTES = 1 << 20  # of one step, like a fetch of a follower
@@ -53,7 +54,7 @@ class _Over(Exception):
 
 
 class Move:
-    def __init__(self, partition: Partition, target: LogDir, path: str, *, is_continued: bool) -> None:
+    def __init__(self, partition: Partition, target: DataDirectory, path: str, *, is_continued: bool) -> None:
         self.partition = partition
         self.target = target
         self.path = path
@@ -107,7 +108,7 @@ class Moves:
 
     # State
 
-    def of(self, log_dir: LogDir) -> list[tuple[Partition, FutureLog]]:
+    def of(self, log_dir: DataDirectory) -> list[tuple[Partition, FutureLog]]:
         """The partitions that move to a directory, each with its copy."""
         return [
             (move.partition, move.future)
@@ -118,21 +119,19 @@ class Moves:
     @property
     def under_way(self) -> list[asyncio.Future[None]]:
         """The work under way; a move that waits for a time is idle."""
-        if all(move.is_waiting for move in self._moves.values()) and not self._tasks - self._tasks_of_moves():
+        tasks_of_moves = {move.task for move in self._moves.values()}
+        if all(move.is_waiting for move in self._moves.values()) and not self._tasks - tasks_of_moves:
             return []
         if self._change is None or self._change.done():
             self._change = self._durability.loop.create_future()
         return [self._change]
-
-    def _tasks_of_moves(self) -> set[asyncio.Task[None]]:
-        return {move.task for move in self._moves.values() if move.task is not None}
 
     def _notify(self) -> None:
         wake(self._change)
 
     # Starting
 
-    def move(self, partition: Partition, target: LogDir) -> None:
+    def move(self, partition: Partition, target: DataDirectory) -> None:
         """Starts the move of a partition to a directory. A move to another directory is cancelled; a partition that is
         there already stays. Raises StorageError while a directory of the broker is offline, as Kafka does.
         """
@@ -155,18 +154,18 @@ class Moves:
         from scratch. A copy of an unknown partition is put aside.
         """
         for log_dir in self._logs.online:
-            found, log_dir.data.futures = log_dir.data.futures, []
+            found, log_dir.futures = log_dir.futures, []
             for key, path in found:
                 partition = self._topics.partition(*key) if self._topics.has_partition(*key) else None
                 if partition is not None and partition.offline is not None:
                     continue  # it may be online at the next start
                 is_wanted = partition is not None and not partition.lies_in(log_dir) and key not in self._moves
                 holder = self._logs.holder(partition.log) if partition is not None else None
-                is_kept = is_wanted and holder is not None and log_dir.data.was_clean and holder.data.was_clean
+                is_kept = is_wanted and holder is not None and log_dir.was_clean and holder.was_clean
                 is_kept = is_kept and not forced_upgrade(self._config)  # the copy may be in the old format
                 try:
                     if partition is None:  # the copy may be the only data of it
-                        renamed = log_dir.data.set_aside(*key, path)
+                        renamed = log_dir.set_aside(*key, path)
                         get_logger().warning("copy of an unknown partition put aside", folder=renamed)
                     elif not is_kept:
                         discard(self._files, path)
@@ -295,7 +294,7 @@ class Moves:
         begin = partial(
             FutureLog.begin,
             self._files,
-            move.target.data,
+            move.target,
             move.path,
             log,
             now_ms=self._clock.now_ms(),
@@ -305,7 +304,7 @@ class Moves:
             await self._durability.in_thread(lambda: opened.append(begin()))
         except StorageError as error:
             if (cause := lasting_error(error)) is not None:
-                move.target.data.fail(str(cause))  # as after an error of one of its own logs
+                move.target.fail(str(cause))  # as after an error of one of its own logs
             raise
         move.future = opened[0]
         self._check(move)
@@ -322,7 +321,7 @@ class Moves:
         """Releases the files of the copy."""
         future, move.future = move.future, None
         if future is not None:
-            move.target.data.guests.discard(future)
+            move.target.guests.discard(future)
             future.abandon()
 
     async def _clean_up(self, move: Move) -> None:
@@ -408,23 +407,23 @@ class Moves:
         source = self._logs.holder(log)
         end_offset = future.complete(log)
         move.is_continued = True
-        move.target.data.guests.discard(future)
+        move.target.guests.discard(future)
         move.future = None
         self._topics.set_directory(partition, move.target.id, now_ms)
         try:
-            move.target.data.write_cleaner_offset(*key, source.data.cleaner_offset(*key))
-            placed = open_in_place(move.target.data, move.path, log, log.config, end_offset, now_ms)
+            move.target.write_cleaner_offset(*key, source.cleaner_offset(*key))
+            placed = open_in_place(move.target, move.path, log, log.config, end_offset, now_ms)
         except StorageError as error:
             if (cause := lasting_error(error)) is not None:
-                move.target.data.fail(str(cause))
+                move.target.fail(str(cause))
             with contextlib.suppress(StorageError):
-                move.target.data.discard_partition(*key)
+                move.target.discard_partition(*key)
             self._topics.set_directory(partition, source.id, now_ms)
             raise
         partition.replace_log(placed, self._durability, move.target.id)
         self._forget(move)
-        self._logs.replaced(log, source, placed, move.target)
-        self._durability.in_background(move.target.data.write_checkpoints, lambda error: None)
+        self._logs.replaced(log, source)
+        self._durability.in_background(move.target.write_checkpoints, lambda error: None)
         return True
 
     async def close(self) -> None:

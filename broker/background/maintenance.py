@@ -11,24 +11,24 @@ is not a topic and keeps all records. With several nodes, leaders move back to t
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...storage.errors import StorageError
+from ...storage.format import checkpoint
 from ...storage.log.retention import due_ms, start_of_kept
-from ...storage.log_dir.directory import DataDirectory
 from ..logs import get_logger
 
 if TYPE_CHECKING:
+    from ...storage.log_dir.directory import DataDirectory
     from ...storage.partition_log import PartitionLog
     from ..clock import Clock, Timer
     from ..config.values import Config
     from ..metadata.topics import Topic, Topics
     from ..metadata.topology import Topology
     from ..replica.flush import Durability
-    from ..replica.log_dirs import LogDir, LogDirs
+    from ..replica.log_dirs import LogDirs
     from ..security.tokens import DelegationTokens
 
 EXPIRATION_CHECK_MS = 600_000  # in releases without the config
@@ -55,12 +55,12 @@ class Maintenance:
         self._durability = durability
         self._timers: list[Timer] = []
         self._writing: set[tuple[DataDirectory, str]] = set()
-        for name, write in (
-            ("log.flush.offset.checkpoint.interval.ms", DataDirectory.write_recovery_points),
-            ("log.flush.start.offset.checkpoint.interval.ms", DataDirectory.write_log_starts),
-            ("replica.high.watermark.checkpoint.interval.ms", DataDirectory.write_watermarks),
+        for name, written in (
+            ("log.flush.offset.checkpoint.interval.ms", checkpoint.RECOVERY_POINT),
+            ("log.flush.start.offset.checkpoint.interval.ms", checkpoint.LOG_START_OFFSET),
+            ("replica.high.watermark.checkpoint.interval.ms", checkpoint.REPLICATION_OFFSET),
         ):
-            self._repeat(waits, config[name], partial(self._checkpoint, name, write))
+            self._repeat(waits, config[name], partial(self._checkpoint, written))
         self._repeat(clock, config["log.flush.scheduler.interval.ms"], self._flush, self._flush_due_ms)
         check_ms: int = config.get("producer.id.expiration.check.interval.ms", EXPIRATION_CHECK_MS)
         self._repeat(clock, check_ms, self._expire_producers, self._producers_due_ms)
@@ -72,8 +72,7 @@ class Maintenance:
             interval_ms = config["leader.imbalance.check.interval.seconds"] * 1000
             due = partial(self._balance_due_ms, topology, percentage)
             self._repeat(clock, interval_ms, partial(self._balance, topology, percentage), due)
-        self._waiting: dict[int, Timer] = {}  # for work that is done once
-        self._next = itertools.count()
+        self._waiting: set[Timer] = set()  # for work that is done once
         self.is_cleaning: Callable[[PartitionLog], bool] = lambda log: False
         """Returns whether the cleaner works on a log; its segments are not deleted meanwhile."""
         logs.later = lambda remove: self.remove_later(remove, config["log.segment.delete.delay.ms"])
@@ -84,7 +83,7 @@ class Maintenance:
         if 0 < interval_ms < NEVER_MS:
             self._timers.append(clock.call_every(interval_ms, work, due))
 
-    def _checkpoint(self, name: str, write: Callable[[DataDirectory], None]) -> None:
+    def _checkpoint(self, name: str) -> None:
         """Writes a checkpoint of each directory whose previous write has ended, so that less is read after a crash."""
 
         def done(writing: tuple[DataDirectory, str], error: BaseException | None) -> None:
@@ -93,10 +92,10 @@ class Maintenance:
                 get_logger().error("checkpoint not written", directory=writing[0].path, reason=str(error))
 
         for log_dir in self._logs.online:
-            writing = log_dir.data, name
+            writing = log_dir, name
             if writing not in self._writing:
                 self._writing.add(writing)
-                self._durability.in_background(partial(write, log_dir.data), partial(done, writing))
+                self._durability.in_background(partial(log_dir.write_checkpoints, name), partial(done, writing))
 
     def _flush(self) -> None:
         """Syncs the logs with records that are unsynced for too long."""
@@ -117,18 +116,15 @@ class Maintenance:
 
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
-        for topic in self._topics:
-            for partition in topic.online_partitions():
-                partition.log.expire_producers(now_ms)
+        for log in self._online():
+            log.expire_producers(now_ms)
 
     def _producers_due_ms(self) -> int | None:
-        earliest_ms: int | None = None
+        found: list[int | None] = []
         for log in self._online():
             with contextlib.suppress(StorageError):  # nor can its producers expire
-                when_ms = log.producers_expire_ms()
-                if when_ms is not None and (earliest_ms is None or when_ms < earliest_ms):
-                    earliest_ms = when_ms
-        return earliest_ms
+                found.append(log.producers_expire_ms())
+        return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
     def _retain(self) -> None:
         """Applies retention, directory by directory. New log start offsets are written first: in a thread, and in one
@@ -143,27 +139,22 @@ class Maintenance:
                     if start > log.log_start_offset:
                         moves[log] = start
             if moves:
-                note = partial(log_dir.data.note_log_starts, moves)
+                note = partial(log_dir.note_log_starts, moves)
                 self._durability.in_background(note, lambda _, log_dir=log_dir: self._delete(log_dir, now_ms))
             else:
                 self._delete(log_dir, now_ms)
 
     def _retention_due_ms(self) -> int | None:
-        earliest_ms: int | None = None
-        for log_dir in self._logs.online:
-            for _, log in self._retained(log_dir):
-                try:
-                    when_ms = due_ms(log)
-                except StorageError:  # each check logs it
-                    return 0
-                if when_ms is not None and (earliest_ms is None or when_ms < earliest_ms):
-                    earliest_ms = when_ms
-        return earliest_ms
+        try:
+            found = [due_ms(log) for log_dir in self._logs.online for _, log in self._retained(log_dir)]
+        except StorageError:  # each check logs it
+            return 0
+        return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
     def _online(self) -> Iterator[PartitionLog]:
         return (partition.log for topic in self._topics for partition in topic.online_partitions())
 
-    def _retained(self, log_dir: LogDir) -> Iterator[tuple[Topic, PartitionLog]]:
+    def _retained(self, log_dir: DataDirectory) -> Iterator[tuple[Topic, PartitionLog]]:
         """The logs of a directory from which something may be deleted now."""
         for topic in self._topics:
             for partition in topic.online_partitions():
@@ -171,7 +162,7 @@ class Maintenance:
                 if partition.lies_in(log_dir) and not self.is_cleaning(log) and log.failure is None:  # logged once
                     yield topic, log
 
-    def _delete(self, log_dir: LogDir, now_ms: int) -> None:
+    def _delete(self, log_dir: DataDirectory, now_ms: int) -> None:
         """Deletes segments, partition by partition: an error of one does not affect the others."""
         for topic, log in self._retained(log_dir):
             delay_ms: int = topic.config["file.delete.delay.ms"]
@@ -229,15 +220,14 @@ class Maintenance:
         self._once(self._clock.now_ms() + delay_ms, fire)
 
     def _once(self, when_ms: int, work: Callable[[], None]) -> None:
-        number = next(self._next)
-
         def fire() -> None:
-            del self._waiting[number]
+            self._waiting.discard(timer)
             work()
 
-        self._waiting[number] = self._clock.call_at(when_ms, fire)
+        timer = self._clock.call_at(when_ms, fire)
+        self._waiting.add(timer)
 
     def close(self) -> None:
         """Cancels all timers."""
-        for timer in (*self._timers, *self._waiting.values()):
+        for timer in (*self._timers, *self._waiting):
             timer.cancel()

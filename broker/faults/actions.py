@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, error_name
 from ...protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX
 from ...protocol.names import did_you_mean
 
@@ -49,16 +49,8 @@ class Action:
         for name in PARAMETERS[self.name]:
             value = getattr(self, name)
             if value is not None:
-                found[name] = code_name(value) if name == "code" else value
+                found[name] = error_name(value) or value if name == "code" else value
         return found
-
-
-def code_name(code: int) -> str | int:
-    """Returns the name of an error code, or the number if Kafka has none."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return code
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> int:

@@ -10,15 +10,19 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
+from typing import ParamSpec, TypeVar, cast
 
-from ...storage.io.files import File, Files, Lock
+from ...storage.io.files import File, Files
 from ..message_parts import Place
 from .rule_set import Faults
 
 # The folder of a partition: topic, dash, number; a folder that is deleted, moved or put aside has a suffix.
 _FOLDER = re.compile(r"(.+)-(\d+)(?:\.[0-9a-f]+-(?:delete|future|stray))?")
 READ, WRITE = "read", "write"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def place_of(path: str) -> Place:
@@ -34,15 +38,11 @@ def place_of(path: str) -> Place:
 class FaultyFile:
     """An open file whose operations may fail."""
 
-    __slots__ = ("_file", "_files", "_path")
-
     def __init__(self, files: FaultyFiles, path: str, file: File) -> None:
         self._files = files
         self._path = path
         self._file = file
-
-    def size(self) -> int:
-        return self._file.size()
+        self.size, self.close = file.size, file.close
 
     def read(self, position: int, length: int) -> bytes | memoryview:
         self._files.check(READ, self._path)
@@ -65,9 +65,6 @@ class FaultyFile:
         self._files.check(WRITE, self._path)
         self._file.sync()
 
-    def close(self) -> None:
-        self._file.close()
-
 
 class FaultyFiles:
     """`inner` with the disk rules of `faults`. Checks for existence and locks never fail."""
@@ -75,6 +72,24 @@ class FaultyFiles:
     def __init__(self, inner: Files, faults: Faults) -> None:
         self.inner = inner
         self.faults = faults
+        self.exists, self.copy_mode, self.lock = inner.exists, inner.copy_mode, inner.lock
+        self.read_bytes = self._checked(READ, inner.read_bytes)
+        self.size = self._checked(READ, inner.size)
+        self.modified_ns = self._checked(READ, inner.modified_ns)
+        self.list = self._checked(READ, inner.list)
+        self.set_modified_ns = self._checked(WRITE, inner.set_modified_ns)
+        self.remove = self._checked(WRITE, inner.remove)
+        self.remove_directory = self._checked(WRITE, inner.remove_directory)
+        self.sync_directory = self._checked(WRITE, inner.sync_directory)
+
+    def _checked(self, kind: str, operation: Callable[P, R]) -> Callable[P, R]:
+        """Returns an operation on the path that is its first argument, which fails where a rule fires for that."""
+
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            self.check(kind, cast(str, args[0]))
+            return operation(*args, **kwargs)
+
+        return checked
 
     def check(self, kind: str, path: str, *, needs_room: bool = False) -> None:
         """Raises the OSError of the first rule that fires for an operation; `kind` is READ or WRITE."""
@@ -100,32 +115,6 @@ class FaultyFiles:
             self.check(READ, path)
         return FaultyFile(self, path, self.inner.open(path, create=create))
 
-    def read_bytes(self, path: str) -> bytes:
-        self.check(READ, path)
-        return self.inner.read_bytes(path)
-
-    def size(self, path: str) -> int:
-        self.check(READ, path)
-        return self.inner.size(path)
-
-    def exists(self, path: str) -> bool:
-        return self.inner.exists(path)
-
-    def modified_ns(self, path: str) -> int:
-        self.check(READ, path)
-        return self.inner.modified_ns(path)
-
-    def set_modified_ns(self, path: str, modified_ns: int) -> None:
-        self.check(WRITE, path)
-        self.inner.set_modified_ns(path, modified_ns)
-
-    def copy_mode(self, source: str, target: str) -> bool:
-        return self.inner.copy_mode(source, target)
-
-    def list(self, path: str) -> list[str]:
-        self.check(READ, path)
-        return self.inner.list(path)
-
     def make_directory(self, path: str) -> None:
         if not self.inner.exists(path):
             self.check(WRITE, path, needs_room=True)
@@ -134,18 +123,3 @@ class FaultyFiles:
     def replace(self, source: str, target: str) -> None:
         self.check(WRITE, target)
         self.inner.replace(source, target)
-
-    def remove(self, path: str) -> None:
-        self.check(WRITE, path)
-        self.inner.remove(path)
-
-    def remove_directory(self, path: str) -> None:
-        self.check(WRITE, path)
-        self.inner.remove_directory(path)
-
-    def sync_directory(self, path: str) -> None:
-        self.check(WRITE, path)
-        self.inner.sync_directory(path)
-
-    def lock(self, path: str) -> Lock:
-        return self.inner.lock(path)

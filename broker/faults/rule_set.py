@@ -8,6 +8,7 @@ outlive a `BrokerState`: they still apply after a restore or a reset.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from typing import Protocol
 
 from .actions import DISK, HANDSHAKE, REQUEST, SOCKET
@@ -21,9 +22,7 @@ class Sockets(Protocol):
 
     def check_certificates(self) -> None: ...
 
-    def refuse(self, node_id: int | None = None, listener: str | None = None) -> None: ...
-
-    def accept(self, node_id: int | None = None, listener: str | None = None) -> None: ...
+    def refuse(self, places: Collection[tuple[int | None, str | None]]) -> None: ...
 
 
 class UnknownFault(LookupError):
@@ -84,11 +83,13 @@ class Faults:
         self._changed()
         self._gone(standing)
 
-    def clear(self) -> None:
+    def clear(self) -> int:
+        """Removes all rules, and returns their number."""
         gone, self._rules = list(self._rules.values()), {}
         self._changed()
         for standing in gone:
             self._gone(standing)
+        return len(gone)
 
     def list(self) -> list[StandingRule]:
         """Returns the rules in force, oldest first."""
@@ -102,13 +103,11 @@ class Faults:
 
     def _gone(self, standing: StandingRule) -> None:
         standing.removed()
-        if standing.rule.action.scope == SOCKET and self._sockets is not None:
+        if standing.rule.action.scope == SOCKET:
             with contextlib.suppress(OSError):  # the caller could do nothing about it
-                self._sockets.accept(standing.rule.node, standing.rule.listener)
-            self._refuse()  # connections that other rules refuse too
+                self._refuse()
 
     def _refuse(self) -> None:
         if self._sockets is not None:
-            for standing in self._rules.values():
-                if standing.rule.action.scope == SOCKET:
-                    self._sockets.refuse(standing.rule.node, standing.rule.listener)
+            rules = [one.rule for one in self._rules.values() if one.rule.action.scope == SOCKET]
+            self._sockets.refuse([(rule.node, rule.listener) for rule in rules])

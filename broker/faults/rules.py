@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from ...protocol.api_key import ApiKey
 from ...protocol.limits import INT64_MAX
@@ -31,6 +31,7 @@ _CONDITIONS = {
     SOCKET: {"listener", "node"},
     HANDSHAKE: {"listener", "node", "nth", "times", "after", "probability"},
 }
+_LEAST = {"partition": 0, "node": 0, "nth": 1, "times": 1, "after": 0, "seed": -COUNT_MAX}
 
 
 @functools.cache
@@ -46,16 +47,6 @@ def _api_name(api: Any) -> str:
     if isinstance(api, str) and api in _api_keys():
         return api
     raise ValueError(f"no API is called {api!r}{did_you_mean(str(api), _api_keys(), 0.5)}")
-
-
-def _check_action(action: object) -> None:
-    if not isinstance(action, Action):
-        raise ValueError(f"action must be one of {', '.join(ACTIONS)}")
-
-
-def _check_probability(chance: object) -> None:
-    if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 < chance <= 1:
-        raise ValueError(f"probability must be above 0 and at most 1, not {chance!r}")
 
 
 def _apis(api: Any) -> tuple[str, ...] | None:
@@ -94,25 +85,21 @@ class Rule:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _check_action(self.action)
+        if not isinstance(cast(object, self.action), Action):
+            raise ValueError(f"action must be one of {', '.join(ACTIONS)}")
         object.__setattr__(self, "api", _apis(self.api))
         for name in ("topic", "client_id", "listener"):
             if not isinstance(getattr(self, name), str | None):
                 raise ValueError(f"{name} must be a text, not {getattr(self, name)!r}")
-        for name, least in (
-            ("partition", 0),
-            ("node", 0),
-            ("nth", 1),
-            ("times", 1),
-            ("after", 0),
-            ("seed", -COUNT_MAX),
-        ):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is None and name != "after":
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= COUNT_MAX:
                 raise ValueError(f"{name} must be a whole number from {least} on, not {value!r}")
-        _check_probability(self.probability)
+        chance: Any = self.probability
+        if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 < chance <= 1:
+            raise ValueError(f"probability must be above 0 and at most 1, not {chance!r}")
         self._check_scope()
 
     def _check_scope(self) -> None:

@@ -7,6 +7,7 @@ requests then only check that.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,9 @@ class ClientQuotas:
         config: Config,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        timer: Callable[[], int] = throttling.handler_ns,
+        timer: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
+        """`timer` is the clock of handler times, in ns."""
         self._config = config
         self._clock = clock
         self._loop = loop

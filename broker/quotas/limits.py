@@ -40,24 +40,13 @@ class ClientLimits:
         rates = self._rates
         if not rates:
             return None
-        if client_id:
-            pair = user, client_id
-            for who in ((user, client_id), (user, DEFAULT)):
-                if (rate := rates.get(who)) is not None:
-                    return Limit(pair, rate)
-        if (rate := rates.get((user, ABSENT))) is not None:
-            return Limit((user, ABSENT), rate)
-        if client_id:
-            pair = user, client_id
-            for who in ((DEFAULT, client_id), (DEFAULT, DEFAULT)):
-                if (rate := rates.get(who)) is not None:
-                    return Limit(pair, rate)
-        if (rate := rates.get((DEFAULT, ABSENT))) is not None:
-            return Limit((user, ABSENT), rate)
-        if client_id:
-            for who in ((ABSENT, client_id), (ABSENT, DEFAULT)):
-                if (rate := rates.get(who)) is not None:
-                    return Limit((ABSENT, client_id), rate)
+        for of_user, user_bucket in ((user, user), (DEFAULT, user), (ABSENT, ABSENT)):
+            if client_id:
+                for of_client in (client_id, DEFAULT):
+                    if (rate := rates.get((of_user, of_client))) is not None:
+                        return Limit((user_bucket, client_id), rate)
+            if (rate := rates.get((of_user, ABSENT))) is not None:  # no entity lacks both
+                return Limit((user_bucket, ABSENT), rate)
         return None
 
 

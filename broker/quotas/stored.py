@@ -159,15 +159,7 @@ class StoredQuotas:
         ops: Sequence[tuple[str, float | None]],
         is_host: Callable[[str], bool],
     ) -> Iterator[ClientQuotaRecord]:
-        _check_types(requested)
-        if IP in requested:
-            if len(requested) > 1:
-                raise _invalid(
-                    "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
-                )
-            _check_address(requested[IP], is_host)
-        kinds = ADDRESS_KINDS if IP in requested else KINDS
-        entity = entity_of(requested)
+        entity, kinds = _checked(requested, is_host, "IP entity shouldnot be combined with User or ClientId")
         now = self._quotas.get(entity, {})
         for key, value in ops:
             if value is None:
@@ -189,15 +181,7 @@ class StoredQuotas:
 
         `changed` has the entities that the same request changed before: an entity may occur again.
         """
-        _check_types(requested)
-        if IP in requested:
-            if len(requested) > 1:
-                raise _invalid(
-                    "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
-                )
-            _check_address(requested[IP], is_host)
-        kinds = ADDRESS_KINDS if IP in requested else KINDS
-        entity = entity_of(requested)
+        entity, kinds = _checked(requested, is_host, "IP entity should not be used with user/client ID entity.")
         now = changed.get(entity, self._quotas.get(entity, {}))
         then = dict(now)
         for key, value in ops:
@@ -262,7 +246,10 @@ def _shown(entity: Mapping[str, str | None]) -> str:
     return f"ClientQuotaEntity(entries={{{names}}})"
 
 
-def _check_types(requested: Mapping[str, str | None]) -> None:
+def _checked(
+    requested: Mapping[str, str | None], is_host: Callable[[str], bool], problem: str
+) -> tuple[Entity, Mapping[str, str]]:
+    """Returns an entity and the types of its quota keys. Raises Refused, with `problem` for an address and others."""
     if not requested:
         raise _invalid("Invalid empty client quota entity")
     for kind in hash_ordered(requested):
@@ -271,11 +258,14 @@ def _check_types(requested: Mapping[str, str | None]) -> None:
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise _invalid(f"Empty {kind} not supported")
-
-
-def _check_address(name: str | None, is_host: Callable[[str], bool]) -> None:
+    if IP not in requested:
+        return entity_of(requested), KINDS
+    if len(requested) > 1:
+        raise _invalid(f"Invalid quota entity combination, {problem}")
+    name = requested[IP]
     if name is not None and literal_address(name) is None and not is_host(name):
         raise _invalid(f"{name} is not a valid IP or resolvable host.")
+    return entity_of(requested), ADDRESS_KINDS
 
 
 def _check_value(kinds: Mapping[str, str], key: str, value: float, *, finite: bool) -> None:
@@ -339,9 +329,8 @@ def _check_filter_with_zookeeper(components: Sequence[Component]) -> None:
         one.match_type not in (EXACT, OF_DEFAULT, ANY) or (one.match_type == EXACT and one.match is None)
         for one in components
     ):
-        raise Refused(
-            ErrorCode.UNKNOWN_SERVER_ERROR
-        )  # In Kafka parsing the request fails, which is an unexpected error.
+        # In Kafka parsing the request fails, which is an unexpected error.
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     seen: set[str] = set()
     for kind, _, _ in components:
         if not kind:

@@ -8,7 +8,6 @@ request is charged.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -179,7 +178,3 @@ class Throttle:
         self._is_closed = True
         for over in list(self._held_back):
             wake(over)
-
-
-handler_ns: Callable[[], int] = time.perf_counter_ns
-"""Default of `timer`."""

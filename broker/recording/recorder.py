@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -25,6 +24,7 @@ from ...protocol.named import NamedTuple
 from ..config.record_options import FORMER, RecordError, RecordOptions
 from ..config.serve_options import WILDCARDS
 from ..logs import get_logger
+from ..version import own_version
 from .conversion import Conversion
 from .exchange import Buffer, Exchange, Peer, Sink, peer_facts
 from .files import claim
@@ -118,7 +118,7 @@ def meta_of(running: RecordedBroker, options: RecordOptions) -> dict[str, Any]:
         "type": "recording",
         "format": 1,
         "part": 1,
-        "ottla": version("ottla"),
+        "ottla": own_version(),
         "release": state.profile.name,
         "cluster_id": state.cluster_id,
         "nodes": nodes,

@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.api_key import ApiKey
+from ...protocol.frozen import declarations
 from ...protocol.named import NamedTuple
 from ...protocol.names import meant, near
-from .behaviour import BEHAVIOUR_MOVES, BEHAVIOUR_NAMES, Behaviour, Moves
+from .behaviour import BEHAVIOUR_NAMES, Behaviour, Moves
 
 if TYPE_CHECKING:  # these imports cost more than the whole command line
     from ...protocol.schema import Versions
@@ -216,6 +217,17 @@ def at(moves: Moves, release: str) -> Any:
     return found
 
 
+class Apis(NamedTuple):
+    """The APIs of a broker by key: the versions that ApiVersions lists, and those that are served.
+
+    `readers` is for the router: by (key, version), the code for such a request.
+    """
+
+    advertised: dict[int, Versions]
+    served: dict[int, Versions]
+    readers: dict[tuple[int, int], Any]
+
+
 @dataclass(frozen=True)
 class Profile:
     """A Kafka release for the broker to imitate, or Ottla's own profile."""
@@ -363,7 +375,8 @@ def _profile(name: str) -> Profile:
         return Profile(OWN, Behaviour())
     if name not in RELEASES:
         raise UnknownRelease(f"unknown release {name}{meant(nearest_releases(name))}")
-    return Profile(name, Behaviour(**{field: at(moves, name) for field, moves in BEHAVIOUR_MOVES.items()}))
+    moves = {field: one.metadata["moves"] for field, one in declarations(Behaviour).items()}
+    return Profile(name, Behaviour(**{field: at(of, name) for field, of in moves.items()}))
 
 
 def own_profile() -> Profile:

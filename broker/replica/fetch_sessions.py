@@ -14,7 +14,6 @@ from typing import Any
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ...protocol.named import NamedTuple
-from ...protocol.records import steps
 from ...protocol.records.steps import Steps
 from ..errors import Refused
 
@@ -127,15 +126,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> FetchPlan:
-        """Returns what a FetchRequest reads from a node. Raises Refused if the session is unknown or its epoch is
-        wrong.
-        """
-        return steps.run(self.planning(request, uses_topic_ids, now_ms, node_id))
-
     def planning(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> Steps[FetchPlan]:
-        """`plan` in cooperative steps. The session's epoch changes in the first step, so that a second request with it
-        fails.
+        """Returns what a FetchRequest reads from a node, in cooperative steps. The session's epoch changes in the
+        first step, so that a second request with it fails. Raises Refused if the session is unknown or its epoch is
+        wrong.
         """
         listed: dict[PartitionKey, Any] = {}
         left = STEP_PARTITIONS
@@ -209,22 +203,18 @@ class FetchSessions:
         return list(keys)
 
     def pending(self, plan: FetchPlan, responses: list[tuple[PartitionKey, Any]]) -> list[tuple[PartitionKey, Any]]:
-        """Returns the responses that `conclude` would send, without changing a session."""
+        """Returns the responses that `concluding` would send, without changing a session."""
         if plan.session is None:
             return responses
         known = plan.session.partitions
         return [(key, response) for key, response in responses if key in known and known[key].is_news(response)]
 
-    def conclude(
-        self, plan: FetchPlan, responses: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
-    ) -> tuple[int, list[tuple[PartitionKey, Any]]]:
-        """Returns (session id, the responses to send). Raises Refused if another request used the session meanwhile."""
-        return steps.run(self.concluding(plan, responses, uses_topic_ids, now_ms))
-
     def concluding(
         self, plan: FetchPlan, responses: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
     ) -> Steps[tuple[int, list[tuple[PartitionKey, Any]]]]:
-        """`conclude` in cooperative steps."""
+        """Returns (session id, the responses to send), in cooperative steps. Raises Refused if another request used
+        the session meanwhile.
+        """
         if plan.session is None:
             if not plan.wants_session:
                 return 0, responses

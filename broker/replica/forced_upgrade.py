@@ -26,11 +26,7 @@ class ForcedUpgrade:
         self._partitions = partitions
         self._cadence = Cadence(clock, REPORT_MS, REPORT_MS)
         self._opened = 0
-        self.changed = 0
-        self.records = 0
-        self.segments = 0
-        self.read_bytes = 0
-        self.written_bytes = 0
+        self._changed: list[UpgradeProgress] = []  # the last report of each partition that changed
 
     def watch(self, topic: str, index: int) -> OnUpgrade:
         """Returns the progress callback for the next partition."""
@@ -39,11 +35,7 @@ class ForcedUpgrade:
 
         def on_upgrade(progress: UpgradeProgress) -> None:
             if progress.done:
-                self.changed += 1
-                self.records += progress.converted_records
-                self.segments += progress.segments
-                self.read_bytes += progress.read_bytes
-                self.written_bytes += progress.written_bytes
+                self._changed.append(progress)
                 self._log("partition upgraded to v2", name, number, progress, written_bytes=progress.written_bytes)
             elif self._cadence.is_due():
                 self._log("upgrading to v2", name, number, progress, of_bytes=progress.total_bytes)
@@ -67,9 +59,9 @@ class ForcedUpgrade:
         get_logger().info(
             "all partitions hold v2 only",
             partitions=self._opened,
-            upgraded=self.changed,
-            segments=self.segments,
-            records=self.records,
-            bytes=self.read_bytes,
-            written_bytes=self.written_bytes,
+            upgraded=len(self._changed),
+            segments=sum(one.segments for one in self._changed),
+            records=sum(one.converted_records for one in self._changed),
+            bytes=sum(one.read_bytes for one in self._changed),
+            written_bytes=sum(one.written_bytes for one in self._changed),
         )

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ...protocol.records.batch import BatchHeader
     from ...protocol.records.validate import Prepared
     from ...storage.log.append_run import AppendRun
+    from ...storage.log_dir.directory import DataDirectory
     from ...storage.partition_log import LogConfig, PartitionLog
     from ...storage.producers.verification_guard import Guard
     from ..cooperative import Cooperative
     from .flush import Durability, LogSync
-    from .log_dirs import LogDir
     from .purgatory import FetchWaiter
 
 LEADER_EPOCH = 0  # the first one; adopted data keeps its epoch
@@ -64,18 +64,18 @@ class Partition:
 
     __slots__ = (
         "_epoch",
-        "_is_gone",
-        "_last",
         "_log",
         "_refused_batches",
         "_syncs",
         "assignment",
         "directory",
         "index",
+        "is_gone",
         "is_held",
         "leader",
         "offline",
         "topic",
+        "unfinished",
         "waiters",
     )
 
@@ -108,8 +108,10 @@ class Partition:
         if log is not None:
             self._syncs = durability.of(log, self.wake)
             log.on_roll = self._syncs.soon
-        self._last: asyncio.Task[Submitted] | None = None  # the newest append in several steps, if under way
-        self._is_gone = False
+        self.unfinished: asyncio.Task[Submitted] | None = None
+        """The newest append that is under way, in several steps; earlier ones end before it."""
+        self.is_gone = False
+        """Whether the partition was deleted."""
         self._refused_batches: RefusedBatches | None = None  # set by the first refused batch
 
     @property
@@ -147,11 +149,11 @@ class Partition:
         after a request with acks=0. The future is done after the sync that the append waits for. This method, or the
         future, raises what `PartitionLog.append` raises.
 
-        `guard` is the result of `verify`, or a future of it while the transaction coordinator verifies the partition:
-        the append waits for the future, and fails with its error. Without a guard a transactional batch may begin the
-        transaction. `compares_log_start` is that of `PartitionLog.append_prepared`.
+        `guard` is the result of `PartitionLog.verify`, or a future of it while the transaction coordinator verifies the
+        partition: the append waits for the future, and fails with its error. Without a guard a transactional batch may
+        begin the transaction. `compares_log_start` is that of `PartitionLog.append_prepared`.
         """
-        if self._last is None and not isinstance(guard, asyncio.Future):
+        if self.unfinished is None and not isinstance(guard, asyncio.Future):
             log = self.log
             prepared = validate.prepare_in_one_step(
                 records, log.config.rules, now_ms, produce_version, log.log_end_offset
@@ -163,7 +165,7 @@ class Partition:
                     return self._begin(self._find_copy(prepared.header, refused, scheduler))
         # Works on a copy: the request's buffer is reused as soon as its handler waits.
         later = self._append_later(
-            self._last, bytearray(records), now_ms, produce_version, scheduler, guard, compares_log_start
+            self.unfinished, bytearray(records), now_ms, produce_version, scheduler, guard, compares_log_start
         )
         return self._begin(later)
 
@@ -174,9 +176,9 @@ class Partition:
         if (
             self._log is None
             or self._syncs is None
-            or self._is_gone
+            or self.is_gone
             or self.leader != node_id
-            or self._last is not None
+            or self.unfinished is not None
             or self._refused_batches
         ):
             return None
@@ -187,9 +189,9 @@ class Partition:
         return (
             self._log is not None
             and self._syncs is not None
-            and not self._is_gone
+            and not self.is_gone
             and (node_id is None or self.leader == node_id)
-            and self._last is None
+            and self.unfinished is None
             and not self._refused_batches
             and self._log.is_current(run, self._syncs.due_at)
         )
@@ -210,10 +212,10 @@ class Partition:
     def _begin(self, later: Coroutine[Any, Any, Submitted]) -> asyncio.Future[Appended]:
         """Starts work that all later appends of this partition wait for; they do not wait for its sync."""
         loop = asyncio.get_running_loop()
-        self._last = loop.create_task(later)
-        self._last.add_done_callback(self._done)
+        self.unfinished = loop.create_task(later)
+        self.unfinished.add_done_callback(self._done)
         result: asyncio.Future[Appended] = loop.create_future()
-        self._last.add_done_callback(partial(_pass_on, result))
+        self.unfinished.add_done_callback(partial(_pass_on, result))
         return result
 
     async def _append_later(
@@ -234,7 +236,7 @@ class Partition:
         log = self.log
         steps = validate.preparing(records, log.config.rules, now_ms, produce_version, log.log_end_offset)
         prepared = await scheduler.run(steps)
-        if self._is_gone:
+        if self.is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             return self._adopt(self.log, prepared, now_ms, guard, compares_log_start)
@@ -250,7 +252,7 @@ class Partition:
         except StorageError as error:
             log.report(error)
             raise
-        if self._is_gone:
+        if self.is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.syncs.after(self.log.resolve_duplicate(found, refused))
 
@@ -294,40 +296,10 @@ class Partition:
             self.wake()
         return appended
 
-    def verify(
-        self, producer_id: int, producer_epoch: int, sequence: int = 0, *, bumps_epoch: bool = False, now_ms: int = 0
-    ) -> Guard:
-        """Returns the guard with which a batch may begin a transaction here, as `PartitionLog.verify`."""
-        return self.log.verify(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
-
     def refuse(self, producer_id: int, producer_epoch: int) -> None:
         """Invalidates a producer's guard, as `PartitionLog.refuse`; does nothing if the partition is offline."""
         if self._log is not None:
             self._log.refuse(producer_id, producer_epoch)
-
-    def write_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        committed: bool,
-        coordinator_epoch: int,
-        now_ms: int,
-        transaction_version: int = 0,
-    ) -> Submitted:
-        """Writes a producer's transaction marker now, without waiting for appends: an append in several steps then
-        finds its transaction ended. A future is done after the sync. Raises what `PartitionLog.append_marker` raises.
-        """
-        return self.appended(
-            self.log.append_marker(
-                producer_id,
-                producer_epoch,
-                committed=committed,
-                coordinator_epoch=coordinator_epoch,
-                now_ms=now_ms,
-                transaction_version=transaction_version,
-            )
-        )
 
     def configure(self, config: LogConfig) -> None:
         """Applies new settings to the log."""
@@ -335,15 +307,10 @@ class Partition:
         self.syncs.reckon()
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        if self._last is task:
-            self._last = None
+        if self.unfinished is task:
+            self.unfinished = None
         if not task.cancelled():
             task.exception()  # else asyncio logs an error that no waiter has retrieved
-
-    @property
-    def unfinished(self) -> asyncio.Task[Submitted] | None:
-        """The newest append that is under way; earlier ones end before it."""
-        return self._last
 
     def wake(self) -> None:
         """Lets waiting fetches check for enough bytes."""
@@ -352,7 +319,7 @@ class Partition:
 
     def gone(self) -> None:
         """Ends waits after the partition was deleted: fetches return an error at once."""
-        self._is_gone = True
+        self.is_gone = True
         if self._syncs is not None:
             self._syncs.end(Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         wake_all(self.waiters)
@@ -387,10 +354,6 @@ class Partition:
         if not is_held:
             self.wake()
 
-    def release(self) -> None:
-        """Ends waits after a change of the leader: their requests get a response at once."""
-        wake_all(self.waiters)
-
     def is_replica(self, node_id: int) -> bool:
         """Returns whether a node may serve reads: a replica of a partition that has a leader."""
         return self.leader != NO_LEADER and node_id in self.assignment.replicas
@@ -415,7 +378,7 @@ class Partition:
         if len(self.assignment.isr) < least:
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
 
-    def lies_in(self, log_dir: LogDir) -> bool:
+    def lies_in(self, log_dir: DataDirectory) -> bool:
         """Returns whether its log is open in a directory."""
         return self._log is not None and log_dir.holds(self._log)
 
@@ -430,10 +393,6 @@ class Partition:
         if syncs is not None:
             syncs.take_over()
         self.wake()
-
-    @property
-    def is_gone(self) -> bool:
-        return self._is_gone
 
     def go_offline(self, reason: str) -> None:
         """Takes the partition offline after a failure of its directory: waiting and later requests get an error."""

@@ -12,17 +12,15 @@ from ...protocol.named import NamedTuple
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...storage.producers.producer_state import (
+    ACCEPT,
     SEQUENCE_SPACE,
-    Accept,
     CachedBatch,
-    Duplicate,
-    DuplicateWithoutOffset,
     Fenced,
     Misplaced,
-    OutOfOrder,
     Producer,
     ProducerRules,
-    Unknown,
+    RuleOutcome,
+    Verdict,
     at_or_below,
     judge,
 )
@@ -87,7 +85,7 @@ def _examples(known: Producer | None, recent: list[Written], rules: ProducerRule
     if known is None:
         return [ProducerBatch("its first", 0, 0, 1), ProducerBatch("a later one", 0, 1, 1)]
     batches = [of for of in known.batches if of.last_sequence >= 0]
-    newest = known.batches[-1].last_sequence if known.batches else -1
+    newest = known.last_sequence
     found = [ProducerBatch("the next", known.epoch, after(newest), 1)]
     if batches:
         found.append(_copy("the newest again", known.epoch, batches[-1]))
@@ -120,14 +118,14 @@ def batch_verdict(
         return BatchVerdict(candidate, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, False, -1, -1, why)
     header = _header(producer_id, candidate)
     verdict = judge_transaction(known, header, judge(known, header, by.rules), None)
-    if isinstance(verdict, Accept):
+    if verdict is ACCEPT:
         return BatchVerdict(candidate, ErrorCode.NONE, True, -1, -1, _why_accepted(by, known, candidate))
-    if isinstance(verdict, Duplicate):
+    if isinstance(verdict, CachedBatch):
         more = "Nothing is written; the response has that batch's offset and timestamp."
-        if verdict.of.last_offset < by.log_start_offset:
+        if verdict.last_offset < by.log_start_offset:
             more += " It is below the log start: a broker that was started since has no state of it."
-        return _duplicate(candidate, verdict.of, more)
-    if isinstance(verdict, DuplicateWithoutOffset):
+        return _duplicate(candidate, verdict, more)
+    if verdict is RuleOutcome.DUPLICATE_SEQUENCE:
         return _written_before(by, known, candidate, copy)
     code, why = _refusal(by, known, candidate, verdict)
     return BatchVerdict(candidate, code, False, -1, -1, why)
@@ -182,15 +180,13 @@ def _why_accepted(by: Judge, known: Producer | None, candidate: ProducerBatch) -
     return f"It follows sequence {newest.last_sequence}, which is at offset {newest.last_offset}."
 
 
-def _refusal(
-    by: Judge, known: Producer | None, candidate: ProducerBatch, verdict: Fenced | OutOfOrder | Unknown | Misplaced
-) -> tuple[ErrorCode, str]:
+def _refusal(by: Judge, known: Producer | None, candidate: ProducerBatch, verdict: Verdict) -> tuple[ErrorCode, str]:
     if isinstance(verdict, Fenced):
         why = f"Epoch {candidate.epoch} is over: the producer has written with epoch {verdict.current_epoch} since."
         return ErrorCode.INVALID_PRODUCER_EPOCH, why
     if isinstance(verdict, Misplaced):
         return ErrorCode.INVALID_TXN_STATE, f"It is {verdict.why}."
-    if isinstance(verdict, Unknown):
+    if verdict is RuleOutcome.UNKNOWN:
         what = "The log has no state of it" if known is None else "The log has only a transaction marker of it"
         return ErrorCode.UNKNOWN_PRODUCER_ID, (
             f"{what}, and it does not begin with sequence 0. The response has the log start offset,"
@@ -207,7 +203,7 @@ def _why_out_of_order(by: Judge, known: Producer | None, candidate: ProducerBatc
         return "A new epoch has to begin with sequence 0."
     if not known.batches:
         return "The log has only a transaction marker of this epoch: its next batch has to begin with sequence 0."
-    newest = known.batches[-1].last_sequence
+    newest = known.last_sequence
     if newest < 0:
         return "The newest batch is a coordinator's, without sequences: the next of the producer's begins with 0."
     if not at_or_below(candidate.first_sequence, newest):

@@ -15,7 +15,6 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...storage.errors import StorageError
@@ -24,8 +23,9 @@ from ...storage.io.memory import MemoryFiles
 from .. import logs
 from ..admin_api.operations import Operations
 from ..admin_api.views import OperationError
-from ..config.serve_options import WILDCARDS, ServeOptions, format_address
-from ..faults import Faults
+from ..config.serve_options import ServeOptions
+from ..faults.rule_set import Faults
+from ..futures import wake
 from ..network import server
 from ..recording.ring import Ring
 from ..virtual_clock import VirtualClock
@@ -37,20 +37,6 @@ if TYPE_CHECKING:
 CLOSING_STEPS = 10  # of the loop, until sockets that were just accepted or aborted are closed
 T = TypeVar("T")
 _LOOP_FACTORY = server.loop_factory()
-
-
-def _addresses(running: server.Running, number: int) -> str:
-    """Returns the addresses, node by node, at which clients on this machine reach the listener of that number."""
-    listeners = running.state.options.listeners
-    host = listeners[number].host
-    ports = [sock.getsockname()[1] for sock in running.sockets[number :: len(listeners)]]
-    return ",".join(format_address("127.0.0.1" if host in WILDCARDS else host, port) for port in ports)
-
-
-def _shut(running: server.Running) -> None:
-    """Refuses connections to all nodes of a failed broker, until another state is served."""
-    for node_id in running.state.nodes.ids:
-        running.show_node(node_id, False)
 
 
 def _remove(folder: str, process: int) -> None:
@@ -155,12 +141,8 @@ class BrokerThread:
         loop = self.loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has ended
-                loop.call_soon_threadsafe(self._set_stop)
+                loop.call_soon_threadsafe(wake, self._stop)
         return self._ended
-
-    def _set_stop(self) -> None:
-        if self._stop is not None and not self._stop.done():
-            self._stop.set_result(None)
 
     def _gone(self) -> None:
         thread, self._thread = self._thread, None
@@ -174,7 +156,7 @@ class BrokerThread:
         logs.quieten_thread()
         failure: BaseException | None = None
         try:
-            with asyncio.Runner(loop_factory=_LOOP_FACTORY) as runner:
+            with self._security_files(), asyncio.Runner(loop_factory=_LOOP_FACTORY) as runner:
                 runner.run(self._live(ready))
         except BaseException as error:
             failure = error
@@ -185,10 +167,6 @@ class BrokerThread:
             ended.set_result(None)
         else:
             ended.set_exception(failure)
-
-    async def _live(self, ready: concurrent.futures.Future[None]) -> None:
-        with self._security_files():
-            await self._live_until_stopped(ready)
 
     @contextlib.contextmanager
     def _security_files(self) -> Generator[None]:
@@ -205,7 +183,7 @@ class BrokerThread:
             self.security.folder = None
             remove()
 
-    async def _live_until_stopped(self, ready: concurrent.futures.Future[None]) -> None:
+    async def _live(self, ready: concurrent.futures.Future[None]) -> None:
         loop = asyncio.get_running_loop()
         self._clock = VirtualClock(loop)
         running = await server.start(
@@ -218,19 +196,11 @@ class BrokerThread:
             if self.options.control is not None:
                 from ..control.app import start_control
 
-                where = self.options.control
-                control = await start_control(
-                    operations,
-                    where.host,
-                    where.port,
-                    may_write=self.options.control_write,
-                    schemas=self.options.schemas,
-                    control_access=self.options.control_access,
-                )
+                control = await start_control(operations, self.options.control)
                 self.control_url, self.control_token = control.url, control.token
-            running.on_failed = partial(_shut, running)
+            running.on_failed = running.shut
             names = [listener.name for listener in self.options.listeners]
-            self.bootstraps = {name: _addresses(running, number) for number, name in enumerate(names)}
+            self.bootstraps = {name: running.bootstrap(number, "127.0.0.1") for number, name in enumerate(names)}
             self._stop = loop.create_future()
             self.loop, self.operations = loop, operations
             ready.set_result(None)

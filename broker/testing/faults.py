@@ -28,11 +28,10 @@ def _at_once(function: Callable[[], R]) -> R:
     return function()
 
 
-class FaultHandle:
-    """A rule that was added; as a context manager it is in force within the block."""
+class _AddedRule:
+    """The values of a rule that was added."""
 
-    def __init__(self, view: FaultsView, standing: StandingRule) -> None:
-        self._view = view
+    def __init__(self, standing: StandingRule) -> None:
         self._standing = standing
 
     @property
@@ -55,6 +54,17 @@ class FaultHandle:
         """How often the rule has fired so far."""
         return self._standing.fired
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._standing.to_json()})"
+
+
+class FaultHandle(_AddedRule):
+    """A rule that was added; as a context manager it is in force within the block."""
+
+    def __init__(self, view: FaultsView, standing: StandingRule) -> None:
+        super().__init__(standing)
+        self._view = view
+
     def wait_fired(self, times: int = 1, seconds: float = 30.0) -> None:
         """Waits until the rule has fired `times` times. Raises TimeoutError. Not for the broker's own thread."""
         if not self._standing.wait_fired(times, seconds):
@@ -71,9 +81,6 @@ class FaultHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.remove()
-
-    def __repr__(self) -> str:
-        return f"FaultHandle({self._standing.to_json()})"
 
 
 class _FaultKinds(ABC, Generic[H]):
@@ -173,32 +180,13 @@ class FaultsView(_FaultKinds[FaultHandle]):
         return [FaultHandle(self, standing) for standing in self._call(self._faults.list)]
 
 
-class AsyncFaultHandle:
+class AsyncFaultHandle(_AddedRule):
     """A rule that was added through `AsyncFaultsView`; as a context manager it is in force within the block."""
 
     def __init__(self, view: AsyncFaultsView, handle: FaultHandle) -> None:
+        super().__init__(handle._standing)
         self._view = view
         self._handle = handle
-
-    @property
-    def id(self) -> int:
-        """The rule's id."""
-        return self._handle.id
-
-    @property
-    def rule(self) -> Rule:
-        """The rule itself."""
-        return self._handle.rule
-
-    @property
-    def matched(self) -> int:
-        """How many requests (or disk operations) have matched the rule so far."""
-        return self._handle.matched
-
-    @property
-    def fired(self) -> int:
-        """How often the rule has fired so far."""
-        return self._handle.fired
 
     async def wait_fired(self, times: int = 1, seconds: float = 30.0) -> None:
         """Waits until the rule has fired `times` times. Raises TimeoutError."""
@@ -215,9 +203,6 @@ class AsyncFaultHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.remove()
-
-    def __repr__(self) -> str:
-        return f"Async{self._handle!r}"
 
 
 class AddedFault:

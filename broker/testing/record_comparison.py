@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from pprint import saferepr
 from typing import Any, cast
 
@@ -35,7 +36,7 @@ def wanted_of(expected: Any, decoded: bool = False, key_decoded: bool = False) -
     value_of = _as_is if decoded else to_bytes
     key_of = _as_is if key_decoded else to_bytes
     if isinstance(expected, Record):
-        return {name: getattr(expected, name) for name in _FIELDS}
+        return _all(expected)
     if isinstance(expected, NewRecord):
         found: Wanted = {"value": value_of(expected.value), "key": key_of(expected.key)}
         found["headers"] = tuple((name, to_bytes(value)) for name, value in expected.headers)
@@ -184,9 +185,7 @@ def _aligned(wanted: Sequence[str], found: Sequence[str]) -> Iterator[str]:
 
 
 def _by_place(wanted: Sequence[str], found: Sequence[str]) -> Iterator[str]:
-    for place in range(max(len(wanted), len(found))):
-        one = wanted[place] if place < len(wanted) else None
-        other = found[place] if place < len(found) else None
+    for place, (one, other) in enumerate(zip_longest(wanted, found)):
         if one == other:
             continue
         if one is not None:

@@ -159,4 +159,4 @@ async def test_failed_move_leaves_no_copy(folders: tuple[Path, Path], monkeypatc
         assert await request_move(broker, target) == 0
         await broker.state.settle()
         assert not broker.state.logs.moving and not list(target.glob("t-0*"))
-        assert not any(log_dir.data.guests for log_dir in broker.state.logs.directories)
+        assert not any(log_dir.guests for log_dir in broker.state.logs.directories)

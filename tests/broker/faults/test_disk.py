@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.faults import Faults
 from ottla.broker.faults.disk import FaultyFiles, place_of
+from ottla.broker.faults.rule_set import Faults
 from ottla.broker.message_parts import Place
 from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.records import formats

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.faults import Faults
+from ottla.broker.faults.rule_set import Faults
 from ottla.broker.network import fault_injection
 from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.messages.records.produce import ProduceRequest

@@ -6,13 +6,17 @@ import inspect
 import json
 import re
 import threading
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.faults import ACTIONS, Faults, Rule, StandingRule, UnknownFault, actions
+from ottla.broker.faults import actions
+from ottla.broker.faults.actions import ACTIONS
+from ottla.broker.faults.rule_set import Faults, UnknownFault
+from ottla.broker.faults.rules import Rule, StandingRule
 from ottla.broker.message_parts import Place
 from ottla.broker.testing.faults import FaultsView
 from ottla_testing import ROOT
@@ -172,11 +176,8 @@ class Sockets:
         sockets = {(node, name) for node in (1, 2) for name in ("A", "B")}
         return {(node, name) for node, name in sockets if node_id in (None, node) and listener in (None, name)}
 
-    def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
-        self.refusing |= self.found(node_id, listener)
-
-    def accept(self, node_id: int | None = None, listener: str | None = None) -> None:
-        self.refusing -= self.found(node_id, listener)
+    def refuse(self, places: Collection[tuple[int | None, str | None]]) -> None:
+        self.refusing = {found for place in places for found in self.found(*place)}
 
 
 def test_listener_refuses_while_any_rule_is_in_force() -> None:
@@ -210,8 +211,9 @@ def test_rule_for_an_unknown_listener_or_node_is_refused() -> None:
 
 def test_failed_refusal_of_a_listener_leaves_no_rule() -> None:
     class Broken(Sockets):
-        def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
-            raise OSError("no")
+        def refuse(self, places: Collection[tuple[int | None, str | None]]) -> None:
+            if places:
+                raise OSError("no")
 
     faults = Faults()
     faults.attach(Broken())

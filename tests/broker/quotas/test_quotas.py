@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.faults import Faults
 from ottla.broker.faults.actions import throttle as throttle_fault
+from ottla.broker.faults.rule_set import Faults
 from ottla.broker.faults.rules import Rule
 from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest

@@ -18,7 +18,9 @@ import pytest
 from ottla.broker import Embedded
 from ottla.broker.config.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.config.serve_options import StartupError
-from ottla.broker.faults import Faults, Rule, actions
+from ottla.broker.faults import actions
+from ottla.broker.faults.rule_set import Faults
+from ottla.broker.faults.rules import Rule
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Buffer, Ending, Recording
 from ottla.broker.recording.files import NoRecording, read_recording

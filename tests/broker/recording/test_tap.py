@@ -12,7 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from ottla.broker.admin_api.seen_requests import SeenRequest
-from ottla.broker.faults import Faults, Rule, actions
+from ottla.broker.faults import actions
+from ottla.broker.faults.rule_set import Faults
+from ottla.broker.faults.rules import Rule
 from ottla.broker.logs import get_logger
 from ottla.broker.recording import decoding
 from ottla.broker.recording.exchange import Buffer, Ending, Exchange, Peer
@@ -234,7 +236,7 @@ async def test_disconnect_and_stop_are_reported() -> None:
             client = await broker.client()
             await client.send(fetch("t", 60_000), 11)
         await heard.until("begun_ones", 2)
-        broker.running.cut()
+        broker.running.connections.cut()
         for one in await heard.until("ended_ones", 2):
             assert (one.ending, one.reason) == (Ending.CLOSED, "the broker cut the connection")
         client = await broker.client()

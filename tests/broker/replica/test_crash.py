@@ -255,7 +255,7 @@ class World:
             self.known.flushed = {group: len(tried) for group, tried in self.known.commits.items()}
 
     def checkpoint(self) -> None:
-        self.state.logs.directories[0].data.write_checkpoints()
+        self.state.logs.directories[0].write_checkpoints()
 
     def remove_files(self) -> None:
         self.clock.advance(2)

@@ -428,7 +428,7 @@ async def test_offline_partition_returns_its_error(when: str, stored: Path, tmp_
     async with running(files, folder) as broker:
         client = await broker.client()
         if when == "later":
-            broker.state.logs.directories[1].data.fail("pulled out")
+            broker.state.logs.directories[1].fail("pulled out")
             await broker.settle()
         with structlog.testing.capture_logs() as events:
             for name, requested in OFFLINE.items():

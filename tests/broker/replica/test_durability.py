@@ -288,16 +288,16 @@ async def test_failed_create_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     folder = tmp_path / "data"
     async with running(folder) as broker:
         client = await broker.client()
-        data = broker.state.logs.directories[0].data
+        data = broker.state.logs.directories[0]
         original = data.open_partition
 
         def failing(topic: str, partition: int, **more: Any) -> Any:
             from ottla.storage.errors import StorageError
 
-            opened = original(topic, partition, **more)
             if partition == 2:
+                (folder / "t-2").mkdir()
                 raise StorageError("no space left")
-            return opened
+            return original(topic, partition, **more)
 
         monkeypatch.setattr(data, "open_partition", failing)
         (response,) = (await client.call(type(create_topics())(topics=[new_topic("t", 4)]), 7)).topics

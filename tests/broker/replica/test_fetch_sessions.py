@@ -15,6 +15,7 @@ from ottla.broker.replica.fetch_sessions import EPOCH_MAX, EVICTABLE_AFTER_MS, F
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
 from ottla.protocol.primitives import ZERO_UUID
+from ottla.protocol.records import steps
 from ottla_testing.broker.harness import Broker, Client, fetch, produce, records, running
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
@@ -338,11 +339,11 @@ class SessionMachine(RuleBasedStateMachine):
     def full(self, partitions: list[int], epoch: int, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from([0, 999, *self.model]))
         self.now_ms += 1
-        plan = self.cache.plan(asking(partitions, id, epoch), False, self.now_ms)
+        plan = steps.run(self.cache.planning(asking(partitions, id, epoch), False, self.now_ms))
         self.model.pop(id, None)
         assert [key.partition for key in plan.partitions] == partitions
         given = self.results(partitions, set())
-        session_id, sent = self.cache.conclude(plan, given, False, self.now_ms)
+        session_id, sent = steps.run(self.cache.concluding(plan, given, False, self.now_ms))
         assert sent == given  # a full response has everything
         room = epoch == 0
         if room and len(self.model) == 3:
@@ -370,7 +371,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         self.now_ms += 1
         try:
-            plan = self.cache.plan(asking(add, id, epoch, forget), False, self.now_ms)
+            plan = steps.run(self.cache.planning(asking(add, id, epoch, forget), False, self.now_ms))
         except Refused as refused:
             assert off and refused.code == BAD_EPOCH
             return
@@ -382,7 +383,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert [key.partition for key in plan.partitions] == modelled.order
         if not modelled.order:
             del self.model[id]
-            assert self.cache.conclude(plan, [], False, self.now_ms) == (0, [])
+            assert steps.run(self.cache.concluding(plan, [], False, self.now_ms)) == (0, [])
             return
         modelled.epoch += 1
         modelled.used_ms = self.now_ms
@@ -397,7 +398,7 @@ class SessionMachine(RuleBasedStateMachine):
             if index in having and watermark >= 0:
                 modelled.order.remove(index)
                 modelled.order.append(index)
-        assert self.cache.conclude(plan, given, False, self.now_ms) == (
+        assert steps.run(self.cache.concluding(plan, given, False, self.now_ms)) == (
             id,
             [pair for pair in given if pair[0].partition in expected],
         )
@@ -416,16 +417,16 @@ def test_old_used_session_is_evicted_for_a_larger_one_only(size: int, has_room: 
     cache = FetchSessions(lambda: 7 if not len(cache) else 8, slots=1)
 
     def begin(partitions: list[int], now_ms: int) -> int:
-        plan = cache.plan(asking(partitions, 0, 0), False, now_ms)
+        plan = steps.run(cache.planning(asking(partitions, 0, 0), False, now_ms))
         results = [
             (key, PartitionData(partition_index=0, error_code=0, high_watermark=0, records=b""))
             for key in plan.partitions
         ]
-        return cache.conclude(plan, results, False, now_ms)[0]
+        return steps.run(cache.concluding(plan, results, False, now_ms))[0]
 
     assert begin([0], 0) == 7
     later = EVICTABLE_AFTER_MS + 1
-    cache.plan(asking([], 7, 1), False, later - 1)
+    steps.run(cache.planning(asking([], 7, 1), False, later - 1))
     assert bool(begin(list(range(size)), later)) == has_room
 
 

@@ -52,7 +52,7 @@ async def old_directory(folder: Path) -> list[Row]:
     put_log(folder / "t-0", data)
     for path in folder.glob(f"{GROUP_OFFSETS_TOPIC}-*/{0:020d}.log"):
         found = [
-            r for position, _ in batch.headers(path.read_bytes()) for r in batch.records(path.read_bytes(), position)
+            r for position, _ in formats.headers(path.read_bytes()) for r in batch.records(path.read_bytes(), position)
         ]
         put_log(path.parent, bytes(legacy.build(found, magic=1)))
     (folder / ".ottla-closed").unlink()  # as another owner leaves the directory

@@ -115,7 +115,7 @@ async def test_read_only_directory_refuses_the_start_with_one_line(how: str, tmp
     assert os.strerror(30) in line or how == "mode"
     assert contents(folder) == before
     async with running(folder) as broker:
-        assert broker.state.logs.directories[0].data.was_clean
+        assert broker.state.logs.directories[0].was_clean
 
 
 @pytest.mark.process
@@ -136,7 +136,7 @@ async def test_read_only_directory_beside_another_loses_its_partitions_only(how:
             (line,) = (line for line in broker.error.splitlines() if "[error" in line)
             assert "log directory unusable" in line and str(folders[1]) in line
     async with running(*folders) as started:
-        assert [log_dir.data.was_clean for log_dir in started.state.logs.directories] == [True, True]
+        assert [log_dir.was_clean for log_dir in started.state.logs.directories] == [True, True]
 
 
 @pytest.mark.process

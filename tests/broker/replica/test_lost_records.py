@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from ottla.broker.logs import get_logger
 from ottla.protocol.records import formats
 from ottla.storage.errors import StorageError
+from ottla.storage.format import checkpoint
 from ottla_testing.broker.adopting import begin, finish
 from ottla_testing.broker.harness import Broker, fetch, only, produce, records, running, values
 from ottla_testing.storage.failing_files import FailingFiles
@@ -33,7 +34,7 @@ async def fill(folder: Path, *, closed: bool = True) -> None:
         assert only(await client.call(produce(records(b"c"), "t", 1), 9)).error_code == 0
         assert broker.log("t").segment_bases()[-1][0] == 8
         if not closed:
-            broker.state.logs.directories[0].data.write_watermarks()
+            broker.state.logs.directories[0].write_checkpoints(checkpoint.REPLICATION_OFFSET)
             broker.state.logs.release()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.faults import Faults
+from ottla.broker.faults.rule_set import Faults
 from ottla.broker.replica import refused_batches
 from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.errors import ErrorCode

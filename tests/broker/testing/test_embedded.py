@@ -19,7 +19,7 @@ from ottla.broker import Embedded
 from ottla.broker.config.serve_options import StartupError
 from ottla.broker.releases.profiles import PROFILE_NAMES
 from ottla.broker.testing.embedded import AlreadyExists, BrokerFailed, NotFound, OperationError
-from ottla.client.consumer.group_protocol import assignment_bytes, subscription_bytes
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription, assignment_bytes, subscription_bytes
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
@@ -170,14 +170,14 @@ async def test_group_has_members_offsets_and_lag():
         broker.send_many("t", [("a", "1"), ("a", "2"), ("a", "3")])
         assert broker.groups() == [] and broker.group("g").state == "Dead"
         client = await client_of(broker)
-        subscription = subscription_bytes(["t"], [], -1)
+        subscription = subscription_bytes(ConsumerProtocolSubscription(topics=["t"]))
         protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription)]
         join = JoinGroupRequest(
             group_id="g", member_id="", protocol_type="consumer", protocols=protocols, session_timeout_ms=10_000
         )
         joined = await client.call(join, 3, "me")
         assignment = SyncGroupRequest.SyncGroupRequestAssignment(
-            member_id=joined.member_id, assignment=assignment_bytes([("t", 0), ("t", 1)])
+            member_id=joined.member_id, assignment=assignment_bytes([("t", [0, 1])])
         )
         await client.call(
             SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id, assignments=[assignment]),

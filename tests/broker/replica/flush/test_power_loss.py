@@ -21,7 +21,7 @@ from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.replica.flush import LogSync
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.storage.partition_log import Appended
 from ottla_testing.broker.harness import Broker, Client, Closed, fetch, only, produce, records, running, values
 from ottla_testing.each import each
@@ -147,7 +147,7 @@ async def read(client: Client, partition: int, reported: Acknowledged) -> None:
     offset = 0
     while True:
         data = only(await client.call(fetch(("t", partition, offset), partition_max_bytes=200), 11)).records
-        for position, header in batch.headers(data):
+        for position, header in formats.headers(data):
             for record in batch.records(data, position):
                 reported.stored[partition, record.offset] = record.value or b""
             offset = header.next_offset
