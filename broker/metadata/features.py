@@ -30,8 +30,7 @@ from ..releases.profiles import (
 )
 
 if TYPE_CHECKING:
-    from ..releases.profiles import FeatureLevels, Profile
-    from ..releases.served_apis import Apis
+    from ..releases.profiles import Apis, FeatureLevels, Profile
     from .log import MetadataLog
 
 OWN_EPOCH_SINCE = 5  # version of EndTxn in which each transaction has its own epoch

@@ -12,31 +12,33 @@ from ...protocol.primitives import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, T
 from ...protocol.schema import field, group, message
 
 
+@group
+class Endpoint:
+    name: Text
+    host: Text
+    port: UInt16
+    security_protocol: Int16
+
+
+@group
+class Feature:
+    name: Text
+    min_supported_version: Int16
+    max_supported_version: Int16
+
+
 @message(api_key=0, versions="0-4", flexible="0+")
 class RegisterBrokerRecord:
     """A broker registered. v1 adds controlled shutdown, v2 migration from ZooKeeper, v3 log directories, v4 cordoned
     ones.
     """
 
-    @group
-    class BrokerEndpoint:
-        name: Text
-        host: Text
-        port: UInt16
-        security_protocol: Int16
-
-    @group
-    class BrokerFeature:
-        name: Text
-        min_supported_version: Int16
-        max_supported_version: Int16
-
     broker_id: Int32
     is_migrating_zk_broker: Bool = field("2+", default=False)
     incarnation_id: Uuid
     broker_epoch: Int64
-    end_points: list[BrokerEndpoint]
-    features: list[BrokerFeature]
+    end_points: list[Endpoint]
+    features: list[Feature]
     rack: Text | None
     fenced: Bool = True
     in_controlled_shutdown: Bool = field("1+", default=False)
@@ -115,24 +117,11 @@ class AbortTransactionRecord:
 class RegisterControllerRecord:
     """A controller registered."""
 
-    @group
-    class ControllerEndpoint:
-        name: Text
-        host: Text
-        port: UInt16
-        security_protocol: Int16
-
-    @group
-    class ControllerFeature:
-        name: Text
-        min_supported_version: Int16
-        max_supported_version: Int16
-
     controller_id: Int32
     incarnation_id: Uuid
     zk_migration_ready: Bool
-    end_points: list[ControllerEndpoint]
-    features: list[ControllerFeature]
+    end_points: list[Endpoint]
+    features: list[Feature]
 
 
 @message(api_key=28, versions="0", flexible="0+")

@@ -63,7 +63,7 @@ class TopicChanges:
         """Runs a change of the topic after the one in progress; returns its result or raises its error."""
         while (before := self._changes.get(name)) is not None:
             assert before.done is not None
-            await before.done
+            await asyncio.shield(before.done)  # a cancelled waiter would cancel the future of the others
         change = _Change(steps)
         change.step()
         if not change.is_done:
@@ -73,7 +73,7 @@ class TopicChanges:
             task = self._loop.create_task(self._run(name, change))
             self._tasks.add(task)  # the loop itself keeps no reference
             task.add_done_callback(self._tasks.discard)
-            await change.done
+            await asyncio.shield(change.done)
         return change.result()
 
     async def _run(self, name: str, change: _Change) -> None:

@@ -18,6 +18,7 @@ from ...storage.errors import StorageError
 from ..errors import Refused
 from ..logs import get_logger
 from ..replica.assignment import NO_LEADER, Assignment
+from ..replica.purgatory import wake_all
 from .nodes import Nodes
 from .replica_copies import ReplicaCopies
 
@@ -415,4 +416,4 @@ class Topology:
             self._known_epochs[key] = max(self._known_epochs.get(key, 0), partition.leader_epoch)
             if partition.leader != leaders[id(partition)]:
                 self.on_leader(partition)
-            partition.release()
+            wake_all(partition.waiters)

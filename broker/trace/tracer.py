@@ -10,13 +10,13 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from ...protocol.errors import ErrorCode, MalformedMessage
+from ...protocol.errors import MalformedMessage, error_name
 from ...protocol.layouts import Array, Blob, Fixed, Group, Nullable, UuidLeaf, int8, take, unsigned_varint
 from ...protocol.primitives import Codec
 from ...protocol.records.compression import CODEC_NAMES
 from ...protocol.records.schemas import Bits, ItemArray, fields
 from ...protocol.structs import Construct, Struct, parse_value
-from ...protocol.text import time_text
+from ...protocol.text import plural, time_text
 from ...storage.format.partition_metadata import encode_id
 
 SHOWN_BYTES = 256  # of one text or blob; the total follows
@@ -160,7 +160,7 @@ class Tracer:
         elif isinstance(codec.item, Fixed) and count:
             self._numbers(name, codec.item, count, position, window, depth)
         else:
-            self.line(position, depth, f"{name}: {count} item{'' if count == 1 else 's'}")
+            self.line(position, depth, f"{name}: {plural(count, 'item')}")
             for index in range(count):
                 self.field(f"[{index}]", codec.item, window, depth + 1)
         return count
@@ -169,7 +169,7 @@ class Tracer:
         for start in range(0, count, INLINE_NUMBERS):
             where = window.position if start else position
             numbers = [self.read(item, name, window) for _ in range(min(INLINE_NUMBERS, count - start))]
-            head = f"{name}: {count} item{'' if count == 1 else 's'}: " if not start else f"  [{start}]: "
+            head = f"{name}: {plural(count, 'item')}: " if not start else f"  [{start}]: "
             self.line(where, depth, head + ", ".join(map(str, numbers)))
 
     def _tagged(self, tags: dict[int, tuple[str, Codec]], window: Window, depth: int) -> None:
@@ -276,18 +276,12 @@ def _time_note(milliseconds: int) -> str:
     return f" ({text})" if text else ""
 
 
-def _error_note(code: int) -> str:
-    try:
-        return f" ({ErrorCode(code).name})"
-    except ValueError:
-        return " (unknown)"
-
-
 NOTES: dict[str, Callable[[Any], str]] = {
-    "error_code": _error_note,
+    "error_code": lambda code: f" ({error_name(code) or 'unknown'})",
     **dict.fromkeys(
         "timestamp base_timestamp max_timestamp commit_timestamp expire_timestamp current_state_timestamp "
-        "log_append_time_ms transaction_last_update_timestamp_ms transaction_start_timestamp_ms".split(),
+        "assignment_timestamp create_timestamp write_timestamp log_append_time_ms "
+        "transaction_last_update_timestamp_ms transaction_start_timestamp_ms".split(),
         _time_note,
     ),
 }

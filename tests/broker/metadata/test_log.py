@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.metadata import log as metadata_log
-from ottla.broker.metadata.log import MetadataLog, decode, encode, read_all
+from ottla.broker.metadata.log import MetadataLog, read_all
 from ottla.broker.metadata.producer_ids import BLOCK_IDS, ProducerIds
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.internal_records import metadata_records as made
+from ottla.protocol.internal_records.metadata_values import TOPIC, TOPIC_ID, WRITTEN_VERSIONS, decode, encode
+from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
@@ -134,7 +135,7 @@ def test_records_byte_for_byte(record: Any, golden: str) -> None:
 
 
 def test_every_written_record_has_golden_bytes() -> None:
-    assert {type(record) for record, _ in GOLDEN} == set(metadata_log.WRITTEN_VERSIONS)
+    assert {type(record) for record, _ in GOLDEN} == set(WRITTEN_VERSIONS)
     keys = {"TopicRecord": 2, "PartitionRecord": 3, "ConfigRecord": 4, "RemoveTopicRecord": 9, "FeatureLevelRecord": 12}
     for name, key in {**keys, "ProducerIdsRecord": 15, "ClientQuotaRecord": 14, "PartitionChangeRecord": 5}.items():
         assert spec(getattr(made, name)).api_key == key
@@ -171,7 +172,7 @@ def log_of(folder: Path) -> PartitionLog:
     return PartitionLog.open(
         DiskFiles(),
         folder,
-        TopicIdPartition(metadata_log.TOPIC, 0, metadata_log.TOPIC_ID),
+        TopicIdPartition(TOPIC, 0, TOPIC_ID),
         config=LogConfig(),
         now_ms=0,
         checkpoints=LogCheckpoints(clean_shutdown=False),
@@ -184,29 +185,20 @@ def test_log_begins_with_the_metadata_version_and_keeps_the_order(tmp_path: Path
     log.append(written[:3], 5)
     log.append(written[3:], 6)
     assert log._log.recovery_point == log._log.log_end_offset == 1 + len(written)  # synced, not only written
-    log.close()
+    log._log.close()
     again = opened(tmp_path)
     assert list(again.replay()) == [*FIRST, *written]
-    again.close()
+    again._log.close()
 
 
 def test_damage_is_a_storage_error(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.append([GOLDEN[0][0]], 5)
-    log._log.append_records([_Bare(b"\x01\x02\x00")], now_ms=0)
+    log._log.append_records([batch.Record(0, 0, None, b"\x01\x02\x00")], now_ms=0)
     with pytest.raises(StorageError, match="__cluster_metadata-0"):
         list(log.replay())
     assert len(list(read_all(log._log))) == 3
-    log.close()
-
-
-class _Bare:
-    timestamp = 0
-    key = None
-    headers = ()
-
-    def __init__(self, value: bytes) -> None:
-        self.value = value
+    log._log.close()
 
 
 def test_producer_ids_are_unique(tmp_path: Path) -> None:

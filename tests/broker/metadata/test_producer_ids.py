@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.metadata import producer_ids
-from ottla.broker.metadata.log import TOPIC, TOPIC_ID, MetadataLog
+from ottla.broker.metadata.log import MetadataLog
 from ottla.broker.metadata.producer_ids import ProducerIds
 from ottla.protocol.internal_records.metadata_records import FeatureLevelRecord, ProducerIdsRecord
+from ottla.protocol.internal_records.metadata_values import TOPIC, TOPIC_ID
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError

@@ -34,13 +34,13 @@ async def write_and_delete(broker: Broker, partitions: int = 2) -> None:
     """Writes the topic's partitions to all four checkpoints, and deletes the topic."""
     await broker.topic("t", partitions)
     client = await broker.client()
-    data = broker.state.logs.directories[0].data
+    data = broker.state.logs.directories[0]
     for index in range(partitions):
         for _ in range(5):
             assert only(await client.call(produce(records(b"a"), "t", index), 9)).error_code == 0
         broker.log("t", index).delete_records_before(3)
         data.write_cleaner_offset("t", index, 4)
-    data.write_watermarks()
+    data.write_checkpoints(checkpoint.REPLICATION_OFFSET)
     if partitions == 2:  # otherwise the checkpoint of high watermarks may be written first
         data.write_checkpoints()
     request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1)
@@ -54,7 +54,7 @@ async def test_recreated_topic_inherits_no_checkpoint(tmp_path: Path, partitions
         assert noted(tmp_path)[checkpoint.REPLICATION_OFFSET]
         await broker.topic("t", 2)
         assert not any(noted(tmp_path).values())
-        broker.state.logs.directories[0].data.write_checkpoints()
+        broker.state.logs.directories[0].write_checkpoints()
         assert noted(tmp_path)[checkpoint.REPLICATION_OFFSET] == {0: 0, 1: 0}
 
 
@@ -85,7 +85,8 @@ async def test_partitions_added_again_after_deletion_inherit_no_checkpoint(tmp_p
     async with running(tmp_path) as broker:
         await write_and_delete(broker)
         await broker.topic("t", 1)
-        broker.state.logs.directories[0].data._noted.watermarks["t", 1] = 77  # like a file that was read
+        noted_here = broker.state.logs.directories[0]._noted
+        noted_here.offsets[checkpoint.REPLICATION_OFFSET]["t", 1] = 77  # like a file that was read
         grow = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2, assignments=None)
         request = CreatePartitionsRequest(topics=[grow], timeout_ms=1, validate_only=False)
         assert (await (await broker.client()).call(request, 1)).results[0].error_code == 0

@@ -82,17 +82,17 @@ async def test_a_listener_that_refuses_keeps_its_port_and_its_connections(tmp_pa
     async with running(tmp_path, brokers=2) as broker:
         client = await broker.client(0)
         for _ in range(3):  # repeatable
-            broker.running.refuse(1)
+            broker.running.refuse([(1, None)])
             with pytest.raises(ConnectionRefusedError):
                 await broker.client(0)
             await client.call(ping(), 0)
             await (await broker.client(1)).call(ping(), 0)
-            broker.running.refuse(1)
-            broker.running.accept(1)
+            broker.running.refuse([(1, None)])
+            broker.running.refuse([])
             await (await broker.client(0)).call(ping(), 0)
-        broker.running.accept(1)
+        broker.running.refuse([])
         assert [sock.getsockname()[1] for sock in broker.running.sockets] == broker.ports
-        broker.running.cut(1)
+        broker.running.connections.cut(1)
         with pytest.raises(Closed):
             await client.call(ping(), 0)
 
@@ -100,12 +100,12 @@ async def test_a_listener_that_refuses_keeps_its_port_and_its_connections(tmp_pa
 async def test_pending_connections_are_reset(tmp_path: Path):
     async with running(tmp_path) as broker:
         _, writer = await asyncio.open_connection("127.0.0.1", broker.ports[0])
-        broker.running.refuse(listener="OTHER")
-        broker.running.refuse(listener="PLAINTEXT")
-        broker.running.cut(listener="PLAINTEXT")
+        broker.running.refuse([(None, "OTHER")])
+        broker.running.refuse([(None, "PLAINTEXT")])
+        broker.running.connections.cut(listener="PLAINTEXT")
         with pytest.raises(ConnectionError):
             await broker.client()
-        broker.running.accept()
+        broker.running.refuse([])
         await (await broker.client()).call(ping(), 0)
         writer.close()
 
@@ -116,13 +116,13 @@ async def test_stopped_node_refuses_connections_until_it_starts(tmp_path: Path):
         await client.call(ping(), 0)
         broker.running.show_node(2, False)
         assert await client.is_closed()
-        broker.running.refuse()
-        broker.running.accept()
+        broker.running.refuse([(None, None)])
+        broker.running.refuse([])
         with pytest.raises(ConnectionRefusedError):
             await broker.client(1)
-        broker.running.refuse()
+        broker.running.refuse([(None, None)])
         broker.running.show_node(2, True)
         with pytest.raises(ConnectionRefusedError):
             await broker.client(1)
-        broker.running.accept()
+        broker.running.refuse([])
         await (await broker.client(1)).call(ping(), 0)
