@@ -7,51 +7,51 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ..admin_api.overview import Selection
 from ..admin_api.views import Group, NewRecord, Record
 from ..json_bytes import from_json, to_json
 from .models import topics as models
-from .models.overview import OverviewQuery
-from .models.parts import Base64, or_none
+from .models.parts import Base64, Removed, or_none
 from .plane import Plane
 from .refusal import Refusal
-from .route import Call
+from .route import Call, RouteTable
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024  # of keys and values in one response, plus one record
+routes = RouteTable()
 
 
+@routes.add("GET", "/topics", models.Topics)
+async def list_topics(plane: Plane, call: Call) -> Any:
+    """All topics, including internal ones."""
+    return {"topics": await plane.operations.topics()}
+
+
+@routes.add("POST", "/topics", models.Topic, status=201, body=models.NewTopic)
 async def create_topic(plane: Plane, call: Call) -> Any:
-    """Creates a topic and returns it."""
+    """Create a topic."""
     body: models.NewTopic = call.body
     name = await plane.operations.create_topic(or_none(body.name), body.partitions, or_none(body.configs) or {})
     return await plane.operations.topic(name)
 
 
-async def list_topics(plane: Plane, call: Call) -> Any:
-    """Returns all topics."""
-    return {"topics": await plane.operations.topics()}
-
-
+@routes.add("GET", "/topics/{topic}", models.Topic)
 async def get_topic(plane: Plane, call: Call) -> Any:
-    """Returns one topic."""
+    """One topic."""
     return await plane.operations.topic(call.path["topic"])
 
 
+@routes.add("DELETE", "/topics/{topic}", Removed)
 async def delete_topic(plane: Plane, call: Call) -> Any:
-    """Deletes a topic with its records."""
+    """Delete a topic."""
     await plane.operations.delete_topic(call.path["topic"])
     return {"removed": 1}
 
 
-async def send_records(plane: Plane, call: Call) -> Any:
-    """Appends records and returns their offsets."""
-    body: models.NewRecords = call.body
-    records = [_new_record(given, f"the body.records[{index}]") for index, given in enumerate(body.records)]
-    return {"offsets": await plane.operations.send_many(call.path["topic"], records)}
-
-
+@routes.add("GET", "/topics/{topic}/records", models.Records, query=models.RecordsQuery)
 async def list_records(plane: Plane, call: Call) -> Any:
-    """Returns committed records, in each partition from an offset on, up to a limit of records and of bytes."""
+    """Committed records, by partition and offset.
+
+    The response ends at a number of records and of bytes.
+    """
     query: models.RecordsQuery = call.query
     found: list[dict[str, Any]] = []
     size = 0
@@ -64,35 +64,41 @@ async def list_records(plane: Plane, call: Call) -> Any:
     return {"records": found, "more": False}
 
 
+@routes.add("POST", "/topics/{topic}/records", models.Offsets, status=201, body=models.NewRecords, needs_body=True)
+async def send_records(plane: Plane, call: Call) -> Any:
+    """Append records."""
+    body: models.NewRecords = call.body
+    records = [_new_record(given, f"the body.records[{index}]") for index, given in enumerate(body.records)]
+    return {"offsets": await plane.operations.send_many(call.path["topic"], records)}
+
+
+@routes.add("GET", "/groups", models.Groups)
 async def list_groups(plane: Plane, call: Call) -> Any:
-    """Returns all groups."""
+    """All groups."""
     return {"groups": [_group(group) for group in await plane.operations.groups()]}
 
 
+@routes.add("GET", "/groups/{group}", models.Group)
 async def get_group(plane: Plane, call: Call) -> Any:
-    """Returns one group."""
+    """One group."""
     group = await plane.operations.group(call.path["group"])
     if group.state == "Dead":
         raise Refusal(404, f"there is no group {group.id}")
     return _group(group)
 
 
+@routes.add("GET", "/groups/{group}/records", models.ShareRecordsInFlight, query=models.ShareRecordsQuery)
 async def list_share_records(plane: Plane, call: Call) -> Any:
-    """Returns the records in flight of a share partition."""
+    """The records in flight of a share partition."""
     query: models.ShareRecordsQuery = call.query
     return asdict(await plane.operations.share_records(call.path["group"], query.topic, query.partition))
 
 
+@routes.add("GET", "/producers", models.Producers, query=models.ProducersQuery, refusals=(404, 409))
 async def list_producers(plane: Plane, call: Call) -> Any:
-    """Returns the producer state entries of partitions."""
+    """The producer state entries of partitions."""
     query: models.ProducersQuery = call.query
     return {"producers": await plane.operations.producers(or_none(query.topic))}
-
-
-async def get_overview(plane: Plane, call: Call) -> Any:
-    """Returns the broker's activity and its most active objects."""
-    query: OverviewQuery = call.query
-    return await plane.overviews.taken(Selection(query.limit, query.contains))
 
 
 def _new_record(given: models.NewRecord, where: str) -> NewRecord:

@@ -11,18 +11,19 @@ from msgspec import UNSET
 from ..admin_api.views import AclEntry, ConfigInfo
 from ..groups.resets import OFFSET, SHIFT, TIME
 from .models import administration as models
-from .models.general import Nothing, Removed
-from .models.parts import or_none
+from .models.parts import Nothing, Removed, or_none
 from .plane import Plane
 from .refusal import Refusal
-from .route import Call, Route
+from .route import Call, RouteTable
 
+routes = RouteTable()
 NUMBERS = {OFFSET: "offset", SHIFT: "shift_by", TIME: "time_ms"}
 """The field of a reset's body that a scenario needs."""
 
 
+@routes.add("POST", "/groups/{group}/offsets", models.GroupReset, body=models.Reset, needs_body=True)
 async def reset_offsets(plane: Plane, call: Call) -> Any:
-    """Sets the committed offsets of a group, or previews the change."""
+    """Set the committed offsets of a group without members."""
     body: models.Reset = call.body
     of = None
     if body.of is not UNSET:
@@ -45,19 +46,22 @@ def _number(body: models.Reset) -> int:
     return given[needed]
 
 
+@routes.add("DELETE", "/groups/{group}", Removed)
 async def delete_group(plane: Plane, call: Call) -> Any:
-    """Deletes a group with its committed offsets."""
+    """Delete a group with its committed offsets."""
     await plane.operations.delete_group(call.path["group"])
     return {"removed": 1}
 
 
+@routes.add("GET", "/topics/{topic}/configs", models.Configs)
 async def get_topic_configs(plane: Plane, call: Call) -> Any:
-    """Returns all configs of a topic."""
+    """All configs of a topic."""
     return _configs(await plane.operations.topic_configs(call.path["topic"]))
 
 
+@routes.add("PATCH", "/topics/{topic}/configs", models.Configs, body=models.ConfigChanges, needs_body=True)
 async def change_topic_configs(plane: Plane, call: Call) -> Any:
-    """Changes configs of a topic; returns all configs after the change."""
+    """Change configs of a topic."""
     name = call.path["topic"]
     body: models.ConfigChanges = call.body
     if body.for_all is not UNSET:
@@ -66,13 +70,15 @@ async def change_topic_configs(plane: Plane, call: Call) -> Any:
     return _configs(await plane.operations.topic_configs(name))
 
 
+@routes.add("GET", "/broker/configs", models.Configs)
 async def get_broker_configs(plane: Plane, call: Call) -> Any:
-    """Returns all configs of the broker."""
+    """All configs of the broker."""
     return _configs(await plane.operations.broker_configs())
 
 
+@routes.add("PATCH", "/broker/configs", models.Configs, body=models.ConfigChanges, needs_body=True)
 async def change_broker_configs(plane: Plane, call: Call) -> Any:
-    """Changes dynamic configs of the broker; returns all configs after the change."""
+    """Change dynamic configs of the broker."""
     body: models.ConfigChanges = call.body
     await plane.operations.change_broker_configs(
         **_changes(body), for_all=body.for_all is True, validate_only=body.dry_run
@@ -95,57 +101,21 @@ def _configs(found: list[ConfigInfo]) -> Any:
     }
 
 
+@routes.add("GET", "/acls", models.Acls, query=models.AclFilter)
 async def list_acls(plane: Plane, call: Call) -> Any:
-    """Returns the access control entries that match a filter."""
+    """The access control entries that match."""
     return {"acls": await plane.operations.acls(AclEntry(**msgspec.to_builtins(call.query)))}
 
 
+@routes.add("POST", "/acls", Nothing, body=models.NewAcls, needs_body=True)
 async def add_acls(plane: Plane, call: Call) -> Any:
-    """Adds access control entries."""
+    """Add access control entries."""
     body: models.NewAcls = call.body
     await plane.operations.add_acls([AclEntry(**msgspec.to_builtins(one)) for one in body.acls])
     return {}
 
 
+@routes.add("DELETE", "/acls", Removed, query=models.AclFilter)
 async def remove_acls(plane: Plane, call: Call) -> Any:
-    """Removes the access control entries that match a filter."""
+    """Remove the access control entries that match; without a filter, all."""
     return {"removed": len(await plane.operations.remove_acls(AclEntry(**msgspec.to_builtins(call.query))))}
-
-
-ROUTES = (
-    Route(
-        "POST", "/groups/{group}/offsets", "resetOffsets", "Set the committed offsets of a group without members",
-        models.GroupReset, reset_offsets, body=models.Reset, needs_body=True, refusals=(404, 409),
-    ),
-    Route(
-        "DELETE", "/groups/{group}", "deleteGroup", "Delete a group with its committed offsets", Removed,
-        delete_group, refusals=(404, 409),
-    ),
-    Route(
-        "GET", "/topics/{topic}/configs", "getTopicConfigs", "All configs of a topic", models.Configs,
-        get_topic_configs, refusals=(404, 409),
-    ),
-    Route(
-        "PATCH", "/topics/{topic}/configs", "changeTopicConfigs", "Change configs of a topic", models.Configs,
-        change_topic_configs, body=models.ConfigChanges, needs_body=True, refusals=(404, 409),
-    ),
-    Route(
-        "GET", "/broker/configs", "getBrokerConfigs", "All configs of the broker", models.Configs, get_broker_configs
-    ),
-    Route(
-        "PATCH", "/broker/configs", "changeBrokerConfigs", "Change dynamic configs of the broker", models.Configs,
-        change_broker_configs, body=models.ConfigChanges, needs_body=True,
-    ),
-    Route(
-        "GET", "/acls", "listAcls", "The access control entries that match", models.Acls, list_acls,
-        query=models.AclFilter,
-    ),
-    Route(
-        "POST", "/acls", "addAcls", "Add access control entries", Nothing, add_acls,
-        body=models.NewAcls, needs_body=True,
-    ),
-    Route(
-        "DELETE", "/acls", "removeAcls", "Remove the access control entries that match; without a filter, all",
-        Removed, remove_acls, query=models.AclFilter,
-    ),
-)  # fmt: skip

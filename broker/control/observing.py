@@ -53,9 +53,9 @@ class _Observing:
         running = self._plane.operations.running
         metrics, lag = running.connections.metrics, self._lag
         assert metrics is not None and lag is not None
-        headers = request.headers
-        scraped = await scrape(running, metrics, lag, headers.get("Accept", ""), headers.get("Accept-Encoding", ""))
-        return web.Response(body=scraped.body, headers=scraped.headers)
+        accepted = request.headers.get("Accept", ""), request.headers.get("Accept-Encoding", "")
+        body, headers = await scrape(running, metrics, lag, *accepted)
+        return web.Response(body=body, headers=headers)
 
     async def health(self, request: web.Request) -> web.Response:
         """Returns whether the broker serves: 503 after its disk has failed, until a reset or restore."""

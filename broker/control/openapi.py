@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec.json import schema_components
 
-from .models.general import Error
-from .models.parameters import PATH_PARAMETERS
+from ...protocol.limits import INT64_MAX
+from .models.parts import ID_MAX, Error, NodeId, TopicName, text, whole
+from .models.steering import SnapshotName
 from .route import BASE, Route
 
 TITLE = "Ottla's control plane"
@@ -29,6 +30,14 @@ REASONS = {
     409: "The state of the broker does not allow it.",
     413: "The body is larger than the control plane accepts.",
     500: "An unexpected error of the broker; its log has the details.",
+}
+PATH_PARAMETERS: Mapping[str, Any] = {
+    "fault": Annotated[int, whole(1, INT64_MAX, "a fault's id")],
+    "group": Annotated[str, text(ID_MAX, "a group's id", 1)],
+    "node": NodeId,
+    "request": Annotated[int, whole(1, INT64_MAX, "a request's number, counted from 1")],
+    "snapshot": SnapshotName,
+    "topic": TopicName,
 }
 SCHEME = "token"
 _REF = "#/components/schemas/{name}"

@@ -1,4 +1,5 @@
-"""The control plane's routes for requests that clients made: lists, single requests, and assertions about them.
+"""The control plane's routes for requests that clients made: lists, single requests, assertions about them, and
+recordings.
 
 Frames are decoded in another thread than the broker's, up to a bound for each response.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,20 +18,22 @@ import msgspec
 from ..admin_api import requests
 from ..admin_api.expectations import WORDS, Expected
 from ..admin_api.seen_requests import SeenRequest
+from ..config.record_options import RecordError, RecordOptions
 from ..recording import decoding
 from ..recording.decoding import Room
 from ..recording.exchange import Produced
 from .models import requests as models
-from .models.general import Removed
+from .models.parts import Removed
 from .plane import Plane
 from .refusal import Refusal
-from .route import Call, Route
+from .route import Call, RouteTable
 
 SHOWN_RECORDS = 100  # of each request of a list
 WHOLE_RECORDS = 1_000  # of a single request
 DECODED_BYTES = 4 << 20  # of frames and records that are decoded for one response, plus one request
 RECORDS_BYTES = 2 << 20  # of the records of one frame, decompressed
 VERDICT_REQUESTS = 100  # that are returned with a verdict
+routes = RouteTable()
 
 
 @contextlib.contextmanager
@@ -51,8 +55,9 @@ def _words(model: models.RequestsQuery | models.Expectation) -> dict[str, Any]:
     return words
 
 
+@routes.add("GET", "/requests", models.SeenRequests, query=models.RequestsQuery)
 async def list_requests(plane: Plane, call: Call) -> Any:
-    """Returns the requests that match the query."""
+    """The newest requests of clients, with how they ended."""
     query: models.RequestsQuery = call.query
     with _refusing():
         wanted = Expected.filter(**_words(query))
@@ -80,25 +85,16 @@ def _listed(seen: Sequence[SeenRequest], wanted: Expected, limit: int, show: str
     return found, False
 
 
-async def get_request(plane: Plane, call: Call) -> Any:
-    """Returns one request with its bytes."""
-    number = call.path["request"]
-    with _refusing():
-        running = plane.operations.running
-        found = requests.ring_of(running).find(number)
-    if found is None:
-        raise Refusal(404, f"request {number} is not among the newest that are kept")
-    return await asyncio.to_thread(whole, SeenRequest(found, requests.names_of(running)))
-
-
+@routes.add("DELETE", "/requests", Removed)
 async def clear_requests(plane: Plane, call: Call) -> Any:
-    """Removes all requests."""
+    """Remove all requests from the list."""
     with _refusing():
         return {"removed": requests.ring_of(plane.operations.running).clear()}
 
 
+@routes.add("POST", "/requests/assert", models.Verdict, body=models.Expectation, needs_body=True)
 async def assert_requests(plane: Plane, call: Call) -> Any:
-    """Checks the requests against an expectation, and returns the verdict, passed or not."""
+    """Check the requests against an expectation."""
     body: models.Expectation = call.body
     with _refusing():
         expected = Expected.of(**_words(body))
@@ -106,6 +102,18 @@ async def assert_requests(plane: Plane, call: Call) -> Any:
     found = await requests.judged(plane.operations.running, expected, body.within_ms)
     first = await asyncio.to_thread(lambda: [summary(one) for one in found.selected[:VERDICT_REQUESTS]])
     return {"passed": found.passed, "text": found.text, "count": len(found.selected), "requests": first}
+
+
+@routes.add("GET", "/requests/{request}", models.WholeRequest)
+async def get_request(plane: Plane, call: Call) -> Any:
+    """One request and its response, with all fields and their bytes."""
+    number = call.path["request"]
+    with _refusing():
+        running = plane.operations.running
+        found = requests.ring_of(running).find(number)
+    if found is None:
+        raise Refusal(404, f"request {number} is not among the newest that are kept")
+    return await asyncio.to_thread(whole, SeenRequest(found, requests.names_of(running)))
 
 
 def summary(seen: SeenRequest) -> dict[str, Any]:
@@ -164,18 +172,72 @@ def whole(seen: SeenRequest) -> dict[str, Any]:
     }
 
 
-ROUTES = (
-    Route(
-        "GET", "/requests", "listRequests", "The newest requests of clients, with how they ended", models.SeenRequests,
-        list_requests, query=models.RequestsQuery,
-    ),
-    Route("DELETE", "/requests", "clearRequests", "Remove all requests from the list", Removed, clear_requests),
-    Route(
-        "POST", "/requests/assert", "assertRequests", "Check the requests against an expectation", models.Verdict,
-        assert_requests, body=models.Expectation, needs_body=True,
-    ),
-    Route(
-        "GET", "/requests/{request}", "getRequest", "One request and its response, with all fields and their bytes",
-        models.WholeRequest, get_request, refusals=(404, 409),
-    ),
-)  # fmt: skip
+# Recordings
+
+NONE: dict[str, Any] = {
+    "running": False,
+    "file": None,
+    "format": None,
+    "max_bytes": None,
+    "ring": False,
+    "contents": True,
+    "since_ms": None,
+    "exchanges": 0,
+    "dropped": 0,
+    "waiting_bytes": 0,
+    "size_bytes": 0,
+    "ended": None,
+}
+
+
+@routes.add("GET", "/recording", models.Recording)
+async def get_recording(plane: Plane, call: Call) -> Any:
+    """The recording that runs, or the last one."""
+    recorder = plane.operations.running.recorder
+    state = recorder.state
+    if state is None:
+        return NONE
+    options = state.options
+    return {
+        "running": recorder.is_running,
+        "file": options.path,
+        "format": options.format.value,
+        "max_bytes": options.max_bytes,
+        "ring": options.ring,
+        "contents": options.contents,
+        "since_ms": state.since_ms,
+        "exchanges": state.exchanges,
+        "dropped": state.dropped,
+        "waiting_bytes": state.waiting_bytes,
+        "size_bytes": state.size_bytes,
+        "ended": state.ended,
+    }
+
+
+@routes.add("POST", "/recording", models.Recording, status=201, body=models.NewRecording, needs_body=True)
+async def start_recording(plane: Plane, call: Call) -> Any:
+    """Write all requests and responses to a file.
+
+    The broker must be able to write it; only an earlier recording is overwritten.
+    """
+    body: models.NewRecording = call.body
+    try:
+        options = RecordOptions(os.path.abspath(body.file), body.max_bytes, body.ring, body.contents)
+    except RecordError as error:
+        raise Refusal(400, error) from error
+    running = plane.operations.running
+    try:
+        running.recorder.start(running, options)
+    except RecordError as error:
+        raise Refusal(409, error) from error
+    return await get_recording(plane, call)
+
+
+@routes.add("DELETE", "/recording", models.Recording, refusals=(404, 409))
+async def stop_recording(plane: Plane, call: Call) -> Any:
+    """End the recording; the response comes when all of it is written."""
+    recorder = plane.operations.running.recorder
+    if not recorder.is_running:
+        raise Refusal(404, "no recording is running")
+    await recorder.stop()
+    return await get_recording(plane, call)

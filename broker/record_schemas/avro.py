@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from ..json_bytes import to_json
-from .decoder import DEPTH_MAX, Decoded, DecodeError, SchemaError, check_size, framed, varint
+from .decoder import DEPTH_MAX, PREFIX_BYTES, Decoded, DecodeError, SchemaError, check_size, schema_id_of, varint
 
 ITEMS_A_BYTE = 8  # values per byte: nulls and empty records take no bytes
 ITEMS_MORE = 64
@@ -29,7 +29,7 @@ Schema = str | list[Any] | dict[str, Any]
 
 
 class AvroDecoder:
-    """Decodes with one schema."""
+    """Decodes keys or values with one schema. `name` is that of its record."""
 
     kind = "Avro"
 
@@ -53,10 +53,10 @@ class AvroDecoder:
     def decode(self, data: bytes) -> Decoded:
         """Decodes a value, with or without the prefix of Confluent's wire format. Raises DecodeError."""
         check_size(data)
-        prefix = framed(data)
-        if prefix is not None:
+        schema_id = schema_id_of(data)
+        if schema_id is not None:
             try:
-                return Decoded(self._value(data, prefix.position), f"schema id {prefix.schema_id}")
+                return Decoded(self._value(data, PREFIX_BYTES), f"schema id {schema_id}")
             except DecodeError as error:
                 try:
                     return Decoded(self._value(data, 0))

@@ -1,17 +1,14 @@
-"""The decoder interface, limits of all decoders, and Confluent's wire format: a zero byte, the schema id,
-the message.
-"""
+"""Errors, results and limits of all decoders, and Confluent's wire format: a zero byte, the schema id, the message."""
 
 from __future__ import annotations
 
-import struct
-from typing import Any, Protocol
+from typing import Any
 
 from ...protocol.named import NamedTuple
 
 DECODED_BYTES = 256 * 1024  # limit for one key or value
 DEPTH_MAX = 64  # levels of nesting
-_PREFIX = struct.Struct(">bI")
+PREFIX_BYTES = 5
 
 
 class SchemaError(ValueError):
@@ -29,29 +26,9 @@ class Decoded(NamedTuple):
     note: str = ""
 
 
-class Decoder(Protocol):
-    """Decodes keys or values with one schema. `kind` is Avro or Protobuf, `name` is that of the record or message."""
-
-    kind: str
-    name: str
-
-    def decode(self, data: bytes) -> Decoded:
-        """Decodes a key or value. Raises DecodeError."""
-        ...
-
-
-class Framed(NamedTuple):
-    """A message in Confluent's wire format: the schema id, and the position of the message."""
-
-    schema_id: int
-    position: int
-
-
-def framed(data: bytes) -> Framed | None:
-    """Parses the prefix of Confluent's wire format; None if there is none."""
-    if len(data) < _PREFIX.size or data[0] != 0:
-        return None
-    return Framed(_PREFIX.unpack_from(data)[1], _PREFIX.size)
+def schema_id_of(data: bytes) -> int | None:
+    """Returns the schema id in the prefix of Confluent's wire format; None if there is none."""
+    return int.from_bytes(data[1:PREFIX_BYTES], "big") if len(data) >= PREFIX_BYTES and data[0] == 0 else None
 
 
 def check_size(data: bytes) -> None:

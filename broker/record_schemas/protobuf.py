@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .decoder import Decoded, DecodeError, SchemaError, check_size, framed, varint
+from .decoder import PREFIX_BYTES, Decoded, DecodeError, SchemaError, check_size, schema_id_of, varint
 
 NEEDS = "a Protobuf schema needs protobuf: pip install 'ottla[protobuf]'"
 COMPILE_SECONDS = 60
@@ -72,16 +72,14 @@ class ProtobufDecoder:
     def decode(self, data: bytes) -> Decoded:
         """Decodes a message, with or without the prefix of Confluent's wire format. Raises DecodeError."""
         check_size(data)
-        prefix = framed(data)
-        if prefix is not None:  # no message begins with a 0: that would be field number 0
-            indexes, position = _indexes(data, prefix.position)
-            kind = (
-                self._class
-                if self._is_named
-                else self._class_of(self._pool.FindMessageTypeByName(self._named(indexes)))
-            )
-            return self._decoded(kind, data[position:], f"schema id {prefix.schema_id}")
-        return self._decoded(self._class, data, "")
+        schema_id = schema_id_of(data)
+        if schema_id is None:  # no message begins with a 0: that would be field number 0
+            return self._decoded(self._class, data, "")
+        indexes, position = _indexes(data, PREFIX_BYTES)
+        kind = self._class
+        if not self._is_named:
+            kind = self._class_of(self._pool.FindMessageTypeByName(self._named(indexes)))
+        return self._decoded(kind, data[position:], f"schema id {schema_id}")
 
     def _decoded(self, kind: Any, data: bytes, note: str) -> Decoded:
         from google.protobuf import json_format, message, text_format

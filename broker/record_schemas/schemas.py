@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from ...protocol.frozen import frozen
 from .avro import AvroDecoder
-from .decoder import DecodeError, Decoder, SchemaError
+from .decoder import DecodeError, SchemaError
 from .protobuf import ProtobufDecoder, compiled
 
 FILE_BYTES_MAX = 4 << 20
 PARTS = ("value", "key")
-SHOWN_BYTES = 600  # bytes of a key or value shown in a list
-DECODED_IN_LIST = 4096  # bytes of a key or value with a schema, read for a list
 AVRO, DESCRIPTORS, SOURCE = (".avsc", ".json"), (".desc", ".pb", ".binpb"), ".proto"
 
 
@@ -28,7 +25,7 @@ AVRO, DESCRIPTORS, SOURCE = (".avsc", ".json"), (".desc", ".pb", ".binpb"), ".pr
 class TopicSchema:
     """A schema, and the name of its file."""
 
-    decoder: Decoder
+    decoder: AvroDecoder | ProtobufDecoder
     file: str
 
     @property
@@ -36,53 +33,36 @@ class TopicSchema:
         """The kind and name of the schema, for display."""
         return f"{self.decoder.kind} {self.decoder.name}".strip()
 
-
-@frozen
-class TopicSchemas:
-    """The schemas of one topic, by "key" and "value"."""
-
-    parts: Mapping[str, TopicSchema]
-
-    def plain(self, part: str, data: bytes | None) -> Any:
-        """Returns a key or value decoded to JSON types, or {"problem": reason} if it does not match its schema. None
-        without a schema or without data.
+    def plain(self, data: bytes | None) -> Any:
+        """Returns a key or value decoded to JSON types, or {"problem": reason} if it does not match the schema. None
+        without data.
         """
-        schema = self.parts.get(part)
-        if schema is None or data is None:
+        if data is None:
             return None
         try:
-            return schema.decoder.decode(data).value
+            return self.decoder.decode(data).value
         except DecodeError as error:
             return {"problem": str(error)}
 
 
-@frozen
-class Schemas:
-    """All schemas by topic."""
+TopicSchemas = Mapping[str, TopicSchema]
+"""The schemas of one topic, by "key" and "value"."""
+Schemas = Mapping[str, TopicSchemas]
+"""All schemas by topic."""
 
-    topics: Mapping[str, TopicSchemas] = field(default_factory=dict[str, TopicSchemas])
 
-    def of(self, topic: str) -> TopicSchemas | None:
-        """Returns the schemas of a topic, or None."""
-        return self.topics.get(topic)
-
-    def kept_bytes(self, topic: str) -> int:
-        """Returns the bytes of a key or value to read for a list; truncated ones cannot be decoded."""
-        return DECODED_IN_LIST if topic in self.topics else SHOWN_BYTES
-
-    @classmethod
-    def load(cls, given: Iterable[tuple[str, str | os.PathLike[str]]]) -> Schemas:
-        """Loads pairs of TOPIC[:key|value] and FILE[#MESSAGE]. Raises SchemaError with the file name."""
-        found: dict[str, dict[str, TopicSchema]] = {}
-        for where, file in given:
-            topic, colon, part = where.partition(":")
-            if not topic or (colon and part not in PARTS):
-                raise SchemaError(f"{where!r} is not a valid target: expected TOPIC, TOPIC:key or TOPIC:value")
-            parts = found.setdefault(topic, {})
-            if (part or PARTS[0]) in parts:
-                raise SchemaError(f"{where} has two schemas")
-            parts[part or PARTS[0]] = _loaded(os.fspath(file))
-        return cls({topic: TopicSchemas(parts) for topic, parts in found.items()})
+def load(given: Iterable[tuple[str, str | os.PathLike[str]]]) -> Schemas:
+    """Loads pairs of TOPIC[:key|value] and FILE[#MESSAGE]. Raises SchemaError with the file name."""
+    found: dict[str, dict[str, TopicSchema]] = {}
+    for where, file in given:
+        topic, colon, part = where.partition(":")
+        if not topic or (colon and part not in PARTS):
+            raise SchemaError(f"{where!r} is not a valid target: expected TOPIC, TOPIC:key or TOPIC:value")
+        parts = found.setdefault(topic, {})
+        if (part or PARTS[0]) in parts:
+            raise SchemaError(f"{where} has two schemas")
+        parts[part or PARTS[0]] = _loaded(os.fspath(file))
+    return found
 
 
 def pair_of(text: str) -> tuple[str, str]:

@@ -8,9 +8,8 @@ import msgspec
 
 from ....protocol.limits import INT16_MAX, INT16_MIN
 from ...admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT, TOTALS
-from .general import Health
-from .parts import NAME_MAX, Count, Epoch, LogOffset, Model, NodeId, Port, ProducerEpoch, TimeMs, doc, text, whole
-from .steering import Clock, Fault
+from .parts import NAME_MAX, Count, Epoch, Health, LogOffset, Model, ProducerEpoch, TimeMs, doc, text, whole
+from .steering import Clock, Fault, Node
 
 
 class OverviewQuery(Model):
@@ -24,11 +23,7 @@ class OverviewBroker(Health):
     uptime_ms: Annotated[Count, doc("time since the observation began, by the machine's clock; for rates")]
 
 
-class OverviewNode(Model):
-    id: NodeId
-    host: str
-    port: Port
-    running: bool
+class OverviewNode(Node):
     leads: Annotated[Count, doc("how many partitions the node leads")]
 
 

@@ -1,12 +1,14 @@
-"""The building blocks of models: closed objects, bounded numbers and texts, and common types of fields."""
+"""The building blocks of models: closed objects, bounded numbers and texts, common types of fields; and the models of
+health, errors and log levels, and of bodies and responses that hold nothing or a count."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ....protocol.limits import INT16_MAX, INT32_MAX, INT64_MAX
+from ...logs import Levels
 
 NAME_MAX = 249  # characters of a topic's name
 ID_MAX = 32_767  # characters of the id of a group or a client: the maximum of the protocol
@@ -67,3 +69,47 @@ class Base64(Model):
 Bytes = Annotated[
     str | Base64 | None, doc('a string for bytes that are UTF-8, {"base64": ...} for others, null for none')
 ]
+
+
+# General models
+
+if TYPE_CHECKING:
+    LevelName: TypeAlias = str
+else:
+    LevelName = Literal[Levels.LEVELS]
+
+OpenApi = Annotated[dict[str, Any], doc("this document")]
+
+
+class Error(Model):
+    error: str
+
+
+class Nothing(Model):
+    """An object without fields."""
+
+
+class Removed(Model):
+    """How many were removed."""
+
+    removed: Count
+
+
+class Health(Model):
+    status: Literal["serving", "failed"]
+    reason: Annotated[str | None, doc("why the broker has failed; a reset or a restore starts it again")]
+    version: str
+    release: Annotated[str, doc("the Kafka release whose behaviour the broker has")]
+    cluster_id: str
+    bootstrap: Annotated[str, doc("the listeners' addresses: HOST:PORT, joined by commas")]
+
+
+class LogLevel(Model):
+    logger: Annotated[str, text(NAME_MAX, "its name, with or without the prefix ottla.broker., or root", 1)]
+    level: Annotated[LevelName | None, doc("null: the inherited level")]
+
+
+class LogLevels(Model):
+    """The level of each logger by its name."""
+
+    levels: dict[str, LevelName]

@@ -1,4 +1,4 @@
-"""Requests that clients made, and the expectations that a test has of them."""
+"""Requests that clients made, the expectations that a test has of them, and their recordings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
-from ....protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN
+from ....protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX
 from ...admin_api.expectations import CODECS, ENDINGS
+from ...config.record_options import LEAST_BYTES, MAX_BYTES, Format
 from .parts import ID_MAX, Count, Model, NodeId, Number, doc, items, text, whole
 
 REQUESTS_MAX = 1_000  # in one response
 FIELDS_MAX = 100
 WITHIN_MS_MAX = 600_000
+PATH_MAX = 4096
 _ANY = "a pattern with * and ?"
 Api = Annotated[str, text(1_000, "an API by Kafka's name, such as Produce; several are joined by commas", 1)]
 Version = Annotated[int, whole(0, INT16_MAX)]
@@ -21,9 +23,11 @@ Acks = Annotated[int, whole(-1, 1)]
 if TYPE_CHECKING:
     Codec: TypeAlias = str
     Ending: TypeAlias = str
+    FormatName: TypeAlias = str
 else:
     Codec = Literal[tuple(CODECS)]
     Ending = Literal[tuple(ENDINGS)]
+    FormatName = Literal[tuple(map(str, Format))]
 _Ending = Annotated[
     Ending, doc("silent: acks=0 has no response; closed: the connection was closed for it, or by the client")
 ]
@@ -159,3 +163,29 @@ class Verdict(Model):
     text: Annotated[str, doc("the differences, in some lines; empty for none")]
     count: Annotated[Count, doc("how many requests were considered")]
     requests: Annotated[list[SeenRequest], doc("the first of them")]
+
+
+class NewRecording(Model):
+    file: Annotated[
+        str, text(PATH_MAX, "a path of the broker's; its ending chooses JSON lines (.jsonl) or Wireshark's .pcapng", 1)
+    ]
+    max_bytes: Annotated[int, whole(LEAST_BYTES, INT64_MAX, "the recording ends at this size")] = MAX_BYTES
+    ring: Annotated[bool, doc("keep the newest instead, in FILE and FILE.1")] = False
+    contents: Annotated[bool, doc("false omits keys and values of records, and values of their headers")] = True
+
+
+class Recording(Model):
+    """The recording that runs, or the last one; file is null without any."""
+
+    running: bool
+    file: str | None
+    format: FormatName | None
+    max_bytes: int | None
+    ring: bool
+    contents: bool
+    since_ms: Annotated[int | None, doc("when it began, by the broker's clock")]
+    exchanges: Annotated[Count, doc("requests that ended since")]
+    dropped: Annotated[Count, doc("requests too fast or too large to be written, or removed by a ring undecoded")]
+    waiting_bytes: Annotated[Count, doc("bytes still to be written, before they are decoded")]
+    size_bytes: Annotated[Count, doc("the size of its files now")]
+    ended: Annotated[str | None, doc("why it ended: stopped, or the error")]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from ....protocol.limits import INT16_MAX, INT16_MIN, INT64_MAX
+from ...admin_api.clock import LATEST_MS
 from ...faults.actions import ACTIONS, BYTES_MAX, CERTIFICATES, MS_MAX, ON, WHEN
 from .parts import (
     ID_MAX,
@@ -27,7 +28,6 @@ from .parts import (
 )
 
 MOVE_MS_MAX = 100 * 366 * 86_400_000  # of the clock in one request: a hundred years
-LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 SnapshotName = Annotated[str, text(100, "a snapshot's name", 1)]
 _Api = Annotated[str, text(100)] | Annotated[int, whole(0, INT16_MAX)]
 

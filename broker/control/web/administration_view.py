@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ....protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
+from ....protocol.acls import CODES, words
 from ...admin_api.views import AclEntry, OperationError
 from .answer import Page, PageRequest
-from .query import listing, url
+from .query import Columns, listing, url
 
 if TYPE_CHECKING:
     from ...admin_api.views import ConfigInfo
@@ -23,11 +22,16 @@ SOURCES = {
 }
 KINDS = ("all", "set", "changeable")
 WAYS = ("set", "delete", "append", "subtract")
-ACL_WORDS: dict[str, list[str]] = {
-    "resource_type": words(ResourceType),
-    "pattern_type": words(PatternType),
-    "operation": words(AclOperation),
-    "permission": words(PermissionType),
+ACL_WORDS = {part: words(of) for part, of in CODES.items()}
+_CONFIGS: Columns[ConfigInfo] = {
+    "name": lambda one: one.name,
+    "value": lambda one: (one.value or "", one.name),
+    "source": lambda one: (one.source, one.name),
+}
+_ACLS: Columns[AclEntry] = {
+    "resource": lambda one: (one.resource_type, one.resource_name, one.principal, one.operation),
+    "principal": lambda one: (one.principal, one.resource_type, one.resource_name, one.operation),
+    "operation": lambda one: (one.operation, one.principal, one.resource_name),
 }
 
 
@@ -54,14 +58,9 @@ def _configs(request: PageRequest, found: list[ConfigInfo]) -> dict[str, Any]:
         if wanted.casefold() in one.name.casefold()
         and (kind == "all" or (one.source != DEFAULT if kind == "set" else not one.is_read_only))
     ]
-    keys: dict[str, Callable[[ConfigInfo], Any]] = {
-        "name": lambda one: one.name,
-        "value": lambda one: (one.value or "", one.name),
-        "source": lambda one: (one.source, one.name),
-    }
     chosen = request.query.text("change")
     return {
-        "list": listing(rows, request.query, keys),
+        "list": listing(rows, request.query, _CONFIGS),
         "q": wanted,
         "kind": kind,
         "counted": len(found),
@@ -87,11 +86,6 @@ async def acls(request: PageRequest) -> Page:
             found = await request.plane.operations.acls(AclEntry(**given))
         except OperationError as error:
             refused = str(error)
-    by: dict[str, Callable[[AclEntry], Any]] = {
-        "resource": lambda one: (one.resource_type, one.resource_name, one.principal, one.operation),
-        "principal": lambda one: (one.principal, one.resource_type, one.resource_name, one.operation),
-        "operation": lambda one: (one.operation, one.principal, one.resource_name),
-    }
-    values = {"list": listing(found, query, by), "wanted": wanted, "words": ACL_WORDS, "is_on": is_on}
+    values = {"list": listing(found, query, _ACLS), "wanted": wanted, "words": ACL_WORDS, "is_on": is_on}
     values |= {"refused": refused, "is_filtered": any(wanted.values())}
     return Page("acls.html", "Access control lists", "acls", values)

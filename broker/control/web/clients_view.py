@@ -15,7 +15,7 @@ from ...replica.producer_answers import BatchVerdict, Judge
 from ...transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ..refusal import Refusal
 from .answer import Page, PageRequest
-from .query import listing
+from .query import Columns, listing
 from .records import partition_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,31 @@ if TYPE_CHECKING:
 
 AT_ONCE = 500
 PRODUCERS_MAX = 100_000  # that are sorted
+_GROUPS: Columns[Group] = {
+    "id": lambda group: group.id,
+    "state": lambda group: (group.state, group.id),
+    "type": lambda group: (group.type, group.id),
+    "members": lambda group: (len(group.members), group.id),
+    "lag": lambda group: (group.lag, group.id),
+}
+_OFFSETS: Columns[OffsetRow] = {
+    "partition": lambda one: (one.topic, one.partition),
+    "lag": lambda one: (one.lag or 0, one.topic, one.partition),
+    "offset": lambda one: (-1 if one.offset is None else one.offset, one.topic, one.partition),
+    "end": lambda one: (one.end_offset or 0, one.topic, one.partition),
+}
+_PRODUCERS: Columns[ProducerRow] = {
+    "topic": lambda row: (row.topic, row.partition, row.producer_id),
+    "id": lambda row: (row.producer_id, row.topic, row.partition),
+    "sequence": lambda row: (row.known.last_sequence, row.producer_id),
+    "time": lambda row: (row.known.last_timestamp_ms, row.producer_id),
+}
+_TRANSACTIONS: Columns[Transaction] = {
+    "id": lambda one: one.transactional_id,
+    "producer": lambda one: one.producer_id,
+    "state": lambda one: (one.state.value, one.transactional_id),
+    "begun": lambda one: (one.start_ms, one.transactional_id),
+}
 
 
 async def groups(request: PageRequest) -> Page:
@@ -42,17 +67,7 @@ async def groups(request: PageRequest) -> Page:
                 found.append(group)
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)
-    rows = listing(
-        found,
-        request.query,
-        {
-            "id": lambda group: group.id,
-            "state": lambda group: (group.state, group.id),
-            "type": lambda group: (group.type, group.id),
-            "members": lambda group: (len(group.members), group.id),
-            "lag": lambda group: (group.lag, group.id),
-        },
-    )
+    rows = listing(found, request.query, _GROUPS)
     values: dict[str, Any] = {"list": rows, "q": wanted, "state": kind, "counted": len(listed)}
     values["states"] = sorted({one.state for one in listed} | ({kind} if kind else set()))
     return Page("groups.html", "Groups", "groups", values)
@@ -70,16 +85,7 @@ async def _group(request: PageRequest, id: str) -> Page:
     owners = {place: member.member_id for member in found.members for place in member.assignment}
     rows = [OffsetRow.of(one) for one in found.offsets]
     rows += _uncommitted(request.plane.operations.running.state, owners.keys() - found.committed.keys())
-    offsets = listing(
-        rows,
-        request.query,
-        {
-            "partition": lambda one: (one.topic, one.partition),
-            "lag": lambda one: (one.lag or 0, one.topic, one.partition),
-            "offset": lambda one: (-1 if one.offset is None else one.offset, one.topic, one.partition),
-            "end": lambda one: (one.end_offset or 0, one.topic, one.partition),
-        },
-    )
+    offsets = listing(rows, request.query, _OFFSETS)
     values = {"group": found, "offsets": offsets, "owners": owners, "scenarios": SCENARIOS}
     return Page("group.html", found.id, "groups", values)
 
@@ -126,11 +132,6 @@ class ProducerRow:
     known: Producer
     transactional_id: str | None = None
 
-    @property
-    def last_sequence(self) -> int:
-        """The last sequence of its newest batch, -1 for none."""
-        return self.known.batches[-1].last_sequence if self.known.batches else -1
-
 
 async def producers(request: PageRequest) -> Page:
     """Lists the producer state entries of partitions."""
@@ -160,16 +161,7 @@ async def producers(request: PageRequest) -> Page:
             if looked >= AT_ONCE:
                 looked = 0
                 await asyncio.sleep(0)
-    found = listing(
-        rows,
-        request.query,
-        {
-            "topic": lambda row: (row.topic, row.partition, row.producer_id),
-            "id": lambda row: (row.producer_id, row.topic, row.partition),
-            "sequence": lambda row: (row.last_sequence, row.producer_id),
-            "time": lambda row: (row.known.last_timestamp_ms, row.producer_id),
-        },
-    )
+    found = listing(rows, request.query, _PRODUCERS)
     verdicts = {(row.topic, row.partition, row.producer_id): _next(state, row) for row in found.rows}
     values = {"list": found, "verdicts": verdicts, "names": sorted(names | ({topic} if topic else set()))}
     return Page("producers.html", "Producers", "producers", {**values, "topic": topic, "id": wanted, "open": is_open})
@@ -249,16 +241,7 @@ async def transactions(request: PageRequest) -> Page:
         if kind in ("", one.state.value)
         and (not wanted or wanted.casefold() in one.transactional_id.casefold() or wanted == str(one.producer_id))
     ]
-    found = listing(
-        rows,
-        request.query,
-        {
-            "id": lambda one: one.transactional_id,
-            "producer": lambda one: one.producer_id,
-            "state": lambda one: (one.state.value, one.transactional_id),
-            "begun": lambda one: (one.start_ms, one.transactional_id),
-        },
-    )
+    found = listing(rows, request.query, _TRANSACTIONS)
     values = {
         "list": found,
         "q": wanted,

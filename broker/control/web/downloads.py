@@ -20,16 +20,14 @@ from ....protocol.named import NamedTuple
 from ....protocol.narrowing import is_dict
 from ....protocol.text import time_text
 from ....storage.errors import StorageError
-from ...admin_api.views import NotFound, OperationError
+from ...admin_api.views import OperationError
 from ...cooperative import in_thread
 from ...json_bytes import to_json
 from ..refusal import Refusal
 from .answer import PageRequest, Stream
-from .records import SeenRecord, Wanted, look, partition_of
-from .topics_view import topic_named
+from .records import SeenRecord, Wanted, check_partition, look, partition_of, topic_named
 
 if TYPE_CHECKING:
-    from ...broker_state import BrokerState
     from ...record_schemas.schemas import TopicSchemas
     from ...replica.partition import Partition
     from ..plane import Plane
@@ -64,8 +62,8 @@ async def records(request: PageRequest) -> Stream:
     topic = topic_named(state, request.path["topic"])
     kind = query.choice("format", tuple(TYPES))
     index = query.whole("partition", most=INT32_MAX)
-    if index is not None and index >= len(topic.partitions):
-        raise NotFound(f"{topic.name} has no partition {index}; it has {len(topic.partitions)}")
+    if index is not None:
+        check_partition(topic, index)
     offset, until = query.whole("offset"), query.whole("until")
     if index is None and len(topic.partitions) > 1 and (offset is not None or until is not None):
         raise Refusal(400, "an offset needs a partition: choose one")
@@ -78,7 +76,7 @@ async def records(request: PageRequest) -> Stream:
         query.text("contains").encode("utf-8", "surrogatepass"),
         query.whole("limit", RECORDS_MAX, 1, RECORDS_MAX) or RECORDS_MAX,
     )
-    schemas = request.plane.schemas.of(topic.name) if query.flag("decode") else None
+    schemas = request.plane.schemas.get(topic.name) if query.flag("decode") else None
     written = partial(_csv if kind == "csv" else _json_lines, topic.name, schemas)
     place = "" if index is None else f"-{index}"
     steps = _steps(request.plane, selection, written, _head(kind, schemas))
@@ -107,24 +105,21 @@ async def _steps(
             count = min(left, STEP_RECORDS)
             wanted = Wanted(offset, until, count, selection.contains, kept_bytes=None, most_bytes=STEP_BYTES)
             seen = await look(state, partition, wanted)
-            found = [one for one in seen.records if not one.batch.is_control]
+            found = [one for one in seen.records if not one.batch.header.is_control]
             left -= len(found)
-            data = await _in_thread(state, partial(written, found)) if found else b""
+            data = await state.scheduler.run(in_thread(partial(written, found))) if found else b""
             size += len(data)
             yield data
             if seen.next_offset <= offset:
                 break
             offset = seen.next_offset
             if size >= BYTES_MAX:
-                yield written([_ended(index, offset)])
+                problem = f"the file ends here, at {BYTES_MAX} bytes: continue from this offset"
+                yield written([_Ended(index, offset, problem)])
                 return
             await asyncio.sleep(0)
         if left <= 0:
             return
-
-
-async def _in_thread(state: BrokerState, work: Callable[[], bytes]) -> bytes:
-    return await state.scheduler.run(in_thread(work))
 
 
 def _bounds(partition: Partition, selection: _Selection) -> tuple[int, int] | None:
@@ -152,10 +147,6 @@ class _Ended(NamedTuple):
     problem: str
 
 
-def _ended(index: int, offset: int) -> _Ended:
-    return _Ended(index, offset, f"the file ends here, at {BYTES_MAX} bytes: continue from this offset")
-
-
 def _json_lines(topic: str, schemas: TopicSchemas | None, found: Sequence[SeenRecord | _Ended]) -> bytes:
     return b"".join(json.dumps(_object(topic, schemas, one)).encode() + b"\n" for one in found)
 
@@ -174,18 +165,14 @@ def _object(topic: str, schemas: TopicSchemas | None, one: SeenRecord | _Ended) 
     if one.batch.fate:
         line["transaction"] = one.batch.fate
     if schemas is not None:
-        line |= dict(zip(DECODED, _decoded(schemas, one), strict=True))
+        for name, part, data in zip(DECODED, ("key", "value"), (one.key.head, one.value.head), strict=True):
+            line[name] = schemas[part].plain(data) if part in schemas else None
     return line
 
 
 def _name(text: str) -> str:
     """Returns a header's name as valid UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _decoded(schemas: TopicSchemas, one: SeenRecord) -> tuple[Any, Any]:
-    """Returns key and value decoded by the schemas, or {"problem": ...}."""
-    return schemas.plain("key", one.key.head), schemas.plain("value", one.value.head)
 
 
 def _csv(topic: str, schemas: TopicSchemas | None, found: Sequence[SeenRecord | _Ended]) -> bytes:

@@ -10,19 +10,21 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from ....protocol.limits import INT32_MAX
-from ....protocol.text import duration_ms, time_ms
-from ...admin_api.views import NewRecord
-from ...faults import Rule, UnknownFault
-from ...virtual_clock import VirtualClock
+from ....protocol.limits import INT32_MAX, INT64_MAX
+from ....protocol.text import duration_ms, places, plural
+from ...admin_api.views import AclEntry, NewRecord
+from ...groups.resets import CURRENT, EARLIEST, LATEST, OFFSET, SCENARIOS, SHIFT, TIME
 from ..models.steering import MOVE_MS_MAX
 from ..models.topics import PARTITIONS_MAX
 from ..refusal import Refusal
-from ..steering import MAX_FAULTS
-from .answer import Moved, PageRequest
-from .query import url, whole_number
+from ..steering import add_rule, faults_of, faults_with_room, known_fault, movable_clock
+from .administration_view import ACL_WORDS, WAYS
+from .answer import Moved, Page, PageRequest
+from .query import moment, url, whole_number
+from .records import topic_named
 from .steering_view import SIMPLE
-from .topics_view import topic_named
+
+MAX_PLACES = 10_000  # partitions and topics that one form names
 
 
 async def create_topic(request: PageRequest) -> Moved:
@@ -30,18 +32,19 @@ async def create_topic(request: PageRequest) -> Moved:
     given = request.given
     partitions = whole_number("partitions", given.get("partitions", ""), 1, 1, PARTITIONS_MAX)
     name = given.get("name", "").strip() or None
-    made = await request.plane.operations.create_topic(name, partitions or 1, _configs(given.get("configs", "")))
+    configs = dict(_pairs(given.get("configs", ""), "=", "a config is NAME=VALUE"))
+    made = await request.plane.operations.create_topic(name, partitions or 1, configs)
     return Moved(url("topics", made), f"Topic {made} was created.")
 
 
-def _configs(text: str) -> dict[str, str]:
-    """Parses lines of NAME=VALUE. Raises Refusal."""
-    found: dict[str, str] = {}
+def _pairs(text: str, separator: str, form: str) -> list[tuple[str, str]]:
+    """Parses lines of a name, the separator and a value. Raises Refusal."""
+    found: list[tuple[str, str]] = []
     for line in filter(None, map(str.strip, text.splitlines())):
-        name, equals, value = line.partition("=")
-        if not equals:
-            raise Refusal(400, f"a config is NAME=VALUE, one per line, not {line[:80]!r}")
-        found[name.strip()] = value.strip()
+        name, is_pair, value = line.partition(separator)
+        if not is_pair:
+            raise Refusal(400, f"{form}, one per line, not {line[:80]!r}")
+        found.append((name.strip(), value.strip()))
     return found
 
 
@@ -63,13 +66,13 @@ async def produce(request: PageRequest) -> Moved:
     if found.is_internal:
         raise Refusal(400, f"{topic} is an internal topic: only the broker writes to it")
     partition = whole_number("partition", given.get("partition", ""), None, 0, INT32_MAX)
-    moment = given.get("timestamp", "").strip()
+    time = given.get("timestamp", "").strip()
     record = NewRecord(
         None if given.get("tombstone") else _bytes("value", given),
         _bytes("key", given) if given.get("key") else None,
-        tuple(_headers(given.get("headers", ""))),
+        tuple(_pairs(given.get("headers", ""), ":", "a header is NAME: VALUE")),
         partition,
-        _moment(moment) if moment else None,
+        moment(time) if time else None,
     )
     (offset,) = await request.plane.operations.send_many(topic, [record])
     where = f"?partition={partition}" if partition is not None else ""
@@ -91,24 +94,6 @@ def _bytes(name: str, given: Mapping[str, str]) -> bytes:
         raise Refusal(400, f"the {name} is not valid {way}: {error}") from error
 
 
-def _headers(text: str) -> list[tuple[str, str]]:
-    """Parses lines of NAME: VALUE. Raises Refusal."""
-    found: list[tuple[str, str]] = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise Refusal(400, f"a header is NAME: VALUE, one per line, not {line[:80]!r}")
-        found.append((name.strip(), value.strip()))
-    return found
-
-
-def _moment(text: str) -> int:
-    try:
-        return time_ms(text)
-    except (ValueError, OverflowError) as error:
-        raise Refusal(400, error) from error
-
-
 async def delete_group(request: PageRequest) -> Moved:
     """Deletes a group with its committed offsets."""
     id = request.given.get("id", "")
@@ -120,11 +105,7 @@ async def delete_group(request: PageRequest) -> Moved:
 
 async def add_fault(request: PageRequest) -> Moved:
     """Adds a simple fault."""
-    given, running = request.given, request.plane.operations.running
-    if running.faults is None:
-        raise Refusal(409, "this broker was started without fault injection")
-    if len(running.faults.list()) >= MAX_FAULTS:
-        raise Refusal(409, f"there are {MAX_FAULTS} faults, the maximum; remove one")
+    given, faults = request.given, faults_with_room(request.plane)
     rule: dict[str, Any] = {"action": given.get("action", "")}
     if rule["action"] not in SIMPLE:
         raise Refusal(400, f"a fault is one of {', '.join(SIMPLE)}")
@@ -139,35 +120,26 @@ async def add_fault(request: PageRequest) -> Moved:
         number = whole_number(name, given.get(name, ""))
         if number is not None:
             rule[name] = number
-    try:
-        made = running.faults.add(Rule.from_json({name: value for name, value in rule.items() if value is not None}))
-    except ValueError as error:
-        raise Refusal(400, error) from error
-    return Moved("/faults", f"Fault {made} was added.")
+    made = add_rule(faults, {name: value for name, value in rule.items() if value is not None})
+    return Moved("/faults", f"Fault {made.id} was added.")
 
 
 async def remove_faults(request: PageRequest) -> Moved:
     """Removes one fault, or all."""
-    faults = request.plane.operations.running.faults
-    if faults is None:
-        raise Refusal(409, "this broker was started without fault injection")
+    faults = faults_of(request.plane)
     if request.given.get("id") == "all":
-        count = len(faults.list())
-        faults.clear()
+        count = faults.clear()
         return Moved("/faults", f"{count} fault{' was' if count == 1 else 's were'} removed.")
     number = whole_number("id", request.given.get("id", ""), 0, 0) or 0
-    try:
+    with known_fault():
         faults.remove(number)
-    except UnknownFault as error:
-        raise Refusal(404, error) from error
     return Moved("/faults", f"Fault {number} was removed.")
 
 
 async def move_clock(request: PageRequest) -> Moved:
     """Freezes the clock, runs it, or advances it."""
     given, operations = request.given, request.plane.operations
-    if not isinstance(operations.running.state.clock, VirtualClock):
-        raise Refusal(409, "this broker uses the machine's clock, which cannot be changed")
+    movable_clock(request.plane)
     what = given.get("do", "")
     if what == "freeze":
         await operations.moving(lambda clock: clock.freeze())
@@ -187,3 +159,103 @@ async def move_clock(request: PageRequest) -> Moved:
     keep = bool(given.get("keep_members"))
     await operations.moving(lambda clock: clock.advance(ms, keep))
     return Moved("/clock", f"The clock was advanced by {text}; everything that became due is done.")
+
+
+# Resets of offsets, configs, access control lists
+
+
+async def reset_offsets(request: PageRequest) -> Page | Moved:
+    """Previews the new offsets of a group, or sets them."""
+    given = request.given
+    id = given.get("id", "")
+    (to, number), of = _scenario(given), _places(given.get("of", ""))
+    if given.get("do") != "reset":
+        preview = await request.plane.operations.reset_offsets(id, to, number, of, dry_run=True)
+        names = ("id", "to", "number", "time", "of")
+        values = {"reset": preview, "form": {name: given.get(name, "") for name in names}}
+        return Page("reset.html", f"New offsets of {id}", "groups", values)
+    done = await request.plane.operations.reset_offsets(id, to, number, of)
+    where = url("groups", id) if id not in ("", ".", "..") else "/groups"
+    return Moved(where, f"The offsets of {plural(len(done.offsets), 'partition')} were reset.")
+
+
+def _scenario(given: Mapping[str, str]) -> tuple[str, int]:
+    """Returns the chosen scenario with its number. Raises Refusal."""
+    to = given.get("to", "")
+    if to not in SCENARIOS:
+        raise Refusal(400, f"offsets are reset to one of {', '.join(SCENARIOS)}")
+    if to in (EARLIEST, LATEST, CURRENT):
+        return to, 0
+    if to == TIME:
+        return to, moment(given.get("time", "").strip())
+    least = 0 if to == OFFSET else -INT64_MAX
+    number = whole_number("the number", given.get("number", ""), None, least)
+    if number is None:
+        raise Refusal(400, "an offset is needed" if to == OFFSET else f"{SHIFT} needs a number, negative to go back")
+    return to, number
+
+
+def _places(text: str) -> list[tuple[str, int | None]] | None:
+    """Returns the partitions in lines of TOPIC or TOPIC:0,1; None without lines. Raises Refusal."""
+    found: list[tuple[str, int | None]] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        try:
+            found += [(place["topic"], place.get("partition")) for place in places(line)]
+        except ValueError as error:
+            raise Refusal(400, error) from error
+        if len(found) > MAX_PLACES:
+            raise Refusal(400, f"more than {MAX_PLACES} partitions are given")
+    return found or None
+
+
+async def change_topic_config(request: PageRequest) -> Moved:
+    """Changes a config of a topic, or checks the change."""
+    name, changes = request.path["topic"], _changes(request.given)
+    is_check = request.given.get("do") == "check"
+    await request.plane.operations.change_topic_configs(name, **changes, validate_only=is_check)
+    return Moved(url("topics", name, "configs"), _done(request.given, is_check))
+
+
+async def change_broker_config(request: PageRequest) -> Moved:
+    """Changes a dynamic config of the broker, or checks the change."""
+    changes, is_check = _changes(request.given), request.given.get("do") == "check"
+    for_all = bool(request.given.get("for_all"))
+    await request.plane.operations.change_broker_configs(**changes, for_all=for_all, validate_only=is_check)
+    return Moved("/broker", _done(request.given, is_check))
+
+
+def _changes(given: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the change that a form describes. Raises Refusal."""
+    name, how, value = given.get("name", "").strip(), given.get("how", ""), given.get("value", "")
+    if not name:
+        raise Refusal(400, "the name of a config is needed")
+    if how not in WAYS:
+        raise Refusal(400, f"the change of a config is one of {', '.join(WAYS)}")
+    return {"delete": [name]} if how == "delete" else {how: {name: value.strip()}}
+
+
+def _done(given: Mapping[str, str], is_check: bool) -> str:
+    name = given.get("name", "").strip()
+    return f"The change of {name} is allowed; nothing was changed." if is_check else f"{name} was changed."
+
+
+async def add_acl(request: PageRequest) -> Moved:
+    """Adds an access control entry."""
+    entry = AclEntry(
+        principal=request.given.get("principal", "").strip(),
+        resource_name=request.given.get("resource_name", "").strip(),
+        host=request.given.get("host", "").strip() or None,
+        **{name: request.given.get(name, "") for name in ACL_WORDS},
+    )
+    await request.plane.operations.add_acls([entry])
+    return Moved("/acls", f"An entry for {entry.principal} was added.")
+
+
+async def remove_acl(request: PageRequest) -> Moved:
+    """Removes one access control entry."""
+    names = (*ACL_WORDS, "resource_name", "principal", "host")
+    missing = [name for name in names if name not in request.given]
+    if missing:  # a filter with fewer parts could remove several entries
+        raise Refusal(400, f"all parts of the entry are needed to remove it; {missing[0]} is missing")
+    removed = await request.plane.operations.remove_acls(AclEntry(**{name: request.given[name] for name in names}))
+    return Moved("/acls", f"{len(removed)} entr{'y was' if len(removed) == 1 else 'ies were'} removed.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ....protocol.records.compression import CODEC_NAMES
@@ -71,13 +71,8 @@ def _facts(segment: Segment, is_active: bool) -> SegmentFacts:
             largest_ms, first_ms = segment.times_ms()
             first, last = segment.header(0), segment.header(_last_position(segment))
         except StorageError as error:
-            return SegmentFacts(
-                segment.base_offset, segment.next_offset, segment.size_bytes, is_active, damage=str(error)
-            )
-    names = _name(first), _name(last)
-    return SegmentFacts(
-        segment.base_offset, segment.next_offset, segment.size_bytes, is_active, first_ms, largest_ms, *names
-    )
+            return replace(plain, damage=str(error))
+    return replace(plain, first_ms=first_ms, last_ms=largest_ms, first=_name(first), last=_name(last))
 
 
 def _last_position(segment: Segment) -> int:

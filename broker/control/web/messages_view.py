@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....protocol.errors import MalformedMessage
 from ....protocol.limits import INT32_MAX, INT64_MAX
+from ....protocol.text import plural
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ...cooperative import in_thread
@@ -18,12 +19,10 @@ from ...metadata.record_values import Part
 from ...trace.tracer import Stopped, Tracer, Window
 from ..refusal import Refusal
 from .answer import Download, Page, PageRequest
-from .decoded import Budget, Whole, in_line, whole
 from .downloads import BYTES_MAX, RECORDS_MAX
 from .query import url
-from .records import KEPT_BYTES, LOOK_RECORDS, SeenRecord, Wanted, look, look_back, partition_of
-from .topics_view import topic_named
-from .values import AUTO, WAYS, Shown, shown
+from .records import KEPT_BYTES, LOOK_RECORDS, SeenRecord, Wanted, cut, look, look_back, partition_of, topic_named
+from .values import AUTO, WAYS, Budget, Shown, Whole, in_line, shown, whole
 
 if TYPE_CHECKING:
     from ...broker_state import BrokerState
@@ -34,10 +33,12 @@ if TYPE_CHECKING:
 
 LIMITS = ("25", "10", "50", "100", "250")
 ALONE_BYTES = 64 * 1024  # of a value on a page of its own
+HEADER_BYTES = 2048  # of a header's value there
 SHOWN_HEADERS = 200
 PARTITIONS_AT_ONCE = 50  # in a list of a whole topic
 TOPICS_OFFERED = 500
 PREVIEW_LETTERS = 240
+DECODED_IN_LIST = 4096  # of a key or value with a schema: truncated ones cannot be decoded
 INNER_BYTES = 32 * 1024  # of a record of an internal topic that is decoded into its fields
 
 
@@ -70,7 +71,7 @@ async def messages(request: PageRequest) -> Page:
         "wrong": None,
         "status": "",
     }
-    values |= {"schemas": request.plane.schemas.of(name), "download_records": RECORDS_MAX, "download_bytes": BYTES_MAX}
+    values |= {"schemas": request.plane.schemas.get(name), "download_records": RECORDS_MAX, "download_bytes": BYTES_MAX}
     page = Page("messages.html", f"Messages of {name}" if name else "Messages", "messages", values)
     if not name:
         return page
@@ -140,7 +141,7 @@ def _none_since(partition: Partition, start: int, end: int, query: Any) -> dict[
 
 def _status(found: int, looked: int, is_whole: bool, contains: bytes, next_offset: int, end: int) -> str:
     """Returns a sentence about the records in the list."""
-    text = f"{found} record{'' if found == 1 else 's'}"
+    text = plural(found, "record")
     if contains:
         text += f" of {looked} that were searched"
     if not is_whole:
@@ -189,12 +190,13 @@ async def _of_all(state: BrokerState, topic: Topic, moment: int | None, wanted: 
 
 def kept_bytes(request: PageRequest, topic: str) -> int:
     """Returns how many bytes of a key or a value a list of this topic needs."""
-    return request.plane.schemas.kept_bytes(topic) if request.query.choice("view", WAYS) == AUTO else KEPT_BYTES
+    is_decoded = topic in request.plane.schemas and request.query.choice("view", WAYS) == AUTO
+    return DECODED_IN_LIST if is_decoded else KEPT_BYTES
 
 
 async def rows_of(plane: Plane, topic: str, records: Sequence[SeenRecord], way: str) -> list[Row]:
     """Returns the rows of a list; decoded if their topic has schemas and the view is AUTO."""
-    schemas = plane.schemas.of(topic)
+    schemas = plane.schemas.get(topic)
     rows = [_row(topic, record, way) for record in records]
     if schemas is None or way != AUTO or not rows:
         return rows
@@ -207,17 +209,17 @@ def _decoded_rows(schemas: TopicSchemas, rows: list[Row]) -> list[Row]:
     found: list[Row] = []
     for row in rows:
         one = row.record
-        if one.batch.is_control or one.problem is not None:
+        if one.batch.header.is_control or one.problem is not None:
             found.append(row)
             continue
-        key = in_line(schemas.parts.get("key"), one.key.head, one.key.is_cut, row.key, budget)
-        value = in_line(schemas.parts.get("value"), one.value.head, one.value.is_cut, row.value, budget)
+        key = in_line(schemas.get("key"), one.key.head, one.key.is_cut, row.key, budget)
+        value = in_line(schemas.get("value"), one.value.head, one.value.is_cut, row.value, budget)
         found.append(Row(one, key, value))
     return found
 
 
 def _row(topic: str, record: SeenRecord, way: str) -> Row:
-    if record.batch.is_control:
+    if record.batch.header.is_control:
         return Row(record, None, Shown(f"marker: {record.marker}", "text"))
     key, value = record.key, record.value
     kafkas = _part_text(topic, key.head, value.head) if way == "auto" and not (key.is_cut or value.is_cut) else None
@@ -269,15 +271,19 @@ def _fields(part: Part | None, data: bytes | None) -> str | None:
     return "\n".join((part.title, *lines.lines))
 
 
+def _inner_fields(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+    """Returns the fields of key and value of a record of an internal topic; None for other data."""
+    key_fields = None if key is None else _fields(record_values.key_part(topic, key), key)
+    if key is None or key_fields is None:
+        return None, None
+    return key_fields, _fields(None if value is None else record_values.value_part(topic, key, value), value)
+
+
 def _part_text(topic: str, key: bytes | None, value: bytes | None) -> tuple[Shown | None, Shown | None] | None:
     """Returns key and value of a record of an internal topic, in one line each."""
-    if key is None:
-        return None
-    key_text = _fields(record_values.key_part(topic, key), key)
+    key_text, value_text = _inner_fields(topic, key, value)
     if key_text is None:
         return None
-    part = record_values.value_part(topic, key, value) if value is not None else None
-    value_text = _fields(part, value)
     shown_value = None if value is None else shown(value, "text") if value_text is None else _one_line(value_text)
     return _one_line(key_text), _short(shown_value, "auto")
 
@@ -299,24 +305,20 @@ async def message(request: PageRequest) -> Page:
     log = partition.log
     offset = record.offset
     key, value = record.key, record.value
-    key_head, value_head = _head(key.head), _head(value.head)
+    key_start, value_start = cut(key.head, ALONE_BYTES), cut(value.head, ALONE_BYTES)
     index = partition.index
     links = {
         "previous": url("messages", topic, index, offset - 1) + "?step=back" if offset > log.log_start_offset else None,
         "next": url("messages", topic, index, offset + 1) if offset + 1 < log.high_watermark else None,
         "around": url("messages", topic) + f"?partition={index}&offset={max(log.log_start_offset, offset - 12)}",
     }
-    fields = (None, None)
-    if not record.batch.is_control and record.problem is None and key.head is not None:
-        key_fields = _fields(record_values.key_part(topic, key.head), key.head)
-        if key_fields is not None:
-            part = record_values.value_part(topic, key.head, value.head) if value.head is not None else None
-            fields = key_fields, _fields(part, value.head)
-    schemas = request.plane.schemas.of(topic)
+    has_parts = not record.batch.header.is_control and record.problem is None
+    fields = _inner_fields(topic, key.head, value.head) if has_parts else (None, None)
+    schemas = request.plane.schemas.get(topic)
     decoded: dict[str, Whole | None] = {"key": None, "value": None}
-    if schemas is not None and way == AUTO and not record.batch.is_control and record.problem is None:
+    if schemas is not None and way == AUTO and has_parts:
         for part, of in (("key", key), ("value", value)):
-            decoded[part] = await state.scheduler.run(in_thread(partial(whole, schemas.parts.get(part), of.head)))
+            decoded[part] = await state.scheduler.run(in_thread(partial(whole, schemas.get(part), of.head)))
     values = {
         "topic": topic,
         "record": record,
@@ -325,12 +327,12 @@ async def message(request: PageRequest) -> Page:
         "way": way,
         "ways": WAYS,
         "query": request.query,
-        "key": shown(key_head, way, is_cut=_is_long(key.head)),
-        "value": shown(value_head, way, is_cut=_is_long(value.head)),
+        "key": shown(key_start.head, way, is_cut=key_start.is_cut),
+        "value": shown(value_start.head, way, is_cut=value_start.is_cut),
         "key_fields": fields[0],
         "value_fields": fields[1],
-        "key_is_cut": _is_long(key.head),
-        "value_is_cut": _is_long(value.head),
+        "key_is_cut": key_start.is_cut,
+        "value_is_cut": value_start.is_cut,
         "kept_bytes": ALONE_BYTES,
         "headers": [_header(header, way) for header in record.headers[:SHOWN_HEADERS]],
         "links": links,
@@ -341,18 +343,8 @@ async def message(request: PageRequest) -> Page:
 
 def _header(header: tuple[str, bytes | None], way: str) -> tuple[str, Shown | None, int, bool]:
     """Returns a header's name, its value as text, its size, and whether the value is cut."""
-    name, value = header
-    head = None if value is None else value[:2048]
-    is_cut = value is not None and len(value) > 2048
-    return name, shown(head, "text" if way == "auto" else way, is_cut=is_cut), len(value or b""), is_cut
-
-
-def _head(data: bytes | None) -> bytes | None:
-    return None if data is None else data[:ALONE_BYTES]
-
-
-def _is_long(data: bytes | None) -> bool:
-    return data is not None and len(data) > ALONE_BYTES
+    name, value = header[0], cut(header[1], HEADER_BYTES)
+    return name, shown(value.head, "text" if way == "auto" else way, is_cut=value.is_cut), value.size, value.is_cut
 
 
 async def _found(state: BrokerState, request: PageRequest) -> tuple[str, Partition, SeenRecord]:

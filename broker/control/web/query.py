@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, unquote, urlencode
@@ -18,57 +18,43 @@ PAGE_ROWS = 100
 T = TypeVar("T")
 
 
-class Query(Mapping[str, str]):
+class Query(dict[str, str]):
     """The parameters by name; the last one counts, and empty ones are ignored. Its methods raise Refusal (400), one
     line, for invalid values."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
-        self._of = {name: text for name, text in pairs if text}
-
-    def __getitem__(self, name: str) -> str:
-        return self._of[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._of)
-
-    def __len__(self) -> int:
-        return len(self._of)
+        super().__init__((name, text) for name, text in pairs if text)
 
     def text(self, name: str) -> str:
         """Returns a text, empty by default."""
-        found = self._of.get(name, "")
+        found = self.get(name, "")
         if len(found) > MAX_TEXT:
             raise Refusal(400, f"{name} has {len(found)} characters, more than {MAX_TEXT}")
         return found
 
     def whole(self, name: str, default: int | None = None, least: int = 0, most: int = INT64_MAX) -> int | None:
         """Returns a whole number."""
-        return whole_number(name, self._of.get(name, ""), default, least, most)
+        return whole_number(name, self.get(name, ""), default, least, most)
 
     def choice(self, name: str, of: Sequence[str]) -> str:
         """Returns one of several words, by default the first."""
-        found = self._of.get(name, of[0])
+        found = self.get(name, of[0])
         if found not in of:
             raise Refusal(400, f"{name} is {shown(found)}, not one of {', '.join(of)}")
         return found
 
     def flag(self, name: str) -> bool:
         """Returns whether a box was ticked."""
-        return name in self._of
+        return name in self
 
     def moment(self, name: str) -> int | None:
         """Returns a time in ms since 1970, given as a number or in ISO 8601."""
-        found = self._of.get(name, "").strip()
-        if not found:
-            return None
-        try:
-            return time_ms(found)
-        except (ValueError, OverflowError) as error:
-            raise Refusal(400, error) from error
+        found = self.get(name, "").strip()
+        return moment(found) if found else None
 
     def link(self, **changes: object) -> str:
         """Returns the same query with other values; None removes one."""
-        found: dict[str, Any] = dict(self._of)
+        found: dict[str, Any] = dict(self)
         for name, value in changes.items():
             found.pop(name, None)
             if value is not None:
@@ -88,6 +74,14 @@ def whole_number(name: str, text: str, default: int | None = None, least: int = 
     if not least <= value <= most:
         raise Refusal(400, f"{name} is {text}, not {least} to {most}")
     return value
+
+
+def moment(text: str) -> int:
+    """Returns a time in ms since 1970, given as a number or in ISO 8601. Raises Refusal (400)."""
+    try:
+        return time_ms(text)
+    except (ValueError, OverflowError) as error:
+        raise Refusal(400, error) from error
 
 
 QUOTED = "quoted."
@@ -111,6 +105,10 @@ def unquoted(fields: Mapping[str, str]) -> dict[str, str]:
 def url(*parts: str | int) -> str:
     """Returns the path of a page with these parts."""
     return "/" + "/".join(quote(str(part).encode("utf-8", "surrogatepass"), safe="") for part in parts)
+
+
+Columns = Mapping[str, Callable[[T], Any]]
+"""The keys by which rows are sorted, by the names of columns; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ class Listing(Generic[T]):
 def listing(
     rows: Iterable[T],
     query: Query,
-    keys: Mapping[str, Callable[[T], Any]],
+    keys: Columns[T],
     page_rows: int = PAGE_ROWS,
     default: str = "",
 ) -> Listing[T]:

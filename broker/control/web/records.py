@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ....storage.partition_log import PartitionLog
     from ....storage.producers.txn_index import AbortedTransaction
     from ...broker_state import BrokerState
+    from ...metadata.topics import Topic
     from ...replica.partition import Partition
 
 SLICE_BYTES = 256 * 1024
@@ -67,44 +68,14 @@ class BatchFacts:
     """The facts in the header of a record's batch. `fate` is OPEN, ABORTED or empty. `crc_ok` is None if it was not
     checked."""
 
-    base_offset: int
-    last_offset: int
-    size_bytes: int
-    magic: int
-    format: str
-    record_count: int
-    leader_epoch: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    last_sequence: int
-    is_transactional: bool
-    is_control: bool
-    is_append_time: bool
+    header: BatchHeader
     fate: str = ""
     crc_ok: bool | None = None
 
-    @classmethod
-    def of(cls, header: BatchHeader, fate: str, crc_ok: bool | None) -> BatchFacts:
-        """Returns the facts of a header."""
-        return cls(
-            header.base_offset,
-            header.last_offset,
-            header.size_bytes,
-            header.magic,
-            format_name(header.magic, header.codec),
-            header.record_count,
-            header.partition_leader_epoch,
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_sequence,
-            header.is_transactional,
-            header.is_control,
-            header.log_append_time,
-            fate,
-            crc_ok,
-        )
+    @property
+    def format(self) -> str:
+        """Its message format with its codec."""
+        return format_name(self.header.magic, self.header.codec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,19 +157,35 @@ class _Found:
     looked: int = 0
     kept_bytes: int = 0
 
+    def has_enough(self, wanted: Wanted) -> bool:
+        """Returns whether the wanted records are found."""
+        return not wanted.newest and len(self.records) >= wanted.count
+
     def is_full(self, wanted: Wanted) -> bool:
-        """Returns whether the wanted number of bytes is kept."""
-        return wanted.most_bytes is not None and self.kept_bytes >= wanted.most_bytes
+        """Returns whether a bound is reached: of the records that are searched, or of the bytes that are kept."""
+        is_kept = wanted.most_bytes is not None and self.kept_bytes >= wanted.most_bytes
+        return is_kept or self.looked >= LOOK_RECORDS
+
+
+def topic_named(state: BrokerState, name: str) -> Topic:
+    """Returns a topic. Raises NotFound."""
+    found = state.topics.get(name)
+    if found is None:
+        raise NotFound(f"there is no topic {name}")
+    return found
 
 
 def partition_of(state: BrokerState, topic: str, index: int) -> Partition:
     """Returns a partition. Raises NotFound."""
-    found = state.topics.get(topic)
-    if found is None:
-        raise NotFound(f"there is no topic {topic}")
-    if index >= len(found.partitions):
-        raise NotFound(f"{topic} has no partition {index}; it has {len(found.partitions)}")
+    found = topic_named(state, topic)
+    check_partition(found, index)
     return found.partitions[index]
+
+
+def check_partition(topic: Topic, index: int) -> None:
+    """Raises NotFound for an index that the topic does not have."""
+    if index >= len(topic.partitions):
+        raise NotFound(f"{topic.name} has no partition {index}; it has {len(topic.partitions)}")
 
 
 async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen:
@@ -211,9 +198,9 @@ async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen
         while True:
             log = partition.log  # again: it changes if the partition moves to another log directory
             until = min(wanted.until, log.high_watermark)
-            if found.next_offset >= until or (not wanted.newest and len(found.records) >= wanted.count):
+            if found.next_offset >= until or found.has_enough(wanted):
                 return Seen(list(found.records), found.next_offset, True, found.looked)
-            if read >= LOOK_BYTES or found.looked >= LOOK_RECORDS or found.is_full(wanted):
+            if read >= LOOK_BYTES or found.is_full(wanted):
                 return Seen(list(found.records), found.next_offset, False, found.looked)
             piece = _slice(log, partition.index, found.next_offset)
             before = found.next_offset
@@ -257,22 +244,22 @@ def _open(piece: _Slice, wanted: Wanted, found: _Found) -> None:
     for position, header in formats.headers(piece.data):
         if header.last_offset < found.next_offset:
             continue
-        if found.next_offset >= wanted.until or found.looked >= LOOK_RECORDS or found.is_full(wanted):
+        if found.next_offset >= wanted.until or found.is_full(wanted) or found.has_enough(wanted):
             return
-        if not wanted.newest and len(found.records) >= wanted.count:
-            return
-        facts = BatchFacts.of(header, _fate(piece, header), formats.crc_matches(piece.data, position, header))
+        facts = BatchFacts(header, _fate(piece, header), formats.crc_matches(piece.data, position, header))
         try:
             if _take(formats.records(piece.data, position, max_bytes=OPENED_BYTES), piece, facts, wanted, found):
                 return
         except _DAMAGE as error:
-            nothing = Cut(None, 0)
-            offset = max(header.base_offset, found.next_offset)
-            broken = SeenRecord(
-                piece.partition, offset, header.max_timestamp, nothing, nothing, (), facts, problem=str(error)
-            )
             if not wanted.contains:
-                found.records.append(broken)
+                offset, time_ms, nothing = (
+                    max(header.base_offset, found.next_offset),
+                    header.max_timestamp,
+                    Cut(None, 0),
+                )
+                found.records.append(
+                    SeenRecord(piece.partition, offset, time_ms, nothing, nothing, (), facts, problem=str(error))
+                )
         found.next_offset = max(found.next_offset, header.last_offset + 1)
 
 
@@ -282,9 +269,7 @@ def _take(records: Iterable[Record], piece: _Slice, facts: BatchFacts, wanted: W
     for record in records:
         if record.offset < first:
             continue
-        if record.offset >= wanted.until or found.looked >= LOOK_RECORDS or found.is_full(wanted):
-            return True
-        if not wanted.newest and len(found.records) >= wanted.count:
+        if record.offset >= wanted.until or found.is_full(wanted) or found.has_enough(wanted):
             return True
         found.looked += 1
         found.next_offset = record.offset + 1
@@ -296,9 +281,7 @@ def _take(records: Iterable[Record], piece: _Slice, facts: BatchFacts, wanted: W
 
 
 def _seen(record: Record, partition: int, facts: BatchFacts, kept_bytes: int | None) -> SeenRecord:
-    headers = tuple(
-        (name, value if value is None or kept_bytes is None else value[:kept_bytes]) for name, value in record.headers
-    )
+    headers = tuple((name, cut(value, kept_bytes).head) for name, value in record.headers)
     return SeenRecord(
         partition,
         record.offset,
@@ -307,7 +290,7 @@ def _seen(record: Record, partition: int, facts: BatchFacts, kept_bytes: int | N
         cut(record.value, kept_bytes),
         headers,
         facts,
-        _marker(record) if facts.is_control else "",
+        _marker(record) if facts.header.is_control else "",
     )
 
 

@@ -1,10 +1,12 @@
-"""The newest requests with their responses, and single requests with their bytes beside their fields."""
+"""The first page: the broker and its activity. The newest requests with their responses, and single requests with their
+bytes beside their fields."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...admin_api.overview import Selection
 from ...admin_api.views import NotFound
 from ...cooperative import in_thread
 from ...recording.exchange import Ending
@@ -12,7 +14,7 @@ from ...recording.redaction import may_carry
 from ...releases.profiles import api_names
 from . import side_by_side
 from .answer import Download, Page, PageRequest
-from .query import listing
+from .query import Columns, listing
 
 if TYPE_CHECKING:
     from ...network.server import Running
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
 
 QUIET = ("Fetch", "Heartbeat", "Metadata", "ApiVersions", "FindCoordinator")
 """The APIs that idle clients call all the time."""
+OVERVIEW_ROWS = 8
+_REQUESTS: Columns[Exchange] = {
+    "number": lambda one: one.number,
+    "duration": lambda one: (one.duration_ns, one.number),
+    "request": lambda one: (one.request_bytes, one.number),
+    "response": lambda one: (one.response_bytes, one.number),
+}
 
 
 def api_name(names: dict[int, str], key: int) -> str:
@@ -34,6 +43,24 @@ def _ring(running: Running) -> Ring:
     if ring is None:
         raise NotFound("this broker keeps no requests")
     return ring
+
+
+async def overview(request: PageRequest) -> Page:
+    """Shows the overview."""
+    plane = request.plane
+    running = plane.operations.running
+    found = await plane.overviews.taken(Selection(OVERVIEW_ROWS))
+    names = api_names()
+    newest: list[Exchange] = []
+    ring = running.ring
+    number = ring.next_number - 1 if ring is not None else 0
+    for at in range(number, max(0, number - 400), -1):
+        one = ring.find(at) if ring is not None else None
+        if one is not None and (one.ending is Ending.CLOSED or api_name(names, one.api_key) not in QUIET):
+            newest.append(one)
+        if len(newest) == OVERVIEW_ROWS:
+            break
+    return Page("overview.html", "Overview", "overview", {"o": found, "newest": newest, "names": names})
 
 
 async def requests(request: PageRequest) -> Page:
@@ -66,17 +93,7 @@ async def requests(request: PageRequest) -> Page:
         if below is not None and one.number >= below:
             continue
         rows.append(one)
-    found = listing(
-        rows,
-        query,
-        {
-            "number": lambda one: one.number,
-            "duration": lambda one: (one.duration_ns, one.number),
-            "request": lambda one: (one.request_bytes, one.number),
-            "response": lambda one: (one.response_bytes, one.number),
-        },
-        default="-number",
-    )
+    found = listing(rows, query, _REQUESTS, default="-number")
     seen = {api_name(names, one.api_key) for one in everything}
     values = {
         "list": found,

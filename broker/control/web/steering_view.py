@@ -9,10 +9,16 @@ from ....protocol.narrowing import is_list
 from ...releases.profiles import api_names
 from ...virtual_clock import VirtualClock
 from .answer import Page, PageRequest
-from .query import listing
+from .query import Columns, listing
 
 SIMPLE = ("error", "delay", "disconnect", "stall", "throttle")
 """The kinds of faults in the page's form; `ottla ctl faults` and the HTTP API have the others."""
+_FAULTS: Columns[dict[str, Any]] = {
+    "id": lambda one: one["id"],
+    "action": lambda one: (one["action"], one["id"]),
+    "fired": lambda one: (one["fired"], one["id"]),
+    "matched": lambda one: (one["matched"], one["id"]),
+}
 
 
 async def faults(request: PageRequest) -> Page:
@@ -21,16 +27,7 @@ async def faults(request: PageRequest) -> Page:
     standing = None if running.faults is None else [one.to_json() for one in running.faults.list()]
     wanted = request.query.text("q")
     rows = [one for one in standing or () if not wanted or wanted.casefold() in str(sorted(one.items())).casefold()]
-    found = listing(
-        rows,
-        request.query,
-        {
-            "id": lambda one: one["id"],
-            "action": lambda one: (one["action"], one["id"]),
-            "fired": lambda one: (one["fired"], one["id"]),
-            "matched": lambda one: (one["matched"], one["id"]),
-        },
-    )
+    found = listing(rows, request.query, _FAULTS)
     values = {
         "list": found,
         "q": wanted,

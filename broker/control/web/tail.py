@@ -20,9 +20,8 @@ from ...admin_api.views import NotFound, OperationError
 from ..refusal import Refusal
 from .answer import Page, PageRequest, Stream
 from .messages_view import kept_bytes, rows_of
-from .records import SeenRecord, Wanted, look, look_back, partition_of
+from .records import SeenRecord, Wanted, check_partition, look, look_back, partition_of, topic_named
 from .site import fragment, load
-from .topics_view import topic_named
 from .values import WAYS
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def _chosen(topic: Topic, request: PageRequest) -> list[int]:
     index = request.query.whole("partition", most=INT32_MAX)
     if index is None:
         return list(range(min(len(topic.partitions), PARTITIONS_MAX)))
-    if index >= len(topic.partitions):
-        raise NotFound(f"{topic.name} has no partition {index}; it has {len(topic.partitions)}")
+    check_partition(topic, index)
     return [index]
 
 

@@ -1,13 +1,21 @@
-"""Keys, values and headers as text, as JSON in lines, or in hex: bounded, and without loss.
+"""Keys, values and headers as text, as JSON in lines, or in hex, bounded and without loss; and decoded by schemas, up
+to a maximum of bytes for each page.
 
-JSON is broken into lines token by token: numbers keep their notation, and names that occur twice stay.
+JSON is broken into lines token by token: numbers keep their notation, and names that occur twice stay. Values are
+decoded in threads.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...record_schemas.decoder import DecodeError
+
+if TYPE_CHECKING:
+    from ...record_schemas.schemas import TopicSchema
 
 AUTO, TEXT, JSON, HEX = "auto", "text", "json", "hex"
 DECODED = "decoded"
@@ -15,6 +23,9 @@ WAYS = (AUTO, TEXT, JSON, HEX)
 JSON_BYTES = 1 << 20  # of a value that is parsed as JSON
 DEPTH_MAX = 200
 HEX_COLUMNS = 16
+LIST_BYTES = 256 * 1024  # of all keys and values that one page decodes
+LINE_LETTERS = 240
+TEXT_LETTERS = 256 * 1024
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 
@@ -108,3 +119,55 @@ def shown(data: bytes | None, way: str = AUTO, *, is_cut: bool = False) -> Shown
     if way == AUTO:
         return Shown(text, TEXT)
     return Shown(text, TEXT, "too long for JSON" if is_cut or len(data) > JSON_BYTES else "not JSON")
+
+
+# Decoded with a schema
+
+
+class Budget:
+    """The bytes that may still be decoded for one page."""
+
+    def __init__(self, size: int = LIST_BYTES) -> None:
+        self.left = size
+
+
+def in_line(
+    schema: TopicSchema | None, data: bytes | None, is_cut: bool, raw: Shown | None, budget: Budget
+) -> Shown | None:
+    """Returns a key or a value in a list: decoded, or undecoded with the reason."""
+    if schema is None or data is None or raw is None:
+        return raw
+    if is_cut:
+        return replace(raw, problem="too long to decode in a list")
+    if len(data) > budget.left:
+        return replace(raw, problem="the page has decoded its maximum of bytes")
+    budget.left -= len(data)
+    try:
+        value = schema.decoder.decode(data).value
+    except DecodeError as error:
+        return replace(raw, problem=f"not {schema.title}: {error}")
+    return Shown(json.dumps(value, ensure_ascii=False)[:LINE_LETTERS], DECODED)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A key or a value by its schema, in lines; or the `problem` with it."""
+
+    title: str
+    file: str
+    text: str = ""
+    note: str = ""
+    problem: str = ""
+    is_cut: bool = False
+
+
+def whole(schema: TopicSchema | None, data: bytes | None) -> Whole | None:
+    """Returns a key or a value on a page of its own; None without a schema."""
+    if schema is None or data is None:
+        return None
+    try:
+        value, note = schema.decoder.decode(data)
+    except DecodeError as error:
+        return Whole(schema.title, schema.file, problem=str(error))
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return Whole(schema.title, schema.file, text[:TEXT_LETTERS], note, is_cut=len(text) > TEXT_LETTERS)

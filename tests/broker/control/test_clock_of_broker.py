@@ -20,13 +20,13 @@ from ottla.broker.groups.classic.state import Group, GroupState, JoinReply, Join
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.network import server
-from ottla.broker.replica.partition import Partition
 from ottla.broker.transactions.coordinator import RETRY_MS
 from ottla.broker.virtual_clock import VirtualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
 from ottla.storage.io.memory import MemoryFiles
+from ottla.storage.partition_log import PartitionLog
 from ottla_testing.broker.clock_world import APIS, DATA, DAY_MS, HOUR_MS, MINUTE_MS, OPTIONS, T0, play, walk
 from ottla_testing.broker.harness import Broker, Client, fetch, only, options, ping, produce, records, running, values
 from ottla_testing.broker.transacting import Owner
@@ -426,7 +426,7 @@ async def test_failed_transaction_marker_is_retried(moved_on: bool) -> None:
         requested.append(clock.now_ms())
         raise StorageError("no space left on device")
 
-    with mock.patch.object(Partition, "write_marker", side_effect=refuse):
+    with mock.patch.object(PartitionLog, "append_marker", side_effect=refuse):
         transactions.end(*of_x, committed=True, client_version=0)
         await clock.advance(3 * MINUTE_MS, state.settle)  # the world's sweep
         assert len(requested) == 2

@@ -12,7 +12,8 @@ import pytest
 
 from ottla.broker.control import requests
 from ottla.broker.control.models.requests import REQUESTS_MAX
-from ottla.broker.faults import Rule, actions
+from ottla.broker.faults import actions
+from ottla.broker.faults.rules import Rule
 from ottla.broker.testing.embedded import Embedded
 from ottla.protocol.messages.records.fetch import FetchRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.broker import json_bytes
 from ottla.broker.control.app import encoded
 from ottla.broker.control.decoding import decode
-from ottla.broker.control.models.general import LogLevel
+from ottla.broker.control.models.parts import LogLevel
 from ottla.broker.control.models.topics import NewRecords, NewTopic
 from ottla.broker.control.openapi import document
 from ottla.broker.control.refusal import Refusal

@@ -19,7 +19,7 @@ from ottla.broker.record_schemas import protobuf
 from ottla.broker.record_schemas.avro import AvroDecoder
 from ottla.broker.record_schemas.decoder import DECODED_BYTES, DecodeError, SchemaError
 from ottla.broker.record_schemas.protobuf import ProtobufDecoder
-from ottla.broker.record_schemas.schemas import FILE_BYTES_MAX, Schemas, pair_of
+from ottla.broker.record_schemas.schemas import FILE_BYTES_MAX, load, pair_of
 from ottla_testing.broker.schema_samples import ORDER, descriptor_set, encoded, message_class, order
 from ottla_testing.each import each
 
@@ -215,14 +215,13 @@ def test_schemas_are_loaded_from_files(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
     (tmp_path / "order.desc").write_bytes(descriptor_set())
     pairs = [pair_of(f"orders={tmp_path}/order.avsc"), pair_of(f"orders:key={tmp_path}/order.desc#shop.Other")]
-    found = Schemas.load(pairs).of("orders")
-    assert found is not None
-    assert {part: one.title for part, one in found.parts.items()} == {
+    found = load(pairs)["orders"]
+    assert {part: one.title for part, one in found.items()} == {
         "value": "Avro shop.Order", "key": "Protobuf shop.Other",
     }  # fmt: skip
-    assert found.plain("key", b"\x08\x01") == {"flag": True}
-    assert found.plain("value", b"") == {"problem": "data ends at byte 0 within a number"}
-    assert found.plain("value", None) is None and Schemas().of("orders") is None
+    assert found["key"].plain(b"\x08\x01") == {"flag": True}
+    assert found["value"].plain(b"") == {"problem": "data ends at byte 0 within a number"}
+    assert found["value"].plain(None) is None
 
 
 @pytest.mark.parametrize(
@@ -252,16 +251,16 @@ def test_unusable_schema_is_reported_with_its_reason(
     if name:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(SchemaError) as refused:
-        Schemas.load([pair_of(text)])
+        load([pair_of(text)])
     assert why in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_missing_file_and_second_schema_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="No such file"):
-        Schemas.load([("orders", tmp_path / "none.avsc")])
+        load([("orders", tmp_path / "none.avsc")])
     (tmp_path / "a.avsc").write_text('"int"')
     with pytest.raises(SchemaError, match="orders:value has two schemas"):
-        Schemas.load([("orders", tmp_path / "a.avsc"), ("orders:value", tmp_path / "a.avsc")])
+        load([("orders", tmp_path / "a.avsc"), ("orders:value", tmp_path / "a.avsc")])
 
 
 def test_a_proto_source_is_compiled_by_protoc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +269,7 @@ def test_a_proto_source_is_compiled_by_protoc(tmp_path: Path, monkeypatch: pytes
     source = tmp_path / "orders.proto"
     source.write_text('syntax = "proto3"; message Order {}')
     with pytest.raises(SchemaError, match="needs a compiler: pip install grpcio-tools"):
-        Schemas.load([("orders", source)])
+        load([("orders", source)])
     (tmp_path / "bin").mkdir()
     (tmp_path / "made.desc").write_bytes(descriptor_set())
     protoc = tmp_path / "bin" / "protoc"
@@ -279,8 +278,8 @@ def test_a_proto_source_is_compiled_by_protoc(tmp_path: Path, monkeypatch: pytes
         f'/bin/cp {tmp_path}/made.desc "${{2#--descriptor_set_out=}}"\n'
     )
     os.chmod(protoc, 0o755)
-    found = Schemas.load([("orders", source)]).of("orders")
-    assert found is not None and found.parts["value"].title == "Protobuf shop.Order"
+    found = load([("orders", source)])["orders"]
+    assert found["value"].title == "Protobuf shop.Order"
     protoc.write_text("#!/bin/sh\necho 'orders.proto:1: wrong' >&2\nexit 1\n")
     with pytest.raises(SchemaError, match=r"compilation failed: orders\.proto:1: wrong"):
-        Schemas.load([("orders", source)])
+        load([("orders", source)])

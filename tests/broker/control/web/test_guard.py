@@ -189,7 +189,8 @@ def test_errors_are_json_for_programs_and_escaped_pages_for_browsers(reading: Vi
 
 def test_control_write_flag_needs_the_control_flag() -> None:
     flags = ("--listen", "127.0.0.1:0", "--data-dir", "data")
-    assert parse_serve([*flags, "--control", "127.0.0.1:0"], {})[0].control_write is False
-    assert parse_serve([*flags, "--control", "127.0.0.1:0", "--control-write"], {})[0].control_write is True
+    for more, may_write in (([], False), (["--control-write"], True)):
+        control = parse_serve([*flags, "--control", "127.0.0.1:0", *more], {})[0].control
+        assert control is not None and control.may_write is may_write
     with pytest.raises(ConfigError, match="needs --control HOST:PORT"):
         parse_serve([*flags, "--control-write"], {})

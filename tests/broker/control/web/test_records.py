@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ottla.broker import Embedded
 from ottla.broker.control.web import records as looking
-from ottla.broker.control.web.letters import HIDDEN
 from ottla.broker.control.web.logs import formats_of, segments_of
 from ottla.broker.control.web.records import Wanted, look, look_back
+from ottla.broker.control.web.render import HIDDEN
 from ottla.broker.control.web.values import HEX_COLUMNS, as_hex, as_json, as_text, shown
 from ottla.protocol.records import batch
 from ottla.protocol.records.validate import Prepared
@@ -141,6 +141,7 @@ async def test_segments_are_closed_after_they_were_read(tmp_path: Path) -> None:
         await filled(broker, 12, {"segment.ms": "2", "index.interval.bytes": "0"})
         log = broker.log("t")
         assert len(log.segments) >= 3
+        log.flush()  # a later sync would open the segments again
         for segment in log.segments[:-1]:
             segment.close()
         facts = await segments_of(log)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ottla.broker import Embedded
-from ottla.broker.control.web import decoded
+from ottla.broker.control.web import values
+from ottla.broker.control.web.messages_view import DECODED_IN_LIST
 from ottla.broker.errors import ConfigError
-from ottla.broker.record_schemas.schemas import DECODED_IN_LIST
 from ottla.tools.serve import parse_serve
 from ottla_testing.broker.page_streams import Tail, lines_of
 from ottla_testing.broker.paged import HURTFUL, Visitor
@@ -100,7 +100,7 @@ def test_list_does_not_decode_long_values_or_beyond_its_budget(
     path = "/messages/orders?partition=0&offset=3"
     assert "not decoded" in row(visitor, path, 0)[3]
     assert "x" * 100 in visitor.page("/messages/orders/0/3").one("main").text
-    monkeypatch.setattr(decoded.Budget.__init__, "__defaults__", (len(KEY),))
+    monkeypatch.setattr(values.Budget.__init__, "__defaults__", (len(KEY),))
     titles = [
         one.attributes.get("title", "") for one in visitor.page("/messages/orders?partition=0&offset=0").all("span")
     ]
@@ -124,7 +124,8 @@ def test_invalid_schema_flag_is_refused_with_one_line(flags: list[str], why: str
 def test_schema_flag_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "a.avsc").write_text('"string"')
     flags = ["--control", "127.0.0.1:0", "--schema", f"t={tmp_path}/a.avsc", "--schema", f"t:key={tmp_path}/a.avsc"]
-    options, _ = parse_serve(["--data-dir", "unused", *flags], {})
-    assert options.schemas is not None and set(options.schemas.topics["t"].parts) == {"key", "value"}
+    options, *_ = parse_serve(["--data-dir", "unused", *flags], {})
+    assert options.control is not None and options.control.schemas is not None
+    assert set(options.control.schemas["t"]) == {"key", "value"}
     with pytest.raises(ValueError, match="schemas needs control"):
         Embedded(schemas={"t": tmp_path / "a.avsc"})
