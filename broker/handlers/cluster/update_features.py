@@ -5,6 +5,8 @@ The features, their levels and the rules are those of the release, see `features
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.cluster.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ...context import RequestContext, handles
@@ -39,17 +41,12 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
         results = [Result(feature=update.feature, error_code=0, error_message="NONE") for update in updates]
         return _response(0, None, results if context.api_version <= RESULTS_UNTIL else [])
     # Sorted by name, as KRaft controllers return them.
-    return _response(
-        0, "" if judge == "each" else None, await context.mapped(_result, sorted(verdicts.items(), key=_name))
-    )
+    results = await context.mapped(_result, sorted(verdicts.items(), key=itemgetter(0)))
+    return _response(0, "" if judge == "each" else None, results)
 
 
 def _response(code: int, message: str | None, results: list[Result]) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message, results=results)
-
-
-def _name(verdict: tuple[str, Refused | None]) -> str:
-    return verdict[0]
 
 
 def _result(verdict: tuple[str, Refused | None]) -> Result:

@@ -9,15 +9,15 @@ from collections.abc import Hashable
 
 from ....protocol.acls import AclOperation
 from ....protocol.compiler import Shared
+from ....protocol.config_codes import ConfigSource, ConfigType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ...config.definitions import ConfigType
 from ...config.docs import documentation
 from ...config.named_rules import describe_named
 from ...config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from ...config.values import ConfigEntry, ConfigSource, Synonym
+from ...config.values import ConfigEntry, Synonym
 from ...context import RequestContext, handles
-from ...errors import Refused, code_of, message_of
+from ...errors import MALFORMED, Refused, code_of, message_of
 from ...logs import levels
 from ...metadata.topics import METADATA_TOPIC, check_name
 from .resources import check_allowed, check_broker_name, kinds
@@ -29,11 +29,6 @@ Entry = Result.DescribeConfigsResourceResult
 Described = dict[Hashable, Shared]
 RESOURCE_ENTRIES = 100  # entries of a cooperative step for each description
 EXPECTED = "broker id, expected"
-# Kafka's message for an INVALID_REQUEST without one of its own.
-UNKNOWN_KIND = (
-    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
-    "incompatible broker. See the broker logs for more details."
-)
 
 
 @handles(DescribeConfigsRequest)
@@ -42,15 +37,14 @@ async def describe_configs(request: DescribeConfigsRequest, context: RequestCont
     known = kinds(context.broker.profile.behaviour)
     if any(resource.resource_type not in known for resource in request.resources):
         results = await context.mapped(
-            lambda resource: _refused(resource, ErrorCode.INVALID_REQUEST, UNKNOWN_KIND), request.resources
+            lambda resource: _refused(resource, ErrorCode.INVALID_REQUEST, MALFORMED), request.resources
         )
         return DescribeConfigsResponse(results=results)
     refused: list[Result] = []
     allowed: list[Result] = []
     described: Described = {}
     for resource in request.resources:
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         has_text = context.broker.profile.behaviour.refusal_texts in ("describe", "alter")
         try:
             check_allowed(
@@ -143,7 +137,7 @@ def _entries(resource: Resource, context: RequestContext, keys: set[str]) -> lis
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         check_broker_name(name, context.node_id, label="Broker", expected=f"{EXPECTED} {context.node_id}")
-        source = ConfigSource.DYNAMIC_LOGGER
+        source = ConfigSource.DYNAMIC_BROKER_LOGGER
         return [
             ConfigEntry(logger, level, source, False, False, ConfigType.UNKNOWN, ())
             for logger, level in levels().all().items()

@@ -23,8 +23,7 @@ async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -
     result = DeleteGroupsResponse.DeletableGroupResult
     refused: list[DeleteGroupsResponse.DeletableGroupResult] = []
     for name in dict.fromkeys(request.groups_names):
-        if context.is_due(GROUP_ENTRIES):
-            await context.next_step()
+        await context.step(GROUP_ENTRIES)
         if not context.allowed(AclOperation.DELETE, ResourceType.GROUP, name):
             refused.append(result(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
             continue
@@ -33,7 +32,6 @@ async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -
             error = await context.groups.delete_share_group(name)
         else:
             error = context.groups.delete(name)
-        if error is ErrorCode.NONE:
-            error = await context.broker.group_records_durable(name)
+        error = error or await context.broker.group_records_durable(name)
         results.append(result(group_id=name, error_code=error))
     return DeleteGroupsResponse(throttle_time_ms=0, results=results + refused)

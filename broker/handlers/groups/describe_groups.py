@@ -6,18 +6,28 @@ Requires DESCRIBE on each group.
 
 from __future__ import annotations
 
-from ....protocol.acls import AclOperation, ResourceType
+from functools import partial
+
+from ....protocol.acls import ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.limits import INT32_MIN
 from ....protocol.messages.groups.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ...context import RequestContext, handles
 from ...groups.classic.state import Group, GroupState, Member
+from .describing import describe_each
 
 NOT_FOUND_SINCE = 6
 NOT_REQUESTED = INT32_MIN
-GROUP_ENTRIES = 2  # entries of a cooperative step for each group
 
 Described = DescribeGroupsResponse.DescribedGroup
+_failed = partial(
+    Described,
+    group_state="",
+    protocol_type="",
+    protocol_data="",
+    members=[],
+    authorized_operations=NOT_REQUESTED,
+)
 
 
 @handles(DescribeGroupsRequest)
@@ -25,30 +35,14 @@ async def describe_groups(request: DescribeGroupsRequest, context: RequestContex
     """Describes groups; only Stable groups have metadata and assignments. As in Kafka, groups without permission come
     first.
     """
-    requested = request.groups
-    if context.broker.authorizer is None:
-        groups = await context.mapped(lambda name: _described(name, context, request), requested, GROUP_ENTRIES)
-        return DescribeGroupsResponse(groups=groups)
-    allowed = {name: context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, name) for name in requested}
-    refused = [_without_members(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in requested if not allowed[name]]
-    visible = [name for name in requested if allowed[name]]
-    groups = await context.mapped(lambda name: _described(name, context, request), visible, GROUP_ENTRIES)
-    return DescribeGroupsResponse(groups=refused + groups)
-
-
-def _without_members(
-    group_id: str, error: ErrorCode, message: str | None = None, state: str = "", operations: int = NOT_REQUESTED
-) -> Described:
-    return Described(
-        error_code=error,
-        error_message=message,
-        group_id=group_id,
-        group_state=state,
-        protocol_type="",
-        protocol_data="",
-        members=[],
-        authorized_operations=operations,
+    groups = await describe_each(
+        request.groups,
+        context,
+        is_enabled=True,
+        failed=_failed,
+        described=lambda name: _described(name, context, request),
     )
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _described(group_id: str, context: RequestContext, request: DescribeGroupsRequest) -> Described:
@@ -63,9 +57,10 @@ def _described(group_id: str, context: RequestContext, request: DescribeGroupsRe
         text = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, text
     if not isinstance(group, Group):
-        return _without_members(
-            group_id, error, message, state, operations if error is ErrorCode.NONE else NOT_REQUESTED
-        )
+        found = _failed(error_code=error, error_message=message, group_id=group_id, group_state=state)
+        if error is ErrorCode.NONE:
+            found.authorized_operations = operations
+        return found
     stable = group.state is GroupState.STABLE
     return Described(
         error_code=ErrorCode.NONE,

@@ -15,7 +15,7 @@ from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ...context import RequestContext, handles
-from ...errors import code_of
+from ...errors import MALFORMED, code_of
 from ...metadata.topics import GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from ...replica.assignment import NO_LEADER
 from ...security.authorizer import REFUSAL_TEXTS, REFUSALS
@@ -30,10 +30,6 @@ _TOPICS = {
     SHARE_KEY: SHARE_STATE_TOPIC,
 }
 UNAVAILABLE = "The coordinator is not available."
-INVALID = (
-    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
-    "incompatible broker. See the broker logs for more details."
-)
 SEVERAL_KEYS_SINCE = 4
 
 _OF_ALL_KEYS = (ErrorCode.INVALID_REQUEST, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -54,8 +50,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
         )
     coordinators: list[FindCoordinatorResponse.Coordinator] = []
     for key in request.coordinator_keys:
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         error, message, found = _found(request.key_type, key, awaits, context)
         node_id, host, port = _address(found, context)
         coordinators.append(
@@ -87,7 +82,7 @@ def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tu
         return refused, REFUSAL_TEXTS[refused], NO_LEADER
     share_key = parsed_key(key) if is_share else None
     if not topic or (is_share and share_key is None):
-        return ErrorCode.INVALID_REQUEST, INVALID, NO_LEADER
+        return ErrorCode.INVALID_REQUEST, MALFORMED, NO_LEADER
     if awaits:
         _has_topic(topic, context)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, UNAVAILABLE, NO_LEADER

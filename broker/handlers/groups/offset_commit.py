@@ -7,18 +7,20 @@ generation. Requires READ on the group and on each topic.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.limits import wrapped_int64
 from ....protocol.messages.groups.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ...context import RequestContext, handles
 from ...groups.offsets import CommittedOffset
-from .commits import JUDGED, commit, commit_refusal, refused_first
+from .commits import JUDGED, SORTED_PER_ENTRY, commit, judged, response_topics
 
 TOPIC_IDS_SINCE = 10
-SORTED_PER_ENTRY = 20  # topics that are sorted in the time of one entry of a cooperative step
 
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+KINDS = Topic, Topic.OffsetCommitResponsePartition
 RequestedPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 
 
@@ -27,30 +29,19 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     """Commits offsets. Unknown partitions and too long metadata have errors of their own; all other partitions share
     the verdict on the member.
     """
-    groups, now_ms = context.groups, context.now_ms()
+    now_ms = context.now_ms()
     if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
-    errors: list[list[ErrorCode]] = []
-    commits: list[tuple[tuple[str, int], CommittedOffset]] = []
-    for topic in request.topics:
-        name = groups.topics.name_of(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
-        if context.is_due():  # also for a topic without partitions
-            await context.next_step()
-        errors.append(await _refusals(name, topic.partitions, context))
-        for partition, error in zip(topic.partitions, errors[-1], strict=True):
-            if context.is_due():
-                await context.next_step()
-            if name is not None and error is ErrorCode.NONE:
-                committed = _committed(partition, request.retention_time_ms, now_ms)
-                commits.append(((name, partition.partition_index), committed))
+        return OffsetCommitResponse(topics=await response_topics(KINDS, request.topics, None, refused, context))
+    committed = partial(_committed, retention_time_ms=request.retention_time_ms, now_ms=now_ms)
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    _, errors, commits = await judged(request.topics, committed, context, by_id=by_id)
     outcome = ErrorCode.NONE
-    if context.is_due(len(errors) // SORTED_PER_ENTRY):
-        await context.next_step()
+    await context.step(len(errors) // SORTED_PER_ENTRY)
     is_judged = any(error in JUDGED for found in errors for error in found)
     if is_judged and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
         refused = ErrorCode.UNSUPPORTED_VERSION
-        return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+        return OffsetCommitResponse(topics=await response_topics(KINDS, request.topics, None, refused, context))
     if is_judged:
         outcome = await commit(
             context,
@@ -63,44 +54,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
         )
         if outcome is ErrorCode.NONE and commits:
             outcome = await context.broker.group_records_durable(request.group_id)
-    if context.is_due(len(errors) // SORTED_PER_ENTRY):
-        await context.next_step()
-    judged_topics = refused_first(request.topics, errors)
-    if context.is_due(len(errors) // SORTED_PER_ENTRY):
-        await context.next_step()
-    if outcome is not ErrorCode.NONE:
-        judged_topics = [
-            (topic, [outcome if error in JUDGED else error for error in found]) for topic, found in judged_topics
-        ]
-    return await _response(judged_topics, context)
-
-
-async def _response(
-    judged_topics: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
-) -> OffsetCommitResponse:
-    topics: list[Topic] = []
-    for topic, found in judged_topics:
-        pairs = list(zip(topic.partitions, found, strict=True))
-        partitions = await context.mapped(_partition, pairs)
-        topics.append(Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    return OffsetCommitResponse(topics=topics)
-
-
-def _partition(judged: tuple[RequestedPartition, ErrorCode]) -> Topic.OffsetCommitResponsePartition:
-    return Topic.OffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
-
-
-async def _refusals(name: str | None, requested: list[RequestedPartition], context: RequestContext) -> list[ErrorCode]:
-    """The reasons why offsets of these partitions of a topic cannot be committed; NONE for the others."""
-    refused = ErrorCode.UNKNOWN_TOPIC_ID if name is None else context.topic_refusal(AclOperation.READ, name)
-    if name is None or refused is not ErrorCode.NONE:
-        return [refused] * len(requested)
-    groups = context.groups
-
-    def refusal(one: RequestedPartition) -> ErrorCode:
-        return commit_refusal(groups, name, one.partition_index, one.committed_metadata)
-
-    return await context.mapped(refusal, requested)
+    return OffsetCommitResponse(topics=await response_topics(KINDS, request.topics, errors, outcome, context))
 
 
 def _committed(partition: RequestedPartition, retention_time_ms: int, now_ms: int) -> CommittedOffset:

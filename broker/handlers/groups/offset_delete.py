@@ -25,8 +25,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
     refused = {topic.name: context.topic_refusal(AclOperation.READ, topic.name) for topic in request.topics}
     known: dict[tuple[str, int], None] = {}
     for topic in request.topics:
-        if context.is_due(1 + len(topic.partitions) // LOOKED_UP_PER_ENTRY):
-            await context.next_step()
+        await context.step(1 + len(topic.partitions) // LOOKED_UP_PER_ENTRY)
         if refused[topic.name] is ErrorCode.NONE:
             requested = ((topic.name, one.partition_index) for one in topic.partitions)
             known |= dict.fromkeys(one for one in requested if groups.topics.has_partition(*one))

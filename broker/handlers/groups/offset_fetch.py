@@ -51,8 +51,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
         by_id = context.api_version >= TOPIC_IDS_SINCE
         found: list[Group] = []
         for requested in request.groups:
-            if context.is_due(GROUP_ENTRIES):
-                await context.next_step()
+            await context.step(GROUP_ENTRIES)
             found.append(await _group(context, requested, request.require_stable, by_id))
         return OffsetFetchResponse(groups=found)
     partitions: list[Partition] | None = None
@@ -64,8 +63,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     error, fetched = await _fetched(fetch, partitions, context)
     if not context.api_version and not error and not context.broker.profile.behaviour.first_offsets:
         error = ErrorCode.UNSUPPORTED_VERSION
-    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
-        await context.next_step()
+    await context.step(len(fetched) // SORTED_PER_ENTRY)
     if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
         refused = error
         nothing: list[Partition] = []
@@ -77,8 +75,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
             return one if one.committed is not None or one.error else one._replace(error=missing)
 
         fetched = await context.mapped(of_v0, fetched)
-    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
-        await context.next_step()
+    await context.step(len(fetched) // SORTED_PER_ENTRY)
     names = [topic.name for topic in request.topics or ()]
     if not error:
         names = _listed(names, context)
@@ -136,8 +133,7 @@ async def _group(context: RequestContext, requested: RequestedGroup, require_sta
     error, fetched = await _fetched(fetch, partitions, context)
     if error is not ErrorCode.NONE:
         return Group(group_id=requested.group_id, topics=[], error_code=error)
-    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
-        await context.next_step()
+    await context.step(len(fetched) // SORTED_PER_ENTRY)
     topics: list[Group.OffsetFetchResponseTopics] = []
     for name, ones in _by_topic(fetched, _listed(names, context)):
         topic_id = groups.topics.id_of(name) if by_id else ZERO_UUID

@@ -43,11 +43,9 @@ async def delete_records(request: DeleteRecordsRequest, context: RequestContext)
     for name, partitions in found:
         results: list[PartitionResult] = []
         for index, moved in partitions:
-            if context.is_due(1 if isinstance(moved, ErrorCode) else MOVE_ENTRIES):
-                await context.next_step()
+            await context.step(1 if isinstance(moved, ErrorCode) else MOVE_ENTRIES)
             results.append(_delete(name, index, moved, context))
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         topics.append(Topic(name=name, partitions=results))
     return DeleteRecordsResponse(topics=topics)
 

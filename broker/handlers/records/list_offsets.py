@@ -42,8 +42,7 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
     """
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
-        if context.is_due(1 + len(topic.partitions) // COUNTED_PER_ENTRY):
-            await context.next_step()
+        await context.step(1 + len(topic.partitions) // COUNTED_PER_ENTRY)
         counts.update((topic.name, requested.partition_index) for requested in topic.partitions)
     topics: list[Topic] = []
     refused: list[Topic] = []
@@ -56,16 +55,14 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
             continue
         responses: list[PartitionResponse] = []
         for requested in topic.partitions:
-            if context.is_due():
-                await context.next_step()
+            await context.step()
             try:
                 if counts[topic.name, requested.partition_index] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST)
                 responses.append(_offset_of(topic.name, requested, request, context))
             except Exception as error:
                 responses.append(_refused(code_of(error), requested))
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         topics.append(Topic(name=topic.name, partitions=responses))
     return ListOffsetsResponse(topics=topics + refused)
 

@@ -130,7 +130,7 @@ class PartitionVerification:
     def _guard(self, partition: Partition, header: BatchHeader) -> Guard:
         if partition.log.config.rules.target_magic < batch.MAGIC:
             return IN_TRANSACTION  # the log refuses it
-        return partition.verify(
+        return partition.log.verify(
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,

@@ -152,7 +152,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     response = ProduceResponse(responses=responses)
     if failed and version >= LEADERS_FROM:
         all_results = (result for topic in responses for result in topic.partition_responses)
-        response.node_endpoints = endpoints_of(ProduceResponse, all_results, context)
+        response.node_endpoints = endpoints_of(all_results, context)
     return response
 
 
@@ -252,7 +252,7 @@ def appended_alone(
         responses=[TopicResponse(name=named.name, topic_id=named.topic_id, partition_responses=[result])]
     )
     if result.error_code and context.api_version >= LEADERS_FROM:
-        response.node_endpoints = endpoints_of(ProduceResponse, [result], context)
+        response.node_endpoints = endpoints_of([result], context)
     return response
 
 

@@ -39,5 +39,5 @@ async def share_acknowledge(request: ShareAcknowledgeRequest, context: RequestCo
     return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=broker.share_configs.lock_ms(key.group_id),
         responses=[Topic(topic_id=topic_id, partitions=found) for topic_id, found in by_topic(results).items()],
-        node_endpoints=endpoints_of(ShareAcknowledgeResponse.NodeEndpoint, (data for _, data in results), context),
+        node_endpoints=endpoints_of((data for _, data in results), context),
     )

@@ -37,8 +37,7 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
         return CreatePartitionsResponse(results=await context.mapped(refused, request.topics))
     left = PARTITIONS_AT_ONCE_MAX
     for name, requested in {requested.name: requested for requested in request.topics}.items():
-        if context.is_due(TOPIC_ENTRIES):
-            await context.next_step()
+        await context.step(TOPIC_ENTRIES)
         try:
             if counts[name] > 1:
                 problem = "Duplicate topic name." if as_kraft else "Duplicate topic in request."
@@ -70,8 +69,7 @@ async def _is_excessive(request: CreatePartitionsRequest, counts: Counter[str], 
     """Whether the topics that may be altered would get too many partitions together."""
     total = 0
     for requested in request.topics:
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         topic = context.broker.topics.get(requested.name)
         if topic is None or counts[requested.name] > 1:
             continue

@@ -9,11 +9,11 @@ from collections import Counter
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
+from ....protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ....protocol.messages.topics.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ...config.values import TopicConfig
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
-from ...metadata.log import TOPIC as METADATA_TOPIC
 from ...metadata.topics import BROKER_DEFAULT, PARTITIONS_AT_ONCE_MAX, TOO_MANY_PARTITIONS
 from ...replica.assignment import NO_LEADER
 from .assignments import check_new
@@ -43,8 +43,7 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
 
         return CreateTopicsResponse(topics=await context.mapped(refused, request.topics))
     for name, requested in {requested.name: requested for requested in request.topics}.items():
-        if context.is_due(TOPIC_ENTRIES):
-            await context.next_step()
+        await context.step(TOPIC_ENTRIES)
         try:
             if counts[name] > 1:
                 results += _listed_twice(name, counts[name], context)

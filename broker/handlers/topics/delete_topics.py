@@ -48,8 +48,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
     responses: list[Result] = []
     for (name, topic_id), topic in zip(requested, found, strict=True):
         key = (name, topic_id) if topic is None else topic.id
-        if context.is_due(TOPIC_ENTRIES):
-            await context.next_step()
+        await context.step(TOPIC_ENTRIES)
         result = done[key] if key in done else await _delete(name, topic_id, context)
         done[key] = result
         responses.append(Result(name=result.name, topic_id=topic_id, error_code=result.error_code, error_message=None))
@@ -71,8 +70,7 @@ async def _responses(requested: list[tuple[str | None, bytes]], context: Request
     responses: list[Result] = []
     for (name, topic_id), times in counts.items():
         problem = ""
-        if context.is_due(TOPIC_ENTRIES):
-            await context.next_step()
+        await context.step(TOPIC_ENTRIES)
         if name is not None and topic_id != ZERO_UUID:
             problem = "You may not specify both topic name and topic id."
         elif name is None and topic_id == ZERO_UUID:

@@ -43,8 +43,7 @@ async def describe_topic_partitions(
     response = DescribeTopicPartitionsResponse(topics=[])
     refused: list[Topic] = []
     for name in requested:
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         if name < first_name:
             continue
         if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):

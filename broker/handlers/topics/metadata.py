@@ -82,8 +82,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics: list[TopicResponse] = []
         for topic in broker.topics:
-            if context.is_due(1 + len(topic.partitions) // PARTITIONS_PER_ENTRY):
-                await context.next_step()
+            await context.step(1 + len(topic.partitions) // PARTITIONS_PER_ENTRY)
             if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
                 topics.append(_topic_response(topic, request, context))
     else:
@@ -97,13 +96,11 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         topics = []
         left = CREATED_MAX
         for name, topic_id in requested:
-            if context.is_due():
-                await context.next_step()
+            await context.step()
             is_new = name is not None and broker.topics.get(name) is None
             response = await _requested_topic(name, topic_id, request, context, left)
             left -= len(response.partitions) if is_new else 0
-            if context.is_due(len(response.partitions) // PARTITIONS_PER_ENTRY):
-                await context.next_step()
+            await context.step(len(response.partitions) // PARTITIONS_PER_ENTRY)
             topics.append(response)
         if broker.authorizer is not None:
             topics.sort(key=lambda response: response.error_code in REFUSAL_TEXTS)
@@ -176,9 +173,8 @@ async def _created(name: str, allowed: bool, context: RequestContext, left: int)
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if left <= 0:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if context.is_due(CREATED_ENTRIES):
-        await context.next_step()
-    topic = await broker.auto_create_in_steps(name, context.now_ms())
+    await context.step(CREATED_ENTRIES)
+    topic = await broker.auto_create(name, context.now_ms())
     context.mutates(len(topic.partitions), strict_from=None)
     created = broker.profile.behaviour.created_topic
     if created != "ready":

@@ -73,8 +73,7 @@ async def _begin(requested: RequestedTransaction, context: RequestContext) -> Ou
     """Adds or verifies the partitions, or returns the errors of those that may not be added."""
     partitions: list[Partition] = []
     refused: dict[Partition, ErrorCode] = {}
-    if context.is_due():
-        await context.next_step()
+    await context.step()
     for topic in requested.topics:
         named = [(topic.name, index) for index in topic.partitions]
         partitions += named
@@ -119,8 +118,7 @@ async def _results(
         rest, errors = response.error, dict.fromkeys(response.missing, ErrorCode.TRANSACTION_ABORTABLE)
     result = AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
     results: list[AddPartitionsToTxnTopicResult] = []
-    if context.is_due():  # a transaction may have no topics
-        await context.next_step()
+    await context.step()  # a transaction may have no topics
     for topic in topics:
 
         def partition(

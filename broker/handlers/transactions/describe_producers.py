@@ -32,8 +32,7 @@ async def describe_producers(request: DescribeProducersRequest, context: Request
     """Describes each partition on its own, with its producers by id."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     topics: list[Topic] = []
     for name, indexes in wanted.items():
@@ -72,7 +71,7 @@ def _state(producer_id: int, known: Producer) -> State:
     return State(
         producer_id=producer_id,
         producer_epoch=known.epoch,
-        last_sequence=known.batches[-1].last_sequence if known.batches else -1,
+        last_sequence=known.last_sequence,
         last_timestamp=known.last_timestamp_ms,
         coordinator_epoch=known.coordinator_epoch,
         current_txn_start_offset=known.transaction_first_offset,

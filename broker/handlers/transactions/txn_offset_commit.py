@@ -19,17 +19,16 @@ from ...futures import settled
 from ...groups.offsets import CommittedOffset, Partition
 from ...metadata.topics import GROUP_OFFSETS_TOPIC
 from ...transactions.codes import known
-from ..groups.commits import COMMITS_AT_ONCE, JUDGED, commit_refusal, refused_first
+from ..groups.commits import COMMITS_AT_ONCE, JUDGED, judged, response_topics
 
 LOADING_SINCE = 2  # clients before KAFKA-7296 fail at COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
 TOPIC_IDS_SINCE = 6
-SORTED_PER_ENTRY = 20  # topics that are sorted in the time of one entry of a cooperative step
 
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-RequestedTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-RequestedPartition = RequestedTopic.TxnOffsetCommitRequestPartition
+KINDS = Topic, Topic.TxnOffsetCommitResponsePartition
+RequestedPartition = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition
 
 
 @handles(TxnOffsetCommitRequest)
@@ -39,9 +38,14 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
     """
     refused = _refusal(request, context)
     if refused is not ErrorCode.NONE:
-        return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
-    names = [_name(topic, context) for topic in request.topics]
-    errors, commits = await _judged(request, names, context)
+        return TxnOffsetCommitResponse(topics=await response_topics(KINDS, request.topics, None, refused, context))
+    now_ms = context.now_ms()
+
+    def committed(one: RequestedPartition) -> CommittedOffset:
+        return CommittedOffset(one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms)
+
+    by_id = context.api_version >= TOPIC_IDS_SINCE
+    names, errors, commits = await judged(request.topics, committed, context, by_id=by_id)
     outcome = ErrorCode.NONE
     if any(error in JUDGED for found in errors for error in found):
         outcome, gone = await _commit(commits, request, context)
@@ -58,16 +62,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
             outcome = await context.broker.group_records_durable(request.group_id)
         if outcome is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
             outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if context.is_due(len(errors) // SORTED_PER_ENTRY):
-        await context.next_step()
-    judged_topics = refused_first(request.topics, errors)
-    if context.is_due(len(errors) // SORTED_PER_ENTRY):
-        await context.next_step()
-    if outcome is not ErrorCode.NONE:
-        judged_topics = [
-            (topic, [outcome if error in JUDGED else error for error in found]) for topic, found in judged_topics
-        ]
-    return await _response(judged_topics, context)
+    return TxnOffsetCommitResponse(topics=await response_topics(KINDS, request.topics, errors, outcome, context))
 
 
 def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
@@ -76,55 +71,6 @@ def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorC
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     is_allowed = context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-
-async def _response(
-    judged_topics: list[tuple[RequestedTopic, list[ErrorCode]]],
-    context: RequestContext,
-) -> TxnOffsetCommitResponse:
-    topics: list[Topic] = []
-    for topic, found in judged_topics:
-        pairs = list(zip(topic.partitions, found, strict=True))
-        partitions = await context.mapped(_partition, pairs)
-        topics.append(Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    return TxnOffsetCommitResponse(topics=topics)
-
-
-def _partition(judged: tuple[RequestedPartition, ErrorCode]) -> Topic.TxnOffsetCommitResponsePartition:
-    return Topic.TxnOffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
-
-
-def _name(topic: RequestedTopic, context: RequestContext) -> str | None:
-    if context.api_version < TOPIC_IDS_SINCE:
-        return topic.name
-    return context.groups.topics.name_of(topic.topic_id)
-
-
-async def _judged(
-    request: TxnOffsetCommitRequest, names: list[str | None], context: RequestContext
-) -> tuple[list[list[ErrorCode]], list[tuple[Partition, CommittedOffset]]]:
-    """The errors of each partition, and the commits for those without errors."""
-    groups, now_ms = context.groups, context.now_ms()
-    errors: list[list[ErrorCode]] = []
-    commits: list[tuple[tuple[str, int], CommittedOffset]] = []
-    for name, topic in zip(names, request.topics, strict=True):
-        errors.append([])
-        refused = ErrorCode.UNKNOWN_TOPIC_ID if name is None else context.topic_refusal(AclOperation.READ, name)
-        if context.is_due():
-            await context.next_step()
-        for one in topic.partitions:
-            if context.is_due():
-                await context.next_step()
-            error = refused
-            if name is not None and refused is ErrorCode.NONE:
-                error = commit_refusal(groups, name, one.partition_index, one.committed_metadata)
-            errors[-1].append(error)
-            if name is not None and error is ErrorCode.NONE:
-                committed = CommittedOffset(
-                    one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
-                )
-                commits.append(((name, one.partition_index), committed))
-    return errors, commits
 
 
 async def _commit(
@@ -139,8 +85,7 @@ async def _commit(
     gone: set[Partition] = set()
     for first in range(0, len(commits) or 1, COMMITS_AT_ONCE):
         some = commits[first : first + COMMITS_AT_ONCE]
-        if context.is_due(2 * len(some)):
-            await context.next_step()
+        await context.step(2 * len(some))
         outcome, has_waited = await _transaction_error(request, context)
         if outcome is not ErrorCode.NONE:
             return outcome, gone

@@ -42,11 +42,9 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestCon
     later: list[tuple[Marker, Place, asyncio.Future[Appended]]] = []
     for marker in request.markers:
         of_producer = codes.setdefault(marker.producer_id, {})
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         for place in _places(marker):
-            if context.is_due(MARKER_ENTRIES):
-                await context.next_step()
+            await context.step(MARKER_ENTRIES)
             of_producer[place] = ErrorCode.NONE
             try:
                 submitted = _write(marker, place, context)
@@ -84,7 +82,8 @@ def _write(marker: Marker, place: Place, context: RequestContext) -> Appended | 
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition.check_leader(context.node_id)
     context.broker.check_in_sync(partition)
-    return partition.write_marker(
+    # Without waiting for appends: one in several steps then finds its transaction ended.
+    appended = partition.log.append_marker(
         marker.producer_id,
         marker.producer_epoch,
         committed=marker.transaction_result,
@@ -92,6 +91,7 @@ def _write(marker: Marker, place: Place, context: RequestContext) -> Appended | 
         now_ms=context.now_ms(),
         transaction_version=marker.transaction_version,
     )
+    return partition.appended(appended)
 
 
 def _written(marker: Marker, place: Place, context: RequestContext) -> None:
@@ -105,11 +105,9 @@ async def _response(codes: Codes, context: RequestContext) -> WriteTxnMarkersRes
     markers: list[Result] = []
     for producer_id, of_producer in codes.items():
         topics: dict[str, list[PartitionResult]] = {}
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         for (name, index), code in of_producer.items():
-            if context.is_due():
-                await context.next_step()
+            await context.step()
             topics.setdefault(name, []).append(PartitionResult(partition_index=index, error_code=code))
         markers.append(
             Result(

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla_testing.broker.harness import Broker, Client, fetch, only, produce, records, running, values
 
 T0 = 1_700_000_000_000
@@ -17,7 +17,7 @@ T0 = 1_700_000_000_000
 
 def batches(response: Any) -> list[tuple[int, int]]:
     """(base offset, last offset) of the batches in a response."""
-    return [(header.base_offset, header.last_offset) for _, header in batch.headers(response.records)]
+    return [(header.base_offset, header.last_offset) for _, header in formats.headers(response.records)]
 
 
 def parts(response: Any) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla_testing.broker.harness import Client, fetch, new_topic, only, process, produce, records, running, values
 
 HOUR_MS = 3_600_000
@@ -164,7 +164,7 @@ async def test_topic_with_a_codec_recompresses(codec: str, tmp_path: Path) -> No
             assert only(await client.call(produce(data), 9)).base_offset == source * 20
         data = only(await client.call(fetch(("t", 0, 0)), 11)).records
         wanted = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[codec]
-        assert {header.codec for _, header in batch.headers(data)} == {wanted}
+        assert {header.codec for _, header in formats.headers(data)} == {wanted}
         assert values(data) == [b"%d" % n * 50 for n in range(20)] * 5
 
 

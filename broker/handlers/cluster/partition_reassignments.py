@@ -1,4 +1,5 @@
-"""AlterPartitionReassignments v0-v1: changes the replicas of partitions (KIP-455, KIP-860).
+"""Reassignments of partitions (KIP-455): AlterPartitionReassignments v0-v1 changes the replicas of partitions
+(KIP-860), ListPartitionReassignments v0 lists the reassignments under way.
 
 All nodes share one log, so a reassignment completes after a moment, or after the time that a throttle gives, if its new
 replicas run; else when they run again.
@@ -12,6 +13,10 @@ from ....protocol.messages.cluster.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from ....protocol.messages.cluster.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from ...metadata.nodes import Nodes
@@ -21,8 +26,11 @@ from ...replica.partition import Partition
 RequestedPartition = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 Result = TopicResult.ReassignablePartitionResponse
+OngoingTopic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
+Ongoing = OngoingTopic.OngoingPartitionReassignment
 
 PARTITION_ENTRIES = 2  # entries of a cooperative step for each partition
+LISTED_PER_ENTRY = 10  # partitions that are looked up in the time of one entry of a cooperative step
 Wanted = dict[tuple[str, int], tuple[Partition, Assignment]]
 
 
@@ -165,3 +173,46 @@ def _check_with_zookeeper(now: Assignment | None, replicas: list[int] | None, no
 
 def _scala(kind: str, numbers: list[int]) -> str:
     return f"{kind}({', '.join(map(str, numbers))})"
+
+
+@handles(ListPartitionReassignmentsRequest)
+async def list_partition_reassignments(
+    request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """Lists all reassignments, or those of the requested partitions; unknown partitions are left out, as in Kafka."""
+    try:
+        context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except Refused as error:
+        named = [
+            OngoingTopic(name=topic.name, partitions=await context.mapped(_nothing, topic.partition_indexes))
+            for topic in request.topics or ()
+        ]
+        return ListPartitionReassignmentsResponse(
+            error_code=code_of(error), error_message=message_of(error), topics=named
+        )
+    topics = context.broker.topics
+    requested = [(topic.name, list(range(len(topic.partitions)))) for topic in topics]
+    if request.topics is not None:
+        requested = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    found: list[OngoingTopic] = []
+    for name, indexes in requested:
+        await context.step(1 + len(indexes) // LISTED_PER_ENTRY)
+        there = [topics.partition(name, index) for index in indexes if topics.has_partition(name, index)]
+        ongoing = [
+            Ongoing(
+                partition_index=partition.index,
+                replicas=list(partition.assignment.replicas),
+                adding_replicas=list(partition.assignment.adding),
+                removing_replicas=list(partition.assignment.removing),
+            )
+            for partition in there
+            if partition.assignment.is_reassigned
+        ]
+        if ongoing:
+            found.append(OngoingTopic(name=name, partitions=ongoing))
+    message = None if context.broker.profile.behaviour.controls_as_kraft else ""
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=message, topics=found)
+
+
+def _nothing(index: int) -> Ongoing:
+    return Ongoing(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
