@@ -17,10 +17,10 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from ...protocol.config_codes import ConfigType
 from ...protocol.named import NamedTuple
 from ...protocol.names import did_you_mean
 from ..errors import ConfigError
@@ -39,21 +39,6 @@ T = TypeVar("T")
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 # Longer texts are not valid for any config; they are refused before anything is split or converted.
 MAX_VALUE_CHARS = 1 << 20
-
-
-class ConfigType(IntEnum):
-    """The type codes of DescribeConfigs v3 and later (KIP-569)."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
 
 
 class Fact(NamedTuple):
@@ -92,9 +77,9 @@ UNCHECKED = (None, "non-null string", "non-empty list")  # notations without a c
 THROTTLED = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 
-# Ottla's own configs, which no Kafka release has. A new one also needs its text in `docs.py`, its name in `ACTED_ON` of
-# `values.py` and, if partition logs depend on it, a field in `log_config.py`; `tests/broker/config/test_in_force.py`
-# lists it. The last one is from KIP-724, which no release implemented.
+# Ottla's own configs, which no Kafka release has. A new one also needs its text in `docs.py` and, if partition logs
+# depend on it, a field in `log_config.py`; `tests/broker/config/test_in_force.py` lists it. The last one is from
+# KIP-724, which no release implemented.
 OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
@@ -350,19 +335,10 @@ def format_value(fact: Fact, value: Any) -> str | None:
     if fact.type == "BOOLEAN":
         return "true" if value else "false"
     if fact.type == "DOUBLE":
-        return _java_double(value)
+        from ...protocol.text import java_double  # takes 5 ms to import, and hardly any value needs it
+
+        return java_double(value)
     return ",".join(value) if fact.type == "LIST" else str(value)
-
-
-def _java_double(value: float) -> str:
-    """Formats a double like Java: always with a point, with an exponent below 0.001 and from 10,000,000 on."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(float(value))
-    from decimal import Decimal  # takes 3 ms to import, and hardly any value needs it
-
-    sign, figures, exponent = Decimal(repr(float(value))).normalize().as_tuple()
-    digits = "".join(map(str, figures))
-    return f"{'-' if sign else ''}{digits[0]}.{digits[1:] or '0'}E{int(exponent) + len(digits) - 1}"
 
 
 Check = Callable[[Any], str | None]  # returns the error for a typed value, or None

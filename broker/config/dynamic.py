@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ...protocol.config_codes import ConfigSource
 from ..errors import ConfigError
 from . import host_limits
 from .definitions import Fact, parse_value
 from .group_limits import check_group_limits
 from .serve_options import protocol_map
-from .values import Config, ConfigSource, check_codec, check_cordoned
+from .values import Config, check_codec, check_cordoned
 
 # Without a listener prefix these would change the settings of all listeners.
 _ONLY_BY_LISTENER = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")

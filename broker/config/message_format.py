@@ -93,7 +93,7 @@ def target_magic(topic: TopicConfigured, config: Configured) -> int:
     version = config.get(PROTOCOL)
     if version is None or v2_only(config):
         return behaviour.newest_magic
-    found = config[BROKER_FORMAT] if config.fact(BROKER_FORMAT) and config.is_set(BROKER_FORMAT) else version
+    found = config[BROKER_FORMAT] if config.is_set(BROKER_FORMAT) else version
     own = topic.overrides.get(TOPIC_FORMAT)
     # Kafka ignores a topic's version above the broker's protocol version.
     if own is not None and protocol_place(own) <= protocol_place(version):

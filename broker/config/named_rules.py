@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...protocol.config_codes import ConfigSource, ConfigType
 from ...protocol.errors import ErrorCode
 from ..errors import ConfigError, Refused
 from ..patterns import BadPattern, Pattern
-from .definitions import ConfigType, Fact, format_value, parse_value
+from .definitions import Fact, format_value, parse_value
 from .group_limits import limits_of
 from .resource_types import CLIENT_METRICS
-from .values import Config, ConfigEntry, ConfigSource, Synonym
+from .values import Config, ConfigEntry, Synonym
 
 INTERVAL_MIN_MS, INTERVAL_MAX_MS = 100, 3_600_000
 MATCHED = {

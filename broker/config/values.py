@@ -16,23 +16,19 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from ...protocol.config_codes import ConfigSource, ConfigType
 from ...protocol.frozen import frozen
 from ...protocol.limits import INT64_MAX
 from ..errors import ConfigError
 from ..logs import get_logger
 from ..releases.profiles import BEHAVIOUR_NAMES, Profile, own_profile
-from .assignors import NAME as ASSIGNORS
-from .assignors import check_assignors
-from .authorizer import authorizer_settings
 from .definitions import (
     BEHAVIOUR_PREFIX,
     ONLY_IF_SET,
     OWN_SYNONYMS,
-    ConfigType,
     Fact,
     broker_fact,
     facts,
@@ -41,133 +37,23 @@ from .definitions import (
     read_value,
     unknown_config,
 )
-from .group_limits import KINDS, LIMITS, check_group_limits
+from .docs import DOCS
+from .group_limits import KINDS, check_group_limits
 from .host_limits import NAME as OVERRIDES
 from .host_limits import PER_IP, check_limits
+from .java_classes import ASSIGNORS, authorizer_settings, check_assignors, selects_by_rack
 from .message_format import check_formats, effective_profile
 from .node_configs import NodeConfig, check_differs, of_node
-from .replica_selector import selects_by_rack
 from .sources import from_environment, read_properties_file
 
-__all__ = [
-    "ACTED_ON",
-    "Config",
-    "ConfigEntry",
-    "ConfigError",
-    "ConfigSource",
-    "ConfigType",
-    "Synonym",
-    "TopicConfig",
-    "validate_topic_configs",
-]
-
-# The configs that Ottla acts on. All others are accepted, validated and described; setting one explicitly is logged
-# once, as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/docs/test_pages.py` compares
-# this list with the configs that modules read.
-ACTED_ON = frozenset(
-    """
-    num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
-    leader.replication.throttled.rate follower.replication.throttled.rate
-    leader.replication.throttled.replicas follower.replication.throttled.replicas
-    auto.leader.rebalance.enable leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
-    authorizer.class.name super.users allow.everyone.if.no.acl.found
-    advertised.listeners default.replication.factor min.insync.replicas offsets.topic.replication.factor
-    transaction.state.log.replication.factor unclean.leader.election.enable
-    auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
-    compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
-    fetch.max.bytes file.delete.delay.ms flush.messages flush.ms group.initial.rebalance.delay.ms
-    group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
-    group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
-    group.consumer.max.size group.consumer.migration.policy group.consumer.regex.refresh.interval.ms
-    group.consumer.session.timeout.ms group.coordinator.rebalance.protocols
-    index.interval.bytes internal.metadata.log.segment.bytes internal.segment.bytes
-    listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
-    inter.broker.protocol.version log.index.interval.bytes log.index.size.max.bytes log.message.downconversion.enable
-    log.message.format.version log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
-    log.message.timestamp.difference.max.ms log.message.timestamp.type log.record.version.force.upgrade log.roll.hours
-    delete.retention.ms log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
-    log.cleaner.enable log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
-    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms min.cleanable.dirty.ratio min.compaction.lag.ms
-    log.flush.interval.messages log.flush.interval.ms
-    log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
-    log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
-    connection.failed.authentication.delay.ms connections.max.reauth.ms
-    sasl.enabled.mechanisms sasl.jaas.config sasl.server.max.receive.size
-    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
-    ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
-    ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
-    ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location
-    ssl.truststore.password ssl.truststore.type
-    delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
-    delegation.token.max.lifetime.ms delegation.token.secret.key
-    sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
-    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-    sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-    sasl.server.callback.handler.class
-    connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
-    max.connections.per.ip.overrides
-    cordoned.log.dirs
-    socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
-    broker.rack metadata.log.segment.bytes metadata.log.segment.ms offsets.topic.compression.codec
-    transaction.state.log.min.isr
-    log.retention.hours log.retention.minutes log.retention.ms log.segment.delete.delay.ms max.compaction.lag.ms
-    log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots
-    max.decompressed.message.bytes max.message.bytes max.request.partition.size.limit
-    message.downconversion.enable message.format.version
-    message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
-    message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
-    offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
-    offsets.topic.segment.bytes ottla.client.telemetry ottla.validate.records producer.duplicate.scan.bytes
-    telemetry.max.bytes
-    producer.id.expiration.check.interval.ms producer.id.expiration.ms controller.quota.window.num
-    controller.quota.window.size.seconds quota.consumer.default quota.producer.default quota.window.num
-    quota.window.size.seconds replica.selector.class
-    replica.high.watermark.checkpoint.interval.ms retention.bytes retention.ms segment.bytes
-    segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes
-    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-    transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-    transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
-    group.share.assignment.interval.ms group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
-    group.share.max.size group.share.session.timeout.ms
-    group.streams.acceptable.recovery.lag group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
-    group.streams.initial.rebalance.delay.ms group.streams.max.size group.streams.num.standby.replicas
-    group.streams.rack.aware.assignment.tags group.streams.session.timeout.ms group.streams.task.offset.interval.ms
-    streams.acceptable.recovery.lag streams.assignment.interval.ms streams.heartbeat.interval.ms
-    streams.initial.rebalance.delay.ms streams.num.standby.replicas streams.rack.aware.assignment.tags
-    streams.session.timeout.ms streams.task.offset.interval.ms
-    consumer.assignment.interval.ms consumer.heartbeat.interval.ms consumer.session.timeout.ms
-    share.assignment.interval.ms share.heartbeat.interval.ms share.session.timeout.ms
-    group.share.delivery.count.limit group.share.max.share.sessions group.share.partition.max.record.locks
-    group.share.persister.class.name group.share.record.lock.duration.ms
-    share.auto.offset.reset share.delivery.count.limit share.isolation.level share.partition.max.record.locks
-    share.record.lock.duration.ms share.renew.acknowledge.enable
-    errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.copy.record.enable
-    errors.deadletterqueue.group.enable errors.deadletterqueue.topic.name errors.deadletterqueue.topic.name.prefix
-    share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.snapshot.update.records.per.snapshot
-    share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
-    share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
-    share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
-    ottla.features transaction.two.phase.commit.enable unstable.api.versions.enable unstable.feature.versions.enable
-    """.split()
-).union(LIMITS, (BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES))
+# The configs that Ottla acts on: those with a text of their own in `docs.py`. All others are accepted, validated and
+# described; setting one explicitly is logged once, as accepted but not acted on. `docs/reference/configs.md` lists both
+# kinds; `tests/docs/test_pages.py` compares this list with the configs that modules read.
+ACTED_ON = frozenset(DOCS).union(BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES)
 
 # Configs that a listener can override with its prefix; for all others it has the broker's value.
-OF_A_LISTENER = frozenset(
-    "max.connections max.connection.creation.rate sasl.enabled.mechanisms sasl.jaas.config "
-    "sasl.server.max.receive.size connections.max.reauth.ms "
-    "sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name "
-    "ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols "
-    "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password "
-    "ssl.keystore.type ssl.principal.mapping.rules ssl.truststore.certificates ssl.truststore.location "
-    "ssl.truststore.password ssl.truststore.type "
-    "sasl.server.callback.handler.class "
-    "sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
-    "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer "
-    "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
-    "sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name".split()
+OF_A_LISTENER = frozenset(name for name in ACTED_ON if name.startswith(("sasl.", "ssl."))).union(
+    ("max.connections", "max.connection.creation.rate", "connections.max.reauth.ms")
 )
 
 IN_SYNC = "min.insync.replicas"
@@ -182,20 +68,6 @@ _IN_MS = {
     "log.roll.hours": 3_600_000,
     "log.roll.jitter.hours": 3_600_000,
 }
-
-
-class ConfigSource(IntEnum):
-    """The source of a value, with the codes of DescribeConfigs."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_LOGGER = 6
-    DYNAMIC_CLIENT_METRICS = 7
-    DYNAMIC_GROUP = 8
 
 
 @frozen
@@ -428,12 +300,13 @@ class Config:
         return min([self[name], *(node[name] for node in self._nodes.values())])
 
     def is_set(self, name: str) -> bool:
-        """Returns whether any source except the defaults sets the config, under this name or a synonym."""
+        """Returns whether any source except the defaults sets the config, under this name or a synonym; False for one
+        that the release does not have."""
         fact = self.fact(name)
-        if fact is None:
-            raise KeyError(name)
         layers = (*self._dynamic.values(), self._static)
-        return any(key in layer and self.fact(key) for key in _chain(fact, name) for layer in layers)
+        return fact is not None and any(
+            key in layer and self.fact(key) for key in _chain(fact, name) for layer in layers
+        )
 
     def names_set(self, prefix: str) -> set[str]:
         """Returns the names that begin with `prefix` of the configs that any source except the defaults sets."""

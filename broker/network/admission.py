@@ -22,6 +22,7 @@ from ..quotas.rates import Rate, Windows
 if TYPE_CHECKING:
     from ..clock import Clock, Timer
     from ..config.values import Config
+    from ..connection_info import ConnectionInfo
 
 UNLIMITED = INT32_MAX
 IDLE_CHECKS = 20  # checks in one idle period, at most: a connection is closed late by one interval at most
@@ -30,11 +31,9 @@ IDLE_CHECKS = 20  # checks in one idle period, at most: a connection is closed l
 class Incoming(Protocol):
     """A connection, as far as admission uses it."""
 
+    info: ConnectionInfo
     listener: str
     last_active_ms: int
-
-    @property
-    def client_host(self) -> str: ...
 
     @property
     def is_waited_for(self) -> bool:
@@ -190,7 +189,7 @@ class Admission:
             line.timer = self._clock.call_at(line.next_ms, self.admit_held)
 
     def _enter(self, connection: Incoming) -> Verdict:
-        host = connection.client_host
+        host = connection.info.client_host
         limit: int | None = host_limits(self._config[NAME]).get(host)
         if self._of_host[host] >= (self._config[PER_IP] if limit is None else limit):
             return Verdict.REFUSED
@@ -198,7 +197,7 @@ class Admission:
         return Verdict.SERVED
 
     def _count(self, connection: Incoming, by: int) -> None:
-        host = connection.client_host
+        host = connection.info.client_host
         self._all += by
         self._of_listener[connection.listener] += by
         self._of_host[host] += by

@@ -20,12 +20,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.api_key import ApiKey
-from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
+from ...protocol.connection import BufferPool, FrameReceiver, add_response, write_pieces
 from ...protocol.errors import ProtocolViolation
-from ..config.serve_options import sasl_of
 from ..connection_info import ConnectionInfo
 from ..logs import get_logger, handling, levels
-from ..metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
 from .plain_turn import Failed, PlainTurn
@@ -37,30 +35,30 @@ from .router import call
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
     from ..clock import Timer
-    from ..config.security.kerberos import KerberosSettings
-    from ..config.security.sasl import SaslSettings
-    from ..metrics.client_ledger import ClientLibrary
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
-    from ..security.sasl.session import Acceptor, SaslSession
-    from ..security.sasl.validators import Validators
+    from ..security.sasl.logins import Logins
+    from ..security.sasl.session import SaslSession
     from ..security.tls import TlsListener
     from .plain_produce import PlainProduce
 
 
 SEND_BYTES = 256 * 1024  # responses of one read event are joined up to this size, and then sent
 WAITING_BYTES = 4096  # of a request that may wait for those of other connections: it is copied
-JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
+# Outcomes of authentications, which are counted by the names of Kafka's Selector.
+SUCCESSFUL, FAILED = "successful_authentication", "failed_authentication"
+RENEWED, NOT_RENEWED = "successful_reauthentication", "failed_reauthentication"
+EXPIRED = "expired_connections_killed"
 
 
 class Connections:
     """The open connections of a broker, and the objects that they share."""
 
-    def __init__(self, broker: BrokerState, validators: Validators | None = None) -> None:
-        """`validators` are those of OAUTHBEARER; None where no listener has it."""
+    def __init__(self, broker: BrokerState, logins: Logins | None = None) -> None:
+        """`logins` are those of the listeners with SASL; None where no listener has it."""
         self.pool = BufferPool()
         self.turn = PlainTurn(lambda: self.broker.clock.now_ms())
-        self.validators = validators
+        self.logins = logins
         self.open: set[ClientConnection] = set()
         self.admissions: dict[int, Admission] = {}
         self.idle_watch = IdleWatch(broker.waits, -1, self.open)
@@ -110,40 +108,20 @@ class Connections:
         self.turn.put_back()
         self.broker = broker
         self.admissions = {node_id: Admission(broker.config.of(node_id), broker.clock) for node_id in broker.nodes.ids}
-        self.sasl = {
-            (node_id, listener.name): sasl_of(broker.config.of(node_id), listener)
-            for node_id in broker.nodes.ids
-            for listener in broker.options.listeners
-            if listener.has_sasl
-        }
-        """Settings of the listeners with SASL, by node and name."""
-        self.acceptors = self._acceptors()
-        self.tls = self._tls_listeners() if any(one.has_tls for one in broker.options.listeners) else {}
-        if self.validators is not None:
-            self.validators.attach(broker.waits)
+        listeners = [(node_id, one) for node_id in broker.nodes.ids for one in broker.options.listeners]
+        if self.logins is not None:
+            self.logins.attach(broker.waits, broker.config, listeners)
+        self.tls: dict[tuple[int, str], TlsListener] = {}
+        """The listeners with TLS, by node and name."""
+        if any(one.has_tls for one in broker.options.listeners):
+            from ..security.tls import TlsListener  # few brokers have one, and OpenSSL takes time to load
+
+            for node_id, listener in listeners:
+                if listener.has_tls:
+                    self.tls[node_id, listener.name] = TlsListener(broker.config.of(node_id), listener)
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._keep_limits
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
-
-    def _acceptors(self) -> dict[KerberosSettings, Acceptor]:
-        """Returns the credentials of GSSAPI. Raises ConfigError."""
-        found = {settings.kerberos for settings in self.sasl.values() if settings.kerberos is not None}
-        if not found:
-            return {}
-        from ..security.sasl.kerberos import KeytabAcceptor  # few brokers have such a listener
-
-        return {settings: KeytabAcceptor(settings) for settings in found}
-
-    def _tls_listeners(self) -> dict[tuple[int, str], TlsListener]:
-        """Returns the listeners with TLS, by node and name. Raises ConfigError."""
-        from ..security.tls import TlsListener  # few brokers have one, and OpenSSL takes time to load
-
-        return {
-            (node_id, listener.name): TlsListener(self.broker.config.of(node_id), listener)
-            for node_id in self.broker.nodes.ids
-            for listener in self.broker.options.listeners
-            if listener.has_tls
-        }
 
     def observe(self, metrics: RequestMetrics | None) -> None:
         """Switches metrics on, or off with None."""
@@ -153,8 +131,8 @@ class Connections:
 
     def _stop_watching(self) -> None:
         self.idle_watch.close()
-        if self.validators is not None:
-            self.validators.attach(None)
+        if self.logins is not None:
+            self.logins.detach()
         for admission in self.admissions.values():
             admission.close()
 
@@ -240,7 +218,7 @@ class _Running:
                 if future is None and self.runner.is_large:
                     future = self._begin_building()
             except Exception as error:
-                self.connection.failed(self, error)
+                self.connection.returned(self, error)
             else:
                 if future is None:
                     self.connection.returned(self)
@@ -262,7 +240,7 @@ class _Running:
         if self.seen is not None and (fault := self.runner.fault) is not None:
             self.seen.fault = fault
 
-    def note(self, parts: list[Any], error: Exception | None = None) -> None:
+    def note(self, parts: list[Any], error: Exception | None) -> None:
         if self.begun_ns >= 0:
             note_request(self.shared, self.runner, self.request_bytes, self.begun_ns, parts, error)
 
@@ -287,7 +265,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_holds",
-        "_info",
         "_logins",
         "_mutes",
         "_opened_ms",
@@ -303,6 +280,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_verdict",
         "_why",
         "_wire",
+        "info",
         "last_active_ms",
         "listener",
         "node_id",
@@ -337,9 +315,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         library = self.shared.broker.clients.library(self.listener)
-        self._info = ConnectionInfo(self.listener, _host(local), _host(peer), library, self.node_id, _port(peer))
-        if self.shared.sasl and (sasl := self.shared.sasl.get((self.node_id, self.listener))) is not None:
-            self._begin_sasl(sasl)
+        self.info = ConnectionInfo(self.listener, _host(local), _host(peer), library, self.node_id, _port(peer))
+        if self.shared.logins is not None:
+            session = self.shared.logins.begin(self.node_id, self.listener, lambda: self.shared.broker)
+            if session is not None:
+                self._session = self.info.sasl = session
+                self._wire.frame_bytes_max = min(session.settings.receive_bytes_max, self._wire.frame_bytes_max)
         self.shared.open.add(self)
         self.number = next(self.shared.numbers)
         self._opened_ms = self.shared.broker.clock.now_ms()
@@ -363,19 +344,19 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _served(self) -> None:
         """Serves an admitted connection, unless its address has opened connections too fast (KIP-612)."""
         if (throttle := self.shared.broker.quotas.throttle) is not None:
-            wait_ms = throttle.connected(self.node_id, self._info.client_host)
+            wait_ms = throttle.connected(self.node_id, self.info.client_host)
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
 
     @property
     def principal(self) -> str | None:
         """The client's principal; None until it has one."""
-        return self._info.known_principal
+        return self.info.known_principal
 
     def identify(self, principal: str) -> None:
         """Sets the principal that a certificate proves; with SASL it is that of the login."""
         if self._session is None:
-            self._info.principal = principal
+            self.info.principal = principal
 
     def secured(self) -> None:
         """Counts a client that is authenticated by its handshake alone."""
@@ -391,19 +372,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Notes why the connection is about to be closed."""
         self._why = self._why or why
 
-    def log_fields(self) -> dict[str, Any]:
-        """The connection's fields for a log line."""
-        return self._info.log_fields()
-
-    def _begin_sasl(self, settings: SaslSettings) -> None:
-        from ..security.sasl.session import SaslSession  # few brokers have such a listener
-
-        validators, tokens = self.shared.validators, settings.oauthbearer
-        validator = None if validators is None or tokens is None else validators.of(tokens)
-        acceptor = None if settings.kerberos is None else self.shared.acceptors[settings.kerberos]
-        self._session = self._info.sasl = SaslSession(settings, lambda: self.shared.broker, validator, acceptor)
-        self._wire.frame_bytes_max = min(settings.receive_bytes_max, self._wire.frame_bytes_max)
-
     def _hold(self) -> None:
         self._holds += 1
         self._reading = False
@@ -415,15 +383,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._reading and not self._transport.is_closing():
             self._transport.resume_reading()  # asyncio takes it for paused
             self._transport.pause_reading()
-
-    @property
-    def client_host(self) -> str:
-        return self._info.client_host
-
-    @property
-    def library(self) -> ClientLibrary:
-        """The client library, as far as requests have named it."""
-        return self._info.library
 
     @property
     def waiting(self) -> str | None:
@@ -497,10 +456,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             running.close()
         for timer in self._mutes or ():
             timer.cancel()
-        if self._info.on_lost is not None:
-            self._info.on_lost()
+        if self.info.on_lost is not None:
+            self.info.on_lost()
         if exc is not None and not isinstance(exc, ConnectionError):  # not caused by the peer
-            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._info.log_fields())
+            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self.info.log_fields())
         if self._peer is not None:
             if running is not None and running.seen is not None:
                 self._lost(running.seen, self._reason(exc))
@@ -598,7 +557,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 size, following = self._take_plain(self._plain, following, ready, size)
             if self._repeated is None or following is None or shared.turn.is_open:
                 break
-            response = self._repeated.take(following, shared.broker, self._info, shared.metrics)
+            response = self._repeated.take(following, shared.broker, self.info, shared.metrics)
             if response is None:
                 break
             ready.append(response)
@@ -618,7 +577,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         plain.begin(shared.timer() if shared.metrics is not None else 0)
         waits = not ready and len(frame) <= WAITING_BYTES and turn.waits()
         try:
-            while following is not None and plain.take(following, shared.broker, self._info, now_ms, keeps=waits):
+            while following is not None and plain.take(following, shared.broker, self.info, now_ms, keeps=waits):
                 following = self._wire.next_frame()
         finally:
             if not plain.has_taken:
@@ -637,7 +596,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         to `ready`.
         """
         failed = self.shared.turn.finish(self)
-        return 0 if self._plain is None else self._plain.respond(failed, ready, self.shared, self._info)
+        return 0 if self._plain is None else self._plain.respond(failed, ready, self.shared, self.info)
 
     def _begin_again(self, frame: memoryview | None) -> None:
         """Drops the runs of this turn, since their logs have changed: the requests of all connections begin again, here
@@ -655,7 +614,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert self._plain is not None
         ready: list[Any] = []
         try:
-            self._plain.respond(failed, ready, self.shared, self._info)
+            self._plain.respond(failed, ready, self.shared, self.info)
         except Exception as error:
             self.broke(error)
         else:
@@ -687,11 +646,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         error: Exception | None = None
         try:
             if self._session is None:
-                runner = call(frame, shared.broker, self._info)
+                runner = call(frame, shared.broker, self.info)
             else:
                 from .authentication import call_on
 
-                runner = call_on(self._session, frame, shared.broker, self._info)
+                runner = call_on(self._session, frame, shared.broker, self.info)
             shared.handling.call = runner
             parts: list[Any]
             try:
@@ -723,18 +682,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._left(seen, parts)
         return add_response(parts, ready)
 
-    def returned(self, running: _Running) -> None:
-        """Builds the response of a handler that waited and has returned."""
+    def returned(self, running: _Running, error: Exception | None = None) -> None:
+        """Sends the response of a handler that waited and has returned or raised `error`, and starts the requests that
+        arrived meanwhile."""
         try:
-            parts = running.runner.parts()
+            parts = running.runner.parts() if error is None else failure(running.runner, error)
         except ProtocolViolation as violation:
             self._ended(running, violation)
             return
-        running.note(parts)
-        self.finished(running, parts)
-
-    def finished(self, running: _Running, parts: list[Any]) -> None:
-        """Sends the response of a handler that waited, and starts the requests that arrived meanwhile."""
+        running.note(parts, error)
         self._running = None
         running.runner.context.end_steps()
         running.note_fault()
@@ -750,16 +706,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.stop()
         elif not self._reading:
             self._process()
-
-    def failed(self, running: _Running, error: Exception) -> None:
-        """Builds the error response of a handler that waited and raised."""
-        try:
-            parts = failure(running.runner, error)
-        except ProtocolViolation as violation:
-            self._ended(running, violation)
-            return
-        running.note(parts, error)
-        self.finished(running, parts)
 
     def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
         """Closes the connection for a handler that waited, after the bytes that a fault still sends."""
@@ -804,18 +750,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     # Responses
 
     def _send(self, ready: list[Any]) -> None:
-        if not ready or self._transport.is_closing():
-            return
-        if len(ready) == 1:
-            self._transport.write(ready[0])
-        elif sum(map(len, ready)) < JOIN_BYTES:
-            self._transport.write(b"".join(ready))
-        else:
-            # asyncio's writelines() in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 never pauses the protocol
-            # (CPython gh-127655): without a write() after it, responses that a client does not read pile up.
-            *parts, last = joined(ready)
-            self._transport.writelines(parts)
-            self._transport.write(last)
+        if ready and not self._transport.is_closing():
+            write_pieces(self._transport, ready)
 
     def _check_session(self) -> None:
         """Closes a connection whose authentication has failed, after the response; else lets an authenticated client
@@ -825,7 +761,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         if session.is_failed:
             if not self._transport.is_closing():
-                get_logger().info("authentication failed", reason=session.failure, **self._info.log_fields())
+                get_logger().info("authentication failed", reason=session.failure, **self.info.log_fields())
                 self._why = f"the authentication failed: {session.failure}"
                 self._count(NOT_RENEWED if session.completed else FAILED)
             self._transport.close()
@@ -843,13 +779,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.shared.metrics.violations += 1
         if self._session is not None and self._session.is_over:
             self._count(EXPIRED)
-        get_logger().info("connection closed", reason=str(violation), **self._info.log_fields())
+        get_logger().info("connection closed", reason=str(violation), **self.info.log_fields())
         self._why = f"the connection was closed: {violation}"
         self._transport.close()
 
     def broke(self, error: Exception) -> None:
         """Closes the connection for a server-side error that no response can carry, and logs it with its stack."""
-        get_logger().error("connection closed", exc_info=error, **self._info.log_fields())
+        get_logger().error("connection closed", exc_info=error, **self.info.log_fields())
         self._why = "the connection was closed: unexpected server error"
         self._transport.abort()
 
@@ -875,23 +811,23 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _known(self, tap: Tap) -> Peer:
         if self._peer is None:
             local_port = _port(self._transport.get_extra_info("sockname"))
-            self._peer = tap.opened(self.number, self._info, local_port, self._opened_ms)
+            self._peer = tap.opened(self.number, self.info, local_port, self._opened_ms)
         return self._peer
 
     def _seen(self, tap: Tap, frame: memoryview) -> Exchange:
         peer = self._peer or self._known(tap)
-        return tap.begun(peer, frame, self.shared.broker.clock.now_ms(), self._info.principal)
+        return tap.begun(peer, frame, self.shared.broker.clock.now_ms(), self.info.principal)
 
     def _left(self, exchange: Exchange, parts: list[Any]) -> None:
         """Reports a response to subscribers as it is sent; a connection that is being closed sends none."""
         if self._transport.is_closing():
             self._lost(exchange, self._reason(None))
         else:
-            exchange.peer.library = self._info.library
+            exchange.peer.library = self.info.library
             self.shared.own_tap.responded(exchange, parts)
 
     def _lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
-        exchange.peer.library = self._info.library
+        exchange.peer.library = self.info.library
         self.shared.own_tap.lost(exchange, reason, sent)
 
     def _reason(self, error: Exception | None) -> str:

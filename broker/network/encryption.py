@@ -18,6 +18,7 @@ from ..security.tls import NoName
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
     from ..clock import Clock, Timer
+    from ..connection_info import ConnectionInfo
     from ..security.tls import TlsListener
 
 HANDSHAKE_MS = 60_000
@@ -31,6 +32,7 @@ class Encrypted(Protocol):
 
     listener: str
     node_id: int
+    info: ConnectionInfo
 
     def connection_made(self, transport: Any) -> None: ...
     def get_buffer(self, sizehint: int) -> memoryview: ...
@@ -43,7 +45,6 @@ class Encrypted(Protocol):
     def secured(self) -> None: ...
     def insecure(self, why: str) -> None: ...
     def explain(self, why: str) -> None: ...
-    def log_fields(self) -> dict[str, Any]: ...
 
 
 class Encryption(asyncio.BufferedProtocol):
@@ -64,12 +65,16 @@ class Encryption(asyncio.BufferedProtocol):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_secured = False
         self._is_paused = False
+        self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
+        self.eof_received = connection.eof_received
 
     # Callbacks of the socket's transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins the handshake."""
         self._transport = transport
+        self.is_closing, self.abort = self._transport.is_closing, self._transport.abort
+        self.get_extra_info = transport.get_extra_info
         self._start_timer()
         self._connection.connection_made(self)
 
@@ -88,18 +93,6 @@ class Encryption(asyncio.BufferedProtocol):
             self._shake_hands()
         if self._is_secured:
             self._deliver()
-
-    def eof_received(self) -> bool:
-        """Closes the connection, as a connection without TLS does."""
-        return self._connection.eof_received()
-
-    def pause_writing(self) -> None:
-        """Called when the peer does not read."""
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Called when the peer reads again."""
-        self._connection.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the connection."""
@@ -131,7 +124,7 @@ class Encryption(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         """Closes after a handshake that failed; the peer receives the alert."""
-        get_logger().info("TLS handshake failed", reason=reason, **self._connection.log_fields())
+        get_logger().info("TLS handshake failed", reason=reason, **self._connection.info.log_fields())
         self._connection.insecure(f"the TLS handshake failed: {reason}")
         self._flush()
         self._transport.close()
@@ -166,7 +159,7 @@ class Encryption(asyncio.BufferedProtocol):
             self.close()
         except ssl.SSLError as error:
             reason = f"damaged TLS: {_reason(error)}"
-            get_logger().info("connection closed", reason=reason, **connection.log_fields())
+            get_logger().info("connection closed", reason=reason, **connection.info.log_fields())
             connection.explain(reason)
             self._flush()
             self._transport.close()
@@ -206,9 +199,6 @@ class Encryption(asyncio.BufferedProtocol):
         if self._incoming.pending or (self._is_secured and self._tls.pending()):
             self._loop.call_soon(self._advance)
 
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
     def close(self) -> None:
         """Sends what was written and the end of TLS, and closes. The peer's confirmation is not waited for, as in
         Kafka.
@@ -218,15 +208,6 @@ class Encryption(asyncio.BufferedProtocol):
                 self._tls.unwrap()
             self._flush()
         self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
-
-    def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size()
 
 
 def _faulted(broker: BrokerState, listener: TlsListener, connection: Encrypted) -> ssl.SSLContext | None:

@@ -19,34 +19,15 @@ from .. import message_parts
 from ..faults.rules import StandingRule
 from ..futures import wake
 from ..message_parts import Place
-from .request_runner import CoroutineRunner, Mutes, Recipient
+from .request_runner import HandlerRunner, Mutes, Recipient
 
 if TYPE_CHECKING:
-    from ..broker_state import BrokerState
     from ..context import RequestContext
     from .route import Route
 
 LOOK_SECONDS = 0.25  # interval of checks whether the peer of a delayed request is still connected
 GARBLED_BYTES = 16  # one flipped bit in so many bytes of a response
 _V2_RECORD_END = 1  # a record of v2 ends with the count of its headers; the value is before that
-
-
-class _Topics:
-    """A broker's topics as `message_parts.Topics`."""
-
-    def __init__(self, broker: BrokerState) -> None:
-        self._topics = broker.topics
-
-    def topic_name(self, id: bytes) -> str | None:
-        topic = self._topics.by_id(id)
-        return topic.name if topic is not None else None
-
-    def topic_names(self) -> list[str]:
-        return [topic.name for topic in self._topics]
-
-    def partition_count(self, topic: str) -> int:
-        found = self._topics.get(topic)
-        return len(found.partitions) if found is not None else 0
 
 
 class _Chosen:
@@ -107,19 +88,18 @@ def faulted(route: Route, request: Any, header: bytes, context: RequestContext) 
     ]
     if not rules:
         return None
-    topics = _Topics(broker)
     shape = message_parts.shape_of(route.request_class, context.api_version)
     places: list[Place] | None = None
     planned = Planned(request)
     for standing in rules:
         if standing.rule.is_narrow:
             if places is None:
-                places = _places(request, shape, context, topics)
+                places = _places(request, shape, context)
             if not standing.matches_places(places):
                 continue
         name = standing.rule.action.name
         if name == "error":
-            _plan_error(planned, standing, request, shape, context, topics)
+            _plan_error(planned, standing, request, shape, context)
         elif name == "wrong_crc":
             planned.spoiling.append(standing)
         elif standing.take():
@@ -127,20 +107,18 @@ def faulted(route: Route, request: Any, header: bytes, context: RequestContext) 
             planned.hits.append(standing)
     if planned.is_plain and context.faulted is None:
         return None
-    return FaultedRunner(planned, request, shape, topics, route, header, context)
+    return FaultedRunner(planned, request, shape, route, header, context)
 
 
-def _places(
-    request: Any, shape: message_parts.Shape, context: RequestContext, topics: message_parts.Topics
-) -> list[Place]:
+def _places(request: Any, shape: message_parts.Shape, context: RequestContext) -> list[Place]:
     if shape.api_key == ApiKey.FETCH:
-        return [place for _, place in _fetched(request, context, topics)]
-    return message_parts.places(request, shape, topics)
+        return [place for _, place in _fetched(request, context)]
+    return message_parts.places(request, shape, context.broker.topics)
 
 
-def _fetched(request: Any, context: RequestContext, topics: message_parts.Topics) -> list[tuple[Any, Place]]:
+def _fetched(request: Any, context: RequestContext) -> list[tuple[Any, Place]]:
     """The partitions that a Fetch reads, by session key; most of them may be in the session and not in the request."""
-    keys = context.broker.fetch_sessions.keys(request)
+    topics, keys = context.broker.topics, context.broker.fetch_sessions.keys(request)
     return [(key, Place(key.topic or topics.topic_name(key.topic_id), key.partition)) for key in keys]
 
 
@@ -150,7 +128,6 @@ def _plan_error(
     request: Any,
     shape: message_parts.Shape,
     context: RequestContext,
-    topics: message_parts.Topics,
 ) -> None:
     """Moves the part of a request that a rule refuses from `rest` to `refused`."""
     rule = standing.rule
@@ -169,12 +146,12 @@ def _plan_error(
         # The handler returns these errors itself: they must not take part in the wait, the bounds and the session's
         # order.
         faults = context.faulted if context.faulted is not None else {}
-        for key, place in _fetched(request, context, topics):
+        for key, place in _fetched(request, context):
             if key not in faults and chosen(place):
                 faults[key] = cast(ErrorCode, code)  # may be a number that is no error code
         context.faulted = faults or None
     elif message_parts.is_known(planned.rest, shape, path):
-        divided = message_parts.divide(planned.rest, shape, path, code, chosen, topics)
+        divided = message_parts.divide(planned.rest, shape, path, code, chosen, context.broker.topics)
         planned.rest = divided.rest
         if planned.refused is None:
             planned.refused = divided.refused
@@ -188,33 +165,30 @@ class Cut(ProtocolViolation):
     """A rule closes the connection."""
 
 
-class FaultedRunner(CoroutineRunner):
+class FaultedRunner(HandlerRunner):
     """Runs a request for which rules fire: delays, refuses and damages it as they require.
 
     `last_bytes` are sent before the connection is closed for a `Cut`. `is_held` is True while the request waits for
     nothing but a delay or a rule.
     """
 
-    __slots__ = ("_mute_ms", "_planned", "_recipient", "_request", "_shape", "_topics", "is_held", "last_bytes")
+    __slots__ = ("_planned", "_recipient", "_shape", "is_held", "last_bytes", "mutes")
 
     def __init__(
         self,
         planned: Planned,
         request: Any,
         shape: message_parts.Shape,
-        topics: message_parts.Topics,
         route: Route,
         header: bytes,
         context: RequestContext,
     ) -> None:
-        super().__init__(self._run(), route, header, context)
+        super().__init__(self._run(), route, header, context, request)
         self._planned = planned
-        self._request = request
         self._shape = shape
-        self._topics = topics
         self.is_held = False
         self.last_bytes = b""
-        self._mute_ms = 0
+        self.mutes: Mutes = ()
 
     def start(self, recipient: Recipient) -> asyncio.Future[Any] | None:
         self._recipient = recipient
@@ -229,12 +203,6 @@ class FaultedRunner(CoroutineRunner):
     def fault(self) -> str:
         """The rules that fired so far, for users; the list is complete when the response is built."""
         return ", ".join(f"fault {one.id}: {one.rule.action.name}" for one in self._planned.hits)
-
-    @property
-    def mutes(self) -> Mutes:
-        if not self._mute_ms:
-            return ()
-        return (partial(self.context.broker.loop.call_later, self._mute_ms / 1000),)
 
     def _actions(self, name: str) -> list[StandingRule]:
         return [standing for standing in self._planned.fired if standing.rule.action.name == name]
@@ -255,10 +223,12 @@ class FaultedRunner(CoroutineRunner):
                 else:
                     raise Cut(f"fault {standing.id}: disconnected before the request was handled")
         response = await self._handled()
-        for standing in self._actions("throttle"):
-            self._mute_ms = max(self._mute_ms, standing.rule.action.ms or 0)
-        if self._mute_ms and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = self._throttle_ms(self._mute_ms)
+        mute_ms = max((standing.rule.action.ms or 0 for standing in self._actions("throttle")), default=0)
+        if mute_ms:
+            self.mutes = (partial(loop.call_later, mute_ms / 1000),)
+            # The field may be missing in this version; a request with acks=0 has no response.
+            if response is not None and any(name == "throttle_time_ms" for name, _ in self._shape.layout.plan):
+                response.throttle_time_ms = mute_ms
         for standing in self._planned.fired:
             action = standing.rule.action
             if action.when == "after":
@@ -267,10 +237,6 @@ class FaultedRunner(CoroutineRunner):
                 else:
                     raise Cut(f"fault {standing.id}: disconnected after the request was handled")
         return response
-
-    def _throttle_ms(self, ms: int) -> int:
-        """The throttle time, or 0 if the version has no field for it."""
-        return ms if any(name == "throttle_time_ms" for name, _ in self._shape.layout.plan) else 0
 
     async def _handled(self) -> Any:
         """Runs the handler for the parts that no rule refused, and merges in the errors of the refused parts."""
@@ -284,15 +250,15 @@ class FaultedRunner(CoroutineRunner):
             response = await self.route.handler(planned.rest, self.context)
             if response is not None and refused is not None:
                 message_parts.merge(response, refused, shape.levels)
-        if shape.api_key == ApiKey.PRODUCE and self._request.acks == 0:
+        if shape.api_key == ApiKey.PRODUCE and self.request.acks == 0:
             if refused is not None:  # as for records that are refused with an error
                 raise Cut("a fault refused records of a request with acks=0")
             return None
         for standing, path in planned.overwritten:
             chosen = _Chosen(standing, planned.hits, path)
-            message_parts.overwrite(response, path, standing.rule.action.code or 0, chosen, self._topics)
+            message_parts.overwrite(response, path, standing.rule.action.code or 0, chosen, self.context.broker.topics)
         for standing in planned.spoiling:
-            spoil_records(response, standing, self._topics, planned.hits)
+            spoil_records(response, standing, self.context.broker.topics, planned.hits)
         return response
 
     def _note_refused(self) -> None:
@@ -301,8 +267,8 @@ class FaultedRunner(CoroutineRunner):
         kept: set[int] = set()
         if rest is not None:
             kept.update(id(data) for topic in rest.topic_data for data in topic.partition_data)
-        for topic in self._request.topic_data:
-            name = topic.name or self._topics.topic_name(topic.topic_id)
+        for topic in self.request.topic_data:
+            name = topic.name or topics.topic_name(topic.topic_id)
             for data in topic.partition_data:
                 if id(data) not in kept and topics.has_partition(name or "", data.index):
                     topics.partition(name or "", data.index).refused_batches.note_records(data.records)

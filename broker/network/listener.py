@@ -36,7 +36,7 @@ class SocketSettings(NamedTuple):
         """
 
         def value(name: str) -> int | None:
-            return config[name] if config.fact(name) and config.is_set(name) and config[name] >= 0 else None
+            return config[name] if config.is_set(name) and config[name] >= 0 else None
 
         return cls(
             value("socket.listen.backlog.size") or cls().backlog,

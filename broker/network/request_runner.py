@@ -1,8 +1,8 @@
 """Runs the handler of one request step by step on the event loop, without a task per request.
 
-Owns `RequestRunner`, the interface between a connection and everything that runs a request: the plain handler here,
-quotas (metered_runner.py), rules of fault injection and requests with many entries (large_requests.py), which
-wrap it.
+Owns what a connection uses of everything that runs a request: `HandlerRunner`, of which rules of fault injection have a
+subclass, and `WrappingRunner` around one, for quotas (metered_runner.py) and requests with many entries
+(large_requests.py).
 
 A task costs more than most handlers: it is scheduled, and its response leaves one iteration of the loop later. Most
 handlers never wait, so `start` runs them to their end within the read event that brought the request. A handler that
@@ -13,13 +13,12 @@ between asyncio.Task and its coroutine, of which two parts are private: a future
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ...protocol.compiler import builder
 from ...protocol.errors import MalformedMessage, ProtocolViolation
-from ...protocol.schema import empty_value
+from ...protocol.schema import empty_value, response_class
 from ..errors import Refused, code_of
 
 if TYPE_CHECKING:
@@ -44,101 +43,40 @@ class Recipient(Protocol):
     def abort(self) -> None: ...
 
 
-class ResponseContext(Protocol):
-    """The parts of a request that its response is built with."""
-
-    @property
-    def route(self) -> Route: ...
-
-    @property
-    def context(self) -> RequestContext: ...
-
-    @property
-    def header(self) -> bytes: ...
-
-    @property
-    def throttle_ms(self) -> int:
-        """The throttle time that quotas put into the response, also into one with an error."""
-        ...
-
-
-class RequestRunner(ResponseContext, Protocol):
-    """One request on its way from its handler to its response.
+class HandlerRunner:
+    """One request on its way from its handler, a coroutine that returns the response, to the bytes of that response.
 
     The caller calls `start` once, then `resume` after each future that is returned, until None is returned: then
     `response` is set and `parts` builds it. `close` ends the handler where it waits, with GeneratorExit.
     """
 
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def response(self) -> Any:
-        """The response after the handler has returned; None before, and for a request without one (acks=0)."""
-        ...
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the response is to be built in cooperative steps, by `large_requests.ResponseRunner`."""
-        ...
-
-    @property
-    def mutes(self) -> Mutes:
-        """Delays before the connection's next request, once the handler has returned."""
-        ...
-
-    @property
-    def fault(self) -> str | None:
-        """The rules of fault injection that fired so far, for people; None without any."""
-        ...
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the request waits for nothing but a rule of fault injection."""
-        ...
-
-    @property
-    def last_bytes(self) -> bytes:
-        """The bytes to send before the connection is closed for a ProtocolViolation: the start of a truncated
-        response, with its size."""
-        ...
-
-    def start(self, recipient: Recipient) -> asyncio.Future[Any] | None:
-        """Runs the handler to its first wait. Returns the future that it waits for, None after its return. Raises what
-        the handler raises."""
-        ...
-
-    def resume(self) -> asyncio.Future[Any] | None:
-        """Runs the handler to its next wait, as `start`."""
-        ...
-
-    def close(self) -> None:
-        """Ends a handler that waits: the connection is gone."""
-        ...
-
-    def parts(self) -> list[Any]:
-        """The bytes of the response, in pieces; none for None. Raises ProtocolViolation if the connection is to be
-        closed instead."""
-        ...
-
-
-class CoroutineRunner:
-    """Runs a coroutine that returns the response. Subclasses have the `mutes` and the `fault` of a `RequestRunner`."""
-
-    __slots__ = ("_coroutine", "context", "header", "response", "route")
+    __slots__ = ("_coroutine", "context", "header", "request", "response", "route")
 
     throttle_ms = 0
+    """The throttle time that quotas put into the response, also into one with an error."""
+    mutes: Mutes = ()
+    """Delays before the connection's next request, once the handler has returned."""
     is_held = False
+    """Whether the request waits for nothing but a rule of fault injection."""
     last_bytes = b""
+    """The bytes to send before the connection is closed for a ProtocolViolation: the start of a truncated response,
+    with its size."""
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], route: Route, header: bytes, context: RequestContext
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        route: Route,
+        header: bytes,
+        context: RequestContext,
+        request: Any = None,
     ) -> None:
         self._coroutine = coroutine
         self.route = route
         self.header = header
         self.context = context
+        self.request = request
         self.response: Any = None
+        """The response after the handler has returned; None before, and for a request without one (acks=0)."""
 
     @property
     def client_id(self) -> str:
@@ -146,12 +84,21 @@ class CoroutineRunner:
 
     @property
     def is_large(self) -> bool:
+        """Whether the response is to be built in cooperative steps, by `large_requests.LargeResponseRunner`."""
         return self.context.is_in_steps and self.response is not None
 
+    @property
+    def fault(self) -> str | None:
+        """The rules of fault injection that fired so far, for people; None without any."""
+        return None
+
     def start(self, recipient: Recipient) -> asyncio.Future[Any] | None:
+        """Runs the handler to its first wait. Returns the future that it waits for, None after its return. Raises what
+        the handler raises."""
         return self.resume()
 
     def resume(self) -> asyncio.Future[Any] | None:
+        """Runs the handler to its next wait, as `start`."""
         try:
             future = self._coroutine.send(None)
         except StopIteration as stop:
@@ -161,11 +108,13 @@ class CoroutineRunner:
         return future
 
     def close(self) -> None:
+        """Ends a handler that waits: the connection is gone."""
         self._coroutine.close()
 
     def parts(self) -> list[Any]:
-        """Builds the response, as `RequestRunner.parts`. A value that the version cannot carry is a defect of the
-        handler: the client receives UNKNOWN_SERVER_ERROR.
+        """The bytes of the response, in pieces; none for None. A value that the version cannot carry is a defect of the
+        handler: the client receives UNKNOWN_SERVER_ERROR. Raises ProtocolViolation if the connection is to be closed
+        instead.
         """
         response = self.response
         if response is None:
@@ -178,28 +127,8 @@ class CoroutineRunner:
         return out
 
 
-class HandlerRunner(CoroutineRunner):
-    """Runs the handler of a request, which it keeps."""
-
-    __slots__ = ("request",)
-
-    mutes: Mutes = ()
-    fault: str | None = None
-
-    def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, Any],
-        route: Route,
-        header: bytes,
-        context: RequestContext,
-        request: Any = None,
-    ) -> None:
-        super().__init__(coroutine, route, header, context)
-        self.request = request
-
-
 class WrappingRunner:
-    """Runs a request by another runner, which does all that a subclass does not override."""
+    """Runs a request by another runner, which does and has all that a subclass does not override."""
 
     __slots__ = ("_inner", "context", "header", "route")
 
@@ -209,57 +138,23 @@ class WrappingRunner:
         self.header = inner.header
         self.context = inner.context
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
     @property
     def client_id(self) -> str:
         return self.context.client_id
 
-    @property
-    def response(self) -> Any:
-        return self._inner.response
 
-    @property
-    def is_large(self) -> bool:
-        return self._inner.is_large
-
-    @property
-    def throttle_ms(self) -> int:
-        return self._inner.throttle_ms
-
-    @property
-    def mutes(self) -> Mutes:
-        return self._inner.mutes
-
-    @property
-    def fault(self) -> str | None:
-        return self._inner.fault
-
-    @property
-    def is_held(self) -> bool:
-        return self._inner.is_held
-
-    @property
-    def last_bytes(self) -> bytes:
-        return self._inner.last_bytes
-
-    def start(self, recipient: Recipient) -> asyncio.Future[Any] | None:
-        return self._inner.start(recipient)
-
-    def resume(self) -> asyncio.Future[Any] | None:
-        return self._inner.resume()
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def parts(self) -> list[Any]:
-        return self._inner.parts()
+RequestRunner: TypeAlias = HandlerRunner | WrappingRunner
 
 
-def unwritable(runner: ResponseContext, error: MalformedMessage) -> list[Any]:
+def unwritable(runner: RequestRunner, error: MalformedMessage) -> list[Any]:
     """The response with an error in place of one that its version cannot carry. Raises ProtocolViolation."""
     return failure(runner, RuntimeError(f"{runner.route.name} v{runner.context.api_version}: {error}"))
 
 
-def failure(runner: ResponseContext, error: Exception) -> list[Any]:
+def failure(runner: RequestRunner, error: Exception) -> list[Any]:
     """The response to a request whose handler raised: the error code at the top, the message of a refusal, and no
     other field.
 
@@ -269,8 +164,8 @@ def failure(runner: ResponseContext, error: Exception) -> list[Any]:
         raise error
     code = code_of(error)
     route, api_version = runner.route, runner.context.api_version
-    response_class = getattr(sys.modules[route.request_class.__module__], f"{route.name}Response")
-    response = empty_value(response_class)
+    responses = response_class(route.request_class)
+    response = empty_value(responses)
     if "error_code" not in response._fields or api_version not in response._fields["error_code"].versions:
         raise ProtocolViolation(f"{route.name} failed, and its response has no field for an error")
     response.error_code = code
@@ -280,5 +175,5 @@ def failure(runner: ResponseContext, error: Exception) -> list[Any]:
     if runner.throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = runner.throttle_ms
     out = [runner.header]
-    builder(response_class, api_version)(response, out.append)
+    builder(responses, api_version)(response, out.append)
     return out

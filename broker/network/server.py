@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from ...storage.io.files import DiskFiles, Files
 from ..broker_state import BrokerState
 from ..clock import Clock, SystemClock
 from ..config.record_options import RecordError
-from ..config.serve_options import ServeOptions, StartupError, format_address, sasl_of
+from ..config.serve_options import WILDCARDS, ServeOptions, StartupError, format_address
 from ..errors import ConfigError
 from ..metadata.topology import NOTHING_NOTED, TopologyNote
 from . import router
@@ -28,10 +28,10 @@ from .connections import Connections
 from .listener import ListenerSocket, SocketSettings
 
 if TYPE_CHECKING:
-    from ..faults import Faults
+    from ..faults.rule_set import Faults
     from ..recording.recorder import Recorder
     from ..recording.ring import Ring
-    from ..security.sasl.validators import Validators
+    from ..security.sasl.logins import Logins
 
 DRAIN_SECONDS = 5.0  # for responses in flight; clients wait longer than that for a restart
 
@@ -132,6 +132,14 @@ class Running:
         found = [(bound.listener.host, bound.sock.getsockname()) for bound in self._listeners]
         return [format_address(host or address[0], address[1]) for host, address in found]
 
+    def bootstrap(self, number: int, local_host: str) -> str:
+        """Returns the addresses, node by node, at which clients on this machine, `local_host`, reach the listener of
+        that number."""
+        listeners = self.state.options.listeners
+        host = listeners[number].host
+        ports = [sock.getsockname()[1] for sock in self.sockets[number :: len(listeners)]]
+        return ",".join(format_address(local_host if host in WILDCARDS else host, port) for port in ports)
+
     @property
     def unready(self) -> str | None:
         """The reason why no client can be served now, or None."""
@@ -143,10 +151,8 @@ class Running:
 
     def check_named(self, node_id: int | None, listener: str | None) -> None:
         """Raises ValueError, one line, for a node or a listener that does not exist."""
-        nodes, names = (
-            {bound.node_id: None for bound in self._listeners},
-            {bound.listener.name: None for bound in self._listeners},
-        )
+        nodes = dict.fromkeys(bound.node_id for bound in self._listeners)
+        names = dict.fromkeys(bound.listener.name for bound in self._listeners)
         if node_id is not None and node_id not in nodes:
             raise ValueError(f"there is no node {node_id}: the nodes are {', '.join(map(str, nodes))}")
         if listener is not None and listener not in names:
@@ -160,43 +166,32 @@ class Running:
                 "authority"
             )
 
-    def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
-        """Makes the system refuse new connections: to a node, to a listener, or to both. The ports stay bound, and open
-        connections stay open. Raises OSError.
+    def refuse(self, places: Collection[tuple[int | None, str | None]]) -> None:
+        """Makes the system refuse new connections to these places, each a node, a listener or both, and to no others
+        but those of stopped nodes. The ports stay bound, and open connections stay open. Raises OSError.
         """
-        listeners = self._selected(node_id, listener)
-        for bound in listeners:
-            bound.is_refusing = True
-        self._update(listeners)
-
-    def accept(self, node_id: int | None = None, listener: str | None = None) -> None:
-        """Reverts `refuse`; the listeners of a stopped node still refuse. Raises OSError."""
-        listeners = self._selected(node_id, listener)
-        for bound in listeners:
-            bound.is_refusing = False
-        self._update(listeners)
-
-    def cut(self, node_id: int | None = None, listener: str | None = None) -> None:
-        """Aborts open connections, of a node, of a listener, or of both."""
-        self.connections.cut(node_id, listener)
+        for bound in self._listeners:
+            bound.is_refusing = any(
+                node_id in (None, bound.node_id) and listener in (None, bound.listener.name)
+                for node_id, listener in places
+            )
+        self._update(self._listeners)
 
     def show_node(self, node_id: int, is_running: bool) -> None:
         """Stops or starts a node: a stopped node refuses connections, and its open ones are cut. Raises OSError."""
-        listeners = self._selected(node_id, None)
+        listeners = [bound for bound in self._listeners if bound.node_id == node_id]
         for bound in listeners:
             bound.is_stopped = not is_running
         self._update(listeners)
         if not is_running:
-            self.cut(node_id)
+            self.connections.cut(node_id)
             self.state.fetch_sessions.forget(node_id)
             self.state.quotas.forget(node_id)
 
-    def _selected(self, node_id: int | None, listener: str | None) -> list[ListenerSocket]:
-        return [
-            bound
-            for bound in self._listeners
-            if node_id in (None, bound.node_id) and listener in (None, bound.listener.name)
-        ]
+    def shut(self) -> None:
+        """Stops all nodes, after a failure: connections are refused until another state is served."""
+        for node_id in self.state.nodes.ids:
+            self.show_node(node_id, False)
 
     def _update(self, listeners: list[ListenerSocket]) -> None:
         for bound in listeners:
@@ -255,8 +250,7 @@ async def start(
                 telemetry=options.config["ottla.client.telemetry"],
                 unstable=options.config.get("unstable.api.versions.enable", False),
             )
-            _check_keytabs(options)
-            validators = await _token_validators(options)
+            logins = await _logins(options)
             with opening or contextlib.nullcontext():
                 opened = _with_faults(files, faults)
                 state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, opened, note=note)
@@ -273,7 +267,7 @@ async def start(
     if options.brokers == 1:
         for bound in listeners:
             bound.node_id = state.node_id
-    running = Running(state, Connections(state, validators), listeners, files, faults, ring)
+    running = Running(state, Connections(state, logins), listeners, files, faults, ring)
     if options.record is not None:
         try:
             running.recorder.start(running, options.record, record_to)  # before the first connection is accepted
@@ -283,36 +277,15 @@ async def start(
     return running
 
 
-def _check_keytabs(options: ServeOptions) -> None:
-    """Checks the Kerberos credentials of listeners before the data are opened. Raises StartupError."""
-    for node_id, listener in options.nodes():
-        if not listener.has_sasl:
-            continue
-        settings = sasl_of(options.config.of(node_id), listener).kerberos
-        if settings is not None:
-            from ..security.sasl.kerberos import KeytabAcceptor  # few brokers have such a listener
-
-            try:
-                KeytabAcceptor(settings)
-            except ConfigError as error:
-                raise StartupError(f"listener {listener.name}: {error}") from error
-
-
-async def _token_validators(options: ServeOptions) -> Validators | None:
-    """Reads the keys of signed tokens. Returns None where no listener has OAUTHBEARER. Raises StartupError."""
-    named = [
-        (listener.name, settings)
-        for node_id, listener in options.nodes()
-        if listener.has_sasl and (settings := sasl_of(options.config.of(node_id), listener).oauthbearer) is not None
-    ]
-    if not named:
+async def _logins(options: ServeOptions) -> Logins | None:
+    """Reads what logins need. Returns None where no listener has SASL. Raises StartupError."""
+    if not any(listener.has_sasl for listener in options.listeners):
         return None
-    from ..config.security.oauthbearer import SignedSettings  # few brokers have such a listener
-    from ..security.sasl.validators import Validators
+    from ..security.sasl.logins import Logins  # few brokers have such a listener
 
-    found = Validators()
+    found = Logins()
     try:
-        await found.load((name, settings) for name, settings in named if isinstance(settings, SignedSettings))
+        await found.load(options.config, options.nodes())
     except ConfigError as error:
         raise StartupError(str(error)) from error
     return found

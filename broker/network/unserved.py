@@ -6,25 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...protocol.named import NamedTuple
 from ...protocol.schema import Versions
 from ..releases.profiles import INTER_BROKER_KEYS, RELEASES, TELEMETRY_KEYS, Profile, api_names, profile
 
-
-class _Missing(NamedTuple):
-    """A part of Kafka that is not served: its name, the keys of its APIs, and advice for the client."""
-
-    what: str
-    keys: frozenset[int]
-    advice: str
-
-
-_MISSING = (_Missing("between brokers and controllers", INTER_BROKER_KEYS, "clients do not need it"),)
+INTER_BROKER = "between brokers and controllers"
 
 
 def why_not_served(api_key: int) -> str | None:
     """Returns the reason why an API that a release advertises is not served, or None."""
-    return next((missing.what for missing in _MISSING if api_key in missing.keys), None)
+    return INTER_BROKER if api_key in INTER_BROKER_KEYS else None
 
 
 def unserved_text(api_key: int, api_version: int, served: Mapping[int, Versions], played: Profile) -> str:
@@ -36,9 +26,8 @@ def unserved_text(api_key: int, api_version: int, served: Mapping[int, Versions]
         shown = f"v{versions.first}" if versions.first == versions.last else f"v{versions.first} to v{versions.last}"
         return f"{name} v{api_version} is not served, but {shown}"
     text = f"{name} (API key {api_key}) is not served"
-    for missing in _MISSING:
-        if api_key in missing.keys:
-            return f"{text}: {missing.what}; {missing.advice}"
+    if api_key in INTER_BROKER_KEYS:
+        return f"{text}: {INTER_BROKER}; clients do not need it"
     if api_key in TELEMETRY_KEYS and api_key in played.telemetry_apis:
         return f"{text}: it needs the config ottla.client.telemetry=true"
     having = [release for release in RELEASES if api_key in profile(release).apis_of_kafka]

@@ -155,15 +155,7 @@ class Acls:
                 if not self._by_principal[acl.principal]:
                     del self._by_principal[acl.principal]
             return
-        acl = Acl(
-            record.resource_type,
-            record.resource_name,
-            record.pattern_type,
-            record.principal,
-            record.host,
-            record.operation,
-            record.permission_type,
-        )
+        acl = Acl(*(getattr(record, part) for part in Acl._fields))
         self._ids[acl] = record.id
         self._by_id[record.id] = acl
         self._by_type.setdefault(acl.resource_type, _OfType()).add(acl)

@@ -12,15 +12,16 @@ from ...protocol.errors import ErrorCode
 from ..errors import Refused
 from .hosts import parse_block
 
-pass
-
 if TYPE_CHECKING:
     from ..releases.profiles import Behaviour
-    from .acls import Acl
+    from .acls import Acl, AclFilter
 
-
-Numbers = tuple[int, int, int, int]  # resource type, pattern type, operation, permission
 _PARTS = ("resourceType", "patternType", "operation", "permissionType")
+
+
+def numbers_of(acl: Acl | AclFilter) -> tuple[int, int, int, int]:
+    """Returns the parts that are numbers, in the order of _PARTS."""
+    return acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type
 
 
 def is_filter(acl: Acl) -> bool:
@@ -61,7 +62,7 @@ def _refusal(acl: Acl, behaviour: Behaviour, *, cidr_hosts: bool) -> Refused | N
         return Refused(code, f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.resource_name:
         return Refused(code, "Invalid empty resource name")
-    unknown = unknown_part((acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type), behaviour)
+    unknown = unknown_part(acl, behaviour)
     if not behaviour.acls_as_kraft:
         return None if unknown is None else Refused(code, "Failed to create ACL")
     if unknown is not None:
@@ -86,10 +87,11 @@ def _host_refusal(host: str, *, cidr_hosts: bool) -> Refused | None:
     return None
 
 
-def unknown_part(numbers: Numbers, behaviour: Behaviour) -> str | None:
+def unknown_part(acl: Acl | AclFilter, behaviour: Behaviour) -> str | None:
     """Returns the first part whose number the release does not support, or None."""
     newest_operation = behaviour.newest_acl_operation
     knows_users = newest_operation >= AclOperation.CREATE_TOKENS
     newest_type = ResourceType.USER if knows_users else ResourceType.DELEGATION_TOKEN
     newest = newest_type, PatternType.PREFIXED, newest_operation, PermissionType.ALLOW
-    return next((part for part, n, last in zip(_PARTS, numbers, newest, strict=True) if not 0 < n <= last), None)
+    compared = zip(_PARTS, numbers_of(acl), newest, strict=True)
+    return next((part for part, n, last in compared if not 0 < n <= last), None)

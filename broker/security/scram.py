@@ -250,11 +250,4 @@ def _is_of(credential: Credential | None, mechanism: Mechanism, password: str) -
 
 def _record(wanted: Upsertion) -> UserScramCredentialRecord:
     made = Credential.made(Mechanism(wanted.mechanism), wanted.salt, wanted.salted_password, wanted.iterations)
-    return UserScramCredentialRecord(
-        name=wanted.name,
-        mechanism=wanted.mechanism,
-        salt=made.salt,
-        stored_key=made.stored_key,
-        server_key=made.server_key,
-        iterations=made.iterations,
-    )
+    return UserScramCredentialRecord(name=wanted.name, mechanism=wanted.mechanism, **made._asdict())

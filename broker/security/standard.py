@@ -19,7 +19,7 @@ from .acls import WILDCARD, Acl, Acls, prefixes_of
 from .hosts import is_in_block
 
 if TYPE_CHECKING:
-    from ..config.authorizer import AuthorizerSettings
+    from ..config.java_classes import AuthorizerSettings
 
 EVERYBODY = "User:*"
 DECISIONS_MAX = 10_000

@@ -14,18 +14,21 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import frozen
 from ...protocol.internal_records.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ...protocol.limits import INT64_MAX
 from ...protocol.named import NamedTuple
 from ...protocol.security import scram
+from ...storage.format.partition_metadata import encode_id
 from ..errors import Refused
 from .scram import HASHES, ITERATIONS_MIN, Credential, Mechanism
 
 if TYPE_CHECKING:
-    from ..config.security.tokens import TokenSettings
+    from ..config.configured import Configured
     from ..metadata.log import MetadataLog
 
 RECORDS = (DelegationTokenRecord, RemoveDelegationTokenRecord)
@@ -38,6 +41,29 @@ NO_TIME = -1
 Rules = Literal["zookeeper", "expired_first", "removable"]
 ZOOKEEPER, EXPIRED_FIRST, REMOVABLE = get_args(Rules)
 KEY_BYTES, SALT_BYTES = 32, 16
+SECRET_KEY, MASTER_KEY = "delegation.token.secret.key", "delegation.token.master.key"
+
+
+@frozen
+class TokenSettings:
+    """The key of all secrets, the longest life of a token, and its life until it has to be renewed."""
+
+    secret_key: bytes = field(repr=False)
+    max_lifetime_ms: int
+    expiry_ms: int
+
+
+def token_settings(config: Configured) -> TokenSettings | None:
+    """Returns the settings, or None without a key: then delegation tokens are disabled. The key of releases before 4.0
+    may have its older name, which applies only where the newer one is not set."""
+    key: str | None = config.get(SECRET_KEY)
+    if key is None:
+        key = config.get(MASTER_KEY)
+    if not key:
+        return None
+    return TokenSettings(
+        key.encode(), config["delegation.token.max.lifetime.ms"], config["delegation.token.expiry.time.ms"]
+    )
 
 
 class DelegationToken(NamedTuple):
@@ -159,7 +185,7 @@ class DelegationTokens:
         if max_lifetime_ms > 0:
             lifetime_ms = min(lifetime_ms, max_lifetime_ms)
         max_ms = _later(now_ms, lifetime_ms)
-        token_id = base64.urlsafe_b64encode(self._new_id()).decode().rstrip("=")
+        token_id = encode_id(self._new_id())
         expiry_ms = min(max_ms, _later(now_ms, settings.expiry_ms))
         token = DelegationToken(token_id, owner, requester, tuple(renewers), now_ms, max_ms, expiry_ms)
         if sum(len(renewer) for renewer in token.renewers) > RECORD_BYTES_MAX:

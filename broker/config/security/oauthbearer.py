@@ -64,13 +64,22 @@ class SignedSettings:
     """The options of the login module about the trust store of an HTTPS URL."""
 
 
+def of_mechanism(config: Config, prefix: str, mechanism: str, name: str) -> Any:
+    """Returns the value of a config for a mechanism, else for the listener, else for the broker; None for a config that
+    the release does not have."""
+    for prefixed in (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}"):
+        if config.is_set(prefixed):
+            return config[prefixed]
+    return config.get(name)
+
+
 def oauthbearer_settings(config: Config, prefix: str, options: Mapping[str, str]) -> UnsecuredSettings | SignedSettings:
     """Returns the settings of a listener. `prefix` is `listener.name.<listener>.`, `options` those of the login module.
 
     Raises ConfigError.
     """
     name = f"{prefix}oauthbearer.{HANDLER_CLASS}"
-    handler = (config.get(name) if config.fact(name) is not None and config.is_set(name) else None) or UNSECURED_HANDLER
+    handler = (config[name] if config.is_set(name) else None) or UNSECURED_HANDLER
     if handler == UNSECURED_HANDLER:
         return _unsecured(f"{prefix}oauthbearer.sasl.jaas.config", options)
     if handler not in SIGNED_HANDLERS:
@@ -97,11 +106,7 @@ def _unsecured(name: str, options: Mapping[str, str]) -> UnsecuredSettings:
 
 def _signed(config: Config, prefix: str, options: Mapping[str, str]) -> SignedSettings:
     def value(name: str, default: Any = None) -> Any:
-        """Returns the value for the mechanism, for the listener, or for the broker."""
-        for prefixed in (f"{prefix}oauthbearer.{name}", f"{prefix}{name}"):
-            if config.fact(prefixed) is not None and config.is_set(prefixed):
-                return config[prefixed]
-        found = config.get(name)
+        found = of_mechanism(config, prefix, "oauthbearer", name)
         return default if found is None else found
 
     def text(name: str, default: str | None = None) -> str | None:

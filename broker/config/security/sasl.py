@@ -16,7 +16,7 @@ from ....protocol.security.oauthbearer import LOGIN_MODULE
 from ....protocol.security.oauthbearer import MECHANISM as OAUTHBEARER
 from ....protocol.security.scram import HASHES
 from ...errors import ConfigError
-from .oauthbearer import HANDLER_CLASS, SignedSettings, UnsecuredSettings, oauthbearer_settings
+from .oauthbearer import HANDLER_CLASS, SignedSettings, UnsecuredSettings, oauthbearer_settings, of_mechanism
 
 if TYPE_CHECKING:
     from ..values import Config
@@ -76,7 +76,7 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
     return SaslSettings(
         mechanisms,
         _passwords(config, prefix) if PLAIN in mechanisms else {},
-        {mechanism: _lifetime_ms(config, prefix, mechanism) for mechanism in mechanisms},
+        {one: of_mechanism(config, prefix, one, "connections.max.reauth.ms") or 0 for one in mechanisms},
         max(0, config.get("connection.failed.authentication.delay.ms", 0)),
         config.get(f"{prefix}sasl.server.max.receive.size", RECEIVE_BYTES_MAX),
         _oauthbearer(config, prefix) if OAUTHBEARER in mechanisms else None,
@@ -89,7 +89,7 @@ def sasl_settings(config: Config, listener: str) -> SaslSettings:
 def _check_handler(config: Config, prefix: str, mechanism: str) -> None:
     """Refuses a callback handler in Java, which would decide on logins otherwise than the broker does."""
     name = f"{prefix}{mechanism.lower()}.{HANDLER_CLASS}"
-    handler = config.get(name) if config.fact(name) is not None and config.is_set(name) else None
+    handler = config[name] if config.is_set(name) else None
     known = HANDLERS.get(mechanism)
     if handler and handler != known:
         accepted = f"; known is {known}" if known else "; without it the broker checks logins itself"
@@ -122,7 +122,7 @@ def _kerberos(config: Config, prefix: str) -> KerberosSettings:
         raise ConfigError(
             f"{name} is not set: GSSAPI, which {ENABLED} has by default, needs the broker's keytab and principal there"
         )
-    service, rules = (config.get(f"{prefix}{part}", config.get(part)) for part in (SERVICE_NAME, RULES))
+    service, rules = (config.get(f"{prefix}{part}") for part in (SERVICE_NAME, RULES))
     try:
         return kerberos_settings(options, service, rules)
     except ConfigError as error:
@@ -142,12 +142,3 @@ def _module_options(config: Config, prefix: str, mechanism: str, module_name: st
     if module.name != module_name:
         raise ConfigError(f"{name}: the login module of SASL/{mechanism} is {module_name}")
     return module.options
-
-
-def _lifetime_ms(config: Config, prefix: str, mechanism: str) -> int:
-    """Returns the longest session of a mechanism: of its own config, of the listener's or of the broker's."""
-    plain = "connections.max.reauth.ms"
-    for name in (f"{prefix}{mechanism.lower()}.{plain}", f"{prefix}{plain}"):
-        if config.fact(name) is not None and config.is_set(name):
-            return config[name] or 0
-    return config.get(plain, 0) or 0

@@ -54,24 +54,14 @@ def tls_settings(
         value = get(f"{prefix}{name}")
         return default if value is None or value == "" else value
 
+    def of_store(name: str) -> str | None:
+        return of(name, JKS if name.endswith(".type") else None)
+
     client_auth = of("ssl.client.auth", NONE)
     if has_sasl and not is_set(f"{prefix}ssl.client.auth"):
         client_auth = NONE  # the user is that of SASL; Kafka then ignores the config without the prefix
     try:
-        key_store = KeyStore(
-            type=of("ssl.keystore.type", JKS),
-            location=of("ssl.keystore.location"),
-            password=of("ssl.keystore.password"),
-            key_password=of("ssl.key.password"),
-            chain=of("ssl.keystore.certificate.chain"),
-            key=of("ssl.keystore.key"),
-        )
-        trust_store = TrustStore(
-            type=of("ssl.truststore.type", JKS),
-            location=of("ssl.truststore.location"),
-            password=of("ssl.truststore.password"),
-            certificates=of("ssl.truststore.certificates"),
-        )
+        key_store, trust_store = KeyStore.of(of_store), TrustStore.of(of_store)
     except StoreError as error:
         raise ConfigError(f"listener {listener}: {error}") from None
     if not key_store:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ....protocol.security.kerberos import CHOICE_BYTES, NO_LAYER, OFFER, Context, GssFailure, Library
 from ...config.security.kerberos import KerberosSettings, LocalNames, NoName
 from ...errors import ConfigError
-from .mechanisms import Dropped, SaslError, Unnamed
+from .mechanisms import Dropped, Exchange, SaslError, Unnamed
 
 REPLAY_CACHE = "dfl:"
 """The library's default one, a file. Without it the exchange of a client that does not require the broker's proof, as
@@ -37,7 +37,7 @@ class KeytabAcceptor:
         return GssapiExchange(self._library.acceptor(self._credentials), self._names)
 
 
-class GssapiExchange:
+class GssapiExchange(Exchange):
     """GSSAPI: the client's ticket, then its choice of a protection, which must be none, in a message of the ticket's
     session key."""
 
@@ -45,10 +45,6 @@ class GssapiExchange:
         self._context = context
         self._names = names
         self._has_offered = False
-        self.user = ""
-        self.expires_ms = None
-        self.token_authenticated = False
-        self.is_complete = False
 
     def respond(self, token: bytes, _now_ms: int = 0, /) -> bytes | None:
         try:

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from ....protocol.named import NamedTuple
 from ....protocol.security.oauthbearer import https_context
@@ -117,22 +117,6 @@ def _key(entry: Any) -> Key | None:
 Fetch: TypeAlias = Callable[[str], Coroutine[Any, Any, bytes]]
 
 
-class KeySource(Protocol):
-    """A key set that may change."""
-
-    def find(self, key_id: str | None, algorithm: str) -> Key | None:
-        """Returns a key, or None; what may bring an unknown one is begun."""
-        ...
-
-    async def load(self) -> None:
-        """Reads the set for the first time. Raises ValueError, one line."""
-        ...
-
-    def attach(self, clock: Clock | None) -> None:
-        """Refreshes by this clock from now on; with None, no longer."""
-        ...
-
-
 class KeyFile:
     """A set in a file. Reading it takes the event loop's time, as the broker's other files do."""
 
@@ -142,6 +126,7 @@ class KeyFile:
         self._set: KeySet | None = None
 
     async def load(self) -> None:
+        """Reads the set for the first time. Raises ValueError, one line."""
         try:
             self._read()
         except OSError as error:
@@ -165,6 +150,7 @@ class KeyFile:
         self._set = KeySet(data)
 
     def find(self, key_id: str | None, algorithm: str) -> Key | None:
+        """Returns a key, or None, after another read of a file that has changed."""
         try:
             self._read()
         except (OSError, ValueError) as error:
@@ -190,9 +176,11 @@ class KeyUrl:
         self._is_refreshing = False
 
     async def load(self) -> None:
+        """Fetches the set for the first time. Raises ValueError, one line."""
         self._set = KeySet(await self._fetch(self._settings.keys_url))
 
     def attach(self, clock: Clock | None) -> None:
+        """Refreshes by this clock from now on; with None, no longer."""
         for timer in self._timers:
             timer.cancel()
         if self._task is not None:
@@ -204,6 +192,7 @@ class KeyUrl:
             self._timers.append(clock.call_every(self._settings.refresh_ms, self._refresh))
 
     def find(self, key_id: str | None, algorithm: str) -> Key | None:
+        """Returns a key, or None; a fetch of what may bring an unknown one is begun."""
         found = None if self._set is None else self._set.find(key_id, algorithm)
         if found is None and key_id is not None and self._clock is not None:
             self._look_for(key_id, self._clock.now_ms())
@@ -248,6 +237,9 @@ class KeyUrl:
             for key in self._set.keys:
                 self._unknown.pop(key.key_id or "", None)
         self._is_refreshing = False
+
+
+KeySource: TypeAlias = KeyFile | KeyUrl
 
 
 def shown(url: str) -> str:

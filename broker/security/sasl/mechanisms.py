@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ....protocol.security import scram
+from ...config.control_access import is_same
 from ..scram import HASHES, Credential, Mechanism, ScramCredentials, decoy
 
 if TYPE_CHECKING:
@@ -45,42 +46,28 @@ class Unnamed(Exception):
     """The client is authenticated, and what it proved has no name of a user. The text is for the log."""
 
 
-class Exchange(Protocol):
+class Exchange(ABC):
     """One authentication."""
 
-    @property
-    def user(self) -> str:
-        """The name that was proved, once the exchange is complete; by a delegation token that of its owner."""
-        ...
+    user = ""
+    """The name that was proved, once the exchange is complete; by a delegation token that of its owner."""
+    expires_ms: int | None = None
+    """The time at which the client's credential ends; None without one. The session ends by then (KIP-368)."""
+    token_authenticated = False
+    """Whether the credential is a delegation token (KIP-48)."""
+    is_complete = False
 
-    @property
-    def expires_ms(self) -> int | None:
-        """The time at which the client's credential ends; None without one. The session ends by then (KIP-368)."""
-        ...
-
-    @property
-    def token_authenticated(self) -> bool:
-        """Whether the credential is a delegation token (KIP-48)."""
-        ...
-
-    @property
-    def is_complete(self) -> bool: ...
-
+    @abstractmethod
     def respond(self, token: bytes, now_ms: int, /) -> bytes | None:
         """Takes a token and returns the broker's; None for none, which differs from an empty one where tokens have no
         header. `now_ms` is the wall time. Raises SaslError, Dropped, Unnamed."""
-        ...
 
 
-class PlainExchange:
+class PlainExchange(Exchange):
     """PLAIN: one token with the user's name and password (RFC 4616). Passwords are those of the login module."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
-        self.user = ""
-        self.expires_ms = None
-        self.token_authenticated = False
-        self.is_complete = False
 
     def respond(self, token: bytes, _now_ms: int = 0, /) -> bytes:
         parts = token.decode(errors="replace").split("\0")
@@ -93,7 +80,7 @@ class PlainExchange:
             raise SaslError("Authentication failed: password not specified")
         expected = self._passwords.get(user)
         # An unknown name takes the time of a wrong password, so that names cannot be found by time.
-        is_equal = hmac.compare_digest(_digest(password), _digest("" if expected is None else expected))
+        is_equal = is_same(password, "" if expected is None else expected)
         if expected is None or not is_equal:
             raise SaslError("Authentication failed: Invalid username or password")
         if authzid and authzid != user:
@@ -101,11 +88,6 @@ class PlainExchange:
             raise SaslError(f"Authentication failed: {text}")
         self.user, self.is_complete = user, True
         return b""
-
-
-def _digest(text: str) -> bytes:
-    """Texts of all lengths are compared in the same time by digests of one length."""
-    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -123,7 +105,7 @@ _TOKEN_DECOY_SECRET = secrets.token_bytes(32)
 _TOKEN_AUTH = re.compile(r",tokenauth=([^,]*)")
 
 
-class ScramExchange:
+class ScramExchange(Exchange):
     """SCRAM-SHA-256 or -512: two tokens of the client, without channel binding (RFC 5802).
 
     With the extension `tokenauth=true` the name is the id of a delegation token and the password its secret in Base64;
@@ -149,10 +131,6 @@ class ScramExchange:
         self._is_known = False
         self._server_first = ""
         self._bare = ""
-        self.user = ""
-        self.expires_ms: int | None = None
-        self.token_authenticated = False
-        self.is_complete = False
 
     def respond(self, token: bytes, _now_ms: int = 0, /) -> bytes:
         try:

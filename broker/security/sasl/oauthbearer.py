@@ -23,7 +23,7 @@ from ....protocol.security.oauthbearer import (
     sections,
 )
 from ...config.security.oauthbearer import UnsecuredSettings
-from .mechanisms import SaslError
+from .mechanisms import Exchange, SaslError
 
 MESSAGE_BYTES_MAX = 524_288
 """`sasl.server.max.receive.size` by default. A re-authentication is not bounded by that config."""
@@ -60,17 +60,13 @@ class TokenValidator(Protocol):
         ...
 
 
-class OAuthBearerExchange:
+class OAuthBearerExchange(Exchange):
     """One authentication by a token."""
 
     def __init__(self, validator: TokenValidator) -> None:
         self._validator = validator
         self._error = ""
         self._reason = ""
-        self.user = ""
-        self.is_complete = False
-        self.expires_ms: int | None = None
-        self.token_authenticated = False
 
     def respond(self, token: bytes, now_ms: int, /) -> bytes:
         if token == ERROR_SEEN and self._error:

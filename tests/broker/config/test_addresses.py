@@ -30,7 +30,7 @@ WITH_BOOTSTRAP = {
 
 
 def listeners(folder: Path, *arguments: str) -> list[str]:
-    options, _ = parse_serve([*arguments, "--data-dir", str(folder)], {})
+    options, *_ = parse_serve([*arguments, "--data-dir", str(folder)], {})
     return [str(listener) for listener in options.listeners]
 
 
@@ -79,8 +79,9 @@ def test_invalid_address_is_explained(flag: str, argument: str, text: str, tmp_p
 
 @pytest.mark.parametrize("argument", ["9080", "127.0.0.1:9080", "http://127.0.0.1:9080/"])
 def test_control_plane_address_is_parsed(argument: str, tmp_path: Path) -> None:
-    options, _ = parse_serve(["--control", argument, "--data-dir", str(tmp_path)], {})
-    assert options.control is not None and (options.control.host, options.control.port) == ("127.0.0.1", 9080)
+    options, *_ = parse_serve(["--control", argument, "--data-dir", str(tmp_path)], {})
+    assert options.control is not None
+    assert (options.control.listener.host, options.control.listener.port) == ("127.0.0.1", 9080)
 
 
 @pytest.mark.process

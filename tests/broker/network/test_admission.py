@@ -16,7 +16,9 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.config.dynamic import check_dynamic
 from ottla.broker.config.host_limits import host_limits
 from ottla.broker.config.values import Config, ConfigSource
+from ottla.broker.connection_info import ConnectionInfo
 from ottla.broker.errors import ConfigError
+from ottla.broker.metrics.client_ledger import ClientLibrary
 from ottla.broker.network.admission import Admission, Verdict
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
@@ -186,7 +188,7 @@ class Coming:
     is_waited_for = False
 
     def __init__(self, host: str, listener: str = "A") -> None:
-        self.client_host = host
+        self.info = ConnectionInfo(listener, "", host, ClientLibrary(listener, None, None, False), 1)
         self.listener = listener
         self.verdict: Verdict | None = None
 
@@ -237,7 +239,7 @@ def test_random_connections_match_the_model(most: int, most_of_host: int, most_o
     def drain() -> None:
         while (one := next_one()) is not None:
             held.remove(one)
-            if sum(other.client_host == one.client_host for other in served) < most_of_host:
+            if sum(other.info.client_host == one.info.client_host for other in served) < most_of_host:
                 assert one.verdict is Verdict.SERVED
                 served.append(one)
             else:

@@ -361,11 +361,8 @@ async def test_commit_in_steps_ends_when_the_group_refuses_a_step() -> None:
         groups = Groups()
         steps = 0
 
-        def is_due(self, entries: int) -> bool:
-            return entries > COMMITS_AT_ONCE
-
-        async def next_step(self) -> None:
-            self.steps += 1
+        async def step(self, entries: int) -> None:
+            self.steps += entries > COMMITS_AT_ONCE
 
     commits = [(("t", index), CommittedOffset(index)) for index in range(3 * COMMITS_AT_ONCE)]
     context = Context()

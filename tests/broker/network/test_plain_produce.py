@@ -22,7 +22,7 @@ from ottla.broker.config.definitions import facts
 from ottla.broker.faults.actions import WHEN, disconnect, error, truncate
 from ottla.broker.faults.rule_set import Faults
 from ottla.broker.faults.rules import Rule
-from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.metrics.counters import RequestMetrics, TopicCounters
 from ottla.broker.network import plain_produce
 from ottla.broker.network.connections import ClientConnection, Connections
 from ottla.broker.network.plain_produce import PlainProduce
@@ -268,9 +268,8 @@ def counters(broker: Broker) -> Any:
     metrics = broker.running.connections.metrics
     assert metrics is not None
     counted = metrics.apis[ApiKey.PRODUCE]
-    topics = {
-        name: {slot: getattr(found, slot) for slot in found.__slots__} for name, found in metrics.topics.by_name.items()
-    }
+    names = TopicCounters.__annotations__
+    topics = {topic: [getattr(found, name) for name in names] for topic, found in metrics.topics.by_name.items()}
     return counted.versions, counted.request_bytes, counted.response_bytes, counted.errors, topics
 
 

@@ -290,7 +290,7 @@ async def test_too_many_acl_changes_in_a_request(tmp_path: Path, monkeypatch: py
             await delete(client, AclFilter(resource_name="t"), AclFilter(principal="User:a")) == [(42, text, set())] * 2
         )
         assert len(broker.state.acls.find(AclFilter())) == limit + 2
-        monkeypatch.setattr(sys.modules["ottla.broker.handlers.security.delete_acls"], "MATCHES_MAX", 3)
+        monkeypatch.setattr(sys.modules["ottla.broker.handlers.security.acls"], "MATCHES_MAX", 3)
         found = await delete(client, *[AclFilter(resource_name="t")] * 4)
         assert {code for code, _, _ in found} == {42} and "more than 3" in str(found[0])
         assert await delete(client, *[AclFilter(resource_name="t")] * 3) == [(0, None, {T})] * 3

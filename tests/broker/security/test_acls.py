@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.config.authorizer import AuthorizerSettings, authorizer_settings
+from ottla.broker.config.java_classes import AuthorizerSettings, authorizer_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError, Refused
 from ottla.broker.releases.profiles import profile

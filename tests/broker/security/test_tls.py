@@ -14,8 +14,8 @@ import pytest
 from ottla.broker.config.serve_options import serve_options
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
-from ottla.broker.metrics.authentications import FAILED, SUCCESSFUL
 from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.network.connections import FAILED, SUCCESSFUL
 from ottla.broker.security.tls import parse_rules
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -57,7 +57,7 @@ async def secured(broker: Broker, context: ssl.SSLContext) -> Client:
 
 
 def principals(broker: Broker) -> set[str]:
-    return {connection._info.principal for connection in open_ones(broker)}
+    return {connection.info.principal for connection in open_ones(broker)}
 
 
 def open_ones(broker: Broker) -> list[Any]:

@@ -17,13 +17,19 @@ from hypothesis import strategies as st
 
 from ottla.broker import Embedded
 from ottla.broker.clock import ManualClock
-from ottla.broker.config.security.tokens import TokenSettings, token_settings
 from ottla.broker.config.values import Config
 from ottla.broker.errors import Refused
 from ottla.broker.releases.profiles import profile
 from ottla.broker.security.acls import Acl
 from ottla.broker.security.scram import Credential, Mechanism
-from ottla.broker.security.tokens import RECORD_BYTES_MAX, REMOVED_AT_ONCE, DelegationTokens, Rules
+from ottla.broker.security.tokens import (
+    RECORD_BYTES_MAX,
+    REMOVED_AT_ONCE,
+    DelegationTokens,
+    Rules,
+    TokenSettings,
+    token_settings,
+)
 from ottla.client import Admin
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.errors import ErrorCode

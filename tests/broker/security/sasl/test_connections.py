@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.metrics.authentications import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.network.connections import EXPIRED, FAILED, NOT_RENEWED, RENEWED, SUCCESSFUL
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest

@@ -207,7 +207,7 @@ async def test_login_and_renewal(tmp_path: Path) -> None:
         response = await logged_in(client)
         assert (response.error_code, response.auth_bytes, response.session_lifetime_ms) == (0, b"", 60_000)
         assert (await client.call(METADATA, 9)).brokers
-        assert {one._info.principal for one in broker.running.connections.open} == {"User:ann"}
+        assert {one.info.principal for one in broker.running.connections.open} == {"User:ann"}
         broker.clock.advance(59_000)
         assert (await logged_in(client, number=2)).session_lifetime_ms == 60_000
         broker.clock.advance(59_000)
@@ -246,7 +246,7 @@ async def test_clients_of_0_9_send_tokens_without_a_handshake(
         assert await client.receive_bytes() == wrapped(b"%d" % number, OFFER)
         await client.send_bytes(struct.pack(">i", len(last)) + last)
         assert (await client.call(METADATA_OF_0_9, 0)).brokers
-        assert {one._info.principal for one in broker.running.connections.open} == {"User:ann"}
+        assert {one.info.principal for one in broker.running.connections.open} == {"User:ann"}
 
 
 def without_first_bytes(respond: Callable[..., Any]) -> Callable[..., Any]:
@@ -331,5 +331,5 @@ async def test_rules_make_the_user_of_a_service(tmp_path: Path) -> None:
         ):
             client = await broker.client()
             assert (await logged_in(client, principal, number)).error_code == 0
-            assert {one._info.principal for one in broker.running.connections.open} >= {user}
+            assert {one.info.principal for one in broker.running.connections.open} >= {user}
             await asyncio.sleep(0)

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.config.security.tokens import TokenSettings
 from ottla.broker.security.sasl.mechanisms import PlainExchange, SaslError, ScramExchange
 from ottla.broker.security.scram import HASHES, Credential, Mechanism, decoy
-from ottla.broker.security.tokens import DelegationTokens
+from ottla.broker.security.tokens import DelegationTokens, TokenSettings
 from ottla.protocol.internal_records.metadata_records import DelegationTokenRecord
 from ottla_testing.each import each
 

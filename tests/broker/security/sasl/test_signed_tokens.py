@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jwt.algorithms import RSAAlgorithm
 
 from ottla.broker.config.security.oauthbearer import SignedSettings
-from ottla.broker.security.sasl.key_sets import Key, KeySet
+from ottla.broker.security.sasl.key_sets import Key, KeyFile, KeySet
 from ottla.broker.security.sasl.oauthbearer import TokenRefused
 from ottla.broker.security.sasl.signed_tokens import SignedValidator
 from ottla.protocol.security.oauthbearer import decoded, encoded
@@ -44,18 +44,15 @@ ALGORITHMS = (
 RSA = "RS256"
 
 
-class Fixed:
+class Fixed(KeyFile):
     """Keys that do not change."""
 
     def __init__(self, data: bytes) -> None:
+        super().__init__("")
         self.set = KeySet(data)
 
     def find(self, key_id: str | None, algorithm: str) -> Key | None:
         return self.set.find(key_id, algorithm)
-
-    async def load(self) -> None: ...
-
-    def attach(self, clock: Any) -> None: ...
 
 
 def settings(**changed: Any) -> SignedSettings:

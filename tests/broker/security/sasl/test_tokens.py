@@ -81,7 +81,7 @@ async def test_connection_has_its_owner_and_that_it_was_a_token(tmp_path: Path) 
         ann = await logged_in(broker)
         made = await create(ann)
         await by_token(broker, login_of(made))
-        infos = [one._info for one in broker.running.connections.open]
+        infos = [one.info for one in broker.running.connections.open]
         assert sorted((info.principal, info.token_authenticated) for info in infos if info.listener == "SECURED") == [
             ("User:ann", False),
             ("User:ann", True),
