@@ -213,7 +213,7 @@ class ClientLedger:
         """Returns the object in which a connection's calls are recorded, one for equal arguments. Library names are
         truncated, and dropped beyond the limits.
         """
-        key = listener, _cut(software_name), _cut(software_version), negotiates_versions
+        key = listener, shortened(software_name), shortened(software_version), negotiates_versions
         found = self._libraries.get(key)
         if found is None:
             if len(self._libraries) >= CLIENTS_MAX and key[1] is not None:
@@ -246,9 +246,9 @@ class ClientLedger:
     def note_principal(self, library: ClientLibrary, client_id: str, principal: str) -> None:
         """Records who a client is authenticated as, after a request of it was recorded."""
         clients = self.seen.clients
-        own = (library.listener, library.software_name, library.software_version, _cut(client_id), False)
+        own = (library.listener, library.software_name, library.software_version, shortened(client_id), False)
         client = clients.get(own) or clients.get((library.listener, None, None, None, library.negotiates_versions))
-        name = _cut(principal)
+        name = shortened(principal)
         if client is None or name is None or name in client.principals:
             return
         if len(client.principals) >= CLIENT_PRINCIPALS_MAX:
@@ -313,7 +313,7 @@ class ClientLedger:
     def _client(self, library: ClientLibrary, client_id: str, wanted: tuple[int, ...], kind: str) -> SeenClient:
         """Returns the client to record `wanted` for: its own entry or, beyond the limits, the shared one."""
         clients = self.seen.clients
-        own = (library.listener, library.software_name, library.software_version, _cut(client_id), False)
+        own = (library.listener, library.software_name, library.software_version, shortened(client_id), False)
         found = clients.get(own)
         if found is not None and (self._entries < ENTRIES_MAX or wanted in getattr(found, kind)):
             return found
@@ -404,7 +404,8 @@ class ClientLedger:
         self._news = self._moved = self._failing = False
 
 
-def _cut(text: str | None) -> str | None:
+def shortened(text: str | None) -> str | None:
+    """Returns a client id, or a name of a library, cut to TEXT_MAX characters."""
     return text if text is None or len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import slotted
 from ...protocol.records import formats
 from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ...protocol.schema import Versions
@@ -79,32 +81,24 @@ class ApiCounters:
         self.note_errors: Note | None = None
 
 
+@slotted
 class TopicCounters:
     """Counters of a topic, or the sum over several. Names follow Kafka's BrokerTopicMetrics."""
 
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "fetch_conversions",
-        "fetch_failures",
-        "fetch_requests",
-        "messages_in",
-        "produce_conversions",
-        "produce_failures",
-        "produce_requests",
-        "share_acknowledgement_failures",
-        "share_acknowledgement_requests",
-        "share_fetch_failures",
-        "share_fetch_requests",
-    )
-
-    def __init__(self) -> None:
-        self.messages_in = self.bytes_in = self.bytes_out = self.bytes_rejected = 0
-        self.produce_requests = self.produce_failures = self.produce_conversions = 0
-        self.fetch_requests = self.fetch_failures = self.fetch_conversions = 0
-        self.share_fetch_requests = self.share_fetch_failures = 0
-        self.share_acknowledgement_requests = self.share_acknowledgement_failures = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_rejected: int = 0
+    produce_requests: int = 0
+    produce_failures: int = 0
+    produce_conversions: int = 0
+    fetch_requests: int = 0
+    fetch_failures: int = 0
+    fetch_conversions: int = 0
+    share_fetch_requests: int = 0
+    share_fetch_failures: int = 0
+    share_acknowledgement_requests: int = 0
+    share_acknowledgement_failures: int = 0
 
     def appended(self, size: int, appended: Appended, is_converted: bool) -> None:
         """Counts an append of `size` bytes; a duplicate batch counts again, as in Kafka."""
@@ -126,8 +120,8 @@ class TopicCounters:
 
     def add(self, other: TopicCounters) -> None:
         """Adds the counters of `other`."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 class Sent:
@@ -259,7 +253,7 @@ class RequestMetrics:
         """Accepted connections by listener."""
         self.closed: dict[str, int] = {}
         self.authentications: dict[tuple[str, str], int] = {}
-        """Outcomes of authentications, of AUTHENTICATIONS, by (outcome, listener)."""
+        """Outcomes of authentications, by (outcome, listener)."""
         self.violations = 0
         """Connections closed because of invalid data."""
 
@@ -299,7 +293,7 @@ class RequestMetrics:
         self.opened[listener] = self.opened.get(listener, 0) + 1
 
     def authenticated(self, outcome: str, listener: str) -> None:
-        """Counts an outcome of AUTHENTICATIONS."""
+        """Counts an outcome of an authentication."""
         key = outcome, listener
         self.authentications[key] = self.authentications.get(key, 0) + 1
 

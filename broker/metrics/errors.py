@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_origin
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, error_name
 from ...protocol.schema import Value, types_of
 from ..errors import CODES, Refused
 
@@ -26,10 +26,7 @@ def name_of(code: int) -> str:
     """Returns Kafka's name of an error code; an unknown code, possible with an injected fault, is returned as its
     number.
     """
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
+    return error_name(code) or str(code)
 
 
 def code_of(error: Exception) -> int:

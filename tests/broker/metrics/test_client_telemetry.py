@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.errors import Refused
-from ottla.broker.metrics.client_telemetry import INSTANCES_MAX, ClientInfo, Telemetry, id_text
+from ottla.broker.metrics.client_telemetry import INSTANCES_MAX, ClientInfo, Telemetry
 from ottla.broker.network.router import apis_of
 from ottla.broker.releases.profiles import RELEASES, profile
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.cluster.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from ottla.protocol.messages.cluster.push_telemetry import PushTelemetryRequest
 from ottla.protocol.records.compression import compress
+from ottla.storage.format.partition_metadata import encode_id
 from ottla_testing.broker.harness import Broker, Client, ping, running
 
 ON = {"ottla.client.telemetry": "true"}
@@ -127,7 +128,7 @@ async def test_selector_with_exponential_backtracking_matches_fast(tmp_path: Pat
         ("client_software_name=test-client,client_software_version=1\\..*", True),
         ("client_software_name=test-client, client_software_version=2.*", False),
         ("client_source_address=127\\.0\\.0\\.1", True),
-        (f"client_instance_id={id_text(ID)}", True),
+        (f"client_instance_id={encode_id(ID)}", True),
         ("client_instance_id=other", False),
         ("client_source_port=[0-9]+", True),
         ("client_source_port=1", False),
@@ -313,7 +314,7 @@ def test_push_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reported == [
         {
             "event": "client metrics received",
-            "client_instance_id": id_text(ID),
+            "client_instance_id": encode_id(ID),
             "client_id": "c",
             "software": "librdkafka 2.16",
             "push_bytes": 7,
